@@ -1,0 +1,574 @@
+//! Memory for tensors: a caching pool of aligned, uninitialised blocks, with statistics.
+//!
+//! First touch is the most expensive thing a kernel does: freshly mapped pages fill at a tenth of
+//! the speed of recycled ones. So blocks are kept when they are freed, by size class, and handed
+//! out again as they are; nothing is ever zeroed.
+//!
+//! - **Classes.** Eight per power of two (64-byte steps at the bottom), so at most an eighth of a
+//!   block is unused.
+//! - **Small blocks** (up to 64 KiB) sit in lists of the thread that freed them, linked through
+//!   the blocks themselves: taking and returning one touches no lock and no allocator. A list that
+//!   grows beyond its bound spills into the shared store, so a thread that only frees feeds one
+//!   that only allocates.
+//! - **Large blocks** and spilled ones sit in the shared store behind a lock, bounded by
+//!   [`set_cache_limit`]; beyond it the block unused for longest goes back to the system. Blocks
+//!   of 4 MiB and more are aligned to huge pages, which the system is asked for.
+//!
+//! `live_bytes` and `peak_bytes` count the bytes that were asked for, exactly, over all threads, so
+//! that a planned peak can be compared with a measured one. Everything else is counted by each
+//! thread for itself and summed when somebody asks.
+
+use std::alloc::Layout;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Alignment of every buffer: a cache line, and the widest vector register.
+pub const ALIGN: usize = 64;
+const HUGE: usize = 2 << 20;
+const HUGE_FROM: usize = 4 << 20;
+/// Classes 0..64 hold up to 64 KiB.
+const SMALL_CLASSES: usize = 64;
+const CLASSES: usize = 8 + (usize::BITS as usize - 9) * 8;
+/// What a thread keeps of one small class, in bytes; at least [`LOCAL_COUNT`] blocks.
+const LOCAL_BYTES: usize = 256 << 10;
+const LOCAL_COUNT: usize = 16;
+
+/// An owned block of bytes, aligned to [`ALIGN`]. Its content is whatever was there before.
+pub struct Buffer {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a buffer owns its block; nothing else points into it.
+unsafe impl Send for Buffer {}
+// SAFETY: shared access only hands out raw pointers.
+unsafe impl Sync for Buffer {}
+
+/// The system has no block of this size to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocError {
+    /// The size that was asked for.
+    pub bytes: usize,
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "out of memory: no block of {} bytes to be had", self.bytes)
+    }
+}
+
+impl std::error::Error for AllocError {}
+
+/// What the pool holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes in buffers that exist now, as they were asked for.
+    pub live_bytes: u64,
+    /// Largest value of `live_bytes` since the start or the last [`reset_peak`].
+    pub peak_bytes: u64,
+    /// Bytes kept for reuse, in whole blocks.
+    pub cached_bytes: u64,
+    /// Number of buffers handed out.
+    pub allocations: u64,
+    /// How many of those were served from kept blocks.
+    pub reused: u64,
+}
+
+static LIVE: AtomicU64 = AtomicU64::new(0);
+static PEAK: AtomicU64 = AtomicU64::new(0);
+static SHARED: Mutex<Store> = Mutex::new(Store::new());
+/// Zero means the default.
+static CACHE_LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+/// Counters written by one thread and read by all.
+#[derive(Default)]
+struct Counters {
+    allocations: AtomicU64,
+    reused: AtomicU64,
+    cached: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes.
+#[inline(always)]
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// Class of a size of at least one byte, and the size of its blocks.
+#[inline(always)]
+fn class_of(bytes: usize) -> (usize, usize) {
+    if bytes <= 512 {
+        let steps = bytes.div_ceil(64).max(1);
+        return (steps - 1, steps * 64);
+    }
+    let log = (bytes - 1).ilog2() as usize;
+    let eighth = (bytes - 1) >> (log - 3);
+    (8 + (log - 9) * 8 + (eighth - 8), (eighth + 1) << (log - 3))
+}
+
+fn layout(size: usize) -> Result<Layout, AllocError> {
+    let align = if size >= HUGE_FROM { HUGE } else { ALIGN };
+    Layout::from_size_align(size, align).map_err(|_| AllocError { bytes: size })
+}
+
+fn from_system(size: usize) -> Result<NonNull<u8>, AllocError> {
+    let layout = layout(size)?;
+    // SAFETY: the size is not zero.
+    let ptr =
+        NonNull::new(unsafe { std::alloc::alloc(layout) }).ok_or(AllocError { bytes: size })?;
+    if size >= HUGE_FROM {
+        ask_for_huge_pages(ptr, size);
+    }
+    Ok(ptr)
+}
+
+/// # Safety
+/// The block came from `from_system(size)` and is not used any more.
+unsafe fn to_system(ptr: NonNull<u8>, size: usize) {
+    if let Ok(layout) = layout(size) {
+        // SAFETY: this is the layout it was allocated with.
+        unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn ask_for_huge_pages(ptr: NonNull<u8>, size: usize) {
+    unsafe extern "C" {
+        fn madvise(addr: *mut u8, length: usize, advice: i32) -> i32;
+    }
+    const MADV_HUGEPAGE: i32 = 14;
+    // SAFETY: whole huge pages inside a block that we own; the advice changes no content, and a
+    // refusal is no loss.
+    unsafe { madvise(ptr.as_ptr(), size / HUGE * HUGE, MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
+
+/// The shared store: kept blocks of all classes, oldest first, with the time they came in.
+struct Store {
+    classes: Vec<VecDeque<(Block, u64)>>,
+    cached: usize,
+    clock: u64,
+    threads: Vec<Arc<Counters>>,
+    /// Counters of threads that are gone.
+    retired: (u64, u64),
+}
+
+struct Block(NonNull<u8>);
+// SAFETY: a kept block belongs to the store alone.
+unsafe impl Send for Block {}
+
+fn shared() -> MutexGuard<'static, Store> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    const fn new() -> Store {
+        Store { classes: Vec::new(), cached: 0, clock: 0, threads: Vec::new(), retired: (0, 0) }
+    }
+
+    fn take(&mut self, class: usize, size: usize) -> Option<NonNull<u8>> {
+        let (block, _) = self.classes.get_mut(class)?.pop_back()?;
+        self.cached -= size;
+        Some(block.0)
+    }
+
+    fn keep(&mut self, ptr: NonNull<u8>, class: usize, size: usize, limit: usize) {
+        if size > limit {
+            // SAFETY: a block handed to `keep` is not used any more.
+            unsafe { to_system(ptr, size) };
+            return;
+        }
+        if self.classes.len() <= class {
+            self.classes.resize_with(CLASSES, VecDeque::new);
+        }
+        self.clock += 1;
+        self.classes[class].push_back((Block(ptr), self.clock));
+        self.cached += size;
+        self.shrink(limit);
+    }
+
+    /// Gives the oldest blocks back to the system until at most `limit` bytes are kept.
+    fn shrink(&mut self, limit: usize) {
+        while self.cached > limit {
+            let oldest = (0..self.classes.len())
+                .filter_map(|c| self.classes[c].front().map(|&(_, time)| (time, c)))
+                .min();
+            let Some((_, class)) = oldest else { break };
+            if let Some((block, _)) = self.classes[class].pop_front() {
+                let size = size_of_class(class);
+                self.cached -= size;
+                // SAFETY: the block was kept, so nobody uses it.
+                unsafe { to_system(block.0, size) };
+            }
+        }
+    }
+}
+
+fn size_of_class(class: usize) -> usize {
+    if class < 8 { (class + 1) * 64 } else { (class % 8 + 9) << (class / 8 - 1 + 6) }
+}
+
+/// Head of a list of free blocks; the first word of a free block points at the next.
+#[derive(Clone, Copy)]
+struct List {
+    head: *mut u8,
+    count: u32,
+}
+
+struct Local {
+    lists: [List; SMALL_CLASSES],
+    counters: Arc<Counters>,
+}
+
+impl Local {
+    fn new() -> Local {
+        let counters = Arc::new(Counters::default());
+        shared().threads.push(counters.clone());
+        let empty = List { head: std::ptr::null_mut(), count: 0 };
+        Local { lists: [empty; SMALL_CLASSES], counters }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, class: usize, size: usize) -> Option<NonNull<u8>> {
+        let list = &mut self.lists[class];
+        let ptr = NonNull::new(list.head)?;
+        // SAFETY: `keep` wrote the next pointer into the block.
+        list.head = unsafe { ptr.cast::<*mut u8>().read() };
+        list.count -= 1;
+        bump(&self.counters.cached, (size as u64).wrapping_neg());
+        Some(ptr)
+    }
+
+    /// Keeps a block, or says no when there are enough of its class.
+    #[inline(always)]
+    fn keep(&mut self, ptr: NonNull<u8>, class: usize, size: usize) -> bool {
+        let list = &mut self.lists[class];
+        if list.count as usize >= LOCAL_COUNT && list.count as usize * size >= LOCAL_BYTES {
+            return false;
+        }
+        // SAFETY: the block is free, aligned, and at least 64 bytes long.
+        unsafe { ptr.cast::<*mut u8>().write(list.head) };
+        list.head = ptr.as_ptr();
+        list.count += 1;
+        bump(&self.counters.cached, size as u64);
+        true
+    }
+
+    fn release(&mut self) {
+        for class in 0..SMALL_CLASSES {
+            let size = size_of_class(class);
+            while let Some(ptr) = self.take(class, size) {
+                // SAFETY: it was kept, so nobody uses it.
+                unsafe { to_system(ptr, size) };
+            }
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.release();
+        let mut shared = shared();
+        shared.retired.0 += self.counters.allocations.load(Relaxed);
+        shared.retired.1 += self.counters.reused.load(Relaxed);
+        shared.threads.retain(|t| !Arc::ptr_eq(t, &self.counters));
+    }
+}
+
+thread_local! {
+    static LOCAL: RefCell<Local> = RefCell::new(Local::new());
+}
+
+impl Buffer {
+    /// A block of `bytes` bytes with unspecified content.
+    #[inline]
+    pub fn alloc(bytes: usize) -> Result<Buffer, AllocError> {
+        if bytes == 0 {
+            return Ok(Buffer { ptr: NonNull::<Line>::dangling().cast(), len: 0 });
+        }
+        if bytes > isize::MAX as usize / 4 {
+            return Err(AllocError { bytes });
+        }
+        let (class, size) = class_of(bytes);
+        let quick = LOCAL.try_with(|local| {
+            let mut local = local.borrow_mut();
+            bump(&local.counters.allocations, 1);
+            let ptr = if class < SMALL_CLASSES { local.take(class, size) } else { None };
+            bump(&local.counters.reused, ptr.is_some() as u64);
+            ptr
+        });
+        let ptr = match quick {
+            Ok(Some(ptr)) => ptr,
+            _ => slow_alloc(class, size).map_err(|_| AllocError { bytes })?,
+        };
+        let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        if live > PEAK.load(Relaxed) {
+            PEAK.fetch_max(live, Relaxed);
+        }
+        Ok(Buffer { ptr, len: bytes })
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Address of the first byte, to write through.
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Number of bytes, as asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The content.
+    ///
+    /// # Safety
+    /// Every byte was written since the buffer was made, and nobody writes while the slice lives.
+    #[inline]
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the block is ours and as long; the caller says that it is initialised.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+/// Only its alignment matters: that of a buffer.
+#[repr(align(64))]
+struct Line;
+
+#[cold]
+#[inline(never)]
+fn slow_alloc(class: usize, size: usize) -> Result<NonNull<u8>, AllocError> {
+    let kept = shared().take(class, size);
+    if let Some(ptr) = kept {
+        // A thread that is being torn down has no counters any more; its reuses go uncounted.
+        let _ = LOCAL.try_with(|local| bump(&local.borrow().counters.reused, 1));
+        return Ok(ptr);
+    }
+    from_system(size).or_else(|_| {
+        trim();
+        from_system(size)
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn slow_free(ptr: NonNull<u8>, class: usize, size: usize) {
+    let limit = cache_limit();
+    shared().keep(ptr, class, size, limit);
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        let (class, size) = class_of(self.len);
+        LIVE.fetch_sub(self.len as u64, Relaxed);
+        let kept = class < SMALL_CLASSES
+            && LOCAL
+                .try_with(|local| local.borrow_mut().keep(self.ptr, class, size))
+                .unwrap_or(false);
+        if !kept {
+            slow_free(self.ptr, class, size);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes at {:p})", self.len, self.ptr)
+    }
+}
+
+/// Statistics of the pool, over all threads.
+pub fn stats() -> PoolStats {
+    let shared = shared();
+    let sum = |read: fn(&Counters) -> &AtomicU64| {
+        shared.threads.iter().fold(0u64, |sum, c| sum.wrapping_add(read(c).load(Relaxed)))
+    };
+    PoolStats {
+        live_bytes: LIVE.load(Relaxed),
+        peak_bytes: PEAK.load(Relaxed),
+        cached_bytes: shared.cached as u64 + sum(|c| &c.cached),
+        allocations: shared.retired.0 + sum(|c| &c.allocations),
+        reused: shared.retired.1 + sum(|c| &c.reused),
+    }
+}
+
+/// Starts `peak_bytes` again from what is live now.
+pub fn reset_peak() {
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
+}
+
+/// Gives kept blocks back to the system: the shared ones and those of the calling thread.
+pub fn trim() {
+    let _ = LOCAL.try_with(|local| local.borrow_mut().release());
+    shared().shrink(0);
+}
+
+/// Bounds the bytes kept in the shared store; the default is 4 GiB, or half of the memory where
+/// that is less.
+pub fn set_cache_limit(bytes: usize) {
+    CACHE_LIMIT.store(bytes.max(1), Relaxed);
+    shared().shrink(bytes);
+}
+
+fn cache_limit() -> usize {
+    match CACHE_LIMIT.load(Relaxed) {
+        0 => default_cache_limit(),
+        limit => limit,
+    }
+}
+
+fn default_cache_limit() -> usize {
+    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    *DEFAULT.get_or_init(|| {
+        let kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<usize>().ok()
+        });
+        kib.map_or(4 << 30, |kib| (kib << 9).min(4 << 30))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The statistics are global, so tests that compare them exactly take turns. Other tests of
+    /// the crate allocate too, so these compare only what a class of its own can show.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn classes_are_tight_and_in_order() {
+        let mut last = (0, 0);
+        for bytes in
+            (1..5000).chain([65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 12_345_678, 1 << 40])
+        {
+            let (class, size) = class_of(bytes);
+            assert!(size >= bytes && size.is_multiple_of(64), "{bytes}");
+            assert!(
+                size <= 64 * bytes.div_ceil(64).max(1) || (size - bytes) * 8 <= size,
+                "{bytes}"
+            );
+            assert!(class >= last.0 && size >= last.1);
+            assert_eq!(size_of_class(class), size);
+            assert_eq!(class < SMALL_CLASSES, bytes <= 65536);
+            last = (class, size);
+        }
+        assert!(class_of(isize::MAX as usize / 4).0 < CLASSES);
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_reused() {
+        let _turn = TURN.lock();
+        for bytes in [1, 63, 64, 1000, 65_000, 65_537, 1_000_003, 5_000_001] {
+            let mut a = Buffer::alloc(bytes).expect("memory");
+            assert_eq!(a.as_ptr() as usize % ALIGN, 0);
+            // SAFETY: the block has that many bytes.
+            unsafe { a.as_mut_ptr().write_bytes(7, bytes) };
+            // SAFETY: just written.
+            assert!(unsafe { a.bytes() }.iter().all(|&b| b == 7));
+            let address = a.as_ptr();
+            drop(a);
+            let b = Buffer::alloc(bytes).expect("memory");
+            if bytes <= 65536 {
+                assert_eq!(b.as_ptr(), address);
+            }
+        }
+        assert!(Buffer::alloc(0).is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN)));
+        assert!(Buffer::alloc(usize::MAX).is_err());
+        assert!(Buffer::alloc(1 << 60).is_err());
+    }
+
+    #[test]
+    fn statistics_follow() {
+        let _turn = TURN.lock();
+        // Larger than anything that other tests allocate at the same time, so inequalities hold.
+        const BIG: usize = 300 << 20;
+        let before = stats();
+        let a = Buffer::alloc(BIG).expect("memory");
+        let b = Buffer::alloc(BIG).expect("memory");
+        let during = stats();
+        assert!(during.live_bytes + (BIG as u64) > before.live_bytes + 2 * BIG as u64);
+        assert!(during.peak_bytes >= 2 * BIG as u64);
+        assert!(during.allocations >= before.allocations + 2);
+        drop((a, b));
+        let after = stats();
+        assert!(after.live_bytes < BIG as u64 && after.cached_bytes >= 2 * BIG as u64);
+        let a = Buffer::alloc(BIG).expect("memory");
+        assert!(stats().reused > after.reused);
+        drop(a);
+        reset_peak();
+        assert!(stats().peak_bytes < BIG as u64);
+        trim();
+        assert!(stats().cached_bytes < BIG as u64);
+    }
+
+    #[test]
+    fn freed_on_another_thread() {
+        let (send, receive) = std::sync::mpsc::sync_channel::<Buffer>(64);
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                for i in 0..20_000 {
+                    let mut b = Buffer::alloc(1 + i % 3000).expect("memory");
+                    // SAFETY: at least one byte.
+                    unsafe { b.as_mut_ptr().write(1) };
+                    if send.send(b).is_err() {
+                        break;
+                    }
+                }
+            });
+            s.spawn(move || receive.iter().for_each(drop));
+            for seed in 0..3 {
+                s.spawn(move || {
+                    let mut held = Vec::new();
+                    for i in 0..5000usize {
+                        let bytes = (i * 7919 + seed * 104_729) % 100_000;
+                        held.push(Buffer::alloc(bytes).expect("memory"));
+                        if i % 3 == 0 {
+                            held.swap_remove(i % held.len());
+                        }
+                        if held.len() > 100 {
+                            held.clear();
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    /// `cargo test --release -p pullback-cpu alloc_latency -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn alloc_latency() {
+        for bytes in [4, 1000, 60_000, 100_000, 16 << 20] {
+            let rounds = 1_000_000;
+            let start = std::time::Instant::now();
+            for _ in 0..rounds {
+                std::hint::black_box(Buffer::alloc(std::hint::black_box(bytes)).expect("memory"));
+            }
+            println!("{bytes} bytes: {:?} an alloc and free", start.elapsed() / rounds);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Matrix multiplication, `[b…, m, k] · [b…, k, n]`, for any strides and dtypes.
+//!
+//! # Which way
+//!
+//! | case | way |
+//! |---|---|
+//! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, at the speed of memory |
+//! | few rows, few steps or tiny, B with adjacent columns | tiles on the operands where they lie |
+//! | everything else | operands packed into panels, then tiles on those |
+//! | integers | plain loops |
+//!
+//! # The packed way
+//!
+//! ```text
+//! for each NC columns of B, for each KC steps of k:
+//!     pack B[KC, NC] into panels                      in parallel
+//!     for each MC rows of A:
+//!         pack A[MC, KC] into panels                  in parallel
+//!         for each block of a grid over C[MC, NC]:    in parallel
+//!             for each panel of A, for each panel of B: one tile
+//! ```
+//!
+//! A panel of A stays in the first cache while the panels of B of a block, which fit in the second, pass
+//! by. Packing makes all strides and transposes alike, so `Aᵀ·B` and `A·Bᵀ`, which are what
+//! backward needs, run at the speed of `A·B`.
+//!
+//! # The same bits for any number of threads
+//!
+//! How k is blocked and how C is cut into tasks depends on shapes only, and each element of C is
+//! summed by one thread, in order.
+//!
+//! Batches of small matrices are spread over the threads whole. Where B is the same for the whole
+//! batch and the rows of A follow each other, the batch is folded into the rows.
+
+mod integer;
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod vector;
+
+use crate::buffer::Buffer;
+use crate::elem::{Bool, Elem};
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::walk::Walk;
+use half::{bf16, f16};
+use pack::{Matrix, Packing};
+use pullback_ir::DType;
+use tile::{Kernels, Tile, Tiled};
+
+/// Steps of k that are packed at a time.
+const KC: usize = 256;
+/// Columns of B that are packed at a time, a multiple of every tile width.
+const NC: usize = 3072;
+/// Rows of A that are packed at a time, a multiple of every tile height.
+const MC: usize = 1536;
+/// Panels of A and of B in a task.
+const TASK_ROWS: usize = 4;
+const TASK_COLS: usize = 8;
+/// Tasks that a block should have at least, where it is large enough.
+const TASKS: usize = 12;
+/// Multiply-adds that are worth a task.
+const GRAIN: usize = 1 << 17;
+
+/// The matrix product of the last two axes; the axes before them are alike in all three.
+pub(crate) fn dot(a: Source, b: Source, out: Sink) {
+    let rank = out.shape.len();
+    if rank < 2 || out.is_empty() {
+        return;
+    }
+    let (m, n, k) = (out.shape[rank - 2], out.shape[rank - 1], a.shape[rank - 1]);
+    let batches =
+        Walk::new(&out.shape[..rank - 2], [&a.strides[..rank - 2], &b.strides[..rank - 2]]);
+    let job = Job { m, n, k, a, b, out, batches };
+    match out.dtype {
+        DType::F64 => job.float::<f64>(),
+        DType::F32 => job.float::<f32>(),
+        DType::BF16 => job.narrow::<bf16>(),
+        DType::F16 => job.narrow::<f16>(),
+        DType::I64 => integer::dot::<i64>(&job),
+        DType::I32 => integer::dot::<i32>(&job),
+        DType::U8 => integer::dot::<u8>(&job),
+        DType::Bool => integer::dot::<Bool>(&job),
+    }
+}
+
+struct Job<'a> {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Source<'a>,
+    b: Source<'a>,
+    out: Sink<'a>,
+    batches: Walk<2>,
+}
+
+/// A pointer that tasks share; they write disjoint parts of what it points at.
+struct Shared<T>(*mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+// SAFETY: see the type; every use is inside a kernel that owns the memory.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The element at an index. (A method, so that closures capture the wrapper.)
+    fn at(self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
+}
+
+/// Memory for the time of a kernel.
+fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
+    match Buffer::alloc(len * size_of::<T>()) {
+        Ok(mut buffer) => {
+            let ptr = Shared(buffer.as_mut_ptr().cast());
+            (buffer, ptr)
+        }
+        Err(error) => panic!("dot: {error}"),
+    }
+}
+
+impl Job<'_> {
+    fn float<C: Tiled + vector::Float + Elem<Compute = C>>(&self) {
+        self.run::<C, C>(Shared(self.out.ptr.cast()));
+    }
+
+    /// Narrow storage: computed in f32, narrowed at the end.
+    fn narrow<S: Elem<Compute = f32>>(&self) {
+        let len = self.out.len();
+        let (_buffer, wide) = scratch::<f32>(len);
+        self.run::<S, f32>(wide);
+        let out = Shared(self.out.ptr.cast::<S>());
+        let size = 1 << 15;
+        par::for_each(len.div_ceil(size), |task| {
+            for i in task * size..len.min((task + 1) * size) {
+                // SAFETY: `run` filled the scratch; each element belongs to one task.
+                unsafe { *out.at(i) = S::store(*wide.at(i)) };
+            }
+        });
+    }
+
+    fn run<S: Elem<Compute = C>, C: Tiled + vector::Float>(&self, c: Shared<C>) {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let count = self.batches.len();
+        let whole = (Matrix::<S>::of(&self.a, 0), Matrix::<S>::of(&self.b, 0));
+        if count == 1 {
+            return multiply(m, n, k, whole.0, whole.1, c);
+        }
+        // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
+        if let [batch] = self.batches.axes()
+            && batch.strides[1] == 0
+            && (batch.strides[0] == whole.0.row * m as isize || m == 1)
+        {
+            let row = if m == 1 { batch.strides[0] } else { whole.0.row };
+            return multiply(m * count, n, k, Matrix { row, ..whole.0 }, whole.1, c);
+        }
+        let one = |i: usize| {
+            let [a, b] = self.batches.offsets(i);
+            multiply(
+                m,
+                n,
+                k,
+                Matrix::<S>::of(&self.a, a),
+                Matrix::of(&self.b, b),
+                Shared(c.at(i * m * n)),
+            );
+        };
+        let work = m * n * k;
+        if work > 64 * GRAIN {
+            (0..count).for_each(one);
+        } else {
+            let group = GRAIN.div_ceil(work.max(1)).min(count);
+            par::for_each(count.div_ceil(group), |task| {
+                (task * group..count.min((task + 1) * group)).for_each(one);
+            });
+        }
+    }
+}
+
+/// One product into dense row-major `c`.
+fn multiply<S: Elem<Compute = C>, C>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrix<S>,
+    b: Matrix<S>,
+    c: Shared<C>,
+) where
+    C: Tiled + vector::Float,
+{
+    if k == 0 {
+        // SAFETY: `c` has room for the product; all zero bits are zero.
+        return unsafe { std::ptr::write_bytes(c.at(0), 0, m * n) };
+    }
+    let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 18 && k * n <= 1 << 14);
+    if m == 1 || n == 1 || (b.col == 1 && few) {
+        let (_a, a) = wide(m, k, a);
+        let (_b, b) = wide(k, n, b);
+        if n == 1 {
+            vector::multiply(m, k, a, b.ptr, b.row, c);
+        } else if m == 1 {
+            vector::multiply(n, k, b.transposed(), a.ptr, a.col, c);
+        } else {
+            direct(m, n, k, a, b, c);
+        }
+    } else {
+        packed(m, n, k, a, b, c);
+    }
+}
+
+/// The matrix as it is when it is of the compute type, otherwise a dense widened copy.
+fn wide<S: Elem<Compute = C>, C: Copy + 'static>(
+    rows: usize,
+    cols: usize,
+    x: Matrix<S>,
+) -> (Option<Buffer>, Matrix<C>) {
+    if std::any::TypeId::of::<S>() == std::any::TypeId::of::<C>() {
+        return (None, Matrix { ptr: x.ptr.cast(), row: x.row, col: x.col });
+    }
+    let (buffer, copy) = scratch::<C>(rows * cols);
+    let grain = (1usize << 15).div_ceil(cols.max(1));
+    par::for_each(rows.div_ceil(grain), |task| {
+        for i in task * grain..rows.min((task + 1) * grain) {
+            for j in 0..cols {
+                // SAFETY: inside both matrices; each row belongs to one task.
+                unsafe { *copy.at(i * cols + j) = (*x.at(i, j).ptr).load() };
+            }
+        }
+    });
+    (Some(buffer), Matrix { ptr: copy.at(0), row: cols as isize, col: 1 })
+}
+
+/// Cuts `len` into pieces of about `piece`, all of the same size but the last.
+fn even(len: usize, piece: usize, multiple: usize) -> usize {
+    let pieces = len.div_ceil(piece.max(1)).max(1);
+    len.div_ceil(pieces).next_multiple_of(multiple)
+}
+
+/// Tiles on the operands where they lie; the columns of `b` are adjacent.
+fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, c: Shared<C>) {
+    let kernels = C::kernels();
+    let height = even(m, kernels.direct.len(), 1);
+    // A task is a stripe of columns with all of its rows, unless there are few columns.
+    let (task_rows, task_cols) = if m * n * k <= 2 * GRAIN {
+        (m, n)
+    } else {
+        let cols = even(n, 8 * kernels.cols, kernels.cols);
+        (even(m, GRAIN.div_ceil(cols.min(n) * k).max(height), height), cols)
+    };
+    let across = n.div_ceil(task_cols);
+    par::for_each(across * m.div_ceil(task_rows), |task| {
+        let (i0, j0) = (task / across * task_rows, task % across * task_cols);
+        let (i1, j1) = (m.min(i0 + task_rows), n.min(j0 + task_cols));
+        for j in (j0..j1).step_by(kernels.cols) {
+            for i in (i0..i1).step_by(height) {
+                let tile = Tile {
+                    k,
+                    a: a.at(i, 0).ptr,
+                    a_row: a.row,
+                    a_step: a.col,
+                    b: b.at(0, j).ptr,
+                    b_step: b.row,
+                    c: c.at(i * n + j),
+                    c_row: n as isize,
+                    cols: kernels.cols.min(j1 - j),
+                    add: false,
+                };
+                // SAFETY: the tile lies inside the three matrices, and C's part is this task's.
+                unsafe { kernels.direct[height.min(i1 - i) - 1](&tile) };
+            }
+        }
+    });
+}
+
+/// Panels, then tiles: see the head of this file.
+fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrix<S>,
+    b: Matrix<S>,
+    c: Shared<C>,
+) {
+    let kernels = C::kernels();
+    let kc = even(k, KC, 1);
+    let nc = even(n, NC, kernels.cols);
+    let mc = even(m, MC, kernels.rows);
+    let (_b, b_panels) = scratch::<C>(kc * nc.min(n.next_multiple_of(kernels.cols)));
+    let (_a, a_panels) = scratch::<C>(kc * mc.min(m.next_multiple_of(kernels.rows)));
+    for j0 in (0..n).step_by(nc) {
+        let cols = nc.min(n - j0);
+        for p0 in (0..k).step_by(kc) {
+            let steps = kc.min(k - p0);
+            let block = Block { kernels, n, steps, c, a: a_panels, b: b_panels, add: p0 > 0 };
+            for i0 in (0..m).step_by(mc) {
+                let rows = mc.min(m - i0);
+                // B is packed with the first rows of A, for all of them.
+                let (b, a) = (b.at(p0, j0), a.at(i0, p0).transposed());
+                let b = Packing { b, count: cols, k: steps, width: kernels.cols, dst: b_panels };
+                let a = Packing { b: a, count: rows, k: steps, width: kernels.rows, dst: a_panels };
+                let b_tasks = if i0 == 0 { b.tasks() } else { 0 };
+                par::for_each(b_tasks + a.tasks(), |task| {
+                    if task < b_tasks { b.run(task) } else { a.run(task - b_tasks) }
+                });
+                block.multiply(i0, rows, j0, cols);
+            }
+        }
+    }
+}
+
+struct Block<C: Tiled> {
+    kernels: &'static Kernels<C>,
+    n: usize,
+    steps: usize,
+    c: Shared<C>,
+    a: Shared<C>,
+    b: Shared<C>,
+    add: bool,
+}
+
+impl<C: Tiled> Block<C> {
+    /// The product of the packed panels, into the rows and columns of C that they stand for.
+    fn multiply(&self, i0: usize, rows: usize, j0: usize, cols: usize) {
+        let kernels = self.kernels;
+        // Small products are cut finer, so that there is something to share.
+        let (mut tall, mut broad) = (TASK_ROWS, TASK_COLS);
+        let panels = (rows.div_ceil(kernels.rows), cols.div_ceil(kernels.cols));
+        while broad > 2 && panels.0.div_ceil(tall) * panels.1.div_ceil(broad) < TASKS {
+            broad /= 2;
+            tall = if broad <= 2 { 2 } else { tall };
+        }
+        let tall = even(rows, tall * kernels.rows, kernels.rows);
+        let broad = even(cols, broad * kernels.cols, kernels.cols);
+        let down = rows.div_ceil(tall);
+        par::for_each(down * cols.div_ceil(broad), |task| {
+            let (i_from, j_from) = (task % down * tall, task / down * broad);
+            let (i_to, j_to) = (rows.min(i_from + tall), cols.min(j_from + broad));
+            for i in (i_from..i_to).step_by(kernels.rows) {
+                let height = kernels.rows.min(i_to - i);
+                for j in (j_from..j_to).step_by(kernels.cols) {
+                    let width = kernels.cols.min(j_to - j);
+                    let tile = Tile {
+                        k: self.steps,
+                        a: self.a.at(i * self.steps),
+                        a_row: 1,
+                        a_step: kernels.rows as isize,
+                        b: self.b.at(j * self.steps),
+                        b_step: kernels.cols as isize,
+                        c: self.c.at((i0 + i) * self.n + j0 + j),
+                        c_row: self.n as isize,
+                        cols: width,
+                        add: self.add,
+                    };
+                    let vectors = if width * 2 > kernels.cols { 2 } else { 1 };
+                    // SAFETY: both panels are packed, and this part of C is this task's.
+                    unsafe { kernels.packed[height - 1][vectors - 1](&tile) };
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,214 @@
+//! Copying operands into panels: the order in which the tiles read them.
+//!
+//! A panel is a strip of `width` rows of A (or columns of B), laid out step by step of k: the
+//! `width` elements of step 0, then those of step 1, …. The last panel is filled up with zeros.
+//! This is where strides and narrow storage types end: what comes out is dense and in the compute
+//! type.
+
+use super::Shared;
+use crate::elem::Elem;
+use crate::operand::Source;
+
+/// A matrix somewhere in memory; strides in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<S> {
+    pub ptr: *const S,
+    pub row: isize,
+    pub col: isize,
+}
+
+// SAFETY: a matrix is only read, and made from a `Source`, which may be shared.
+unsafe impl<S> Send for Matrix<S> {}
+// SAFETY: as above.
+unsafe impl<S> Sync for Matrix<S> {}
+
+impl<S> Matrix<S> {
+    /// The last two axes of a source, starting at an offset.
+    pub(super) fn of(x: &Source, offset: isize) -> Matrix<S> {
+        let rank = x.shape.len();
+        let ptr = x.ptr.cast::<S>().wrapping_offset(offset);
+        Matrix { ptr, row: x.strides[rank - 2], col: x.strides[rank - 1] }
+    }
+
+    /// The same matrix from row `i` and column `j` on.
+    pub(super) fn at(self, i: usize, j: usize) -> Matrix<S> {
+        let ptr = self.ptr.wrapping_offset(i as isize * self.row + j as isize * self.col);
+        Matrix { ptr, ..self }
+    }
+
+    pub(super) fn transposed(self) -> Matrix<S> {
+        Matrix { ptr: self.ptr, row: self.col, col: self.row }
+    }
+}
+
+/// Columns of B (or of Aᵀ) to be packed, cut into tasks.
+pub(super) struct Packing<S: Elem> {
+    pub b: Matrix<S>,
+    /// Columns.
+    pub count: usize,
+    /// Rows.
+    pub k: usize,
+    /// Columns per panel.
+    pub width: usize,
+    /// Room for `k` times `count` rounded up to whole panels.
+    pub dst: Shared<S::Compute>,
+}
+
+impl<S: Elem> Packing<S> {
+    const ROWS: usize = 32;
+    const PANELS: usize = 4;
+
+    /// Tasks are stripes of rows where those are dense, so that memory is read in the order in
+    /// which it lies; otherwise groups of columns.
+    pub(super) fn tasks(&self) -> usize {
+        if self.b.col == 1 {
+            self.k.div_ceil(Self::ROWS)
+        } else {
+            self.count.div_ceil(Self::PANELS * self.width)
+        }
+    }
+
+    pub(super) fn run(&self, task: usize) {
+        let (width, stride) = (self.width, self.k * self.width);
+        // SAFETY: the part of this task lies inside the source and the destination.
+        unsafe {
+            if self.b.col == 1 {
+                let from = task * Self::ROWS;
+                let rows = Self::ROWS.min(self.k - from);
+                panels(
+                    self.b.at(from, 0),
+                    self.count,
+                    rows,
+                    width,
+                    self.dst.at(from * width),
+                    stride,
+                );
+            } else {
+                let from = task * Self::PANELS * width;
+                let count = (Self::PANELS * width).min(self.count - from);
+                panels(
+                    self.b.at(0, from),
+                    count,
+                    self.k,
+                    width,
+                    self.dst.at(from * self.k),
+                    stride,
+                );
+            }
+        }
+    }
+}
+
+/// Packs `count` columns and `k` rows of `b` into panels of `width` columns, `stride` apart.
+unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default>(
+    b: Matrix<S>,
+    count: usize,
+    k: usize,
+    width: usize,
+    dst: *mut C,
+    stride: usize,
+) {
+    let whole = count / width;
+    // SAFETY: all offsets stay within what the caller promises.
+    unsafe {
+        if b.col == 1 {
+            for p in 0..k {
+                let src = b.ptr.offset(p as isize * b.row);
+                let dst = dst.add(p * width);
+                for panel in 0..whole {
+                    let (src, dst) = (src.add(panel * width), dst.add(panel * stride));
+                    // The usual widths are known to the compiler, so a copy is a few moves.
+                    match width {
+                        32 => copy::<S, C, 32>(src, dst),
+                        16 => copy::<S, C, 16>(src, dst),
+                        12 => copy::<S, C, 12>(src, dst),
+                        _ => (0..width).for_each(|j| *dst.add(j) = (*src.add(j)).load()),
+                    }
+                }
+            }
+        } else {
+            for panel in 0..whole {
+                strided(b.at(0, panel * width), width, k, width, dst.add(panel * stride));
+            }
+        }
+        let rest = count - whole * width;
+        if rest > 0 {
+            let dst = dst.add(whole * stride);
+            (0..width * k).for_each(|i| *dst.add(i) = C::default());
+            strided(b.at(0, whole * width), rest, k, width, dst);
+        }
+    }
+}
+
+/// One panel from columns of any strides.
+unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
+    b: Matrix<S>,
+    count: usize,
+    k: usize,
+    width: usize,
+    dst: *mut C,
+) {
+    // SAFETY: all offsets stay within what the caller promises.
+    unsafe {
+        let mut done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if b.row == 1 && is_f32::<S>() {
+            while done + 4 <= count {
+                let src = b.ptr.offset(done as isize * b.col).cast();
+                transpose_strip(src, b.col, k, dst.add(done).cast(), width);
+                done += 4;
+            }
+        }
+        // A block of steps at a time, so that the lines of all columns stay in the first cache.
+        for from in (0..k).step_by(16) {
+            for j in done..count {
+                let src = b.ptr.offset(j as isize * b.col + from as isize * b.row);
+                for p in 0..16.min(k - from) {
+                    *dst.add((from + p) * width + j) = (*src.offset(p as isize * b.row)).load();
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy<S: Elem<Compute = C>, C, const N: usize>(src: *const S, dst: *mut C) {
+    // By value, or the compiler would have to fear that they overlap and go one by one.
+    // SAFETY: the caller has `N` elements on both sides.
+    unsafe { dst.cast::<[C; N]>().write(src.cast::<[S; N]>().read().map(S::load)) };
+}
+
+fn is_f32<S: 'static>() -> bool {
+    std::any::TypeId::of::<S>() == std::any::TypeId::of::<f32>()
+}
+
+/// Four columns, each `k` adjacent elements, to `k` steps of four adjacent elements.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn transpose_strip(src: *const f32, col: isize, k: usize, dst: *mut f32, width: usize) {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE is always there; the offsets stay in the four columns and the `k` steps.
+    unsafe {
+        let mut p = 0;
+        while p + 4 <= k {
+            let s = src.add(p);
+            let mut r0 = _mm_loadu_ps(s);
+            let mut r1 = _mm_loadu_ps(s.offset(col));
+            let mut r2 = _mm_loadu_ps(s.offset(2 * col));
+            let mut r3 = _mm_loadu_ps(s.offset(3 * col));
+            _MM_TRANSPOSE4_PS(&mut r0, &mut r1, &mut r2, &mut r3);
+            let d = dst.add(p * width);
+            _mm_storeu_ps(d, r0);
+            _mm_storeu_ps(d.add(width), r1);
+            _mm_storeu_ps(d.add(2 * width), r2);
+            _mm_storeu_ps(d.add(3 * width), r3);
+            p += 4;
+        }
+        while p < k {
+            for j in 0..4 {
+                *dst.add(p * width + j) = *src.offset(p as isize + j as isize * col);
+            }
+            p += 1;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The product against three plain loops in f64, over shapes, strides and dtypes.
+
+use super::*;
+use half::{bf16, f16};
+
+/// Numbers in [-1, 1) that repeat nowhere near.
+fn noise(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A matrix in one of the ways it may lie in memory: strides and the offset of element 0, 0.
+fn lay(rows: usize, cols: usize, how: usize) -> (usize, [isize; 2], usize) {
+    let (r, c) = (rows as isize, cols as isize);
+    match how {
+        0 => (rows * cols, [c, 1], 0),
+        1 => (rows * cols, [1, r], 0),
+        2 => (rows * (cols + 3), [c + 3, 1], 0),
+        3 => (2 * rows * cols, [2 * c, 2], 0),
+        4 => (rows * cols, [-c, -1], (rows * cols).saturating_sub(1)),
+        _ => (cols, [0, 1], 0),
+    }
+}
+
+fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, tolerance: f64) {
+    let sizes = [
+        (1, 1, 1),
+        (2, 3, 4),
+        (8, 8, 8),
+        (1, 17, 5),
+        (17, 1, 5),
+        (1, 300, 40),
+        (300, 1, 40),
+        (5, 5, 1),
+        (13, 33, 17),
+        (12, 32, 300),
+        (64, 10, 70),
+        (3, 4, 0),
+        (70, 65, 257),
+        (25, 100, 600),
+        (130, 48, 64),
+    ];
+    for (m, n, k) in sizes {
+        for (how_a, how_b) in
+            [(0, 0), (1, 0), (0, 1), (1, 1), (2, 3), (3, 2), (4, 0), (0, 4), (5, 0), (0, 5), (4, 3)]
+        {
+            let (len_a, strides_a, at_a) = lay(m, k, how_a);
+            let (len_b, strides_b, at_b) = lay(k, n, how_b);
+            let a: Vec<T> = noise(len_a.max(1), 1).into_iter().map(&from).collect();
+            let b: Vec<T> = noise(len_b.max(1), 2).into_iter().map(&from).collect();
+            let get = |x: &[T], at: usize, s: [isize; 2], i: usize, j: usize| {
+                to(x[(at as isize + i as isize * s[0] + j as isize * s[1]) as usize])
+            };
+            let mut bits: Option<Vec<u64>> = None;
+            for threads in [1, 2, 8] {
+                let mut c: Vec<T> = vec![from(7.0); m * n];
+                par::with_threads(threads, || {
+                    dot(
+                        Source {
+                            ptr: a.as_ptr().wrapping_add(at_a).cast(),
+                            shape: &[m, k],
+                            strides: &strides_a,
+                            dtype,
+                        },
+                        Source {
+                            ptr: b.as_ptr().wrapping_add(at_b).cast(),
+                            shape: &[k, n],
+                            strides: &strides_b,
+                            dtype,
+                        },
+                        Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype },
+                    );
+                });
+                let now: Vec<u64> = c.iter().map(|&x| to(x).to_bits()).collect();
+                match &bits {
+                    Some(bits) => assert!(*bits == now, "{m} {n} {k} on {threads} threads"),
+                    None => bits = Some(now),
+                }
+                for i in 0..m {
+                    for j in 0..n {
+                        let want: f64 = (0..k)
+                            .map(|p| {
+                                get(&a, at_a, strides_a, i, p) * get(&b, at_b, strides_b, p, j)
+                            })
+                            .sum();
+                        let got = to(c[i * n + j]);
+                        let bound = tolerance * (1.0 + want.abs());
+                        assert!(
+                            (got - want).abs() <= bound,
+                            "{dtype} {m}×{n}×{k} lay {how_a} {how_b} at {i},{j}: {got} for {want}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_agrees() {
+    check::<f32>(DType::F32, |x| x as f32, |x| x as f64, 2e-5);
+}
+
+#[test]
+fn f64_agrees() {
+    check::<f64>(DType::F64, |x| x, |x| x, 1e-12);
+}
+
+#[test]
+fn narrow_floats_agree() {
+    check::<bf16>(DType::BF16, bf16::from_f64, bf16::to_f64, 6e-3);
+    check::<f16>(DType::F16, f16::from_f64, f16::to_f64, 1e-3);
+}
+
+#[test]
+fn integers_agree() {
+    check::<i64>(DType::I64, |x| (x * 1000.0) as i64, |x| x as f64, 0.0);
+    check::<i32>(DType::I32, |x| (x * 100.0) as i32, |x| x as f64, 0.0);
+}
+
+#[test]
+fn batches() {
+    let (count, m, n, k) = (6, 5, 7, 9);
+    let a: Vec<f32> = noise(count * m * k, 3).iter().map(|&x| x as f32).collect();
+    let b: Vec<f32> = noise(count * k * n, 4).iter().map(|&x| x as f32).collect();
+    let (mk, kn) = ((m * k) as isize, (k * n) as isize);
+    let (ki, ni, mi) = (k as isize, n as isize, m as isize);
+    // Batches [2, 3] of A and B: both dense, A or B broadcast, permuted, A with rows inside out.
+    let cases: [([isize; 4], [isize; 4]); 6] = [
+        ([3 * mk, mk, ki, 1], [3 * kn, kn, ni, 1]),
+        ([3 * mk, mk, ki, 1], [0, 0, ni, 1]),
+        ([0, 0, ki, 1], [3 * kn, kn, ni, 1]),
+        ([mk, 2 * mk, ki, 1], [0, kn, 1, ki]),
+        ([3 * mk, mk, 1, mi], [0, 0, ni, 1]),
+        ([3 * ki, ki, 6 * ki, 1], [3 * kn, kn, 1, ki]),
+    ];
+    for (sa, sb) in cases {
+        let mut c = vec![0f32; count * m * n];
+        dot(
+            Source {
+                ptr: a.as_ptr().cast(),
+                shape: &[2, 3, m, k],
+                strides: &sa,
+                dtype: DType::F32,
+            },
+            Source {
+                ptr: b.as_ptr().cast(),
+                shape: &[2, 3, k, n],
+                strides: &sb,
+                dtype: DType::F32,
+            },
+            Sink { ptr: c.as_mut_ptr().cast(), shape: &[2, 3, m, n], dtype: DType::F32 },
+        );
+        for (index, &got) in c.iter().enumerate() {
+            let (t, i, j) = (index / (m * n), index / n % m, index % n);
+            let at = |s: [isize; 4], r: usize, q: usize| {
+                ((t / 3) as isize * s[0]
+                    + (t % 3) as isize * s[1]
+                    + r as isize * s[2]
+                    + q as isize * s[3]) as usize
+            };
+            let want: f64 = (0..k).map(|p| a[at(sa, i, p)] as f64 * b[at(sb, p, j)] as f64).sum();
+            assert!((got as f64 - want).abs() < 1e-5, "{sa:?} {sb:?}");
+        }
+    }
+}
+
+/// `cargo test --release -p pullback-cpu dot_rates -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn dot_rates() {
+    let shapes = [
+        (8, 8, 8),
+        (32, 32, 32),
+        (64, 64, 64),
+        (128, 128, 128),
+        (256, 256, 256),
+        (512, 512, 512),
+        (1024, 1024, 1024),
+        (2048, 2048, 2048),
+        (64, 512, 784),
+        (128, 10, 512),
+        (1024, 1024, 256),
+        (1, 1024, 1024),
+        (1024, 1, 1024),
+    ];
+    for (m, n, k) in shapes {
+        let a = vec![0.5f32; m * k];
+        let b = vec![0.25f32; k * n];
+        let mut c = vec![0f32; m * n];
+        let mut line = format!("{m:5} {n:5} {k:5}");
+        for (name, ta, tb) in [("NN", false, false), ("NT", false, true), ("TN", true, false)] {
+            let sa = if ta { [1, m as isize] } else { [k as isize, 1] };
+            let sb = if tb { [1, k as isize] } else { [n as isize, 1] };
+            let mut best = f64::MAX;
+            let mut spent = 0.0;
+            while spent < 0.3 {
+                let repeats = (5_000_000 / (m * n * k)).max(1);
+                let start = std::time::Instant::now();
+                for _ in 0..repeats {
+                    dot(
+                        Source {
+                            ptr: a.as_ptr().cast(),
+                            shape: &[m, k],
+                            strides: &sa,
+                            dtype: DType::F32,
+                        },
+                        Source {
+                            ptr: b.as_ptr().cast(),
+                            shape: &[k, n],
+                            strides: &sb,
+                            dtype: DType::F32,
+                        },
+                        Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype: DType::F32 },
+                    );
+                }
+                let time = start.elapsed().as_secs_f64();
+                spent += time;
+                best = best.min(time / repeats as f64);
+            }
+            let rate = 2.0 * (m * n * k) as f64 / best / 1e9;
+            line += &format!("  {name} {:9.2} µs {rate:6.1} GFLOP/s", best * 1e6);
+        }
+        println!("{line}");
+    }
+}

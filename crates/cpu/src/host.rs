@@ -1,0 +1,74 @@
+//! Values going in and out: Rust slices to buffers and back.
+
+use crate::Buffer;
+use half::{bf16, f16};
+use pullback_ir::{DType, Error, ErrorKind, Result, Scalar};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that tensors are made of.
+pub trait HostElement: Copy + Default + Send + Sync + 'static + sealed::Sealed {
+    /// The dtype that stores it.
+    const DTYPE: DType;
+
+    /// The value as a scalar.
+    fn scalar(self) -> Scalar;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:ident, $scalar:expr;)*) => {$(
+        impl sealed::Sealed for $type {}
+        impl HostElement for $type {
+            const DTYPE: DType = DType::$dtype;
+            fn scalar(self) -> Scalar {
+                let f: fn($type) -> Scalar = $scalar;
+                f(self)
+            }
+        }
+    )*};
+}
+
+elements! {
+    f64 => F64, Scalar::from;
+    f32 => F32, Scalar::from;
+    bf16 => BF16, |v| Scalar::from(v.to_f64());
+    f16 => F16, |v| Scalar::from(v.to_f64());
+    i64 => I64, Scalar::from;
+    i32 => I32, Scalar::from;
+    u8 => U8, Scalar::from;
+    bool => Bool, Scalar::from;
+}
+
+impl Buffer {
+    /// A buffer that holds these values.
+    pub fn from_slice<T: HostElement>(values: &[T]) -> Result<Buffer> {
+        let bytes = size_of_val(values);
+        let mut buffer = Buffer::alloc(bytes)
+            .map_err(|_| Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had")))?;
+        // SAFETY: the buffer is fresh, at least as long, and aligned for every element type; the
+        // sealed trait admits only plain numbers.
+        unsafe {
+            std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), buffer.as_mut_ptr(), bytes);
+        }
+        Ok(buffer)
+    }
+
+    /// `len` values from position `offset` on (in elements), or `None` if they are not all inside.
+    /// The buffer must have been filled with values of this dtype by [`Buffer::from_slice`] or a kernel.
+    pub fn to_vec<T: HostElement>(&self, dtype: DType, offset: usize, len: usize) -> Option<Vec<T>> {
+        let size = size_of::<T>();
+        let end = offset.checked_add(len)?.checked_mul(size)?;
+        if dtype != T::DTYPE || end > self.len() {
+            return None;
+        }
+        let mut out = vec![T::default(); len];
+        // SAFETY: the range lies inside the buffer, which results and uploads fill entirely with
+        // values of one dtype; a `bool` is stored as 0 or 1.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.as_ptr().add(offset * size), out.as_mut_ptr().cast::<u8>(), len * size);
+        }
+        Some(out)
+    }
+}

@@ -1,0 +1,664 @@
+//! Gather and scatter along an axis.
+//!
+//! Both walk the shape of the index. Every index is checked before the first element moves, so
+//! a bad one leaves nothing half-done and nothing is ever read or written out of bounds.
+//!
+//! **Rows.** Selecting rows of a table (an embedding) reaches these kernels as an index that is
+//! broadcast over the axes behind the indexed one. Its strides there are zero, which is how it is
+//! recognised: then one index moves a whole row.
+//!
+//! **Scatter is deterministic.** What lands on one destination is combined in row-major order of
+//! the source, whatever the number of threads, and without atomics:
+//! - rows are first grouped by destination (a stable counting sort), and then each
+//!   destination row is combined by one thread, in the compute type, and rounded once;
+//! - single elements are split along an axis other than the indexed one, where destinations are
+//!   disjoint, or, if there is none, by ranges of the destination, each looking at all indices.
+//!
+//! How the work is cut may then depend on the number of threads, as no sum depends on the cut.
+
+use crate::elem::{Compute, Elem, with_elem};
+use crate::operand::{Sink, Source};
+use crate::walk::Walk;
+use crate::{Buffer, par, pointwise};
+use pullback_ir::{Combine, DType, Shape, Strides, dense_strides};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An index that is not in `0..len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexError {
+    /// Row-major position among the indices; the first bad one.
+    pub(crate) position: usize,
+    /// The index.
+    pub(crate) index: i64,
+    /// Length of the axis that it indexes.
+    pub(crate) len: usize,
+}
+
+/// Elements that one task moves.
+const TASK: usize = 1 << 15;
+/// Destination rows that one task combines.
+const PLACES: usize = 64;
+/// Elements of a row that are combined at a time.
+const TILE: usize = 256;
+
+/// Checks that every index lies in `0..len`.
+pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
+    debug_assert_eq!(index.dtype, DType::I64);
+    if index.is_empty() {
+        return Ok(());
+    }
+    // An index that is repeated is looked at once, at its first position.
+    let mut shape = Shape::from_slice(index.shape);
+    for (n, &s) in shape.iter_mut().zip(index.strides) {
+        if s == 0 {
+            *n = 1;
+        }
+    }
+    let walk = Walk::new(&shape, [index.strides]);
+    let first = AtomicUsize::new(usize::MAX);
+    par::for_each(walk.len().div_ceil(TASK), |task| {
+        let range = task * TASK..walk.len().min((task + 1) * TASK);
+        walk.for_range(range, |run| {
+            // SAFETY: runs stay inside the source.
+            let at = |i: usize| unsafe {
+                { index }.ptr.cast::<i64>().offset(run.offsets[0] + i as isize * run.strides[0]).read()
+            };
+            let bad = (0..run.len).fold(false, |bad, i| bad | (at(i) as u64 >= len as u64));
+            if bad && let Some(i) = (0..run.len).find(|&i| at(i) as u64 >= len as u64) {
+                first.fetch_min(run.start + i, Ordering::Relaxed);
+            }
+        });
+    });
+    let first = first.into_inner();
+    if first == usize::MAX {
+        return Ok(());
+    }
+    // SAFETY: `first` is an element of the walk.
+    let found = unsafe { index.ptr.cast::<i64>().offset(walk.offsets(first)[0]).read() };
+    let (mut rest, mut position) = (first, 0);
+    let full = dense_strides(index.shape);
+    for d in (0..shape.len()).rev() {
+        position += rest % shape[d] * full[d] as usize;
+        rest /= shape[d];
+    }
+    Err(IndexError { position, index: found, len })
+}
+
+/// `out[i, j] = x[index[i, j], j]` (for axis 0). `out` is shaped as `index`, whose other axes may
+/// be shorter than those of `x`.
+pub(crate) fn gather(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'_>) -> Result<(), IndexError> {
+    if x.shape.is_empty() {
+        let one = Source { shape: &[1], strides: &[1], ..x };
+        let index = Source { shape: &[1], strides: &[1], ..index };
+        return gather(0, one, index, Sink { shape: &[1], ..out });
+    }
+    check(index, x.shape[axis])?;
+    match x.dtype.size() {
+        1 => gather_as::<u8>(axis, x, index, out),
+        2 => gather_as::<u16>(axis, x, index, out),
+        4 => gather_as::<u32>(axis, x, index, out),
+        _ => gather_as::<u64>(axis, x, index, out),
+    }
+    Ok(())
+}
+
+/// Gathers words of the size of the elements.
+fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'_>) {
+    // The trailing axes along which the index is constant and `x` dense are moved as one row.
+    let (mut split, mut row) = (x.shape.len(), 1);
+    while split > axis + 1 {
+        let d = split - 1;
+        let whole = index.strides[d] == 0 && x.strides[d] == row as isize;
+        if index.shape[d] != 1 && !whole {
+            break;
+        }
+        row *= index.shape[d];
+        split -= 1;
+    }
+    let mut steps = Strides::from_slice(&x.strides[..split]);
+    let along = std::mem::replace(&mut steps[axis], 0);
+    let walk = Walk::new(&index.shape[..split], [&index.strides[..split], &steps]);
+    if row == 0 {
+        return;
+    }
+    let points = (TASK / row).max(1);
+    par::for_each(walk.len().div_ceil(points), |task| {
+        let range = task * points..walk.len().min((task + 1) * points);
+        let (x, index, out) = ({ x }.ptr.cast::<T>(), { index }.ptr.cast::<i64>(), { out }.ptr.cast::<T>());
+        walk.for_range(range, |run| {
+            // SAFETY: runs stay inside the operands, every index was checked against the length
+            // of the axis, and row `start + j` of `out` belongs to this task.
+            unsafe {
+                let (index, x) = (index.offset(run.offsets[0]), x.offset(run.offsets[1]));
+                let out = out.add(run.start * row);
+                for j in 0..run.len as isize {
+                    let at = *index.offset(j * run.strides[0]) as isize;
+                    let from = x.offset(j * run.strides[1] + at * along);
+                    if row == 1 {
+                        *out.offset(j) = *from;
+                    } else {
+                        std::ptr::copy_nonoverlapping(from, out.offset(j * row as isize), row);
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// `out = base`, and then, for each position of `source` in row-major order, `source[i, j]`
+/// combined into `out[index[i, j], j]` (for axis 0). `index` is shaped as `source`.
+pub(crate) fn scatter(
+    axis: usize,
+    combine: Combine,
+    base: Source<'_>,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) -> Result<(), IndexError> {
+    if base.shape.is_empty() {
+        let [base, index, source] = [base, index, source].map(|s| Source { shape: &[1], strides: &[1], ..s });
+        return scatter(0, combine, base, index, source, Sink { shape: &[1], ..out });
+    }
+    check(index, base.shape[axis])?;
+    pointwise::copy(base, out);
+    if !source.is_empty() {
+        with_elem!(out.dtype, T => scatter_as::<T>(axis, combine, index, source, out));
+    }
+    Ok(())
+}
+
+fn scatter_as<T: Elem<Compute: Number>>(axis: usize, combine: Combine, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+    match combine {
+        Combine::Set => scatter_with::<T, Set>(axis, index, source, out),
+        Combine::Add => scatter_with::<T, Add>(axis, index, source, out),
+        Combine::Mul => scatter_with::<T, Mul>(axis, index, source, out),
+        Combine::Max => scatter_with::<T, Max>(axis, index, source, out),
+        Combine::Min => scatter_with::<T, Min>(axis, index, source, out),
+    }
+}
+
+fn scatter_with<T: Elem<Compute: Number>, F: Fold>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+    let behind = axis + 1..out.shape.len();
+    let whole = behind.clone().all(|d| {
+        index.shape[d] == out.shape[d] && (index.shape[d] == 1 || index.strides[d] == 0)
+    });
+    let row: usize = out.shape[behind].iter().product();
+    if whole && row > 1 {
+        scatter_rows::<T, F>(axis, row, index, source, out);
+    } else {
+        scatter_elements::<T, F>(axis, index, source, out);
+    }
+}
+
+/// Scatters where the index is constant along all axes behind the indexed one.
+fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(axis: usize, row: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+    // A source row must have one stride; else it is copied first.
+    let inner = Walk::new(&source.shape[axis + 1..], [&source.strides[axis + 1..]]);
+    if inner.axes().len() > 1
+        && let Ok(mut copy) = Buffer::alloc(source.len() * size_of::<T>())
+    {
+        let ptr = copy.as_mut_ptr();
+        pointwise::copy(source, Sink { ptr, shape: source.shape, dtype: source.dtype });
+        let strides = dense_strides(source.shape);
+        return scatter_rows::<T, F>(axis, row, index, Source { ptr, strides: &strides, ..source }, out);
+    }
+    if inner.axes().len() > 1 {
+        return scatter_elements::<T, F>(axis, index, source, out);
+    }
+    let step = inner.inner().strides[0];
+    let (n, places) = (source.shape[axis], out.shape[axis]);
+    let dense = dense_strides(out.shape);
+    let outer = Walk::new(
+        &source.shape[..axis],
+        [&index.strides[..axis], &source.strides[..axis], &dense[..axis]],
+    );
+    let along = source.strides[axis];
+    let group = |o: usize| {
+        let offsets = outer.offsets(o);
+        // Sources by destination: those of place `p` are `order[starts[p]..starts[p + 1]]`.
+        let place = |i: usize| {
+            let at = offsets[0] + i as isize * index.strides[axis];
+            // SAFETY: inside the index, by the outer walk and the length of the axis.
+            unsafe { { index }.ptr.cast::<i64>().offset(at).read() as usize }
+        };
+        let mut starts = vec![0usize; places + 2];
+        (0..n).for_each(|i| starts[place(i) + 2] += 1);
+        (2..places + 2).for_each(|p| starts[p] += starts[p - 1]);
+        let mut order = vec![0usize; n];
+        for i in 0..n {
+            let next = &mut starts[place(i) + 1];
+            order[*next] = i;
+            *next += 1;
+        }
+        par::for_each(places.div_ceil(PLACES), |task| {
+            for p in task * PLACES..places.min((task + 1) * PLACES) {
+                let from = &order[starts[p]..starts[p + 1]];
+                if !from.is_empty() {
+                    // SAFETY: all rows lie inside the operands; row `p` is this task's alone.
+                    unsafe {
+                        let to = { out }.ptr.cast::<T>().offset(offsets[2]).add(p * row);
+                        let source = { source }.ptr.cast::<T>().offset(offsets[1]);
+combine_row::<T, F>(to, row, source, along, from, step);
+                    }
+                }
+            }
+        });
+    };
+    // Many small groups run side by side; inside a task the split of a group is not taken.
+    if outer.len() >= 16 {
+        let each = (TASK / (n * row)).max(1);
+        par::for_each(outer.len().div_ceil(each), |task| {
+            (task * each..outer.len().min((task + 1) * each)).for_each(group);
+        });
+    } else {
+        (0..outer.len()).for_each(group);
+    }
+}
+
+/// Combines rows `from` of the source into one destination row, in tiles that stay in registers
+/// or the nearest cache.
+///
+/// # Safety
+/// `to` has `row` elements; so has each row `from[k] * along` of the source, `step` apart.
+unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
+    to: *mut T,
+    row: usize,
+    source: *const T,
+    along: isize,
+    from: &[usize],
+    step: isize,
+) {
+    let mut tile = [T::Compute::default(); TILE];
+    for start in (0..row).step_by(TILE) {
+        let len = TILE.min(row - start);
+        let tile = &mut tile[..len];
+        // SAFETY: `start + len` is at most `row`.
+        unsafe {
+            for (j, acc) in tile.iter_mut().enumerate() {
+                *acc = (*to.add(start + j)).load();
+            }
+            for &i in from {
+                let source = source.offset(i as isize * along + start as isize * step);
+                if step == 1 {
+                    for (j, acc) in tile.iter_mut().enumerate() {
+                        *acc = F::fold(*acc, (*source.add(j)).load());
+                    }
+                } else {
+                    for (j, acc) in tile.iter_mut().enumerate() {
+                        *acc = F::fold(*acc, (*source.offset(j as isize * step)).load());
+                    }
+                }
+            }
+            for (j, acc) in tile.iter().enumerate() {
+                *to.add(start + j) = T::store(*acc);
+            }
+        }
+    }
+}
+
+/// Scatters one element at a time.
+fn scatter_elements<T: Elem<Compute: Number>, F: Fold>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+    let mut dense = dense_strides(out.shape);
+    let along = std::mem::replace(&mut dense[axis], 0);
+    let pieces = if source.len() < TASK { 1 } else { par::threads() };
+    let longest = (0..source.shape.len()).filter(|&d| d != axis).max_by_key(|&d| source.shape[d]);
+    let cut = longest.filter(|&d| source.shape[d] > 1);
+    par::for_each(pieces, |piece| {
+        let part = |len: usize| len * piece / pieces..len * (piece + 1) / pieces;
+        let mut shape = Shape::from_slice(source.shape);
+        let mut first = 0isize;
+        let mut places = 0..out.shape[axis];
+        if let Some(d) = cut {
+            let part = part(shape[d]);
+            (first, shape[d]) = (part.start as isize, part.len());
+        } else {
+            places = part(out.shape[axis]);
+        }
+        let begin = |strides: &[isize]| cut.map_or(0, |d| first * strides[d]);
+        let begins = [begin(index.strides), begin(source.strides), begin(&dense)];
+        let walk = Walk::new(&shape, [index.strides, source.strides, &dense]);
+        walk.for_each(|run| {
+            let at = |k: usize, j: usize| begins[k] + run.offsets[k] + j as isize * run.strides[k];
+            for j in 0..run.len {
+                // SAFETY: the walk stays inside index and source; the index was checked, and with
+                // the other coordinates inside `out`, so is the place. No other task has it.
+                unsafe {
+                    let place = { index }.ptr.cast::<i64>().offset(at(0, j)).read() as usize;
+                    if places.contains(&place) {
+                        let value = { source }.ptr.cast::<T>().offset(at(1, j)).read();
+                        let to = { out }.ptr.cast::<T>().offset(at(2, j) + place as isize * along);
+                        *to = T::store(F::fold((*to).load(), value.load()));
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// The arithmetic that combining needs; integers wrap.
+trait Number: Compute {
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+}
+
+/// `number!(f64, a, b => a + b, a * b)` is the `impl` with those bodies.
+macro_rules! number {
+    ($type:ty, $a:ident, $b:ident => $plus:expr, $times:expr) => {
+        impl Number for $type {
+            #[inline(always)]
+            fn plus(self, $b: $type) -> $type {
+                let $a = self;
+                $plus
+            }
+            #[inline(always)]
+            fn times(self, $b: $type) -> $type {
+                let $a = self;
+                $times
+            }
+        }
+    };
+}
+number!(f64, a, b => a + b, a * b);
+number!(f32, a, b => a + b, a * b);
+number!(i64, a, b => a.wrapping_add(b), a.wrapping_mul(b));
+
+/// How two elements are combined.
+trait Fold {
+    fn fold<C: Number>(there: C, new: C) -> C;
+}
+
+struct Set;
+struct Add;
+struct Mul;
+struct Max;
+struct Min;
+
+impl Fold for Set {
+    #[inline(always)]
+    fn fold<C: Number>(_: C, new: C) -> C {
+        new
+    }
+}
+
+impl Fold for Add {
+    #[inline(always)]
+    fn fold<C: Number>(there: C, new: C) -> C {
+        there.plus(new)
+    }
+}
+
+impl Fold for Mul {
+    #[inline(always)]
+    fn fold<C: Number>(there: C, new: C) -> C {
+        there.times(new)
+    }
+}
+
+impl Fold for Max {
+    #[inline(always)]
+    #[allow(clippy::eq_op)]
+    fn fold<C: Number>(there: C, new: C) -> C {
+        // NaN is unequal to itself: it stays if it is there, and comes in if it is new.
+        if there > new || there != there { there } else { new }
+    }
+}
+
+impl Fold for Min {
+    #[inline(always)]
+    #[allow(clippy::eq_op)]
+    fn fold<C: Number>(there: C, new: C) -> C {
+        if there < new || there != there { there } else { new }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    /// A small generator of numbers for tests.
+    fn noise(seed: &mut u64) -> usize {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) as usize
+    }
+
+    /// A tensor with strides of its own: values at `data[at + Σ i·stride]`.
+    struct Strided<T> {
+        data: Vec<T>,
+        at: usize,
+        shape: Vec<usize>,
+        strides: Vec<isize>,
+    }
+
+    impl<T: Copy> Strided<T> {
+        /// `how`: 0 dense, 1 axes laid out in reverse order, 2 every axis flipped, and from 3 on
+        /// constant along the axes from `how - 3` on.
+        fn new(shape: &[usize], how: usize, mut f: impl FnMut() -> T) -> Strided<T> {
+            let len = shape.iter().product::<usize>();
+            let data: Vec<T> = (0..len.max(1)).map(|_| f()).collect();
+            let mut strides = dense_strides(shape).to_vec();
+            let mut at = 0;
+            match how {
+                0 => {}
+                1 => {
+                    let reversed: Vec<usize> = shape.iter().rev().copied().collect();
+                    strides = dense_strides(&reversed).iter().rev().copied().collect();
+                }
+                2 => {
+                    at = len.saturating_sub(1);
+                    strides.iter_mut().for_each(|s| *s = -*s);
+                }
+                k => strides.iter_mut().skip(k - 3).for_each(|s| *s = 0),
+            }
+            Strided { data, at, shape: shape.to_vec(), strides }
+        }
+
+        fn source(&self, dtype: DType) -> Source<'_> {
+            Source { ptr: self.data[self.at..].as_ptr().cast(), shape: &self.shape, strides: &self.strides, dtype }
+        }
+
+        fn get(&self, at: &[usize]) -> T {
+            let offset: isize = at.iter().zip(&self.strides).map(|(&i, &s)| i as isize * s).sum();
+            self.data[self.at.wrapping_add_signed(offset)]
+        }
+    }
+
+    fn coordinates(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+        let shape = shape.to_vec();
+        (0..shape.iter().product()).map(move |mut i: usize| {
+            let mut at = vec![0; shape.len()];
+            for d in (0..shape.len()).rev() {
+                at[d] = i % shape[d];
+                i /= shape[d];
+            }
+            at
+        })
+    }
+
+    const CASES: &[(usize, &[usize], &[usize])] = &[
+        (0, &[7], &[5]),
+        (0, &[7], &[0]),
+        (0, &[5, 33], &[9, 33]),
+        (0, &[5, 33], &[9, 20]),
+        (1, &[4, 6], &[3, 17]),
+        (1, &[3, 5, 16], &[3, 8, 16]),
+        (1, &[3, 5, 2, 3], &[2, 8, 2, 3]),
+        (2, &[3, 5, 7], &[3, 5, 4]),
+        (1, &[40, 3, 2], &[40, 4, 2]),
+        (0, &[300, 70], &[900, 70]),
+    ];
+
+    #[test]
+    fn gather_equals_its_definition() {
+        let mut seed = 1;
+        for &(axis, shape, picked) in CASES {
+            for how in 0..3 + shape.len() {
+                for x_how in 0..3 {
+                    let x = Strided::new(shape, x_how, || noise(&mut seed) as i32);
+                    let index = Strided::new(picked, how, || (noise(&mut seed) % shape[axis]) as i64);
+                    let want: Vec<i32> = coordinates(picked)
+                        .map(|mut at| {
+                            at[axis] = index.get(&at) as usize;
+                            x.get(&at)
+                        })
+                        .collect();
+                    for threads in [1, 2, 8] {
+                        let mut got = vec![0i32; want.len()];
+                        let out = Sink { ptr: got.as_mut_ptr().cast(), shape: picked, dtype: DType::I32 };
+                        par::with_threads(threads, || {
+                            gather(axis, x.source(DType::I32), index.source(DType::I64), out)
+                        })
+                        .unwrap();
+                        assert_eq!(got, want, "axis {axis} of {shape:?} at {picked:?}, {how} {x_how}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scatter_equals_its_definition() {
+        let mut seed = 2;
+        let kinds = [Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];
+        for &(axis, shape, picked) in CASES {
+            for how in 0..3 + shape.len() {
+                for (k, combine) in kinds.into_iter().enumerate() {
+                    let mut number = || noise(&mut seed) as f32 / 1e9 - 1.0;
+                    let base = Strided::new(shape, k % 3, &mut number);
+                    let source = Strided::new(picked, (k + how) % (3 + shape.len()), &mut number);
+                    let index = Strided::new(picked, how, || (noise(&mut seed) % shape[axis]) as i64);
+                    let mut want: Vec<f32> = coordinates(shape).map(|at| base.get(&at)).collect();
+                    let dense = dense_strides(shape);
+                    for mut at in coordinates(picked) {
+                        let new = source.get(&at);
+                        at[axis] = index.get(&at) as usize;
+                        let there = &mut want[at.iter().zip(&dense).map(|(i, &s)| i * s as usize).sum::<usize>()];
+                        *there = match combine {
+                            Combine::Set => new,
+                            Combine::Add => *there + new,
+                            Combine::Mul => *there * new,
+                            Combine::Max => there.max(new),
+                            Combine::Min => there.min(new),
+                        };
+                    }
+                    for threads in [1, 2, 8] {
+                        let mut got = vec![f32::NAN; want.len()];
+                        let out = Sink { ptr: got.as_mut_ptr().cast(), shape, dtype: DType::F32 };
+                        let [base, source] = [&base, &source].map(|s| s.source(DType::F32));
+                        par::with_threads(threads, || {
+                            scatter(axis, combine, base, index.source(DType::I64), source, out)
+                        })
+                        .unwrap();
+                        assert_eq!(got, want, "axis {axis} of {shape:?} at {picked:?}, {how} {combine:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_dimension_splits_by_destination() {
+        let (n, places) = (100_003, 1009);
+        let mut seed = 3;
+        let index = Strided::new(&[n], 0, || (noise(&mut seed) % places) as i64);
+        let source = Strided::new(&[n], 0, || noise(&mut seed) as f32 / 1e9);
+        let base = Strided::new(&[places], 3, || 0f32);
+        let mut want = vec![0f32; places];
+        for i in 0..n {
+            want[index.data[i] as usize] += source.data[i];
+        }
+        for threads in [1, 2, 8] {
+            let mut got = vec![0f32; places];
+            let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[places], dtype: DType::F32 };
+            let [base, source] = [&base, &source].map(|s| s.source(DType::F32));
+            let done = par::with_threads(threads, || {
+                scatter(0, Combine::Add, base, index.source(DType::I64), source, out)
+            });
+            assert_eq!(done, Ok(()));
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn the_first_bad_index_is_named_and_nothing_is_written() {
+        let x = Strided::new(&[4, 3], 0, || 1f32);
+        let mut index = Strided::new(&[6, 3], 0, || 2i64);
+        index.data[7] = 4;
+        index.data[11] = -1;
+        let mut got = vec![7f32; 18];
+        let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[6, 3], dtype: DType::F32 };
+        let error = gather(0, x.source(DType::F32), index.source(DType::I64), out);
+        assert_eq!(error, Err(IndexError { position: 7, index: 4, len: 4 }));
+        index.data[7] = -9;
+        let source = Strided::new(&[6, 3], 0, || 1f32);
+        let out = Sink { shape: &[4, 3], ..out };
+        let (x, source) = (x.source(DType::F32), source.source(DType::F32));
+        let error = scatter(0, Combine::Add, x, index.source(DType::I64), source, out);
+        assert_eq!(error, Err(IndexError { position: 7, index: -9, len: 4 }));
+        assert_eq!(got, [7.0; 18]);
+        // Broadcast over the second axis: positions are those of the whole index.
+        let rows = Strided { data: vec![0i64, 1, 5, 0, 0, 0], at: 0, shape: vec![6, 3], strides: vec![1, 0] };
+        let out = Sink { shape: &[6, 3], ..out };
+        let error = gather(0, x, rows.source(DType::I64), out);
+        assert_eq!(error, Err(IndexError { position: 6, index: 5, len: 4 }));
+    }
+
+    #[test]
+    fn special_values_and_narrow_types() {
+        // NaN wins in Max and Min, from either side.
+        for combine in [Combine::Max, Combine::Min] {
+            let base = [f32::NAN, 1.0];
+            let source = [2.0, f32::NAN];
+            let index = [0i64, 1];
+            let mut got = [0f32; 2];
+            let of = |v: &[f32; 2]| Source { ptr: v.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::F32 };
+            let index = Source { ptr: index.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+            let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[2], dtype: DType::F32 };
+            scatter(0, combine, of(&base), index, of(&source), out).unwrap();
+            assert!(got.iter().all(|v| v.is_nan()));
+        }
+        // A thousand small rows on one bf16 row: rounded once, not a thousand times.
+        let base = Strided::new(&[2, 3], 3, || bf16::ZERO);
+        let source = Strided::new(&[1000, 3], 3, || bf16::from_f32(0.5));
+        let index = Strided::new(&[1000, 3], 3, || 1i64);
+        let mut got = vec![bf16::ZERO; 6];
+        let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[2, 3], dtype: DType::BF16 };
+        let [base, source] = [&base, &source].map(|s| s.source(DType::BF16));
+        scatter(0, Combine::Add, base, index.source(DType::I64), source, out).unwrap();
+        assert_eq!(got.iter().map(|v| v.to_f32()).collect::<Vec<_>>(), [0., 0., 0., 500., 500., 500.]);
+        // Bytes wrap.
+        let (base, source, index) = ([200u8], [100u8], [0i64]);
+        let mut got = [0u8];
+        let of = |v: &[u8; 1]| Source { ptr: v.as_ptr(), shape: &[], strides: &[], dtype: DType::U8 };
+        let index = Source { ptr: index.as_ptr().cast(), shape: &[], strides: &[], dtype: DType::I64 };
+        let out = Sink { ptr: got.as_mut_ptr(), shape: &[], dtype: DType::U8 };
+        scatter(0, Combine::Add, of(&base), index, of(&source), out).unwrap();
+        assert_eq!(got, [44]);
+    }
+
+    /// `cargo test --release -p pullback-cpu index::tests::speed -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let (vocabulary, width, n) = (32_000, 512, 8192);
+        let mut seed = 4;
+        let table = Strided::new(&[vocabulary, width], 0, || 1f32);
+        let index: Vec<i64> = (0..n).map(|_| (noise(&mut seed) % vocabulary) as i64).collect();
+        let (shape, big) = ([n, width], [vocabulary, width]);
+        let index = Source { ptr: index.as_ptr().cast(), shape: &shape, strides: &[1, 0], dtype: DType::I64 };
+        let mut rows = vec![0f32; n * width];
+        let mut gradient = vec![0f32; vocabulary * width];
+        let zero = Source { ptr: [0f32].as_ptr().cast(), shape: &big, strides: &[0, 0], dtype: DType::F32 };
+        for _ in 0..4 {
+            let start = std::time::Instant::now();
+            let out = Sink { ptr: rows.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 };
+            gather(0, table.source(DType::F32), index, out).unwrap();
+            let gathered = start.elapsed();
+            let source = Source { ptr: rows.as_ptr().cast(), shape: &shape, strides: &[512, 1], dtype: DType::F32 };
+            let start = std::time::Instant::now();
+            let out = Sink { ptr: gradient.as_mut_ptr().cast(), shape: &big, dtype: DType::F32 };
+            scatter(0, Combine::Add, zero, index, source, out).unwrap();
+            println!("embedding {gathered:?}, its gradient {:?}", start.elapsed());
+        }
+    }
+}

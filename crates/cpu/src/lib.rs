@@ -1,0 +1,32 @@
+//! CPU kernels: [`run`] takes an op and its operands and gives the results in fresh memory.
+//!
+//! Every kernel is SIMD code chosen once at run time ([`simd`]), works on any strides through one
+//! walk (`walk`), runs on several threads above a measured size ([`par`]), and gives the same bits
+//! for any number of threads. Memory comes from a caching pool ([`buffer`]).
+//!
+//! This crate holds all the `unsafe` code of the CPU path. The functions here are safe: they check
+//! the op against its operands with `infer` and each layout against its buffer before a kernel sees a
+//! pointer.
+
+pub mod buffer;
+mod dot;
+pub mod elem;
+mod host;
+mod index;
+mod movement;
+mod norm;
+mod operand;
+pub mod par;
+mod pointwise;
+mod random;
+mod reduce;
+mod run;
+mod scan;
+pub mod simd;
+mod sort;
+mod walk;
+
+pub use buffer::Buffer;
+pub use host::HostElement;
+pub use operand::{Sink, Source};
+pub use run::{Input, Output, Outputs, copy_into, run, run_in_place};

@@ -1,0 +1,168 @@
+//! Padding, concatenation and partial overwriting: copies into a part of a dense result.
+//!
+//! Each is "the result seen through some strides := a source", so there is one strided copy
+//! underneath, and nothing here looks at an element.
+
+use crate::operand::{Sink, Source};
+use crate::{par, pointwise};
+use pullback_ir::{Layout, Padding, Shape, Strides, View, dense_strides};
+
+/// `x` with zeros around its elements and between them.
+pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
+    if padding.iter().all(|p| *p == Padding::default()) {
+        return pointwise::copy(x, out);
+    }
+    zero(out);
+    let mut strides = dense_strides(out.shape);
+    let mut start = 0;
+    for (stride, p) in strides.iter_mut().zip(padding) {
+        start += p.before * *stride as usize;
+        *stride *= p.between as isize + 1;
+    }
+    copy_part(x, out, start, &strides);
+}
+
+/// The sources one after the other along `axis`.
+pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
+    let strides = dense_strides(out.shape);
+    let mut start = 0;
+    for &x in xs {
+        copy_part(x, out, start, &strides);
+        start += x.shape[axis] * strides[axis] as usize;
+    }
+}
+
+/// `base` with the part seen through the chain of views replaced by `source`.
+pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+    pointwise::copy(base, out);
+    let mut part = Layout::dense(Shape::from_slice(out.shape));
+    for view in views {
+        match part.view(view) {
+            Some(next) => part = next,
+            None => unreachable!("`infer` refuses a chain of views that would need a copy: {view:?}"),
+        }
+    }
+    copy_part(source, out, part.offset, &part.strides);
+}
+
+/// Writes `x` into the part of `out` that begins at element `start` and has these strides.
+fn copy_part(x: Source<'_>, out: Sink<'_>, start: usize, strides: &Strides) {
+    if !x.is_empty() {
+        pointwise::copy_to(x, out.ptr.wrapping_add(start * out.dtype.size()), strides);
+    }
+}
+
+/// Zero is all bits zero in every dtype.
+fn zero(out: Sink<'_>) {
+    const TASK: usize = 1 << 18;
+    let bytes = out.len() * out.dtype.size();
+    par::for_each(bytes.div_ceil(TASK), |task| {
+        let start = task * TASK;
+        // SAFETY: the range lies inside the sink and is this task's alone.
+        unsafe { std::ptr::write_bytes({ out }.ptr.add(start), 0, TASK.min(bytes - start)) };
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback_ir::{DType, Span};
+    use smallvec::smallvec;
+
+    fn source<'a>(v: &'a [f32], at: usize, shape: &'a [usize], strides: &'a [isize]) -> Source<'a> {
+        Source { ptr: v[at..].as_ptr().cast(), shape, strides, dtype: DType::F32 }
+    }
+
+    fn filled(shape: &[usize], f: impl Fn(Sink)) -> Vec<f32> {
+        let mut v = vec![f32::NAN; shape.iter().product()];
+        f(Sink { ptr: v.as_mut_ptr().cast(), shape, dtype: DType::F32 });
+        v
+    }
+
+    fn counting(n: usize) -> Vec<f32> {
+        (1..=n).map(|i| i as f32).collect()
+    }
+
+    #[test]
+    fn pads_around_and_between() {
+        let v = counting(6);
+        let padding = [
+            Padding { before: 1, after: 0, between: 0 },
+            Padding { before: 1, after: 2, between: 1 },
+        ];
+        let got = filled(&[3, 8], |out| pad(&padding, source(&v, 0, &[2, 3], &[3, 1]), out));
+        #[rustfmt::skip]
+        assert_eq!(got, [
+            0., 0., 0., 0., 0., 0., 0., 0.,
+            0., 1., 0., 2., 0., 3., 0., 0.,
+            0., 4., 0., 5., 0., 6., 0., 0.,
+        ]);
+        // A flipped, transposed source.
+        let got = filled(&[3, 8], |out| pad(&padding, source(&v, 5, &[2, 3], &[-1, -2]), out));
+        #[rustfmt::skip]
+        assert_eq!(got, [
+            0., 0., 0., 0., 0., 0., 0., 0.,
+            0., 6., 0., 4., 0., 2., 0., 0.,
+            0., 5., 0., 3., 0., 1., 0., 0.,
+        ]);
+        // Nothing inside, no axis, no padding.
+        let all = [Padding { before: 2, after: 1, between: 3 }];
+        assert_eq!(filled(&[3], |out| pad(&all, source(&v, 0, &[0], &[1]), out)), [0.0; 3]);
+        assert_eq!(filled(&[], |out| pad(&[], source(&v, 3, &[], &[]), out)), [4.0]);
+        let none = [Padding::default()];
+        assert_eq!(filled(&[3], |out| pad(&none, source(&v, 0, &[3], &[2]), out)), [1., 3., 5.]);
+    }
+
+    #[test]
+    fn concatenates_along_any_axis() {
+        let v = counting(12);
+        let a = source(&v, 0, &[2, 3], &[3, 1]);
+        let b = source(&v, 6, &[2, 2], &[1, 2]);
+        let none = source(&v, 0, &[2, 0], &[1, 1]);
+        let got = filled(&[2, 5], |out| cat(1, &[a, none, b], out));
+        assert_eq!(got, [1., 2., 3., 7., 9., 4., 5., 6., 8., 10.]);
+        let wide = source(&v, 11, &[1, 3], &[0, 0]);
+        let got = filled(&[3, 3], |out| cat(0, &[a, wide], out));
+        assert_eq!(got, [1., 2., 3., 4., 5., 6., 12., 12., 12.]);
+    }
+
+    #[test]
+    fn puts_through_a_chain_of_views() {
+        let v = counting(12);
+        let base = source(&v, 0, &[3, 4], &[4, 1]);
+        let views = [
+            View::Permute(smallvec![1, 0]),
+            View::Slice(smallvec![Span { start: 1, len: 2, step: 2 }, Span { start: 0, len: 3, step: 1 }]),
+            View::Flip(smallvec![1]),
+        ];
+        let new = [-1f32, -2., -3., -4., -5., -6.];
+        let got = filled(&[3, 4], |out| put(&views, base, source(&new, 0, &[2, 3], &[3, 1]), out));
+        assert_eq!(got, [1., -3., 3., -6., 5., -2., 7., -5., 9., -1., 11., -4.]);
+        let got = filled(&[3, 4], |out| put(&[], base, source(&new, 0, &[3, 4], &[0, 0]), out));
+        assert_eq!(got, [-1.0; 12]);
+    }
+
+    #[test]
+    fn large_and_threaded() {
+        let (rows, columns) = (513, 301);
+        let v = counting(rows * columns);
+        let x = source(&v, 0, &[513, 301], &[301, 1]);
+        let padding = [Padding { before: 1, after: 2, between: 0 }, Padding { before: 0, after: 3, between: 1 }];
+        for threads in [1, 2, 8] {
+            par::with_threads(threads, || {
+                let wide = 2 * columns - 1 + 3;
+                let got = filled(&[rows + 3, wide], |out| pad(&padding, x, out));
+                for (i, &g) in got.iter().enumerate() {
+                    let (r, c) = (i / wide, i % wide);
+                    let inside = (1..=rows).contains(&r) && c % 2 == 0 && c < 2 * columns;
+                    assert_eq!(g, if inside { v[(r - 1) * columns + c / 2] } else { 0.0 });
+                }
+                let got = filled(&[rows, 2 * columns], |out| cat(1, &[x, x], out));
+                assert!(got.iter().enumerate().all(|(i, &g)| {
+                    let (r, c) = (i / (2 * columns), i % (2 * columns));
+                    g == v[r * columns + c % columns]
+                }));
+            });
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Loops over scratch lines, and the trampoline that compiles them for each instruction set.
+
+use crate::elem::{Compute, Elem};
+use crate::simd::{Baseline, Fused, Isa, Level, level, math32, math64};
+use std::any::TypeId;
+use std::ops::{Add, Div, Mul, Sub};
+
+/// Partial sums of a line; scratch lines are multiples of this long.
+pub(super) const LANES: usize = 32;
+/// Elements of a line that are summed before the sum is added to that of the pieces before it.
+const PIECE: usize = 128 * LANES;
+
+/// The compute types of floats.
+pub(super) trait Float:
+    Compute + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+    fn real(v: f64) -> Self;
+    fn exp<I: Isa>(self) -> Self;
+    /// `exp` of what is not positive. It takes fewer steps, and gives zero instead of a subnormal.
+    fn exp_down<I: Isa>(self) -> Self;
+    fn log<I: Isa>(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn fma<I: Isa>(self, b: Self, c: Self) -> Self;
+    fn finite(self) -> bool;
+}
+
+impl Float for f32 {
+    #[inline(always)]
+    fn real(v: f64) -> f32 {
+        v as f32
+    }
+    #[inline(always)]
+    fn exp<I: Isa>(self) -> f32 {
+        math32::exp::<I>(self)
+    }
+    #[inline(always)]
+    fn exp_down<I: Isa>(self) -> f32 {
+        const ROUND: f32 = 12_582_912.0; // 1.5·2^23: adding it rounds to an integer
+        let t = self.fma::<I>(std::f32::consts::LOG2_E, ROUND);
+        let k = t - ROUND;
+        // ln 2 in two parts, of which the first has few enough bits for an exact product.
+        let r = k.fma::<I>(2.121_944_4e-4, k.fma::<I>(-0.693_359_4, self));
+        let mut p = 1.987_569_1e-4f32;
+        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+            p = p.fma::<I>(r, c);
+        }
+        let p = (r * r).fma::<I>(p, r) + 1.0;
+        // Adds k to the exponent; below the normal range that would run into the sign.
+        let scaled = f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23));
+        let scaled = if self < -87.33 { 0.0 } else { scaled };
+        // NaN stays, and so does +∞, which a line keeps that is not shifted.
+        if self <= 0.0 { scaled } else { self }
+    }
+    #[inline(always)]
+    fn log<I: Isa>(self) -> f32 {
+        math32::log::<I>(self)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> f32 {
+        self.sqrt()
+    }
+    #[inline(always)]
+    fn fma<I: Isa>(self, b: f32, c: f32) -> f32 {
+        I::fma32(self, b, c)
+    }
+    #[inline(always)]
+    fn finite(self) -> bool {
+        self.is_finite()
+    }
+}
+
+impl Float for f64 {
+    #[inline(always)]
+    fn real(v: f64) -> f64 {
+        v
+    }
+    #[inline(always)]
+    fn exp<I: Isa>(self) -> f64 {
+        math64::exp::<I>(self)
+    }
+    #[inline(always)]
+    fn exp_down<I: Isa>(self) -> f64 {
+        math64::exp::<I>(self)
+    }
+    #[inline(always)]
+    fn log<I: Isa>(self) -> f64 {
+        math64::log::<I>(self)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> f64 {
+        self.sqrt()
+    }
+    #[inline(always)]
+    fn fma<I: Isa>(self, b: f64, c: f64) -> f64 {
+        I::fma64(self, b, c)
+    }
+    #[inline(always)]
+    fn finite(self) -> bool {
+        self.is_finite()
+    }
+}
+
+/// A piece of work that is compiled for each instruction set.
+pub(super) trait Work {
+    /// Does the work; must be `#[inline(always)]`, as must be all that it calls in loops.
+    fn run<I: Isa>(self);
+}
+
+/// Runs the variant for this machine.
+pub(super) fn vectorised<W: Work>(work: W) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn avx2<W: Work>(work: W) {
+        work.run::<Fused>();
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+    unsafe fn avx512<W: Work>(work: W) {
+        work.run::<Fused>();
+    }
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Level::Avx512 => unsafe { avx512(work) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Level::Avx2 => unsafe { avx2(work) },
+        _ => work.run::<Baseline>(),
+    }
+}
+
+/// Scratch of the compute type, aligned for the widest vectors: a line that is not costs twice
+/// as much, as every vector then lies on two cache lines.
+pub(super) struct Scratch<C>(Vec<Chunk<C>>);
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Chunk<C>([C; 16]);
+
+impl<C: Float> Scratch<C> {
+    /// Room for `len` elements, rounded up to 16, all `value`.
+    pub(super) fn new(len: usize, value: C) -> Scratch<C> {
+        Scratch(vec![Chunk([value; 16]); len.div_ceil(16)])
+    }
+
+    #[inline(always)]
+    pub(super) fn as_mut(&mut self) -> &mut [C] {
+        // SAFETY: a vector of arrays of 16 elements, without padding, as 16 elements are a
+        // multiple of the alignment.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 16) }
+    }
+}
+
+/// The length of a scratch line for `n` elements.
+pub(super) fn padded(n: usize) -> usize {
+    n.next_multiple_of(LANES)
+}
+
+/// Reads `to.len()` elements, `stride` apart.
+///
+/// # Safety
+/// They can be read.
+#[inline(always)]
+pub(super) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::Compute]) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match stride {
+            1 => {
+                let from = std::slice::from_raw_parts(from, to.len());
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = from.load();
+                }
+            }
+            0 => to.fill((*from).load()),
+            _ => {
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = (*from.offset(i as isize * stride)).load();
+                }
+            }
+        }
+    }
+}
+
+/// A line as a slice of the compute type: the line itself where it is one, else brought into
+/// `scratch`, whose padding stays.
+///
+/// # Safety
+/// The line can be read, and is not written while the slice lives.
+#[inline(always)]
+pub(super) unsafe fn view<E: Elem>(
+    from: *const E,
+    stride: isize,
+    n: usize,
+    scratch: &mut [E::Compute],
+) -> &[E::Compute] {
+    // SAFETY: promised by the caller; the cast is from a type to itself.
+    unsafe {
+        if stride == 1 && is_whole::<E>(n) {
+            return std::slice::from_raw_parts(from.cast(), n);
+        }
+        load(from, stride, &mut scratch[..n]);
+    }
+    scratch
+}
+
+/// Whether a contiguous line of `n` elements can be worked on where it lies.
+#[inline(always)]
+pub(super) fn is_whole<E: Elem>(n: usize) -> bool {
+    n.is_multiple_of(LANES) && TypeId::of::<E>() == TypeId::of::<E::Compute>()
+}
+
+/// Writes the elements of `from`, `stride` apart.
+///
+/// # Safety
+/// There is room for them, and nothing else uses it.
+#[inline(always)]
+pub(super) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usize) {
+    // SAFETY: promised by the caller; a sink may be uninitialised, and is only written.
+    unsafe {
+        if stride == 1 {
+            for (i, &v) in from.iter().enumerate() {
+                to.add(i).write(E::store(v));
+            }
+        } else {
+            for (i, &v) in from.iter().enumerate() {
+                to.add(i * stride).write(E::store(v));
+            }
+        }
+    }
+}
+
+/// The sum of the partial sums, in a fixed order.
+#[inline(always)]
+pub(super) fn total<C: Float>(mut lanes: [C; LANES]) -> C {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            lanes[j] = lanes[j] + lanes[j + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum of a scratch line, in two levels so that the error does not grow with its length.
+#[inline(always)]
+pub(super) fn sum<C: Float>(a: &[C]) -> C {
+    let mut all = C::default();
+    for a in a.chunks(PIECE) {
+        let mut lanes = [C::default(); LANES];
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                lanes[j] = lanes[j] + a[j];
+            }
+        }
+        all = all + total(lanes);
+    }
+    all
+}
+
+/// The inner product of two scratch lines, in two levels.
+#[inline(always)]
+pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
+    let mut all = C::default();
+    for (a, b) in a.chunks(PIECE).zip(b.chunks(PIECE)) {
+        let mut lanes = [C::default(); LANES];
+        for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+            for j in 0..LANES {
+                lanes[j] = a[j].fma::<I>(b[j], lanes[j]);
+            }
+        }
+        all = all + total(lanes);
+    }
+    all
+}
+
+/// The larger; the second if the first is NaN.
+#[inline(always)]
+pub(super) fn larger<C: Float>(a: C, b: C) -> C {
+    if a > b { a } else { b }
+}
+
+/// The largest of a scratch line; a NaN is passed over.
+#[inline(always)]
+pub(super) fn largest<C: Float>(a: &[C]) -> C {
+    let mut lanes = [C::real(f64::NEG_INFINITY); LANES];
+    for a in a.chunks_exact(LANES) {
+        for j in 0..LANES {
+            lanes[j] = larger(a[j], lanes[j]);
+        }
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for j in 0..half {
+            lanes[j] = larger(lanes[j + half], lanes[j]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum of the squared distances from `mean`, in two levels.
+#[inline(always)]
+pub(super) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
+    let mut all = C::default();
+    for a in a.chunks(PIECE) {
+        let mut lanes = [C::default(); LANES];
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                let d = a[j] - mean;
+                lanes[j] = d.fma::<I>(d, lanes[j]);
+            }
+        }
+        all = all + total(lanes);
+    }
+    all
+}
+
+/// `to = exp(a − shift)`; gives the sum.
+#[inline(always)]
+pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C]) -> C {
+    // Two loops: with the partial sums in the first, it would not stay in registers.
+    for (to, &a) in to.iter_mut().zip(a) {
+        *to = (a - shift).exp_down::<I>();
+    }
+    sum(to)
+}
+
+/// The shift under the exponential that keeps a log-sum-exp in range: the largest value, or zero
+/// where that is infinite (or there is only NaN) and subtracting it would make a NaN.
+#[inline(always)]
+pub(super) fn shift<C: Float>(largest: C) -> C {
+    if largest.finite() { largest } else { C::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_exponential_is_accurate() {
+        for i in 0..=1_000_000 {
+            let x = -100.0 * i as f32 / 1e6;
+            let want = f64::from(x).exp();
+            let got = [x.exp_down::<Baseline>(), x.exp_down::<Fused>()];
+            for got in got.map(f64::from) {
+                let error = (got - want).abs();
+                assert!(error <= 1.5e-7 * want || error < 1.2e-38, "exp({x}) = {got}");
+            }
+        }
+        assert_eq!(f32::NEG_INFINITY.exp_down::<Baseline>(), 0.0);
+        assert_eq!(f32::INFINITY.exp_down::<Baseline>(), f32::INFINITY);
+        assert!(f32::NAN.exp_down::<Baseline>().is_nan());
+        assert_eq!(0f32.exp_down::<Fused>(), 1.0);
+    }
+}

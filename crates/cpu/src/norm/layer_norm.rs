@@ -1,0 +1,276 @@
+//! Layer normalisation over the trailing axes, and its gradients.
+//!
+//! Mean and variance are taken in two passes over the scratch row, the second over values
+//! already centred, so nothing cancels. Backward recomputes both from `x`: that is cheaper than
+//! reading them back, and the tape keeps nothing for them.
+//!
+//! With `x̂ = (x − mean) · r`, `r = 1/√(variance + eps)` and `g = dy · w`:
+//!
+//! ```text
+//! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
+//! ```
+
+use super::lanes::{Float, LANES, Scratch, Work, load, padded, squares, store, sum, total, vectorised, view};
+use super::with_float;
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::simd::Isa;
+use crate::walk::Walk;
+
+/// Elements that one task of the forward kernel takes.
+const TASK: usize = 1 << 14;
+/// Blocks of rows with a partial sum each: at most this many, of at least `ROWS` rows.
+const BLOCKS: usize = 64;
+const ROWS: usize = 16;
+/// Columns of the partial sums that one task adds up.
+const COLUMNS: usize = 1024;
+
+/// The rows of an operand: where they begin, and how one is laid out.
+struct Rows<E> {
+    ptr: *const E,
+    starts: Walk<1>,
+    row: Walk<1>,
+}
+
+// SAFETY: operands are only read (see `Source`).
+unsafe impl<E> Sync for Rows<E> {}
+
+impl<E: Elem<Compute: Float>> Rows<E> {
+    /// The last `axes` axes make a row.
+    fn new(x: Source<'_>, axes: usize) -> Rows<E> {
+        let split = x.shape.len() - axes;
+        let ((outer, inner), (steps, strides)) = (x.shape.split_at(split), x.strides.split_at(split));
+        Rows { ptr: x.ptr.cast(), starts: Walk::new(outer, [steps]), row: Walk::new(inner, [strides]) }
+    }
+
+    /// Row `i`: where it lies, if that can be worked on, else in scratch.
+    #[inline(always)]
+    fn view<'s>(&'s self, i: usize, scratch: &'s mut [E::Compute]) -> &'s [E::Compute] {
+        // SAFETY: both walks stay inside the operand, which nothing writes.
+        unsafe {
+            let start = self.ptr.offset(self.starts.offsets(i)[0]);
+            let (row, n) = (self.row.inner(), self.row.len());
+            if row.len == n {
+                return view(start, row.strides[0], n, scratch);
+            }
+            // Several stretches along the innermost axis of the row.
+            for (k, to) in scratch[..n].chunks_exact_mut(row.len).enumerate() {
+                load(start.offset(self.row.offsets(k * row.len)[0]), row.strides[0], to);
+            }
+        }
+        scratch
+    }
+
+    /// Row `i`, and its mean and `1/√(variance + eps)`. The padding becomes the mean, so that it
+    /// is nothing once centred.
+    #[inline(always)]
+    fn centred<'s, I: Isa>(
+        &'s self,
+        i: usize,
+        scratch: &'s mut [E::Compute],
+        eps: f64,
+    ) -> (&'s [E::Compute], E::Compute, E::Compute) {
+        let n = self.row.len();
+        let count = E::Compute::real(n as f64);
+        scratch[n..].fill(E::Compute::default());
+        let a = self.view(i, scratch);
+        let (mean, at) = (sum(a) / count, a.as_ptr());
+        scratch[n..].fill(mean);
+        // SAFETY: the row that was just seen, unless it is the one in scratch.
+        let a = if at == scratch.as_ptr() { &*scratch } else { unsafe { std::slice::from_raw_parts(at, n) } };
+        let variance = squares::<E::Compute, I>(a, mean) / count;
+        (a, mean, E::Compute::real(1.0) / (variance + E::Compute::real(eps)).sqrt())
+    }
+
+    /// The only row of a weight, padded with zeros.
+    fn only(&self) -> Scratch<E::Compute> {
+        let mut scratch = Scratch::new(padded(self.row.len()), E::Compute::default());
+        // SAFETY: a row is inside its operand.
+        unsafe {
+            let row = self.row.inner();
+            for (k, to) in scratch.as_mut()[..self.row.len()].chunks_exact_mut(row.len).enumerate() {
+                load(self.ptr.offset(self.row.offsets(k * row.len)[0]), row.strides[0], to);
+            }
+        }
+        scratch
+    }
+}
+
+/// `x` normalised over the trailing axes, which are those of `w` and `b`, then `· w + b`.
+pub(crate) fn layer_norm(eps: f64, x: Source<'_>, w: Source<'_>, b: Source<'_>, out: Sink<'_>) {
+    with_float!(x.dtype, E => forward::<E>(eps, x, w, b, out));
+}
+
+struct Forward<'a, E: Elem> {
+    eps: f64,
+    x: &'a Rows<E>,
+    w: &'a [E::Compute],
+    b: &'a [E::Compute],
+    out: *mut E,
+    from: usize,
+    to: usize,
+}
+
+fn forward<E: Elem<Compute: Float>>(eps: f64, x: Source<'_>, w: Source<'_>, b: Source<'_>, out: Sink<'_>) {
+    if out.is_empty() {
+        return;
+    }
+    let axes = w.shape.len();
+    let x = &Rows::<E>::new(x, axes);
+    let (mut w, mut b) = (Rows::<E>::new(w, axes).only(), Rows::<E>::new(b, axes).only());
+    let (w, b) = (&*w.as_mut(), &*b.as_mut());
+    let count = x.starts.len();
+    let each = (TASK / x.row.len()).max(1);
+    par::for_each(count.div_ceil(each), |t| {
+        let (from, to) = (t * each, count.min((t + 1) * each));
+        vectorised(Forward { eps, x, w, b, out: { out }.ptr.cast(), from, to });
+    });
+}
+
+impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let n = self.x.row.len();
+        let mut a = Scratch::new(padded(n), E::Compute::default());
+        let a = a.as_mut();
+        for i in self.from..self.to {
+            let (x, mean, r) = self.x.centred::<I>(i, a, self.eps);
+            // SAFETY: row `i` of the result is this task's alone.
+            unsafe {
+                let out = self.out.add(i * n);
+                for (j, ((&x, &w), &b)) in x[..n].iter().zip(self.w).zip(self.b).enumerate() {
+                    out.add(j).write(E::store(((x - mean) * r).fma::<I>(w, b)));
+                }
+            }
+        }
+    }
+}
+
+/// From `x`, `w` and `dy`, the gradients of all three operands.
+pub(crate) fn layer_norm_vjp(
+    eps: f64,
+    x: Source<'_>,
+    w: Source<'_>,
+    dy: Source<'_>,
+    dx: Sink<'_>,
+    dw: Sink<'_>,
+    db: Sink<'_>,
+) {
+    with_float!(x.dtype, E => backward::<E>(eps, x, w, dy, dx, dw, db));
+}
+
+struct Backward<'a, E: Elem> {
+    eps: f64,
+    x: &'a Rows<E>,
+    w: &'a [E::Compute],
+    dy: &'a Rows<E>,
+    dx: *mut E,
+    /// Partial sums of `dw` and `db`, of one block.
+    partial: *mut E::Compute,
+    from: usize,
+    to: usize,
+}
+
+/// Room that tasks write disjoint parts of.
+struct Shared<C>(*mut C);
+
+// SAFETY: each task writes its own part, and reading begins when all are done.
+unsafe impl<C> Sync for Shared<C> {}
+
+impl<C> Shared<C> {
+    fn at(&self, i: usize) -> *mut C {
+        self.0.wrapping_add(i)
+    }
+}
+
+fn backward<E: Elem<Compute: Float>>(
+    eps: f64,
+    x: Source<'_>,
+    w: Source<'_>,
+    dy: Source<'_>,
+    dx: Sink<'_>,
+    dw: Sink<'_>,
+    db: Sink<'_>,
+) {
+    let axes = w.shape.len();
+    let (x, dy) = (&Rows::<E>::new(x, axes), &Rows::<E>::new(dy, axes));
+    let n = x.row.len();
+    if n == 0 {
+        return;
+    }
+    let mut w = Rows::<E>::new(w, axes).only();
+    let w = &*w.as_mut();
+    let (count, wide) = (x.starts.len(), w.len());
+    let each = count.div_ceil(BLOCKS).max(ROWS);
+    let blocks = count.div_ceil(each);
+    let mut partials = Scratch::new(blocks * 2 * wide, E::Compute::default());
+    let partials = partials.as_mut();
+    let shared = Shared(partials.as_mut_ptr());
+    par::for_each(blocks, |t| {
+        let (from, to) = (t * each, count.min((t + 1) * each));
+        vectorised(Backward { eps, x, w, dy, dx: { dx }.ptr.cast(), partial: shared.at(t * 2 * wide), from, to });
+    });
+    let partials = &*partials;
+    par::for_each(n.div_ceil(COLUMNS), |t| {
+        let (from, to) = (t * COLUMNS, n.min((t + 1) * COLUMNS));
+        for (out, skip) in [({ dw }.ptr.cast::<E>(), 0), ({ db }.ptr.cast::<E>(), wide)] {
+            let mut sums = [E::Compute::default(); COLUMNS];
+            let sums = &mut sums[..to - from];
+            for block in partials.chunks_exact(2 * wide) {
+                for (sum, &v) in sums.iter_mut().zip(&block[skip + from..skip + to]) {
+                    *sum = *sum + v;
+                }
+            }
+            // SAFETY: these columns are this task's alone.
+            unsafe { store(sums, out.add(from), 1) };
+        }
+    });
+}
+
+impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let n = self.x.row.len();
+        let wide = self.w.len();
+        let count = E::Compute::real(n as f64);
+        let mut a = Scratch::new(wide, E::Compute::default());
+        let mut g = Scratch::new(wide, E::Compute::default());
+        let (a, g) = (a.as_mut(), g.as_mut());
+        // SAFETY: the partial sums of this block, which no other task touches.
+        let partial = unsafe { std::slice::from_raw_parts_mut(self.partial, 2 * wide) };
+        let (dw, db) = partial.split_at_mut(wide);
+        for i in self.from..self.to {
+            let (x, mean, r) = self.x.centred::<I>(i, a, self.eps);
+            let dy = self.dy.view(i, g);
+            let [slope, shift] = sums::<E::Compute, I>(x, mean, r, dy, self.w, dw, db).map(|s| s / count);
+            // SAFETY: row `i` of the result is this task's alone.
+            unsafe {
+                let dx = self.dx.add(i * n);
+                for (j, ((&x, &dy), &w)) in x[..n].iter().zip(dy).zip(self.w).enumerate() {
+                    let hat = (x - mean) * r;
+                    dx.add(j).write(E::store(r * ((dy * w - shift) - hat * slope)));
+                }
+            }
+        }
+    }
+}
+
+/// Adds a row to `dw` and `db`; gives the sums of `dy · w · x̂` and of `dy · w`.
+#[inline(always)]
+fn sums<C: Float, I: Isa>(x: &[C], mean: C, r: C, dy: &[C], w: &[C], dw: &mut [C], db: &mut [C]) -> [C; 2] {
+    let (mut slopes, mut shifts) = ([C::default(); LANES], [C::default(); LANES]);
+    let operands = x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES));
+    let results = dw.chunks_exact_mut(LANES).zip(db.chunks_exact_mut(LANES));
+    for (((x, dy), w), (dw, db)) in operands.zip(results) {
+        for j in 0..LANES {
+            let hat = (x[j] - mean) * r;
+            let g = dy[j] * w[j];
+            dw[j] = dy[j].fma::<I>(hat, dw[j]);
+            db[j] = db[j] + dy[j];
+            slopes[j] = g.fma::<I>(hat, slopes[j]);
+            shifts[j] = shifts[j] + g;
+        }
+    }
+    [total(slopes), total(shifts)]
+}

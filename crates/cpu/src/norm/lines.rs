@@ -1,0 +1,253 @@
+//! Softmax-like kernels over the lines of any axis.
+//!
+//! A [`Line`] says what happens to one line; the driver here brings lines in and out. There are
+//! two ways:
+//!
+//! - **rows**: one line at a time, vectors along the line. For long lines that are the last axis
+//!   (or have few neighbours).
+//! - **columns**: a block of 16 or 64 neighbouring lines at a time, vectors across the lines, a
+//!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
+//!   contiguous, and for short lines, which would not fill a vector.
+
+use super::lanes::{Float, Scratch, Work, load, padded, store, vectorised, view};
+use super::with_float;
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::simd::Isa;
+use crate::walk::Walk;
+use pullback_ir::{Shape, Strides};
+use std::marker::PhantomData;
+
+/// Elements that one task takes.
+const TASK: usize = 1 << 14;
+/// Lines shorter than this go by columns.
+const SHORT: usize = 32;
+/// Lines with fewer contiguous neighbours than this go by rows, unless short.
+const NARROW: usize = 8;
+/// Lines longer than this go by narrow blocks of columns, so that the tile stays in cache.
+const LONG: usize = 4096;
+
+/// What happens to a line.
+pub(super) trait Line {
+    /// What scratch is padded with.
+    const PAD: f64;
+    /// Whether there is a second operand.
+    const TWO: bool;
+    /// Whether the result is one element.
+    const REDUCE: bool;
+    /// What the whole line `a` (and the second operand `b`) says about its elements; `to` is
+    /// scratch for one value each. Of a reduction, the first number is the result.
+    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C]) -> [C; 2];
+    /// An element of the result, from those of the operands and of scratch.
+    fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
+    /// All of it on `W` lines: element `i` of line `j` is `a[i * W + j]`. The result replaces `a`,
+    /// or its first `W` elements.
+    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], b: &[C]);
+}
+
+/// Runs `L` over the lines along `axis`. The second operand, where `L` has one, is shaped as `x`.
+pub(super) fn lines<L: Line>(axis: usize, x: Source<'_>, second: Option<Source<'_>>, out: Sink<'_>) {
+    with_float!(x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
+}
+
+/// What a task needs to know; made inside the task, as it holds pointers.
+struct Lines<'a, L, E> {
+    /// Over the axes that are not normalised: where the lines of both operands begin.
+    walk: &'a Walk<2>,
+    x: *const E,
+    second: *const E,
+    out: *mut E,
+    /// Strides of the operands along the lines.
+    along: [isize; 2],
+    /// Length of a line.
+    n: usize,
+    /// Stride of the result along its lines.
+    inner: usize,
+    /// The lines of this task.
+    from: usize,
+    to: usize,
+    line: PhantomData<L>,
+}
+
+fn lines_as<L: Line, E: Elem<Compute: Float>>(axis: usize, x: Source<'_>, second: Source<'_>, out: Sink<'_>) {
+    if x.shape.is_empty() {
+        let [x, second] = [x, second].map(|s| Source { shape: &[1], strides: &[1], ..s });
+        let shape: &[usize] = if L::REDUCE { &[] } else { &[1] };
+        return lines_as::<L, E>(0, x, second, Sink { shape, ..out });
+    }
+    let n = x.shape[axis];
+    let inner: usize = x.shape[axis + 1..].iter().product();
+    let mut shape = Shape::from_slice(x.shape);
+    shape.remove(axis);
+    let rest = |s: Source<'_>| {
+        let mut strides = Strides::from_slice(s.strides);
+        strides.remove(axis);
+        strides
+    };
+    let walk = &Walk::new(&shape, [&rest(x), &rest(second)]);
+    let count = walk.len();
+    if count == 0 || (n == 0 && !L::REDUCE) {
+        return;
+    }
+    let along = [x.strides[axis], second.strides[axis]];
+    let task = |from: usize, to: usize| Lines::<L, E> {
+        walk,
+        x: { x }.ptr.cast(),
+        second: { second }.ptr.cast(),
+        out: { out }.ptr.cast(),
+        along,
+        n,
+        inner,
+        from,
+        to,
+        line: PhantomData,
+    };
+    if n >= SHORT && inner < NARROW {
+        let each = (TASK / n).max(1);
+        par::for_each(count.div_ceil(each), |t| {
+            vectorised(Rows(task(t * each, count.min((t + 1) * each))));
+        });
+        return;
+    }
+    // Blocks do not run over the end of a stretch of contiguous lines.
+    let stretch = if inner < NARROW { count } else { inner };
+    let width = if stretch <= 16 || n > LONG { 16 } else { 64 };
+    let each = (TASK / n.max(1)).max(1).next_multiple_of(width);
+    let parts = stretch.div_ceil(each);
+    par::for_each(count / stretch * parts, |t| {
+        let (start, part) = (t / parts * stretch, t % parts);
+        let task = task(start + part * each, start + stretch.min((part + 1) * each));
+        if width == 16 { vectorised(Columns::<L, E, 16>(task)) } else { vectorised(Columns::<L, E, 64>(task)) }
+    });
+}
+
+struct Rows<'a, L, E>(Lines<'a, L, E>);
+
+impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Lines { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
+        let pad = E::Compute::real(L::PAD);
+        let mut a = Scratch::new(padded(n), pad);
+        let mut b = Scratch::new(if L::TWO { padded(n) } else { 0 }, pad);
+        let mut c = Scratch::new(padded(n), pad);
+        let c = c.as_mut();
+        // No closures here: one that is not inlined would be compiled for the baseline.
+        for line in from..to {
+            let at = walk.offsets(line);
+            // SAFETY: the walk and the length of the axis stay inside the operands; this line of
+            // the result is this task's alone, and a sink aliases no source.
+            unsafe {
+                let a = view(x.offset(at[0]), along[0], n, a.as_mut());
+                let b = if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
+                let whole = L::row::<E::Compute, I>(a, b, c);
+                if L::REDUCE {
+                    out.add(line).write(E::store(whole[0]));
+                    continue;
+                }
+                let out = out.add(line / inner * n * inner + line % inner);
+                if inner == 1 {
+                    for (i, ((&a, &b), &c)) in a[..n].iter().zip(b).zip(&*c).enumerate() {
+                        out.add(i).write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
+                    }
+                } else {
+                    for (i, ((&a, &b), &c)) in a[..n].iter().zip(b).zip(&*c).enumerate() {
+                        out.add(i * inner).write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Columns<'a, L, E, const W: usize>(Lines<'a, L, E>);
+
+/// Where `W` lines begin, and whether they lie side by side.
+struct Starts<const W: usize> {
+    offsets: [isize; W],
+    contiguous: bool,
+}
+
+/// Brings `width` lines into a tile.
+///
+/// # Safety
+/// The lines can be read.
+#[inline(always)]
+unsafe fn load_columns<E: Elem, const W: usize>(
+    from: *const E,
+    starts: &Starts<W>,
+    width: usize,
+    along: isize,
+    tile: &mut [E::Compute],
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if starts.contiguous {
+            for (i, to) in tile.chunks_exact_mut(W).enumerate() {
+                load(from.offset(starts.offsets[0] + i as isize * along), 1, &mut to[..width]);
+            }
+        } else {
+            for (j, &start) in starts.offsets[..width].iter().enumerate() {
+                for (i, to) in tile.chunks_exact_mut(W).enumerate() {
+                    to[j] = (*from.offset(start + i as isize * along)).load();
+                }
+            }
+        }
+    }
+}
+
+impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E, W> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Lines { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
+        // A reduction of nothing still has results, and they are the padding of the tile.
+        let pad = E::Compute::real(L::PAD);
+        let mut a = Scratch::new(n.max(1) * W, pad);
+        let mut b = Scratch::new(if L::TWO { n * W } else { 0 }, pad);
+        let (a, b) = (a.as_mut(), b.as_mut());
+        let mut start = from;
+        while start < to {
+            let width = W.min(to - start);
+            let mut starts = [0, 1].map(|_| Starts { offsets: [0; W], contiguous: false });
+            walk.for_range(start..start + width, |run| {
+                for (k, starts) in starts.iter_mut().enumerate() {
+                    for j in 0..run.len {
+                        starts.offsets[run.start - start + j] = run.offsets[k] + j as isize * run.strides[k];
+                    }
+                    starts.contiguous = run.len == width && (run.strides[k] == 1 || width == 1);
+                }
+            });
+            // SAFETY: as in `Rows`.
+            unsafe {
+                if n > 0 {
+                    load_columns(x, &starts[0], width, along[0], a);
+                }
+                if L::TWO {
+                    load_columns(second, &starts[1], width, along[1], b);
+                }
+                L::columns::<E::Compute, I, W>(a, b);
+                if L::REDUCE {
+                    store(&a[..width], out.add(start), 1);
+                } else if inner >= NARROW {
+                    let out = out.add(start / inner * n * inner + start % inner);
+                    for (i, from) in a.chunks_exact(W).enumerate() {
+                        store(&from[..width], out.add(i * inner), 1);
+                    }
+                } else {
+                    for j in 0..width {
+                        let line = start + j;
+                        let out = out.add(line / inner * n * inner + line % inner);
+                        for (i, from) in a.chunks_exact(W).enumerate() {
+                            out.add(i * inner).write(E::store(from[j]));
+                        }
+                    }
+                }
+            }
+            if width < W || n == 0 {
+                a.fill(pad);
+            }
+            start += width;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Normalisations along an axis, each in one pass over memory: softmax and its kin, layer
+//! normalisation, cross-entropy, and what backward runs for them.
+//!
+//! Every kernel here works on *lines* (the elements along the normalised axis). A line is read
+//! once, whatever its strides and dtype, into a scratch line of the compute type that stays in the
+//! nearest caches; all passes that the formula needs run there; the result is written once. So a
+//! broadcast or transposed cotangent is never materialised, bf16 costs a load and a store, and the
+//! kernel is as fast as memory.
+//!
+//! Scratch lines are padded to a multiple of [`lanes::LANES`] with a value that does not count
+//! (−∞ under a softmax, 0 under a sum), so that no loop has a remainder. Sums are kept in that many
+//! partial sums, added up in a fixed order.
+//!
+//! Tasks are blocks of lines whose size depends on the shape only; where results are
+//! summed over lines (the gradients of layer normalisation's weights), each block keeps a partial
+//! sum, and these are added in order: the same bits for any number of threads.
+
+mod cross_entropy;
+mod lanes;
+mod layer_norm;
+mod lines;
+mod softmax;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cross_entropy::{cross_entropy, cross_entropy_vjp};
+pub(crate) use layer_norm::{layer_norm, layer_norm_vjp};
+pub(crate) use softmax::{log_softmax, log_softmax_vjp, log_sum_exp, softmax, softmax_vjp};
+
+/// Runs an expression with a type alias bound to the storage type of a float dtype:
+/// `with_float!(dtype, T => f::<T>())`. Other dtypes never come here: `infer` refuses them.
+macro_rules! with_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            ::pullback_ir::DType::F64 => { type $T = f64; $body }
+            ::pullback_ir::DType::F32 => { type $T = f32; $body }
+            ::pullback_ir::DType::BF16 => { type $T = ::half::bf16; $body }
+            ::pullback_ir::DType::F16 => { type $T = ::half::f16; $body }
+            other => unreachable!("`infer` lets only floats through, not {other}"),
+        }
+    };
+}
+use with_float;

@@ -1,0 +1,408 @@
+//! The one file that knows about threads.
+//!
+//! Kernels cut their work into tasks by looking at shapes only, and hand the tasks to
+//! [`for_each`]. How many threads share them is decided here and never changes a result.
+//!
+//! # Why a pool of our own
+//!
+//! An eager step is thousands of kernels of 10 to 1000 µs, each forked from the same outside
+//! thread. General work-stealing pools are built for forking from the inside: injecting a job
+//! from outside costs 10 to 20 µs. What a kernel needs is much less than work stealing: one job at
+//! a time, a counter that hands out task numbers, and workers that are still awake when the next
+//! kernel comes a few microseconds later. So workers watch for a short while after a job before
+//! they park, and a fork is one store to a word that they watch.
+//!
+//! # The protocol
+//!
+//! All coordination goes through one 64-bit word, `state`:
+//!
+//! ```text
+//!   63        32 31       17  16  15        0
+//!  [   epoch    |   limit   |open|  active   ]
+//! ```
+//!
+//! - The caller takes the `busy` flag (a second caller at the same time simply runs its own tasks
+//!   inline), writes the job, and publishes `epoch + 1`, `open`, `active = 0`.
+//! - A worker that sees a new epoch *joins* by a compare-exchange that adds one to `active`, which
+//!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
+//!   at or above `limit` stay out.
+//! - Everyone takes task numbers from `next` until they run out. The caller then clears `open`
+//!   (nobody can join any more) and waits until `active` is zero.
+//!
+//! So the caller never waits for a worker that slept through the job, and a job on an
+//! oversubscribed machine costs at most what running it alone would.
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How long a worker watches for the next job with its core to itself.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long it then goes on watching, giving way to whoever wants the core, before it parks. On a
+/// busy machine a worker that parked is woken on the core of its waker, where it can only be in
+/// the way; one that stays runnable is moved to the first core that falls idle.
+const LINGER: Duration = Duration::from_millis(2);
+const OPEN: u64 = 1 << 16;
+const ACTIVE: u64 = OPEN - 1;
+const LIMIT_SHIFT: u32 = 17;
+const MAX_WORKERS: usize = (1 << 15) - 1;
+
+/// Keeps a hot word on cache lines of its own (pairs of lines are prefetched together).
+#[repr(align(128))]
+struct Apart<T>(T);
+
+#[derive(Clone, Copy)]
+struct Job {
+    call: unsafe fn(*const (), usize),
+    data: *const (),
+    tasks: usize,
+}
+
+struct Worker {
+    thread: Thread,
+    parked: &'static AtomicBool,
+}
+
+struct Pool {
+    state: Apart<AtomicU64>,
+    next: Apart<AtomicUsize>,
+    busy: AtomicBool,
+    job: UnsafeCell<Job>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    workers: RwLock<Vec<Worker>>,
+}
+
+// SAFETY: `job` is written only by the holder of `busy` while `state` is closed with no active
+// worker, and read only by workers that joined after it was published.
+unsafe impl Sync for Pool {}
+
+unsafe fn nothing(_: *const (), _: usize) {}
+
+static POOL: Pool = Pool {
+    state: Apart(AtomicU64::new(0)),
+    next: Apart(AtomicUsize::new(0)),
+    busy: AtomicBool::new(false),
+    job: UnsafeCell::new(Job { call: nothing, data: std::ptr::null(), tasks: 0 }),
+    panic: Mutex::new(None),
+    workers: RwLock::new(Vec::new()),
+};
+
+/// Zero until someone asks or sets.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Zero, or the number that `with_threads` asked for on this thread.
+    static SCOPED: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread is inside a task; nested calls then run inline.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Number of threads, the caller included, that kernels called from this thread may use.
+pub fn threads() -> usize {
+    let scoped = SCOPED.with(Cell::get);
+    if scoped != 0 {
+        return scoped;
+    }
+    match THREADS.load(Ordering::Relaxed) {
+        0 => {
+            let n = default_threads();
+            THREADS.store(n, Ordering::Relaxed);
+            n
+        }
+        n => n,
+    }
+}
+
+fn default_threads() -> usize {
+    static DEFAULT: OnceLock<usize> = OnceLock::new();
+    *DEFAULT.get_or_init(|| {
+        std::env::var("PULLBACK_NUM_THREADS")
+            .ok()
+            .and_then(|s| s.trim().parse::<usize>().ok())
+            .filter(|&n| n > 0)
+            .or_else(|| std::thread::available_parallelism().ok().map(Into::into))
+            .unwrap_or(1)
+            .min(MAX_WORKERS)
+    })
+}
+
+/// Sets the number of threads for the whole process, from the next kernel on. Results do not
+/// depend on it. Zero goes back to the default: the `PULLBACK_NUM_THREADS` variable, or one per
+/// core.
+pub fn set_threads(n: usize) {
+    let n = if n == 0 { default_threads() } else { n.min(MAX_WORKERS) };
+    THREADS.store(n, Ordering::Relaxed);
+}
+
+/// Runs `f` with kernels called from this thread using `n` threads.
+pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
+    struct Restore(usize);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SCOPED.with(|s| s.set(self.0));
+        }
+    }
+    let _restore = Restore(SCOPED.with(|s| s.replace(n.clamp(1, MAX_WORKERS))));
+    f()
+}
+
+/// Calls `f(0)`, …, `f(tasks - 1)`, each once, in any order and on any thread of the pool; the
+/// calling thread takes part. Returns when all are done. A panic in a task reaches the caller.
+/// Calls from inside a task run inline.
+pub fn for_each<F: Fn(usize) + Sync>(tasks: usize, f: F) {
+    let helpers = threads().min(tasks).saturating_sub(1);
+    if helpers == 0 || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
+        (0..tasks).for_each(f);
+        return;
+    }
+
+    /// # Safety
+    /// `data` points at a live `F`.
+    unsafe fn call<F: Fn(usize)>(data: *const (), task: usize) {
+        // SAFETY: the caller promises that `data` is an `F`.
+        unsafe { (*data.cast::<F>())(task) }
+    }
+    POOL.run(Job { call: call::<F>, data: (&raw const f).cast(), tasks }, helpers);
+}
+
+impl Pool {
+    /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is given back.
+    fn run(&'static self, job: Job, helpers: usize) {
+        // SAFETY: we hold `busy` and the last job was closed with no worker left in it.
+        unsafe { *self.job.get() = job };
+        self.next.0.store(0, Ordering::Relaxed);
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let workers = if workers.len() < helpers {
+            drop(workers);
+            self.hire(helpers);
+            self.workers.read().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            workers
+        };
+        let helpers = helpers.min(workers.len());
+        let epoch = (self.state.0.load(Ordering::Relaxed) >> 32).wrapping_add(1);
+        let state = epoch << 32 | (helpers as u64) << LIMIT_SHIFT | OPEN;
+        self.state.0.store(state, Ordering::SeqCst);
+        for worker in &workers[..helpers] {
+            if worker.parked.load(Ordering::SeqCst) && worker.parked.swap(false, Ordering::SeqCst) {
+                worker.thread.unpark();
+            }
+        }
+        drop(workers);
+
+        self.take_part(job);
+        let mut left = self.state.0.fetch_and(!OPEN, Ordering::AcqRel) & ACTIVE;
+        let mut spins = 0u32;
+        while left != 0 {
+            spins += 1;
+            if spins < 20_000 {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
+            left = self.state.0.load(Ordering::Acquire) & ACTIVE;
+        }
+        let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.busy.store(false, Ordering::Release);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Takes tasks until there are none; a panic is kept for the caller and ends the job early.
+    fn take_part(&self, job: Job) {
+        INSIDE.with(|i| i.set(true));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let task = self.next.0.fetch_add(1, Ordering::Relaxed);
+                if task >= job.tasks {
+                    break;
+                }
+                // SAFETY: the job's closure outlives the job: its owner waits in `run`.
+                unsafe { (job.call)(job.data, task) };
+            }
+        }));
+        INSIDE.with(|i| i.set(false));
+        if let Err(panic) = outcome {
+            self.next.0.store(job.tasks, Ordering::Relaxed);
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+    }
+
+    /// Starts workers until there are `wanted`, or as many as the system gives.
+    #[cold]
+    fn hire(&'static self, wanted: usize) {
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        while workers.len() < wanted {
+            let index = workers.len();
+            // Workers live as long as the process, so their flags may too.
+            let parked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+            let work = move || self.work(index, parked);
+            match std::thread::Builder::new().name(format!("pullback-{index}")).spawn(work) {
+                Ok(handle) => workers.push(Worker { thread: handle.thread().clone(), parked }),
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn work(&self, index: usize, parked: &AtomicBool) {
+        let mut seen = 0;
+        loop {
+            let mut state = self.wait(seen, index, parked);
+            seen = state >> 32;
+            while state >> 32 == seen && state & OPEN != 0 {
+                match self.state.0.compare_exchange_weak(
+                    state,
+                    state + 1,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        // SAFETY: we joined an open job, so it stays until `active` falls to zero.
+                        self.take_part(unsafe { *self.job.get() });
+                        self.state.0.fetch_sub(1, Ordering::AcqRel);
+                        break;
+                    }
+                    Err(now) => state = now,
+                }
+            }
+        }
+    }
+
+    /// Waits for a state that is open to this worker and newer than `seen`.
+    fn wait(&self, seen: u64, index: usize, parked: &AtomicBool) -> u64 {
+        let wanted = |state: u64| {
+            let limit = (state >> LIMIT_SHIFT) as usize & MAX_WORKERS;
+            (state >> 32 != seen && state & OPEN != 0 && index < limit).then_some(state)
+        };
+        loop {
+            let start = Instant::now();
+            loop {
+                for _ in 0..64 {
+                    if let Some(state) = wanted(self.state.0.load(Ordering::Acquire)) {
+                        return state;
+                    }
+                    std::hint::spin_loop();
+                }
+                let waited = start.elapsed();
+                if waited > LINGER {
+                    break;
+                }
+                if waited > SPIN {
+                    std::thread::yield_now();
+                }
+            }
+            parked.store(true, Ordering::SeqCst);
+            if let Some(state) = wanted(self.state.0.load(Ordering::SeqCst)) {
+                parked.store(false, Ordering::SeqCst);
+                return state;
+            }
+            while parked.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once() {
+        for threads in [1, 2, 8] {
+            with_threads(threads, || {
+                for tasks in [0, 1, 2, 3, 7, 64, 1000] {
+                    let counts: Vec<AtomicUsize> =
+                        (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                    for_each(tasks, |i| {
+                        counts[i].fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn many_jobs_from_many_threads_and_nested() {
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    with_threads(3, || {
+                        for round in 0..500 {
+                            let sum = AtomicUsize::new(0);
+                            for_each(10, |i| {
+                                for_each(3, |j| {
+                                    sum.fetch_add(i * j + round, Ordering::Relaxed);
+                                });
+                            });
+                            assert_eq!(sum.into_inner(), 45 * 3 + 30 * round);
+                        }
+                    });
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_survives() {
+        for round in 0..20 {
+            let caught = catch_unwind(|| {
+                with_threads(4, || for_each(100, |i| assert!(i != 10 + round, "task {i}")));
+            });
+            assert!(caught.is_err());
+            let sum = AtomicUsize::new(0);
+            with_threads(4, || {
+                for_each(10, |i| {
+                    sum.fetch_add(i, Ordering::Relaxed);
+                })
+            });
+            assert_eq!(sum.into_inner(), 45);
+        }
+    }
+
+    #[test]
+    fn scoped_number_of_threads() {
+        with_threads(5, || {
+            assert_eq!(threads(), 5);
+            with_threads(1, || assert_eq!(threads(), 1));
+            assert_eq!(threads(), 5);
+        });
+    }
+
+    /// `cargo test --release -p pullback-cpu fork_join_latency -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn fork_join_latency() {
+        // A chain of multiplications takes about a nanosecond a link.
+        let work = |n: u32| {
+            let mut x = std::hint::black_box(1.000_000_1f64);
+            for _ in 0..n {
+                x *= std::hint::black_box(x);
+            }
+            std::hint::black_box(x);
+        };
+        let rounds = 20_000;
+        for n in [0, 1000, 3000, 10_000] {
+            let start = Instant::now();
+            (0..rounds).for_each(|_| work(n));
+            let alone = start.elapsed() / rounds;
+            let mut best = Duration::MAX;
+            with_threads(2, || {
+                for _ in 0..20 {
+                    let start = Instant::now();
+                    for _ in 0..rounds / 20 {
+                        for_each(2, |_| work(n));
+                    }
+                    best = best.min(start.elapsed() / (rounds / 20));
+                }
+            });
+            println!("a task takes {alone:?}, two of them on two threads {best:?}");
+        }
+    }
+}

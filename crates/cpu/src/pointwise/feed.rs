@@ -1,0 +1,512 @@
+//! Bringing sources into tiles, and results out of them.
+
+use super::copy;
+use crate::buffer::Buffer as Block;
+use crate::elem::{Bool, Elem};
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::simd::{BLOCK, Isa, Map1, kernel1, level};
+use crate::walk::{Cursor, Walk};
+use half::{bf16, f16};
+use pullback_ir::{DType, dense_strides};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Elements that are brought in, computed and written at a time: a few operands fit the nearest
+/// cache.
+pub(super) const TILE: usize = 1024;
+/// Elements per task when several threads share the work; whole tiles.
+const TASK: usize = 32 * TILE;
+/// Up to this many elements the calling thread works alone: waking another costs more.
+const ALONE: usize = 2 * TASK;
+
+/// Covers `0..n` by calls of `f` with disjoint ranges that begin at multiples of a tile, on
+/// several threads when `n` is large.
+#[inline]
+pub(super) fn split(n: usize, f: impl Fn(Range<usize>) + Sync) {
+    if n == 0 {
+        return;
+    }
+    if n <= ALONE {
+        return f(0..n);
+    }
+    par::for_each(n.div_ceil(TASK), |task| f(task * TASK..n.min((task + 1) * TASK)));
+}
+
+/// Results of this many bytes or more go past the caches: they would be driven out before they are
+/// read again, and a line that is written whole need not be fetched first.
+const STREAM: usize = 16 << 20;
+
+/// Copies a tile to memory past the caches.
+///
+/// # Safety
+/// Both have `bytes` bytes, are aligned to 16 and do not overlap; [`fence`] is called afterwards.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
+    let whole = bytes & !15;
+    // SAFETY: promised by the caller; SSE2 is part of the target.
+    unsafe {
+        for at in (0..whole).step_by(16) {
+            _mm_stream_si128(
+                to.add(at).cast::<__m128i>(),
+                _mm_load_si128(from.add(at).cast::<__m128i>()),
+            );
+        }
+        std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), bytes - whole);
+    }
+}
+
+/// Makes streamed results visible to other threads before anything that follows.
+#[cfg(target_arch = "x86_64")]
+fn fence() {
+    // SAFETY: SSE is part of the target.
+    unsafe { std::arch::x86_64::_mm_sfence() }
+}
+
+/// Copies a tile to memory.
+///
+/// # Safety
+/// Both have `bytes` bytes and do not overlap.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
+}
+
+/// Nothing to wait for.
+#[cfg(not(target_arch = "x86_64"))]
+fn fence() {}
+
+/// Reads `n` elements, `stride` apart, into a tile.
+type Load<T> = unsafe fn(*const u8, isize, usize, *mut T);
+/// Writes `n` elements of a tile densely.
+type Store<T> = unsafe fn(*const T, usize, *mut u8);
+
+/// A tile on the stack.
+#[repr(align(64))]
+pub(super) struct Buffer<T>([MaybeUninit<T>; TILE]);
+
+/// What tiles are made of: the compute types, and plain words where values do not matter.
+pub(super) trait Tile: Copy + Default + Send + Sync + 'static {
+    /// Whether elements of this dtype lie in memory as they lie in a tile.
+    fn plain(dtype: DType) -> bool;
+    /// How elements of this dtype come into a tile.
+    fn load(dtype: DType) -> Load<Self>;
+    /// How a tile goes out to elements of this dtype.
+    fn store(dtype: DType) -> Store<Self>;
+    /// An empty tile.
+    #[inline(always)]
+    fn tile() -> Buffer<Self> {
+        Buffer([MaybeUninit::uninit(); TILE])
+    }
+}
+
+impl Tile for f64 {
+    #[inline]
+    fn plain(_: DType) -> bool {
+        true
+    }
+    #[inline]
+    fn load(_: DType) -> Load<f64> {
+        load_plain
+    }
+    #[inline]
+    fn store(_: DType) -> Store<f64> {
+        store_plain
+    }
+}
+
+impl Tile for f32 {
+    #[inline]
+    fn plain(dtype: DType) -> bool {
+        dtype == DType::F32
+    }
+    #[inline]
+    fn load(dtype: DType) -> Load<f32> {
+        match dtype {
+            DType::BF16 => load::<bf16>,
+            DType::F16 => load::<f16>,
+            _ => load_plain,
+        }
+    }
+    #[inline]
+    fn store(dtype: DType) -> Store<f32> {
+        match dtype {
+            DType::BF16 => store::<bf16>,
+            DType::F16 => store::<f16>,
+            _ => store_plain,
+        }
+    }
+}
+
+impl Tile for i64 {
+    #[inline]
+    fn plain(dtype: DType) -> bool {
+        dtype == DType::I64
+    }
+    #[inline]
+    fn load(dtype: DType) -> Load<i64> {
+        match dtype {
+            DType::I32 => load::<i32>,
+            DType::U8 => load::<u8>,
+            DType::Bool => load::<Bool>,
+            _ => load_plain,
+        }
+    }
+    #[inline]
+    fn store(dtype: DType) -> Store<i64> {
+        match dtype {
+            DType::I32 => store::<i32>,
+            DType::U8 => store::<u8>,
+            DType::Bool => store::<Bool>,
+            _ => store_plain,
+        }
+    }
+}
+
+/// Words whose values do not matter: `words!(u8)` is the `impl` for one.
+macro_rules! words {
+    ($($T:ty)*) => {$(
+        impl Tile for $T {
+            #[inline]
+            fn plain(_: DType) -> bool {
+                true
+            }
+            #[inline]
+            fn load(_: DType) -> Load<$T> {
+                load_plain
+            }
+            #[inline]
+            fn store(_: DType) -> Store<$T> {
+                store_plain
+            }
+        }
+    )*};
+}
+words!(u8 u16 u32 u64);
+
+/// Widens a storage type.
+struct Widen<S>(PhantomData<S>);
+
+impl<S: Elem> Map1 for Widen<S> {
+    type X = S;
+    type Y = S::Compute;
+    #[inline(always)]
+    fn map<I: Isa>(x: S) -> S::Compute {
+        x.load()
+    }
+}
+
+/// Narrows to a storage type.
+struct Narrow<S>(PhantomData<S>);
+
+impl<S: Elem> Map1 for Narrow<S> {
+    type X = S::Compute;
+    type Y = S;
+    #[inline(always)]
+    fn map<I: Isa>(x: S::Compute) -> S {
+        S::store(x)
+    }
+}
+
+/// [`Load`] with widening.
+///
+/// # Safety
+/// The source elements are readable, the destination has room and does not overlap them.
+unsafe fn load<S: Elem>(from: *const u8, stride: isize, n: usize, to: *mut S::Compute) {
+    let from = from.cast::<S>();
+    // SAFETY: promised by the caller.
+    unsafe {
+        match stride {
+            1 => kernel1::<Widen<S>>(level()).run(from, to, n),
+            0 => {
+                let value = from.read().load();
+                (0..n).for_each(|i| to.add(i).write(value));
+            }
+            _ => {
+                (0..n).for_each(|i| to.add(i).write(from.offset(i as isize * stride).read().load()))
+            }
+        }
+    }
+}
+
+/// [`Load`] of elements as they are.
+///
+/// # Safety
+/// As for [`load`].
+pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usize, to: *mut T) {
+    let from = from.cast::<T>();
+    // SAFETY: promised by the caller.
+    unsafe {
+        match stride {
+            1 => std::ptr::copy_nonoverlapping(from, to, n),
+            0 => {
+                let value = from.read();
+                (0..n).for_each(|i| to.add(i).write(value));
+            }
+            _ => (0..n).for_each(|i| to.add(i).write(from.offset(i as isize * stride).read())),
+        }
+    }
+}
+
+/// [`Store`] with narrowing.
+///
+/// # Safety
+/// The source elements are readable, the destination has room and does not overlap them.
+unsafe fn store<S: Elem>(from: *const S::Compute, n: usize, to: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe { kernel1::<Narrow<S>>(level()).run(from, to.cast(), n) }
+}
+
+/// [`Store`] of elements as they are.
+///
+/// # Safety
+/// As for [`store`].
+unsafe fn store_plain<T: Copy>(from: *const T, n: usize, to: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(from, to.cast(), n) }
+}
+
+/// Whether a source has the same element everywhere.
+#[inline]
+fn is_splat(x: Source) -> bool {
+    x.shape.iter().zip(x.strides).all(|(&n, &s)| s == 0 || n == 1)
+}
+
+/// The `n` elements of a small source, where they lie or brought into `tile`; nothing if they need
+/// a walk. This and [`put`] are the shortest way, for the many small tensors.
+///
+/// # Safety
+/// The source has `n` elements, from 1 to `TILE`, and may overlap `out` only if it lies exactly
+/// there.
+#[inline(always)]
+pub(super) unsafe fn near<T: Tile>(
+    x: Source,
+    out: Sink,
+    n: usize,
+    tile: &mut Buffer<T>,
+) -> Option<*const T> {
+    let to = tile.0.as_mut_ptr().cast::<T>();
+    let stride = if x.is_dense() {
+        // Less than a block is brought to the stack by the kernel itself, so it may even overlap.
+        if T::plain(x.dtype) && (x.ptr != out.ptr || n < BLOCK) {
+            return Some(x.ptr.cast());
+        }
+        1
+    } else if is_splat(x) {
+        0
+    } else {
+        return None;
+    };
+    // SAFETY: the source has `n` elements (or one, for all), a tile has room.
+    unsafe { T::load(x.dtype)(x.ptr, stride, n, to) };
+    Some(to)
+}
+
+/// Has `f` write the `n` elements of a small sink.
+///
+/// # Safety
+/// The sink has `n` elements, from 1 to `TILE`; `f` fills as many.
+#[inline(always)]
+pub(super) unsafe fn put<T: Tile>(out: Sink, n: usize, f: impl FnOnce(*mut T)) {
+    if T::plain(out.dtype) {
+        return f(out.ptr.cast());
+    }
+    let mut tile = T::tile();
+    let to = tile.0.as_mut_ptr().cast::<T>();
+    f(to);
+    // SAFETY: `f` filled `n` elements.
+    unsafe { T::store(out.dtype)(to, n, out.ptr) };
+}
+
+/// Where the elements of a source are.
+enum Place {
+    /// In row-major order, in the type of the tile, apart from the sink: used where they lie.
+    Direct,
+    /// In row-major order.
+    Dense,
+    /// One element for all.
+    Splat,
+    /// Somewhere that only a walk finds.
+    Strided(Walk<1>),
+}
+
+/// A source, ready to be read in tiles of `T`.
+pub(super) struct Feed<T> {
+    ptr: *const u8,
+    size: usize,
+    place: Place,
+    load: Load<T>,
+    /// What `ptr` points into, if the source was copied.
+    _copy: Option<Block>,
+}
+
+// SAFETY: a source is only read, and may be by several threads.
+unsafe impl<T> Sync for Feed<T> {}
+
+impl<T: Tile> Feed<T> {
+    /// Looks at a source that is to be read while `out` is written.
+    #[inline]
+    pub(super) fn new(x: Source, out: Sink) -> Self {
+        let place = if x.is_dense() {
+            if T::plain(x.dtype) && x.ptr != out.ptr { Place::Direct } else { Place::Dense }
+        } else if is_splat(x) {
+            Place::Splat
+        } else {
+            let walk = Walk::new(x.shape, [x.strides]);
+            if let Some(feed) = Feed::transposed(x, out, &walk) {
+                return feed;
+            }
+            Place::Strided(walk)
+        };
+        Feed { ptr: x.ptr, size: x.dtype.size(), place, load: T::load(x.dtype), _copy: None }
+    }
+
+    /// A large source whose rows run across memory is copied first: the copy moves squares, where
+    /// reading in order would come back to every cache line many times.
+    #[cold]
+    fn transposed(x: Source, out: Sink, walk: &Walk<1>) -> Option<Self> {
+        let across = walk.axes().iter().any(|a| a.strides == [1] && a.len >= BLOCK);
+        if walk.len() <= ALONE
+            || !across
+            || walk.inner().strides == [1]
+            || walk.inner().strides == [0]
+        {
+            return None;
+        }
+        let mut copied = Block::alloc(walk.len() * x.dtype.size()).ok()?;
+        let sink = Sink { ptr: copied.as_mut_ptr(), shape: x.shape, dtype: x.dtype };
+        copy(x, sink);
+        let dense = Source { ptr: copied.as_ptr(), strides: &dense_strides(x.shape), ..x };
+        Some(Feed { _copy: Some(copied), ..Feed::new(dense, out) })
+    }
+
+    /// All the elements from `at` on, where they need no tile.
+    #[inline]
+    pub(super) fn whole(&self, at: usize) -> Option<*const T> {
+        match self.place {
+            Place::Direct => Some(self.ptr.cast::<T>().wrapping_add(at)),
+            _ => None,
+        }
+    }
+
+    /// Begins to read at `at`.
+    #[inline]
+    pub(super) fn start(&self, at: usize) -> Reader<'_, T> {
+        let cursor = match &self.place {
+            Place::Strided(walk) => Some(walk.cursor(at)),
+            _ => None,
+        };
+        Reader { feed: self, cursor, filled: 0 }
+    }
+}
+
+/// A feed being read tile by tile, in order.
+pub(super) struct Reader<'a, T> {
+    feed: &'a Feed<T>,
+    cursor: Option<Cursor<'a, 1>>,
+    /// Elements of the tile that hold the splat.
+    filled: usize,
+}
+
+impl<T: Tile> Reader<'_, T> {
+    /// The elements `at..at + len`, in memory or brought into `tile`.
+    ///
+    /// # Safety
+    /// They are elements of the source, and follow those of the call before.
+    #[inline]
+    pub(super) unsafe fn tile(&mut self, at: usize, len: usize, tile: &mut Buffer<T>) -> *const T {
+        let (ptr, size, load) = (self.feed.ptr, self.feed.size, self.feed.load);
+        let to = tile.0.as_mut_ptr().cast::<T>();
+        // SAFETY: the elements are those of the source; a tile has room for `len`.
+        unsafe {
+            match (&self.feed.place, &mut self.cursor) {
+                (Place::Direct, _) => return ptr.cast::<T>().add(at),
+                (Place::Dense, _) => load(ptr.add(at * size), 1, len, to),
+                (_, Some(cursor)) => {
+                    let mut done = 0;
+                    while done < len {
+                        let run = cursor.next_run(len - done);
+                        let from = ptr.offset(run.offsets[0] * size as isize);
+                        load(from, run.strides[0], run.len, to.add(done));
+                        done += run.len;
+                    }
+                }
+                _ => {
+                    if self.filled < len {
+                        load(ptr, 0, len, to);
+                        self.filled = len;
+                    }
+                }
+            }
+        }
+        to
+    }
+}
+
+/// A sink, ready to be written in tiles of `T`.
+pub(super) struct Drain<T> {
+    ptr: *mut u8,
+    size: usize,
+    plain: bool,
+    /// Whether results go past the caches, straight to memory.
+    stream: bool,
+    store: Store<T>,
+}
+
+// SAFETY: tasks write disjoint ranges.
+unsafe impl<T> Sync for Drain<T> {}
+
+impl<T: Tile> Drain<T> {
+    /// Looks at a sink, whose elements may be streamed if they are many.
+    #[inline]
+    pub(super) fn new(out: Sink, stream: bool) -> Self {
+        let plain = T::plain(out.dtype);
+        let size = out.dtype.size();
+        let stream =
+            stream && plain && out.len() * size >= STREAM && out.ptr.addr().is_multiple_of(64);
+        Drain { ptr: out.ptr, size, plain, stream, store: T::store(out.dtype) }
+    }
+
+    /// The elements from `at` on, where they can be written in place.
+    #[inline]
+    pub(super) fn whole(&self, at: usize) -> Option<*mut T> {
+        if self.plain && !self.stream { Some(self.ptr.cast::<T>().wrapping_add(at)) } else { None }
+    }
+
+    /// Has `f` fill the elements of `range` tile by tile: `f(at, to, len)` writes the elements
+    /// `at..at + len` to `to`.
+    ///
+    /// # Safety
+    /// `range` lies in the sink and no other thread has it; `f` fills what it is given.
+    #[inline]
+    pub(super) unsafe fn tiles(
+        &self,
+        range: Range<usize>,
+        tile: &mut Buffer<T>,
+        mut f: impl FnMut(usize, *mut T, usize),
+    ) {
+        for at in range.clone().step_by(TILE) {
+            let len = TILE.min(range.end - at);
+            // SAFETY: inside the sink, by the caller's promise.
+            unsafe {
+                if self.stream {
+                    let to = tile.0.as_mut_ptr().cast::<T>();
+                    f(at, to, len);
+                    stream(to.cast(), self.ptr.add(at * self.size), len * self.size);
+                } else if self.plain {
+                    f(at, self.ptr.cast::<T>().add(at), len);
+                } else {
+                    let to = tile.0.as_mut_ptr().cast::<T>();
+                    f(at, to, len);
+                    (self.store)(to, len, self.ptr.add(at * self.size));
+                }
+            }
+        }
+        if self.stream {
+            fence();
+        }
+    }
+}

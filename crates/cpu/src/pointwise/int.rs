@@ -1,0 +1,76 @@
+//! What each op does to integers and booleans, in i64.
+//!
+//! Arithmetic wraps. Division and remainder by zero give zero. A negative power is zero, except of
+//! 1 and −1. Functions that only floats have are refused before a kernel is asked; here they give
+//! zero.
+
+use super::{map1, map2};
+use crate::simd::{Kernel1, Kernel2, Level};
+use pullback_ir::{Binary, DType, Unary};
+
+/// The loop of a function of one element.
+#[rustfmt::skip]
+pub(super) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
+    match op {
+        Unary::Neg    => map1!(l, i64, |x| x.wrapping_neg()),
+        Unary::Abs    => map1!(l, i64, |x| x.wrapping_abs()),
+        Unary::Sign   => map1!(l, i64, |x| x.signum()),
+        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => map1!(l, i64, |x| x),
+        Unary::Not if dtype == DType::Bool => map1!(l, i64, |x| x ^ 1),
+        Unary::Not    => map1!(l, i64, |x| !x),
+        Unary::Square => map1!(l, i64, |x| x.wrapping_mul(x)),
+        Unary::Relu   => map1!(l, i64, |x| x.max(0)),
+        Unary::Sqrt | Unary::Rsqrt | Unary::Recip | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log
+        | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin
+        | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Acosh
+        | Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::Sigmoid | Unary::Gelu | Unary::GeluTanh
+        | Unary::Silu => map1!(l, i64, |_x| 0),
+    }
+}
+
+/// The loop of a function of two elements.
+#[rustfmt::skip]
+pub(super) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
+    match op {
+        Binary::Add       => map2!(l, i64, |a, b| a.wrapping_add(b)),
+        Binary::Sub       => map2!(l, i64, |a, b| a.wrapping_sub(b)),
+        Binary::Mul       => map2!(l, i64, |a, b| a.wrapping_mul(b)),
+        Binary::Div       => map2!(l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
+        Binary::Fmod      => map2!(l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+        Binary::Remainder => map2!(l, i64, |a, b| if b == 0 { 0 } else {
+            let r = a.wrapping_rem(b);
+            if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+        }),
+        Binary::FloorDiv  => map2!(l, i64, |a, b| if b == 0 { 0 } else {
+            let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
+            if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
+        }),
+        Binary::Pow       => map2!(l, i64, |a, b| power(a, b)),
+        Binary::Maximum   => map2!(l, i64, |a, b| a.max(b)),
+        Binary::Minimum   => map2!(l, i64, |a, b| a.min(b)),
+        Binary::And       => map2!(l, i64, |a, b| a & b),
+        Binary::Or        => map2!(l, i64, |a, b| a | b),
+        Binary::Xor       => map2!(l, i64, |a, b| a ^ b),
+        Binary::Atan2 | Binary::Copysign => map2!(l, i64, |_a, _b| 0),
+    }
+}
+
+/// a^b, wrapping.
+fn power(a: i64, b: i64) -> i64 {
+    if b < 0 {
+        return match a {
+            1 => 1,
+            -1 => 1 - 2 * (b & 1),
+            _ => 0,
+        };
+    }
+    let (mut result, mut base, mut left) = (1i64, a, b);
+    while left > 0 {
+        if left & 1 == 1 {
+            result = result.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        left >>= 1;
+    }
+    result
+}

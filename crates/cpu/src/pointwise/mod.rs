@@ -1,0 +1,302 @@
+//! Elementwise operations: eager mode is a fused region of size one.
+//!
+//! An operation reads its sources in tiles of [`TILE`] elements in row-major order, runs a compiled
+//! loop from [`crate::simd`] on contiguous tiles in the compute type, and writes the result where it
+//! belongs. What a tile costs depends on where its elements are:
+//!
+//! - dense and already in the compute type: nothing, the loop reads it where it lies;
+//! - the same element everywhere (a broadcast scalar): one tile is filled, once;
+//! - anything else: gathered through the strided walk and widened into a tile on the stack.
+//!
+//! The sink is dense: the loop writes it in place, or into a tile that is then narrowed. When a
+//! source lies exactly where the sink does (an operation in place), that source counts as
+//! "anything else": its tile is copied to the stack before the first of its elements is
+//! overwritten.
+//!
+//! Large results are split into tasks of whole tiles. An element's value depends on its operands
+//! alone, never on its place in a tile, so the same bits come out for any number of threads.
+//!
+//! The files: [`feed`] brings sources into tiles and results out of them; [`float`] and [`int`] are
+//! the tables that say what each op does to an element; [`cast`] changes types; [`copy`] moves
+//! elements unchanged.
+
+mod cast;
+mod copy;
+mod feed;
+mod float;
+mod int;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cast::cast;
+pub(crate) use copy::{copy, copy_to, fill};
+
+use crate::elem::Compute;
+use crate::operand::{Sink, Source};
+use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Level, Map2, Map3, kernel2, kernel3, level};
+use feed::{Drain, Feed, TILE, Tile, near, put, split};
+use pullback_ir::{Binary, Compare, DType, Unary};
+
+/// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
+///
+/// ```text
+/// { struct K; impl Map1 for K { type X = f32; type Y = f32; fn map<I: Isa>(x: f32) -> f32 { x * x } }
+///   kernel1::<K>(level) }
+/// ```
+///
+/// The body may name the instruction set as `I`. `rare` and `slow` are those of [`Map1`].
+macro_rules! map1 {
+    ($level:expr, $X:ty => $Y:ty, |$x:ident| $body:expr $(, rare $rare:expr, slow $slow:expr)?) => {{
+        struct K;
+        impl crate::simd::Map1 for K {
+            type X = $X;
+            type Y = $Y;
+            #[inline(always)]
+            fn map<I: crate::simd::Isa>($x: $X) -> $Y {
+                $body
+            }
+            $(
+                const RARE: bool = true;
+                #[inline(always)]
+                fn rare($x: $X) -> bool {
+                    $rare
+                }
+                fn slow($x: $X) -> $Y {
+                    $slow
+                }
+            )?
+        }
+        crate::simd::kernel1::<K>($level)
+    }};
+    ($level:expr, $T:ty, |$x:ident| $body:expr $(, rare $rare:expr, slow $slow:expr)?) => {
+        map1!($level, $T => $T, |$x| $body $(, rare $rare, slow $slow)?)
+    };
+}
+/// As [`map1`], for two operands of one type.
+macro_rules! map2 {
+    ($level:expr, $T:ty, |$a:ident, $b:ident| $body:expr $(, rare $rare:expr, slow $slow:expr)?) => {{
+        struct K;
+        impl crate::simd::Map2 for K {
+            type A = $T;
+            type B = $T;
+            type Y = $T;
+            #[inline(always)]
+            fn map<I: crate::simd::Isa>($a: $T, $b: $T) -> $T {
+                $body
+            }
+            $(
+                const RARE: bool = true;
+                #[inline(always)]
+                #[allow(unused_variables)]
+                fn rare($a: $T, $b: $T) -> bool {
+                    $rare
+                }
+                fn slow($a: $T, $b: $T) -> $T {
+                    $slow
+                }
+            )?
+        }
+        crate::simd::kernel2::<K>($level)
+    }};
+}
+use {map1, map2};
+
+/// Whether a function takes less time than bringing its operand from memory.
+fn light(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Sqrt | Recip | Relu
+    )
+}
+
+/// The same of a function's derivative.
+fn light_vjp(op: Unary) -> bool {
+    use Unary::*;
+    matches!(op, Tanh | Sigmoid | Relu | Sqrt | Rsqrt | Recip | Log | Abs | Square)
+}
+
+/// `out = f(x)`. The dtypes are the same.
+pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
+    match x.dtype.compute() {
+        DType::F32 => run1(float::unary32(op, level()), light(op), x, out),
+        DType::F64 => run1(float::unary64(op, level()), light(op), x, out),
+        _ => run1(int::unary(op, x.dtype, level()), light(op), x, out),
+    }
+}
+
+/// `out = f(a, b)`. The dtypes are the same.
+pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
+    let light = !matches!(op, Binary::Pow | Binary::Atan2);
+    match a.dtype.compute() {
+        DType::F32 => run2(float::binary32(op, level()), light, a, b, out),
+        DType::F64 => run2(float::binary64(op, level()), light, a, b, out),
+        _ => run2(int::binary(op, level()), light, a, b, out),
+    }
+}
+
+/// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was kept. For functions
+/// without a fused derivative, and for integers, which have none, the result is zero.
+pub(crate) fn unary_vjp(op: Unary, kept: Source, dy: Source, out: Sink) {
+    match out.dtype.compute() {
+        DType::F32 => run2(float::vjp32(op, level()), light_vjp(op), kept, dy, out),
+        DType::F64 => run2(float::vjp64(op, level()), light_vjp(op), kept, dy, out),
+        _ => fill(false.into(), out),
+    }
+}
+
+/// `out = a ? b` for a comparison; `out` is `bool`.
+pub(crate) fn compare(op: Compare, a: Source, b: Source, out: Sink) {
+    match a.dtype.compute() {
+        DType::F32 => run2(tests_of::<f32>(op, level()), true, a, b, out),
+        DType::F64 => run2(tests_of::<f64>(op, level()), true, a, b, out),
+        _ => run2(tests_of::<i64>(op, level()), true, a, b, out),
+    }
+}
+
+/// `out = condition ? a : b`. Only the size of the elements matters.
+pub(crate) fn select(condition: Source, a: Source, b: Source, out: Sink) {
+    match out.dtype.size() {
+        8 => run3(kernel3::<Select<u64>>(level()), condition, a, b, out),
+        4 => run3(kernel3::<Select<u32>>(level()), condition, a, b, out),
+        2 => run3(kernel3::<Select<u16>>(level()), condition, a, b, out),
+        _ => run3(kernel3::<Select<u8>>(level()), condition, a, b, out),
+    }
+}
+
+/// The loop of a comparison.
+fn tests_of<T: Compute>(op: Compare, level: Level) -> Kernel2<T, T, u8> {
+    /// A comparison of two elements, by a function of them.
+    macro_rules! test {
+        ($name:ident, $a:ident, $b:ident => $body:expr) => {{
+            struct $name<T>(std::marker::PhantomData<T>);
+            impl<T: Compute> Map2 for $name<T> {
+                type A = T;
+                type B = T;
+                type Y = u8;
+                #[inline(always)]
+                fn map<I: Isa>($a: T, $b: T) -> u8 {
+                    u8::from($body)
+                }
+            }
+            kernel2::<$name<T>>(level)
+        }};
+    }
+    match op {
+        Compare::Eq => test!(Eq, a, b => a == b),
+        Compare::Ne => test!(Ne, a, b => a != b),
+        Compare::Lt => test!(Lt, a, b => a < b),
+        Compare::Le => test!(Le, a, b => a <= b),
+        Compare::Gt => test!(Gt, a, b => a > b),
+        Compare::Ge => test!(Ge, a, b => a >= b),
+    }
+}
+
+/// Chooses between two elements of one size.
+struct Select<T>(std::marker::PhantomData<T>);
+
+impl<T: Copy + Default> Map3 for Select<T> {
+    type A = u8;
+    type B = T;
+    type C = T;
+    type Y = T;
+    #[inline(always)]
+    fn map<I: Isa>(c: u8, a: T, b: T) -> T {
+        if c != 0 { a } else { b }
+    }
+}
+
+/// Runs a loop over one source. `light` says that memory, not arithmetic, is what takes time: then
+/// large results are streamed. (Heavy functions lose by it: their stores are no longer hidden.)
+fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, light: bool, x: Source, out: Sink) {
+    let n = out.len();
+    if n <= TILE {
+        let mut tx = X::tile();
+        // SAFETY: the operands have `n` elements; a source that overlaps the sink is brought to
+        // the stack.
+        unsafe {
+            if n == 0 {
+                return;
+            } else if let Some(x) = near(x, out, n, &mut tx) {
+                return put(out, n, |to| kernel.run(x, to, n));
+            }
+        }
+    }
+    let y = Drain::<Y>::new(out, light && x.ptr != out.ptr);
+    let x = Feed::<X>::new(x, out);
+    // SAFETY: feeds give `len` readable elements, drains room for as many, and a source that
+    // overlaps the sink is fed from the stack. Tasks drain disjoint ranges.
+    split(n, |range| unsafe {
+        if let (Some(x), Some(y)) = (x.whole(range.start), y.whole(range.start)) {
+            return kernel.run(x, y, range.len());
+        }
+        let (mut tx, mut ty) = (X::tile(), Y::tile());
+        let mut x = x.start(range.start);
+        y.tiles(range, &mut ty, |at, to, len| kernel.run(x.tile(at, len, &mut tx), to, len));
+    });
+}
+
+/// Runs a loop over two sources.
+fn run2<A: Tile, B: Tile, Y: Tile>(
+    kernel: Kernel2<A, B, Y>,
+    light: bool,
+    a: Source,
+    b: Source,
+    out: Sink,
+) {
+    let n = out.len();
+    if n <= TILE {
+        let (mut ta, mut tb) = (A::tile(), B::tile());
+        // SAFETY: as in `run1`.
+        unsafe {
+            if n == 0 {
+                return;
+            } else if let (Some(a), Some(b)) = (near(a, out, n, &mut ta), near(b, out, n, &mut tb))
+            {
+                return put(out, n, |to| kernel.run(a, b, to, n));
+            }
+        }
+    }
+    let y = Drain::<Y>::new(out, light && a.ptr != out.ptr && b.ptr != out.ptr);
+    let (a, b) = (Feed::<A>::new(a, out), Feed::<B>::new(b, out));
+    // SAFETY: as in `run1`.
+    split(n, |range| unsafe {
+        let at = range.start;
+        if let (Some(a), Some(b), Some(y)) = (a.whole(at), b.whole(at), y.whole(at)) {
+            return kernel.run(a, b, y, range.len());
+        }
+        let (mut ta, mut tb, mut ty) = (A::tile(), B::tile(), Y::tile());
+        let (mut a, mut b) = (a.start(at), b.start(at));
+        y.tiles(range, &mut ty, |at, to, len| {
+            kernel.run(a.tile(at, len, &mut ta), b.tile(at, len, &mut tb), to, len);
+        });
+    });
+}
+
+/// Runs a loop over three sources.
+fn run3<A: Tile, B: Tile, C: Tile, Y: Tile>(
+    kernel: Kernel3<A, B, C, Y>,
+    a: Source,
+    b: Source,
+    c: Source,
+    out: Sink,
+) {
+    let n = out.len();
+    let y = Drain::<Y>::new(out, ![a.ptr, b.ptr, c.ptr].contains(&out.ptr.cast_const()));
+    let (a, b, c) = (Feed::<A>::new(a, out), Feed::<B>::new(b, out), Feed::<C>::new(c, out));
+    // SAFETY: as in `run1`.
+    split(n, |range| unsafe {
+        let at = range.start;
+        if let (Some(a), Some(b), Some(c), Some(y)) =
+            (a.whole(at), b.whole(at), c.whole(at), y.whole(at))
+        {
+            return kernel.run(a, b, c, y, range.len());
+        }
+        let (mut ta, mut tb, mut tc, mut ty) = (A::tile(), B::tile(), C::tile(), Y::tile());
+        let (mut a, mut b, mut c) = (a.start(at), b.start(at), c.start(at));
+        y.tiles(range, &mut ty, |at, to, len| {
+            let (a, b) = (a.tile(at, len, &mut ta), b.tile(at, len, &mut tb));
+            kernel.run(a, b, c.tile(at, len, &mut tc), to, len);
+        });
+    });
+}

@@ -1,0 +1,502 @@
+//! Random numbers that are a pure function of a key and an index, and `iota`.
+//!
+//! The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+//! easy as 1, 2, 3"): a keyed bijection of a 128-bit counter, with no state. The first number of
+//! the key is the Philox key; the second fills the high half of the counter; the low half counts
+//! blocks. So any part of a tensor can be drawn by any thread, in any order, and drawing
+//! again gives the same numbers.
+//!
+//! # Which element gets which word
+//!
+//! A block gives four words of 32 bits. Were they four neighbours, vector code would have to
+//! transpose them; so a *tile* of 64 blocks is drawn at once, and its words are laid out by word
+//! number first:
+//!
+//! ```text
+//!            blocks 64t … 64t+63
+//! tile t = [ word 0 of each | word 1 of each | word 2 of each | word 3 of each ]
+//! ```
+//!
+//! For 32-bit draws (and narrower) that is 256 elements. Draws that need 64 bits take words 0 and
+//! 1, then words 2 and 3: 128 elements a tile. A pair of normals comes from one radius and one
+//! angle, and the cosines stand 64 elements before the sines.
+//!
+//! The arithmetic uses no fused multiply-add, so that the numbers are the same bits on every
+//! processor. AVX2 is asked for even where AVX-512 is present: the 32×32→64 multiplications come
+//! out better.
+
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use half::{bf16, f16};
+use pullback_ir::{DType, Random};
+
+/// Blocks in a tile.
+const LANES: usize = 64;
+/// Tiles in a task: 16384 elements of 32 bits.
+const TILES: usize = 64;
+
+/// The words of a tile: `words[k][l]` is word `k` of block `l`.
+type Words = [[u32; LANES]; 4];
+
+/// One block of Philox4x32-10.
+#[inline(always)]
+fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let [mut c0, mut c1, mut c2, mut c3] = counter;
+    let [mut k0, mut k1] = key;
+    for round in 0..10 {
+        if round > 0 {
+            k0 = k0.wrapping_add(0x9E37_79B9);
+            k1 = k1.wrapping_add(0xBB67_AE85);
+        }
+        let a = u64::from(c0) * 0xD251_1F53;
+        let b = u64::from(c2) * 0xCD9E_8D57;
+        c0 = (b >> 32) as u32 ^ c1 ^ k0;
+        c1 = b as u32;
+        c2 = (a >> 32) as u32 ^ c3 ^ k1;
+        c3 = a as u32;
+    }
+    [c0, c1, c2, c3]
+}
+
+/// The words of tile `tile`.
+#[inline(always)]
+fn draw(key: [i64; 2], tile: usize) -> Words {
+    let halves = |v: u64| [v as u32, (v >> 32) as u32];
+    let [k, high] = key.map(|v| halves(v as u64));
+    let [low, carry] = halves((tile * LANES) as u64);
+    let mut words = [[0; LANES]; 4];
+    let [w0, w1, w2, w3] = &mut words;
+    for l in 0..LANES {
+        // `low` is a multiple of 64, so this never carries.
+        let block = philox([low | l as u32, carry, high[0], high[1]], k);
+        (w0[l], w1[l], w2[l], w3[l]) = (block[0], block[1], block[2], block[3]);
+    }
+    words
+}
+
+/// A distribution over a storage type: how the words of a tile become elements.
+trait Draw {
+    type Out: Copy;
+    /// Elements in a tile: 256, or 128 for those that need 64 bits each.
+    const TILE: usize;
+    /// Fills the first `TILE` elements of `out`.
+    fn tile(words: &Words, out: &mut [Self::Out; 256]);
+}
+
+/// Joins the words of two rows into 64 bits.
+#[inline(always)]
+fn join(words: &Words, pair: usize, l: usize) -> u64 {
+    u64::from(words[2 * pair][l]) | u64::from(words[2 * pair + 1][l]) << 32
+}
+
+struct Bits;
+
+impl Draw for Bits {
+    type Out = i64;
+    const TILE: usize = 128;
+
+    #[inline(always)]
+    fn tile(words: &Words, out: &mut [i64; 256]) {
+        for pair in 0..2 {
+            for l in 0..LANES {
+                out[pair * LANES + l] = join(words, pair, l) as i64;
+            }
+        }
+    }
+}
+
+struct Uniform64;
+
+impl Draw for Uniform64 {
+    type Out = f64;
+    const TILE: usize = 128;
+
+    #[inline(always)]
+    fn tile(words: &Words, out: &mut [f64; 256]) {
+        for pair in 0..2 {
+            for l in 0..LANES {
+                out[pair * LANES + l] = (join(words, pair, l) >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
+            }
+        }
+    }
+}
+
+/// Uniform with `BITS` bits: the most for which every value, `1 - 2^-BITS` included, is a number
+/// of the storage type.
+struct Uniform32<T, const BITS: u32>(std::marker::PhantomData<T>);
+
+impl<T: Elem<Compute = f32>, const BITS: u32> Draw for Uniform32<T, BITS> {
+    type Out = T;
+    const TILE: usize = 256;
+
+    #[inline(always)]
+    fn tile(words: &Words, out: &mut [T; 256]) {
+        let scale = 1.0 / (1u32 << BITS) as f32;
+        for k in 0..4 {
+            for l in 0..LANES {
+                out[k * LANES + l] = T::store((words[k][l] >> (32 - BITS)) as i32 as f32 * scale);
+            }
+        }
+    }
+}
+
+struct Normal64;
+
+impl Draw for Normal64 {
+    type Out = f64;
+    const TILE: usize = 128;
+
+    #[inline(always)]
+    fn tile(words: &Words, out: &mut [f64; 256]) {
+        for l in 0..LANES {
+            // Never zero, so the logarithm is finite.
+            let u = ((join(words, 0, l) >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
+            let turn = (join(words, 1, l) >> 11) as f64 * (1.0 / (1u64 << 53) as f64) - 0.5;
+            let radius = (-2.0 * log64(u)).sqrt();
+            let (sin, cos) = turn64(turn);
+            out[l] = radius * cos;
+            out[LANES + l] = radius * sin;
+        }
+    }
+}
+
+struct Normal32<T>(std::marker::PhantomData<T>);
+
+impl<T: Elem<Compute = f32>> Draw for Normal32<T> {
+    type Out = T;
+    const TILE: usize = 256;
+
+    #[inline(always)]
+    fn tile(words: &Words, out: &mut [T; 256]) {
+        for pair in 0..2 {
+            let (first, second) = (&words[2 * pair], &words[2 * pair + 1]);
+            let (cosines, sines) =
+                out[2 * pair * LANES..2 * (pair + 1) * LANES].split_at_mut(LANES);
+            for l in 0..LANES {
+                // 31 bits for the radius: the smallest is 2^-32, so a normal reaches 6.66.
+                let u = ((first[l] >> 1) as i32 as f32 + 0.5) * (1.0 / (1u32 << 31) as f32);
+                let turn = (second[l] as i32 >> 8) as f32 * (1.0 / (1u32 << 24) as f32);
+                let radius = (-2.0 * log32(u)).sqrt();
+                let (sin, cos) = turn32(turn);
+                cosines[l] = T::store(radius * cos);
+                sines[l] = T::store(radius * sin);
+            }
+        }
+    }
+}
+
+/// `ln(x)` for normal `x` in (0, 1]: `x = 2^k·m` with `m` around 1, then the series of
+/// `2·artanh((m−1)/(m+1))`.
+#[inline(always)]
+fn log32(x: f32) -> f32 {
+    // Adding moves the cut between exponents from 1 to √½, so that m lies in [√½, √2).
+    let bits = x.to_bits().wrapping_add(0x3F80_0000 - 0x3F35_04F3);
+    let k = (bits >> 23) as i32 - 127;
+    let m = f32::from_bits((bits & 0x007F_FFFF) + 0x3F35_04F3);
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let tail = z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0))));
+    k as f32 * std::f32::consts::LN_2 + 2.0 * (s + s * tail)
+}
+
+/// The same in double precision.
+#[inline(always)]
+fn log64(x: f64) -> f64 {
+    const CUT: u64 = 0x3FE6_A09E_667F_3BCD;
+    let bits = x.to_bits().wrapping_add(0x3FF0_0000_0000_0000 - CUT);
+    let k = (bits >> 52) as i32 - 1023;
+    let m = f64::from_bits((bits & 0x000F_FFFF_FFFF_FFFF) + CUT);
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let mut tail = 1.0 / 21.0;
+    for d in [19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0] {
+        tail = 1.0 / d + z * tail;
+    }
+    f64::from(k) * std::f64::consts::LN_2 + 2.0 * (s + s * (z * tail))
+}
+
+/// Sine and cosine of `turn` full turns, `turn` in [-½, ½). The reduction to an eighth of a
+/// turn is exact; then Taylor.
+#[inline(always)]
+fn turn32(turn: f32) -> (f32, f32) {
+    let quarter = (turn * 4.0 + 12_582_912.0) - 12_582_912.0; // rounds: 1.5·2^23
+    let x = (turn - quarter * 0.25) * std::f32::consts::TAU;
+    let z = x * x;
+    let sin = x + x * (z * (-1.0 / 6.0 + z * (1.0 / 120.0 + z * (-1.0 / 5040.0 + z * (1.0 / 362_880.0)))));
+    let cos = 1.0 + z * (-0.5 + z * (1.0 / 24.0 + z * (-1.0 / 720.0 + z * (1.0 / 40320.0))));
+    let q = quarter as i32;
+    let (s, c) = if q & 1 == 0 { (sin, cos) } else { (cos, sin) };
+    (if q & 2 == 0 { s } else { -s }, if (q + 1) & 2 == 0 { c } else { -c })
+}
+
+/// The same in double precision.
+#[inline(always)]
+fn turn64(turn: f64) -> (f64, f64) {
+    let shifted = turn * 4.0 + 6_755_399_441_055_744.0; // rounds: 1.5·2^52
+    let quarter = shifted - 6_755_399_441_055_744.0;
+    let x = (turn - quarter * 0.25) * std::f64::consts::TAU;
+    let z = x * x;
+    let (mut sin, mut cos) = (1.0 / 355_687_428_096_000.0, 1.0 / 20_922_789_888_000.0);
+    for c in [-1_307_674_368_000.0, 6_227_020_800.0, -39_916_800.0, 362_880.0, -5040.0, 120.0, -6.0] {
+        sin = 1.0 / c + z * sin;
+    }
+    for c in [-87_178_291_200.0, 479_001_600.0, -3_628_800.0, 40320.0, -720.0, 24.0, -2.0] {
+        cos = 1.0 / c + z * cos;
+    }
+    let (sin, cos) = (x + x * (z * sin), 1.0 + z * cos);
+    // The low bits of the shifted number are the quarter, in two's complement.
+    let q = shifted.to_bits();
+    let (s, c) = if q & 1 == 0 { (sin, cos) } else { (cos, sin) };
+    (if q & 2 == 0 { s } else { -s }, if q.wrapping_add(1) & 2 == 0 { c } else { -c })
+}
+
+/// Draws elements `from..to`; `from` is a multiple of the tile.
+///
+/// # Safety
+/// `out` has room for `to` elements.
+#[inline(always)]
+unsafe fn fill<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out) {
+    let mut start = from;
+    while start < to {
+        let words = draw(key, start / D::TILE);
+        let room = to - start;
+        // SAFETY: `start..to` lies inside `out`; a short last tile goes through `tile`, of which
+        // only the filled part is copied.
+        unsafe {
+            let mut tile = std::mem::MaybeUninit::<[D::Out; 256]>::zeroed().assume_init();
+            D::tile(&words, &mut tile);
+            std::ptr::copy_nonoverlapping(tile.as_ptr(), out.add(start), room.min(D::TILE));
+        }
+        start += D::TILE;
+    }
+}
+
+/// # Safety
+/// As [`fill`], and the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn fill_avx2<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out) {
+    // SAFETY: the caller's promise.
+    unsafe { fill::<D>(key, from, to, out) }
+}
+
+fn random_as<D: Draw>(key: [i64; 2], out: Sink<'_>) {
+    let len = out.len();
+    let task = D::TILE * TILES;
+    #[cfg(target_arch = "x86_64")]
+    let avx2 = is_x86_feature_detected!("avx2");
+    par::for_each(len.div_ceil(task), |i| {
+        let (from, to) = (i * task, len.min((i + 1) * task));
+        // Naming the whole sink moves it in, pointer and promise together.
+        let out = { out }.ptr.cast::<D::Out>();
+        #[cfg(target_arch = "x86_64")]
+        if avx2 {
+            // SAFETY: detected above; `to` is within the sink, whose dtype the caller matched.
+            unsafe { fill_avx2::<D>(key, from, to, out) };
+            return;
+        }
+        // SAFETY: as above.
+        unsafe { fill::<D>(key, from, to, out) };
+    });
+}
+
+/// Fills `out` with draws of `kind`, determined by `key` (`i64[2]`) and the element's row-major
+/// index alone. `Bits` needs an `i64` sink, the others a float one.
+pub(crate) fn random(kind: Random, key: Source<'_>, out: Sink<'_>) {
+    debug_assert!(key.dtype == DType::I64 && key.shape == [2]);
+    let p = key.ptr.cast::<i64>();
+    // SAFETY: the key is an i64 source of two elements.
+    let key = unsafe { [p.read(), p.offset(key.strides[0]).read()] };
+    match (kind, out.dtype) {
+        (Random::Bits, DType::I64) => random_as::<Bits>(key, out),
+        (Random::Uniform, DType::F64) => random_as::<Uniform64>(key, out),
+        (Random::Uniform, DType::F32) => random_as::<Uniform32<f32, 24>>(key, out),
+        (Random::Uniform, DType::F16) => random_as::<Uniform32<f16, 11>>(key, out),
+        (Random::Uniform, DType::BF16) => random_as::<Uniform32<bf16, 8>>(key, out),
+        (Random::Normal, DType::F64) => random_as::<Normal64>(key, out),
+        (Random::Normal, DType::F32) => random_as::<Normal32<f32>>(key, out),
+        (Random::Normal, DType::F16) => random_as::<Normal32<f16>>(key, out),
+        (Random::Normal, DType::BF16) => random_as::<Normal32<bf16>>(key, out),
+        (kind, dtype) => unreachable!("`infer` refuses {kind:?} as {dtype}"),
+    }
+}
+
+/// Fills a one-dimensional sink with 0, 1, 2, …
+pub(crate) fn iota(out: Sink<'_>) {
+    fn count<T: Copy>(out: Sink<'_>, f: impl Fn(usize) -> T + Sync) {
+        const TASK: usize = 1 << 16;
+        let len = out.len();
+        par::for_each(len.div_ceil(TASK), |task| {
+            let p = { out }.ptr.cast::<T>();
+            for i in task * TASK..len.min((task + 1) * TASK) {
+                // SAFETY: `i` is below the sink's length.
+                unsafe { p.add(i).write(f(i)) };
+            }
+        });
+    }
+    match out.dtype {
+        DType::F64 => count(out, |i| i as f64),
+        DType::F32 => count(out, |i| i as f32),
+        DType::BF16 => count(out, |i| bf16::from_f64(i as f64)),
+        DType::F16 => count(out, |i| f16::from_f64(i as f64)),
+        DType::I64 => count(out, |i| i as i64),
+        DType::I32 => count(out, |i| i as i32),
+        DType::U8 => count(out, |i| i as u8),
+        DType::Bool => count(out, |i| u8::from(i != 0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn<T: Copy + Default>(kind: Random, dtype: DType, key: [i64; 2], len: usize) -> Vec<T> {
+        let mut v = vec![T::default(); len];
+        let key = Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+        random(kind, key, Sink { ptr: v.as_mut_ptr().cast(), shape: &[len], dtype });
+        v
+    }
+
+    #[test]
+    fn known_answers() {
+        let zero = philox([0; 4], [0; 2]);
+        assert_eq!(zero, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        let ones = philox([!0; 4], [!0; 2]);
+        assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        let pi = philox(
+            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+            [0xa409_3822, 0x299f_31d0],
+        );
+        assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
+    }
+
+    #[test]
+    fn an_element_is_a_function_of_key_and_index() {
+        let key = [0x1234_5678_9abc_def0, -7];
+        let bits: Vec<i64> = drawn(Random::Bits, DType::I64, key, 40_000);
+        for i in [0usize, 1, 63, 64, 127, 128, 8191, 8192, 39_999] {
+            let block = (i / 128 * 64 + i % 64) as u32;
+            let words = philox([block, 0, -7i32 as u32, !0], [0x9abc_def0, 0x1234_5678]);
+            let pair = i / 64 % 2 * 2;
+            let want = u64::from(words[pair]) | u64::from(words[pair + 1]) << 32;
+            assert_eq!(bits[i], want as i64, "element {i}");
+        }
+        for len in [0, 1, 63, 64, 65, 255, 256, 257, 16_384, 16_385, 40_000] {
+            for threads in [1, 2, 8] {
+                par::with_threads(threads, || {
+                    let short: Vec<i64> = drawn(Random::Bits, DType::I64, key, len);
+                    assert_eq!(short, bits[..len]);
+                    let a: Vec<f32> = drawn(Random::Normal, DType::F32, key, len);
+                    let b: Vec<f32> = drawn(Random::Normal, DType::F32, key, 40_000);
+                    assert_eq!(a, b[..len]);
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn uniforms_lie_in_range_and_are_even() {
+        let n = 1 << 18;
+        let check = |v: &[f64], bits: i32| {
+            assert!(v.iter().all(|&u| (0.0..1.0).contains(&u)));
+            let mean = v.iter().sum::<f64>() / n as f64;
+            let grain = 0.5 * f64::powi(2.0, -bits);
+            assert!((mean + grain - 0.5).abs() < 3e-3, "mean {mean}");
+            let variance = v.iter().map(|u| (u - mean).powi(2)).sum::<f64>() / n as f64;
+            assert!((variance - 1.0 / 12.0).abs() < 1e-3, "variance {variance}");
+        };
+        let key = [42, 0];
+        check(&drawn::<f64>(Random::Uniform, DType::F64, key, n), 53);
+        let v: Vec<f32> = drawn(Random::Uniform, DType::F32, key, n);
+        check(&v.iter().map(|&u| u.into()).collect::<Vec<_>>(), 24);
+        let v: Vec<bf16> = drawn(Random::Uniform, DType::BF16, key, n);
+        check(&v.iter().map(|&u| u.into()).collect::<Vec<_>>(), 8);
+        let v: Vec<f16> = drawn(Random::Uniform, DType::F16, key, n);
+        check(&v.iter().map(|&u| u.into()).collect::<Vec<_>>(), 11);
+    }
+
+    #[test]
+    fn normals_have_the_moments_and_tails() {
+        let n = 1 << 20;
+        let check = |v: &[f64]| {
+            let moment = |p: i32| v.iter().map(|u| u.powi(p)).sum::<f64>() / n as f64;
+            assert!(moment(1).abs() < 4e-3, "mean {}", moment(1));
+            assert!((moment(2) - 1.0).abs() < 6e-3, "variance {}", moment(2));
+            assert!(moment(3).abs() < 2e-2, "skew {}", moment(3));
+            assert!((moment(4) - 3.0).abs() < 5e-2, "kurtosis {}", moment(4));
+            let most = v.iter().fold(0f64, |m, u| m.max(u.abs()));
+            assert!((4.2..6.7).contains(&most), "extreme {most}");
+            let outside = v.iter().filter(|u| u.abs() > 3.0).count() as f64 / n as f64;
+            assert!((outside - 0.0027).abs() < 3e-4, "beyond three sigma {outside}");
+            let product = v.windows(2).map(|w| w[0] * w[1]).sum::<f64>() / n as f64;
+            assert!(product.abs() < 4e-3, "neighbours {product}");
+            let pairs = v.windows(65).map(|w| w[0] * w[64]).sum::<f64>() / n as f64;
+            assert!(pairs.abs() < 4e-3, "pairs {pairs}");
+        };
+        let key = [7, 11];
+        check(&drawn::<f64>(Random::Normal, DType::F64, key, n));
+        let v: Vec<f32> = drawn(Random::Normal, DType::F32, key, n);
+        check(&v.iter().map(|&u| u.into()).collect::<Vec<_>>());
+        let v: Vec<f16> = drawn(Random::Normal, DType::F16, key, n);
+        check(&v.iter().map(|&u| u.into()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_functions_behind_the_normals_are_accurate() {
+        for i in 1..=20_000u32 {
+            let u = f64::from(i) / 20_000.0;
+            assert!((log64(u) - u.ln()).abs() <= 4e-16 * u.ln().abs().max(0.3), "log {u}");
+            let x = u as f32;
+            let want = f64::from(x).ln();
+            assert!((f64::from(log32(x)) - want).abs() <= 2e-7 * want.abs().max(0.3), "log {x}");
+            let turn = u - 0.5 - 1.0 / 40_000.0;
+            let (sin, cos) = (turn * std::f64::consts::TAU).sin_cos();
+            let (s, c) = turn64(turn);
+            assert!((s - sin).abs() < 5e-16 && (c - cos).abs() < 5e-16, "turn {turn}");
+            let (s, c) = turn32(turn as f32);
+            assert!((f64::from(s) - sin).abs() < 4e-7 && (f64::from(c) - cos).abs() < 4e-7);
+        }
+    }
+
+    #[test]
+    fn iota_counts() {
+        let mut v = vec![0f32; 70_000];
+        iota(Sink { ptr: v.as_mut_ptr().cast(), shape: &[70_000], dtype: DType::F32 });
+        assert!(v.iter().enumerate().all(|(i, &x)| x == i as f32));
+        let mut v = vec![0i64; 3];
+        iota(Sink { ptr: v.as_mut_ptr().cast(), shape: &[3], dtype: DType::I64 });
+        assert_eq!(v, [0, 1, 2]);
+    }
+
+    /// `cargo test --release -p pullback-cpu random::tests::speed -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let n = 1 << 22;
+        let mut v = vec![0f64; n];
+        let key = [3i64, 5];
+        let key = Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+        for (kind, dtype) in [
+            (Random::Bits, DType::I64),
+            (Random::Uniform, DType::F32),
+            (Random::Normal, DType::F32),
+            (Random::Normal, DType::BF16),
+            (Random::Normal, DType::F64),
+        ] {
+            for threads in [1, 2] {
+                par::with_threads(threads, || {
+                    let out = Sink { ptr: v.as_mut_ptr().cast(), shape: &[n], dtype };
+                    let best = (0..10)
+                        .map(|_| {
+                            let start = std::time::Instant::now();
+                            random(kind, key, out);
+                            start.elapsed()
+                        })
+                        .min();
+                    println!("{kind:?} {dtype}, {threads} threads: {best:?} for 4M");
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! Reductions over any set of axes: sum, product, largest, smallest, and where the extreme is.
+//!
+//! # Two ways
+//!
+//! The axes are split into those kept and those reduced, each collapsed as far as its strides
+//! allow. Then it depends on which kind has the smallest stride:
+//!
+//! - **Rows**: a reduced axis is innermost (`[n, c] → [n]`, or everything). Each result is folded
+//!   from runs, over 64 independent lanes that are joined at the end of a block.
+//! - **Columns**: a kept axis is innermost (`[n, c] → [c]`, the gradient of a bias). A stretch of
+//!   results is folded together, eight rows at a time.
+//!
+//! # Accuracy and determinism
+//!
+//! Floats narrower than f64 are summed in f32, but in blocks of 4096 elements (or 512 rows), whose sums
+//! are joined pairwise (or in a second level), so the error grows with the logarithm of
+//! the length rather than with the length. Large reductions to few results are cut into pieces
+//! for the threads; where they are cut depends on shapes only, and the pieces are joined in order, so
+//! the bits are the same for any number of threads.
+
+use crate::buffer::Buffer;
+use crate::elem::{Elem, with_elem};
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::simd::{Level, level};
+use crate::walk::Walk;
+use pullback_ir::{Extreme, Reduction};
+use std::ops::Range;
+
+/// Elements that are worth a task.
+const GRAIN: usize = 1 << 15;
+/// Pieces that a long reduction is cut into at most, for the threads.
+const PIECES: usize = 64;
+/// Elements folded by lanes before the lanes are joined.
+const BLOCK: usize = 4096;
+const LANES: usize = 64;
+/// Results that a task of the column way folds together.
+const STRETCH: usize = 1024;
+/// Rows folded before they are joined to the total of the column way.
+const ROWS: usize = 512;
+
+/// An associative operation with a neutral element.
+trait Fold<A: Copy>: 'static {
+    const NEUTRAL: A;
+    fn join(a: A, b: A) -> A;
+}
+
+struct Sum;
+struct Prod;
+struct Max;
+struct Min;
+
+macro_rules! folds {
+    ($($t:ty: $zero:literal $one:literal $lowest:expr, $highest:expr, $add:expr, $mul:expr;)*) => {$(
+        impl Fold<$t> for Sum {
+            const NEUTRAL: $t = $zero;
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                $add(a, b)
+            }
+        }
+        impl Fold<$t> for Prod {
+            const NEUTRAL: $t = $one;
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                $mul(a, b)
+            }
+        }
+        #[allow(clippy::eq_op)] // unequal to itself: NaN, which stays once it came
+        impl Fold<$t> for Max {
+            const NEUTRAL: $t = $lowest;
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                if (b > a) | (b != b) { b } else { a }
+            }
+        }
+        #[allow(clippy::eq_op)]
+        impl Fold<$t> for Min {
+            const NEUTRAL: $t = $highest;
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t {
+                if (b < a) | (b != b) { b } else { a }
+            }
+        }
+    )*};
+}
+folds! {
+    f64: 0.0 1.0 f64::NEG_INFINITY, f64::INFINITY, |a, b| a + b, |a, b| a * b;
+    f32: 0.0 1.0 f32::NEG_INFINITY, f32::INFINITY, |a, b| a + b, |a, b| a * b;
+    i64: 0 1 i64::MIN, i64::MAX, i64::wrapping_add, i64::wrapping_mul;
+}
+
+/// Reduces `axes` (in rising order) of `x`. The dtype of `out` has the same compute type as `x`.
+pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
+    if out.is_empty() {
+        return;
+    }
+    with_elem!(x.dtype, T => match kind {
+        Reduction::Sum => run::<T, Sum>(axes, x, out),
+        Reduction::Prod => run::<T, Prod>(axes, x, out),
+        Reduction::Max => run::<T, Max>(axes, x, out),
+        Reduction::Min => run::<T, Min>(axes, x, out),
+    });
+}
+
+/// Writes a result, converted to the dtype of the output.
+type Put<A> = unsafe fn(*mut u8, usize, A);
+
+/// Picks the conversion; only storage types with compute type `A` are meant.
+fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
+    unsafe fn put<O: Elem, A: Copy + 'static>(out: *mut u8, index: usize, value: A) {
+        // Known when this is compiled, so it costs nothing; infer sees to it that it holds.
+        assert!(std::any::TypeId::of::<A>() == std::any::TypeId::of::<O::Compute>());
+        // SAFETY: the caller's index is inside the output; `A` is the compute type of `O`.
+        unsafe {
+            let wide = std::mem::transmute_copy::<A, O::Compute>(&value);
+            *out.cast::<O>().add(index) = O::store(wide);
+        }
+    }
+    with_elem!(out.dtype, O => put::<O, A>)
+}
+
+struct Shared<T>(*mut T);
+// SAFETY: tasks write disjoint parts of what this points at.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
+    let (mut kept, mut folded) = (Vec::new(), Vec::new());
+    for d in 0..x.shape.len() {
+        let list = if axes.contains(&d) { &mut folded } else { &mut kept };
+        list.push((x.shape[d], x.strides[d]));
+    }
+    // In which order a fold goes through its axes is free: the smallest stride innermost.
+    folded.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride.unsigned_abs()));
+    let kept = walk(&kept);
+    let folded = walk(&folded);
+    let put = put_for::<S::Compute>(&out);
+    let (results, each) = (kept.len(), folded.len());
+    let plan = Plan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &folded };
+    if each == 0 {
+        for i in 0..results {
+            // SAFETY: inside the output.
+            unsafe { put(out.ptr, i, K::NEUTRAL) };
+        }
+        return;
+    }
+
+    // Where the work is cut: stretches of results, and pieces of each fold.
+    let inner = kept.inner();
+    let columns = results > 1 && inner.len > 1 && {
+        let (kept, folded) =
+            (inner.strides[0].unsigned_abs(), folded.inner().strides[0].unsigned_abs());
+        each > 1 && kept < folded && kept != 0
+    };
+    let stretches = if columns {
+        Stretches::along(inner.len, results)
+    } else {
+        Stretches::of(results, GRAIN.div_ceil(each))
+    };
+    let wanted =
+        if stretches.count >= 16 { 1 } else { (results * each / GRAIN).clamp(1, PIECES).min(each) };
+    let piece = each.div_ceil(wanted);
+    let pieces = each.div_ceil(piece);
+    let fold = |results: Range<usize>,
+                piece: Range<usize>,
+                save: &mut dyn FnMut(usize, S::Compute)| {
+        match (columns, results.len()) {
+            (false, _) => plan.rows::<K>(results, piece, save),
+            (true, ..=64) => plan.columns::<K, 64>(results, piece, save),
+            (true, _) => plan.columns::<K, STRETCH>(results, piece, save),
+        }
+    };
+
+    let out_ptr = Shared(out.ptr);
+    if pieces == 1 {
+        par::for_each(stretches.count, |task| {
+            let out_ptr = &out_ptr;
+            // SAFETY: each result belongs to one task.
+            fold(stretches.at(task), 0..each, &mut |i, value| unsafe { put(out_ptr.0, i, value) });
+        });
+        return;
+    }
+    let mut partial = match Buffer::alloc(pieces * results * size_of::<S::Compute>()) {
+        Ok(buffer) => buffer,
+        Err(error) => panic!("reduce: {error}"),
+    };
+    let partial = Shared(partial.as_mut_ptr().cast::<S::Compute>());
+    par::for_each(stretches.count * pieces, |task| {
+        let partial = &partial;
+        let (stretch, p) = (task / pieces, task % pieces);
+        fold(stretches.at(stretch), p * piece..each.min((p + 1) * piece), &mut |i, value| {
+            // SAFETY: each slot belongs to one task.
+            unsafe { *partial.0.add(i * pieces + p) = value };
+        });
+    });
+    for i in 0..results {
+        let mut sum = Pairwise::<S::Compute, K>::new();
+        for p in 0..pieces {
+            // SAFETY: every slot was written above.
+            sum.push(unsafe { *partial.0.add(i * pieces + p) });
+        }
+        // SAFETY: inside the output.
+        unsafe { put(out.ptr, i, sum.total()) };
+    }
+}
+
+fn walk(axes: &[(usize, isize)]) -> Walk<1> {
+    let shape: Vec<usize> = axes.iter().map(|a| a.0).collect();
+    let strides: Vec<isize> = axes.iter().map(|a| a.1).collect();
+    Walk::new(&shape, [&strides])
+}
+
+/// Results cut into stretches that do not cross the end of the innermost kept axis.
+struct Stretches {
+    count: usize,
+    size: usize,
+    /// Results per line, and stretches per line.
+    line: usize,
+    per_line: usize,
+}
+
+impl Stretches {
+    fn of(results: usize, size: usize) -> Stretches {
+        let per_line = results.div_ceil(size);
+        Stretches { count: per_line, size, line: results, per_line }
+    }
+
+    fn along(line: usize, results: usize) -> Stretches {
+        let per_line = line.div_ceil(STRETCH);
+        let size = line.div_ceil(per_line).next_multiple_of(16).min(STRETCH);
+        let per_line = line.div_ceil(size);
+        Stretches { count: results / line * per_line, size, line, per_line }
+    }
+
+    fn at(&self, index: usize) -> Range<usize> {
+        let start = index / self.per_line * self.line;
+        let from = index % self.per_line * self.size;
+        start + from..start + self.line.min(from + self.size)
+    }
+}
+
+/// Joins values pairwise as they come: like a binary counter, each place holds the join of a
+/// power of two of them.
+struct Pairwise<A, K> {
+    places: [A; 48],
+    count: u64,
+    kind: std::marker::PhantomData<K>,
+}
+
+impl<A: Copy, K: Fold<A>> Pairwise<A, K> {
+    #[inline(always)]
+    fn new() -> Self {
+        Pairwise { places: [K::NEUTRAL; 48], count: 0, kind: std::marker::PhantomData }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, mut value: A) {
+        let carries = self.count.trailing_ones() as usize;
+        for place in &self.places[..carries] {
+            value = K::join(*place, value);
+        }
+        self.places[carries.min(47)] = value;
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    fn total(&self) -> A {
+        let mut total = K::NEUTRAL;
+        for place in 0..48 {
+            if self.count >> place & 1 == 1 {
+                total = K::join(self.places[place], total);
+            }
+        }
+        total
+    }
+}
+
+struct Plan<'a, S> {
+    ptr: *const S,
+    kept: &'a Walk<1>,
+    folded: &'a Walk<1>,
+}
+
+// SAFETY: only read through, inside a kernel call.
+unsafe impl<S> Sync for Plan<'_, S> {}
+
+impl<S: Elem> Plan<'_, S> {
+    /// Where the fold for a result starts.
+    #[inline(always)]
+    fn start(&self, result: usize) -> *const S {
+        self.ptr.wrapping_offset(self.kept.offsets(result)[0])
+    }
+
+    /// Each result by itself, along the runs of the folded axes.
+    fn rows<K: Fold<S::Compute>>(
+        &self,
+        results: Range<usize>,
+        piece: Range<usize>,
+        save: &mut dyn FnMut(usize, S::Compute),
+    ) {
+        let level = level();
+        if let [axis] = self.folded.axes()
+            && piece.len() <= BLOCK
+        {
+            // The usual case, rows of one block: nothing to keep between runs.
+            let stride = axis.strides[0];
+            let first = self.ptr.wrapping_offset(piece.start as isize * stride);
+            self.kept.for_range(results, |run| {
+                for i in 0..run.len {
+                    let at = first.wrapping_offset(run.offsets[0] + i as isize * run.strides[0]);
+                    // SAFETY: the run lies in the source; the level is this machine's.
+                    save(run.start + i, unsafe {
+                        fold_run::<S, K>(level, at, stride, piece.len())
+                    });
+                }
+            });
+            return;
+        }
+        let mut sum = Pairwise::<S::Compute, K>::new();
+        for i in results {
+            let start = self.start(i);
+            sum.count = 0;
+            // Short runs are gathered up to a block before they count as one value.
+            let (mut block, mut held) = (K::NEUTRAL, 0);
+            self.folded.for_range(piece.clone(), |run| {
+                let mut done = 0;
+                while done < run.len {
+                    let len = BLOCK.min(run.len - done);
+                    let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
+                    // SAFETY: the run lies in the source; the level is this machine's.
+                    let value = unsafe { fold_run::<S, K>(level, at, run.strides[0], len) };
+                    block = K::join(block, value);
+                    held += len;
+                    done += len;
+                    if held >= BLOCK {
+                        sum.push(block);
+                        (block, held) = (K::NEUTRAL, 0);
+                    }
+                }
+            });
+            save(i, if sum.count == 0 { block } else { K::join(sum.total(), block) });
+        }
+    }
+
+    /// A stretch of at most `W` results along the innermost kept axis together, row by row.
+    fn columns<K: Fold<S::Compute>, const W: usize>(
+        &self,
+        results: Range<usize>,
+        piece: Range<usize>,
+        save: &mut dyn FnMut(usize, S::Compute),
+    ) {
+        let level = level();
+        let start = self.start(results.start);
+        let step = self.kept.inner().strides[0];
+        let width = results.len().min(W);
+        let mut total = [K::NEUTRAL; W];
+        let mut block = [K::NEUTRAL; W];
+        let mut held = 0;
+        self.folded.for_range(piece, |run| {
+            let mut done = 0;
+            while done < run.len {
+                let rows = (ROWS - held).min(run.len - done);
+                let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
+                // SAFETY: the rows lie in the source; the level is this machine's.
+                unsafe {
+                    fold_rows::<S, K>(level, at, run.strides[0], rows, step, &mut block[..width])
+                };
+                held += rows;
+                done += rows;
+                if held == ROWS {
+                    for (total, block) in total.iter_mut().zip(&mut block[..width]) {
+                        *total = K::join(*total, std::mem::replace(block, K::NEUTRAL));
+                    }
+                    held = 0;
+                }
+            }
+        });
+        for (j, i) in results.enumerate() {
+            save(i, K::join(total[j], block[j]));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
+    x: *const S,
+    stride: isize,
+    len: usize,
+) -> S::Compute {
+    // SAFETY: the caller has `len` elements there.
+    unsafe {
+        if stride != 1 || len < 16 {
+            let mut lanes = [K::NEUTRAL; 4];
+            for i in 0..len {
+                let lane = &mut lanes[i % 4];
+                *lane = K::join(*lane, (*x.offset(i as isize * stride)).load());
+            }
+            return K::join(K::join(lanes[0], lanes[1]), K::join(lanes[2], lanes[3]));
+        }
+        let mut lanes = [K::NEUTRAL; LANES];
+        let full = len / LANES * LANES;
+        let mut i = 0;
+        while i < full {
+            for (l, lane) in lanes.iter_mut().enumerate() {
+                *lane = K::join(*lane, (*x.add(i + l)).load());
+            }
+            i += LANES;
+        }
+        for (l, lane) in lanes.iter_mut().enumerate().take(len - full) {
+            *lane = K::join(*lane, (*x.add(full + l)).load());
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for l in 0..width {
+                lanes[l] = K::join(lanes[l], lanes[l + width]);
+            }
+        }
+        lanes[0]
+    }
+}
+
+#[inline(always)]
+unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
+    x: *const S,
+    row: isize,
+    rows: usize,
+    step: isize,
+    sums: &mut [S::Compute],
+) {
+    let mut r = 0;
+    // SAFETY: the caller has `rows` rows of as many elements as there are sums.
+    unsafe {
+        while r < rows {
+            let x = x.offset(r as isize * row);
+            let at = |i: isize, j: usize| (*x.offset(i * row + j as isize * step)).load();
+            if step == 1 && rows - r >= 8 {
+                let at = |i: isize, j: usize| (*x.offset(i * row).add(j)).load();
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let low = K::join(K::join(at(0, j), at(1, j)), K::join(at(2, j), at(3, j)));
+                    let high = K::join(K::join(at(4, j), at(5, j)), K::join(at(6, j), at(7, j)));
+                    *sum = K::join(*sum, K::join(low, high));
+                }
+                r += 8;
+            } else {
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    *sum = K::join(*sum, at(0, j));
+                }
+                r += 1;
+            }
+        }
+    }
+}
+
+/// Compiles a body once per instruction set and calls the one for a level. For instance
+/// `per_level!(fold_run = run_body(x: *const S, …) -> S::Compute)` makes
+/// `unsafe fn fold_run<S, K>(level: Level, x: *const S, …) -> S::Compute`, which calls `run_body`
+/// inside a function with the target features of the level.
+macro_rules! per_level {
+    ($name:ident = $body:ident($($arg:ident: $t:ty),*) -> $out:ty) => {
+        #[inline]
+        unsafe fn $name<S: Elem, K: Fold<S::Compute>>(level: Level, $($arg: $t),*) -> $out {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            unsafe fn avx512<S: Elem, K: Fold<S::Compute>>($($arg: $t),*) -> $out {
+                // SAFETY: passed on.
+                unsafe { $body::<S, K>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn avx2<S: Elem, K: Fold<S::Compute>>($($arg: $t),*) -> $out {
+                // SAFETY: passed on.
+                unsafe { $body::<S, K>($($arg),*) }
+            }
+            // SAFETY: passed on; the level is one that this machine has.
+            unsafe {
+                match level {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => avx512::<S, K>($($arg),*),
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => avx2::<S, K>($($arg),*),
+                    _ => $body::<S, K>($($arg),*),
+                }
+            }
+        }
+    };
+}
+per_level!(fold_run = run_body(x: *const S, stride: isize, len: usize) -> S::Compute);
+per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, sums: &mut [S::Compute]) -> ());
+
+/// The index along `axis` of the first extreme element, as `i64`; the first NaN, if there is one.
+pub(crate) fn arg_reduce(kind: Extreme, axis: usize, x: Source, out: Sink) {
+    if out.is_empty() || x.shape[axis] == 0 {
+        return;
+    }
+    with_elem!(x.dtype, T => match kind {
+        Extreme::Max => arg::<T, Max>(axis, x, out, |a, b| a > b),
+        Extreme::Min => arg::<T, Min>(axis, x, out, |a, b| a < b),
+    });
+}
+
+#[allow(clippy::eq_op)] // unequal to itself: NaN
+fn arg<S: Elem, K: Fold<S::Compute>>(
+    axis: usize,
+    x: Source,
+    out: Sink,
+    better: impl Fn(S::Compute, S::Compute) -> bool + Sync,
+) {
+    const WIDTH: usize = 64;
+    let (len, step) = (x.shape[axis], x.strides[axis]);
+    let kept: Vec<_> =
+        (0..x.shape.len()).filter(|&d| d != axis).map(|d| (x.shape[d], x.strides[d])).collect();
+    let kept = walk(&kept);
+    let inner = kept.inner();
+    let ptr = x.ptr.cast::<S>();
+    let results = Shared(out.ptr.cast::<i64>());
+    let source = Plan { ptr, kept: &kept, folded: &kept };
+    let count = kept.len();
+    if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
+        // Stretches of results together, row by row.
+        let per_line = inner.len.div_ceil(WIDTH);
+        let tasks = count / inner.len * per_line;
+        let group = GRAIN.div_ceil(len * WIDTH);
+        par::for_each(tasks.div_ceil(group), |task| {
+            for stretch in task * group..tasks.min((task + 1) * group) {
+                let from = stretch / per_line * inner.len + stretch % per_line * WIDTH;
+                let width = WIDTH.min(inner.len - stretch % per_line * WIDTH);
+                let start = source.start(from);
+                let (mut best, mut index) = ([S::Compute::default(); WIDTH], [0i64; WIDTH]);
+                for i in 0..len {
+                    let row = start.wrapping_offset(i as isize * step);
+                    for j in 0..width {
+                        // SAFETY: inside the source.
+                        let x = unsafe { (*row.offset(j as isize * inner.strides[0])).load() };
+                        let take =
+                            (i == 0) | better(x, best[j]) | ((x != x) & (best[j] == best[j]));
+                        best[j] = if take { x } else { best[j] };
+                        index[j] = if take { i as i64 } else { index[j] };
+                    }
+                }
+                let results = &results;
+                // SAFETY: these results are this task's.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(index.as_ptr(), results.0.add(from), width)
+                };
+            }
+        });
+        return;
+    }
+    let level = level();
+    let group = GRAIN.div_ceil(len);
+    par::for_each(count.div_ceil(group), |task| {
+        for i in task * group..count.min((task + 1) * group) {
+            let start = source.start(i);
+            // The extreme block by block, then its place in the block where it came up first.
+            let mut best: Option<(S::Compute, usize)> = None;
+            for from in (0..len).step_by(BLOCK) {
+                let size = BLOCK.min(len - from);
+                // SAFETY: inside the source.
+                let value = unsafe {
+                    fold_run::<S, K>(level, start.wrapping_offset(from as isize * step), step, size)
+                };
+                match best {
+                    Some((b, _)) if !(better(value, b) || (value != value && b == b)) => {}
+                    _ => best = Some((value, from)),
+                }
+                if value != value {
+                    break;
+                }
+            }
+            let (value, from) = best.unwrap_or_default();
+            let found = (from..len).find(|&p| {
+                // SAFETY: inside the source.
+                let x = unsafe { (*start.wrapping_offset(p as isize * step)).load() };
+                x == value || (x != x && value != value)
+            });
+            let results = &results;
+            // SAFETY: this result is this task's.
+            unsafe { *results.0.add(i) = found.unwrap_or(0) as i64 };
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests;

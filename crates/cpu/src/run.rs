@@ -1,0 +1,182 @@
+//! The backend's door: one op, its operands, its results.
+//!
+//! Safety of everything below rests on the checks made here: `infer` has accepted the op, every
+//! layout stays inside its buffer, and sinks are fresh (or, in place, exactly the operand they
+//! replace).
+
+use crate::operand::{Sink, Source};
+use crate::{Buffer, dot, index, movement, norm, pointwise, random, reduce, scan, sort};
+use pullback_ir::infer::infer;
+use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
+use smallvec::SmallVec;
+
+/// An operand: a buffer seen through a layout.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The memory.
+    pub buffer: &'a Buffer,
+    /// Where the elements lie in it.
+    pub layout: &'a Layout,
+    /// What they are.
+    pub spec: &'a Spec,
+}
+
+/// A result: dense and row-major, unless `splat`.
+pub struct Output {
+    /// The memory.
+    pub buffer: Buffer,
+    /// What is in it.
+    pub spec: Spec,
+    /// One element stands for all (the result of a literal).
+    pub splat: bool,
+}
+
+/// The results of an op; nearly always one.
+pub type Outputs = SmallVec<[Output; 1]>;
+
+/// Runs an op. Views are not run: they are arithmetic on layouts.
+pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
+    let results = infer(op, &specs)?;
+    let sources = sources(inputs)?;
+    let splat = matches!(op, Op::Literal { .. });
+    let mut outputs = Outputs::new();
+    for spec in results {
+        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
+        outputs.push(Output { buffer: allocate(op, bytes)?, spec, splat });
+    }
+    let sinks: SmallVec<[Sink; 3]> = outputs
+        .iter_mut()
+        .map(|o| Sink { ptr: o.buffer.as_mut_ptr(), shape: if splat { &[] } else { &o.spec.shape }, dtype: o.spec.dtype })
+        .collect();
+    let done = dispatch(op, &sources, &sinks, inputs);
+    drop(sinks);
+    done.map(|()| outputs)
+}
+
+/// Runs a pointwise op and writes its result over `target`, which must lie dense. An operand that
+/// is `None` is the target itself.
+pub fn run_in_place(
+    op: &Op,
+    target: &mut Buffer,
+    layout: &Layout,
+    spec: &Spec,
+    inputs: &[Option<Input>],
+) -> Result<()> {
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.map_or(spec, |x| x.spec)).collect();
+    let result = infer(op, &specs)?;
+    if !op.is_pointwise() || result[..] != [spec.clone()] || !layout.is_dense() {
+        return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
+    }
+    check(target, layout, spec)?;
+    let start = layout.offset * spec.dtype.size();
+    let ptr = target.as_mut_ptr().wrapping_add(start);
+    let mut operands: SmallVec<[Source; 4]> = SmallVec::new();
+    for input in inputs {
+        operands.push(match input {
+            Some(input) => source(input)?,
+            None => Source { ptr, shape: &layout.shape, strides: &layout.strides, dtype: spec.dtype },
+        });
+    }
+    dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }], &[])
+}
+
+/// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
+pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input) -> Result<()> {
+    if layout.overlaps() || value.spec != spec {
+        return Err(Error::argument("copy_", format!("{} cannot be written over {spec}", value.spec)));
+    }
+    check(target, layout, spec)?;
+    let ptr = target.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
+    pointwise::copy_to(source(&value)?, ptr, &layout.strides);
+    Ok(())
+}
+
+fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
+    Buffer::alloc(bytes).map_err(|_| {
+        Error::new(ErrorKind::Memory, op.name(), format!("{bytes} bytes for the result could not be had"))
+    })
+}
+
+fn sources<'a>(inputs: &'a [Input<'a>]) -> Result<SmallVec<[Source<'a>; 4]>> {
+    inputs.iter().map(source).collect()
+}
+
+fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
+    check(input.buffer, input.layout, input.spec)?;
+    let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * input.spec.dtype.size());
+    Ok(Source { ptr, shape: &input.layout.shape, strides: &input.layout.strides, dtype: input.spec.dtype })
+}
+
+/// Every index of the layout lies inside the buffer.
+fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
+    let (mut low, mut high) = (layout.offset as isize, layout.offset as isize);
+    for (&n, &s) in layout.shape.iter().zip(&layout.strides) {
+        let reach = s * (n as isize - 1);
+        low += reach.min(0);
+        high += reach.max(0);
+    }
+    let fits = low >= 0 && (high as usize + 1) * spec.dtype.size() <= buffer.len();
+    if layout.shape == spec.shape && (fits || spec.is_empty()) {
+        return Ok(());
+    }
+    Err(Error::argument("run", format!("a layout reaches outside its buffer of {} bytes", buffer.len())).on([spec]))
+}
+
+/// Picks the kernel. One arm per op, none for "the rest".
+fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()> {
+    let y = out[0];
+    match op {
+        Op::Literal { value, .. } => pointwise::fill(*value, y),
+        Op::Iota { .. } => random::iota(y),
+        Op::Random { kind, .. } => random::random(*kind, x[0], y),
+        Op::Unary(f) => pointwise::unary(*f, x[0], y),
+        Op::UnaryVjp(f) => pointwise::unary_vjp(*f, x[0], x[1], y),
+        Op::Binary(f) => pointwise::binary(*f, x[0], x[1], y),
+        Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
+        Op::Select => pointwise::select(x[0], x[1], x[2], y),
+        Op::Cast(_) => pointwise::cast(x[0], y),
+        Op::Copy => pointwise::copy(x[0], y),
+        // A view that had to be run is a reshape of elements that are not evenly spaced.
+        Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
+        Op::Put(views) => movement::put(views, x[0], x[1], y),
+        Op::Pad(padding) => movement::pad(padding, x[0], y),
+        Op::Cat(axis) => movement::cat(*axis, x, y),
+        Op::Gather(axis) => return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op, inputs)),
+        Op::Scatter(axis, combine) => {
+            return index::scatter(*axis, *combine, x[0], x[1], x[2], y).map_err(|e| e.explain(op, inputs));
+        }
+        Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], y),
+        Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
+        Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], y),
+        Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], y, out[1]),
+        Op::Dot => dot::dot(x[0], x[1], y),
+        Op::Fused(f) => match f {
+            Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),
+            Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], y),
+            Fused::LogSoftmax(axis) => norm::log_softmax(*axis, x[0], y),
+            Fused::LogSoftmaxVjp(axis) => norm::log_softmax_vjp(*axis, x[0], x[1], y),
+            Fused::LogSumExp(axis) => norm::log_sum_exp(*axis, x[0], y),
+            Fused::LayerNorm(eps) => norm::layer_norm(eps.0, x[0], x[1], x[2], y),
+            Fused::LayerNormVjp(eps) => norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2]),
+            Fused::CrossEntropy => {
+                return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op, inputs));
+            }
+            Fused::CrossEntropyVjp => {
+                return norm::cross_entropy_vjp(x[0], x[1], x[2], y).map_err(|e| e.explain(op, inputs));
+            }
+        },
+    }
+    Ok(())
+}
+
+impl index::IndexError {
+    fn explain(self, op: &Op, inputs: &[Input]) -> Error {
+        let message = format!(
+            "index {} (element {} of the indices) is out of range for an axis of length {}",
+            self.index, self.position, self.len
+        );
+        Error::argument(op.name(), message).on(inputs.iter().map(|x| x.spec))
+    }
+}
+

@@ -1,0 +1,384 @@
+//! Running reductions along an axis, forwards or backwards.
+//!
+//! A line along the axis is inherently one step after the other, so the lines are what is shared:
+//! over the threads, and, where the lines lie side by side in memory, over vector lanes.
+//!
+//! Floats are accumulated in f64, so a running sum of a million f32 is as good as its last element can
+//! say. The running `log(sum(exp(x)))` keeps the largest element so far, and the sum of exponentials
+//! relative to it, so that nothing overflows.
+
+use crate::elem::{Elem, with_elem};
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::walk::Walk;
+use pullback_ir::Cumulation;
+
+/// Elements that are worth a task.
+const GRAIN: usize = 1 << 14;
+/// Neighbouring lines that are walked together.
+const ABREAST: usize = 32;
+
+/// The lines of a tensor along one axis, numbered in row-major order of the other axes.
+pub(crate) struct Lines {
+    /// Elements in a line.
+    pub(crate) len: usize,
+    /// Distance between neighbours of a line in the source.
+    pub(crate) step: isize,
+    /// Distance between neighbours of a line in a dense tensor of the same shape.
+    pub(crate) dense_step: usize,
+    others: Walk<1>,
+}
+
+impl Lines {
+    pub(crate) fn new(x: &Source, axis: usize) -> Lines {
+        let drop = |d: &usize| *d != axis;
+        let shape: Vec<usize> = (0..x.shape.len()).filter(drop).map(|d| x.shape[d]).collect();
+        let strides: Vec<isize> = (0..x.shape.len()).filter(drop).map(|d| x.strides[d]).collect();
+        Lines {
+            len: x.shape[axis],
+            step: x.strides[axis],
+            dense_step: x.shape[axis + 1..].iter().product(),
+            others: Walk::new(&shape, [&strides]),
+        }
+    }
+
+    /// Number of lines.
+    pub(crate) fn count(&self) -> usize {
+        self.others.len()
+    }
+
+    /// Offset of the first element of a line in the source.
+    pub(crate) fn start(&self, line: usize) -> isize {
+        self.others.offsets(line)[0]
+    }
+
+    /// Offset of the first element of a line in a dense tensor of the same shape.
+    pub(crate) fn dense_start(&self, line: usize) -> usize {
+        line / self.dense_step * self.dense_step * self.len + line % self.dense_step
+    }
+}
+
+/// What is carried along a line: floats in f64, integers in i64.
+trait Carry<C>: Copy + Send + Sync {
+    fn start() -> Self;
+    fn take(&mut self, x: C);
+    fn give(&self) -> C;
+}
+
+/// Makes a carry from a neutral element and an operation.
+macro_rules! carry {
+    ($name:ident, $($c:ty as $wide:ty: $neutral:expr, $join:expr;)*) => {
+        #[derive(Clone, Copy)]
+        pub(super) struct $name<W>(W);
+        $(
+            impl Carry<$c> for $name<$wide> {
+                #[inline(always)]
+                fn start() -> Self {
+                    $name($neutral)
+                }
+                #[inline(always)]
+                fn take(&mut self, x: $c) {
+                    self.0 = $join(self.0, x as $wide);
+                }
+                #[inline(always)]
+                fn give(&self) -> $c {
+                    self.0 as $c
+                }
+            }
+        )*
+    };
+}
+#[rustfmt::skip]
+mod carries {
+    use super::{Carry, larger, smaller};
+    carry!(Sum,  f32 as f64: 0.0, |a, b| a + b;  f64 as f64: 0.0, |a, b| a + b;  i64 as i64: 0, i64::wrapping_add;);
+    carry!(Prod, f32 as f64: 1.0, |a, b| a * b;  f64 as f64: 1.0, |a, b| a * b;  i64 as i64: 1, i64::wrapping_mul;);
+    carry!(Max,  f32 as f64: f64::NEG_INFINITY, larger;  f64 as f64: f64::NEG_INFINITY, larger;   i64 as i64: i64::MIN, Ord::max;);
+    carry!(Min,  f32 as f64: f64::INFINITY, smaller;     f64 as f64: f64::INFINITY, smaller;      i64 as i64: i64::MAX, Ord::min;);
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)] // unequal to itself: NaN, which stays once it came
+fn larger(a: f64, b: f64) -> f64 {
+    if (b > a) | (b != b) { b } else { a }
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn smaller(a: f64, b: f64) -> f64 {
+    if (b < a) | (b != b) { b } else { a }
+}
+
+/// `log(sum(exp(x)))` so far is `top + ln(sum)`, where `top` is the largest so far.
+#[derive(Clone, Copy)]
+struct LogSumExp {
+    top: f64,
+    sum: f64,
+}
+
+impl LogSumExp {
+    #[inline(always)]
+    fn push(&mut self, x: f64) {
+        if x == self.top {
+            // Also for two infinities, whose difference would be NaN.
+            self.sum += 1.0;
+        } else if x < self.top {
+            self.sum += (x - self.top).exp();
+        } else {
+            // Larger, or NaN on either side, which then stays.
+            self.sum = self.sum * (self.top - x).exp() + 1.0;
+            self.top = x;
+        }
+    }
+
+    #[inline(always)]
+    fn value(&self) -> f64 {
+        if self.sum == 0.0 { self.top } else { self.top + self.sum.ln() }
+    }
+}
+
+macro_rules! log_sum_exp {
+    ($($c:ty)*) => {$(
+        impl Carry<$c> for LogSumExp {
+            fn start() -> Self {
+                LogSumExp { top: f64::NEG_INFINITY, sum: 0.0 }
+            }
+            #[inline(always)]
+            fn take(&mut self, x: $c) {
+                self.push(x as f64);
+            }
+            #[inline(always)]
+            fn give(&self) -> $c {
+                self.value() as $c
+            }
+        }
+    )*};
+}
+log_sum_exp!(f32 f64 i64);
+
+/// The carries of a compute type.
+trait Carried: Sized {
+    type Sum: Carry<Self>;
+    type Prod: Carry<Self>;
+    type Max: Carry<Self>;
+    type Min: Carry<Self>;
+}
+macro_rules! carried {
+    ($($c:ty as $wide:ty)*) => {$(
+        impl Carried for $c {
+            type Sum = carries::Sum<$wide>;
+            type Prod = carries::Prod<$wide>;
+            type Max = carries::Max<$wide>;
+            type Min = carries::Min<$wide>;
+        }
+    )*};
+}
+carried!(f32 as f64 f64 as f64 i64 as i64);
+
+/// Like `with_elem!`, for the types that compute in i64; nothing happens for floats.
+macro_rules! with_int {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            pullback_ir::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            pullback_ir::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            pullback_ir::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            pullback_ir::DType::Bool => {
+                type $T = crate::elem::Bool;
+                $body
+            }
+            pullback_ir::DType::F64
+            | pullback_ir::DType::F32
+            | pullback_ir::DType::BF16
+            | pullback_ir::DType::F16 => {}
+        }
+    };
+}
+/// The running reduction of `x` along `axis`; from the end to the front if `reverse`.
+pub(crate) fn cumulate(kind: Cumulation, axis: usize, reverse: bool, x: Source, out: Sink) {
+    if out.is_empty() {
+        return;
+    }
+    macro_rules! to {
+        ($S:ident, $O:ident, $C:ty) => {
+            match kind {
+                Cumulation::Sum => run::<$S, $O, <$C as Carried>::Sum>(axis, reverse, x, out),
+                Cumulation::Prod => run::<$S, $O, <$C as Carried>::Prod>(axis, reverse, x, out),
+                Cumulation::Max => run::<$S, $O, <$C as Carried>::Max>(axis, reverse, x, out),
+                Cumulation::Min => run::<$S, $O, <$C as Carried>::Min>(axis, reverse, x, out),
+                Cumulation::LogSumExp => run::<$S, $O, LogSumExp>(axis, reverse, x, out),
+            }
+        };
+    }
+    if x.dtype == out.dtype {
+        with_elem!(x.dtype, S => to!(S, S, <S as Elem>::Compute));
+    } else {
+        // Sums and products of narrow integers are i64.
+        with_int!(x.dtype, S => to!(S, i64, i64));
+    }
+}
+
+fn run<S, O, K>(axis: usize, reverse: bool, x: Source, out: Sink)
+where
+    S: Elem,
+    O: Elem<Compute = S::Compute>,
+    K: Carry<S::Compute>,
+{
+    let lines = Lines::new(&x, axis);
+    let count = lines.count();
+    // Lines abreast start next to each other in the output, and so they may in the source.
+    let abreast = if lines.dense_step == 1 { 1 } else { ABREAST.min(lines.dense_step) };
+    let per_block = lines.dense_step.div_ceil(abreast);
+    let bundles = count / lines.dense_step * per_block;
+    let group = GRAIN.div_ceil(lines.len * abreast);
+    par::for_each(bundles.div_ceil(group), |task| {
+        let (x, out) = (&x, &out);
+        for bundle in task * group..bundles.min((task + 1) * group) {
+            let first = bundle / per_block * lines.dense_step + bundle % per_block * abreast;
+            let width = abreast.min(lines.dense_step - bundle % per_block * abreast);
+            let mut carries = [K::start(); ABREAST];
+            let mut starts = [0isize; ABREAST];
+            for (j, start) in starts[..width].iter_mut().enumerate() {
+                *start = lines.start(first + j);
+            }
+            let (from, to) =
+                (x.ptr.cast::<S>(), out.ptr.cast::<O>().wrapping_add(lines.dense_start(first)));
+            for i in 0..lines.len {
+                let i = if reverse { lines.len - 1 - i } else { i };
+                let to = to.wrapping_add(i * lines.dense_step);
+                let from = from.wrapping_offset(i as isize * lines.step);
+                for j in 0..width {
+                    // SAFETY: inside the source and the output; these lines are this task's.
+                    unsafe {
+                        carries[j].take((*from.wrapping_offset(starts[j])).load());
+                        *to.add(j) = O::store(carries[j].give());
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback_ir::DType;
+
+    fn naive(kind: Cumulation, line: &[f64]) -> Vec<f64> {
+        (1..=line.len())
+            .map(|n| {
+                let part = &line[..n];
+                let nan = part.iter().any(|x| x.is_nan());
+                match kind {
+                    Cumulation::Sum => part.iter().sum(),
+                    Cumulation::Prod => part.iter().product(),
+                    Cumulation::Max if nan => f64::NAN,
+                    Cumulation::Min if nan => f64::NAN,
+                    Cumulation::Max => part.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b)),
+                    Cumulation::Min => part.iter().fold(f64::INFINITY, |a, &b| a.min(b)),
+                    Cumulation::LogSumExp => {
+                        let top = part.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+                        if nan {
+                            f64::NAN
+                        } else if top.is_infinite() {
+                            top
+                        } else {
+                            top + part.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+                        }
+                    }
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn agrees_along_every_axis() {
+        use Cumulation::*;
+        let shape = [3usize, 70, 5];
+        let mut data: Vec<f32> =
+            (0..1050).map(|i| ((i * 7919) % 1009) as f32 / 504.5 - 1.0).collect();
+        data[100] = f32::NAN;
+        data[333] = f32::INFINITY;
+        data[0] = f32::NEG_INFINITY;
+        data[1] = f32::NEG_INFINITY;
+        let layouts: [([isize; 3], usize); 4] =
+            [([350, 5, 1], 0), ([1, 15, 3], 0), ([-350, 5, -1], 704), ([350, 0, 1], 0)];
+        for (strides, at) in layouts {
+            for axis in 0..3 {
+                for kind in [Sum, Prod, Max, Min, LogSumExp] {
+                    for (reverse, threads) in [(false, 1), (true, 2), (false, 8)] {
+                        let mut out = vec![0f32; 1050];
+                        par::with_threads(threads, || {
+                            cumulate(
+                                kind,
+                                axis,
+                                reverse,
+                                Source {
+                                    ptr: data.as_ptr().wrapping_add(at).cast(),
+                                    shape: &shape,
+                                    strides: &strides,
+                                    dtype: DType::F32,
+                                },
+                                Sink {
+                                    ptr: out.as_mut_ptr().cast(),
+                                    shape: &shape,
+                                    dtype: DType::F32,
+                                },
+                            );
+                        });
+                        let others: Vec<usize> = (0..3).filter(|&d| d != axis).collect();
+                        for a in 0..shape[others[0]] {
+                            for b in 0..shape[others[1]] {
+                                let index = |i: usize| {
+                                    let i = if reverse { shape[axis] - 1 - i } else { i };
+                                    let mut at = [0; 3];
+                                    (at[axis], at[others[0]], at[others[1]]) = (i, a, b);
+                                    at
+                                };
+                                let line: Vec<f64> = (0..shape[axis])
+                                    .map(|i| {
+                                        let p = index(i);
+                                        let offset: isize =
+                                            (0..3).map(|d| p[d] as isize * strides[d]).sum();
+                                        data[(at as isize + offset) as usize] as f64
+                                    })
+                                    .collect();
+                                for (i, want) in naive(kind, &line).into_iter().enumerate() {
+                                    let p = index(i);
+                                    let got = out[p[0] * 350 + p[1] * 5 + p[2]] as f64;
+                                    let near = (got - want).abs() <= 1e-5 * (1.0 + want.abs());
+                                    assert!(
+                                        near || got == want || got.is_nan() && want.is_nan(),
+                                        "{kind:?} {axis} {i}: {got} for {want}"
+                                    );
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn truth_values_sum_to_integers() {
+        let data = [1u8, 0, 1, 1];
+        let mut out = [0i64; 4];
+        cumulate(
+            Cumulation::Sum,
+            0,
+            false,
+            Source { ptr: data.as_ptr(), shape: &[4], strides: &[1], dtype: DType::Bool },
+            Sink { ptr: out.as_mut_ptr().cast(), shape: &[4], dtype: DType::I64 },
+        );
+        assert_eq!(out, [1, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,429 @@
+//! Functions of one f32, free of branches, so that a loop over one becomes vector code.
+//!
+//! The ones that training lives on (exp, log, tanh, sigmoid, erf, gelu, silu) are computed in f32
+//! throughout. The others widen to f64, which costs half the lanes and gives results that are
+//! nearly always the correctly rounded ones. Each function states its largest error in ulp, as the
+//! tests measure it. NaN gives NaN; infinities, signed zeros and subnormals are right.
+
+#![allow(clippy::excessive_precision)] // coefficients are written as they were computed
+
+use super::{Isa, math64};
+
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+/// ln 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
+const LN2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+/// Adding this rounds to an integer and leaves that integer in the low bits.
+const ROUND: f32 = 12582912.0;
+
+/// (e^r − 1 − r) / r² for |r| ≤ ln 2 / 2.
+#[rustfmt::skip]
+const EXP: [f32; 5] = [
+    5.000000000e-01, 1.666657627e-01, 4.166655242e-02, 8.363292553e-03, 1.392632606e-03,
+];
+/// (log(1 + m) − m + m²/2) / m³ for |m| ≤ 1/3.
+#[rustfmt::skip]
+const LOG: [f32; 9] = [
+    3.333333433e-01, -2.499994487e-01, 1.999994814e-01, -1.667331606e-01, 1.429186761e-01,
+    -1.228872165e-01, 1.091565490e-01, -1.242220029e-01, 1.133061722e-01,
+];
+/// (tanh(x)/x − 1) / x² in x², for |x| ≤ 0.625.
+#[rustfmt::skip]
+const TANH: [f32; 5] = [
+    -3.333332837e-01, 1.333276927e-01, -5.385090783e-02, 2.099717967e-02, -6.096714176e-03,
+];
+/// erf(x)/x − 1 in x², for |x| ≤ 0.93.
+#[rustfmt::skip]
+const ERF: [f32; 7] = [
+    1.283_791_7e-01, -3.761263490e-01, 1.128369123e-01, -2.685915120e-02, 5.200368818e-03,
+    -8.134709205e-04, 8.334718586e-05,
+];
+/// log(erfc(a)) for 0.9 ≤ a ≤ 4.05.
+#[rustfmt::skip]
+const LOG_ERFC: [f32; 9] = [
+    3.129130637e-04, -1.130205989e+00, -6.318706274e-01, -1.100392863e-01, 2.639814653e-02,
+    -4.751432687e-03, 5.950237392e-04, -4.583974805e-05, 1.625671416e-06,
+];
+/// (1 + 2a)·e^(a²)·erfc(a) in (a − 2)/(a + 2), for 0 ≤ a ≤ 10.05.
+#[rustfmt::skip]
+const ERFC: [f32; 10] = [
+    1.276978374e+00, -9.276395291e-02, -1.660304219e-01, 1.640550047e-01, -5.421416089e-02,
+    -8.061172441e-03, 8.663637564e-03, 1.328071463e-03, -1.263153390e-03, -4.236795940e-04,
+];
+
+/// A polynomial by Horner's rule, lowest coefficient first.
+#[inline(always)]
+fn poly<I: Isa, const N: usize>(x: f32, c: &[f32; N]) -> f32 {
+    let mut p = c[N - 1];
+    let mut i = N - 1;
+    while i > 0 {
+        i -= 1;
+        p = I::fma32(p, x, c[i]);
+    }
+    p
+}
+
+/// `x` held in `[lo, hi]`; NaN stays.
+#[inline(always)]
+fn hold(x: f32, lo: f32, hi: f32) -> f32 {
+    let x = if x < lo { lo } else { x };
+    if x > hi { hi } else { x }
+}
+
+/// The larger; NaN in `x` stays.
+#[inline(always)]
+fn at_least(x: f32, lo: f32) -> f32 {
+    if x < lo { lo } else { x }
+}
+
+/// The smaller; NaN in `x` stays.
+#[inline(always)]
+fn at_most(x: f32, hi: f32) -> f32 {
+    if x > hi { hi } else { x }
+}
+
+/// `p · 2^k`, rounded once; `k` is what is left in the low bits of `t = ROUND + k`.
+#[inline(always)]
+fn scale(p: f32, t: f32) -> f32 {
+    // Two factors, because 2^k alone may be out of range.
+    let k = t.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let half = k >> 1;
+    let rest = k.wrapping_sub(half);
+    let power = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    p * power(half) * power(rest)
+}
+
+/// e^r − 1 and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small beside `h`.
+#[inline(always)]
+fn reduce<I: Isa>(h: f32, l: f32) -> (f32, f32) {
+    let t = I::fma32(h + l, LOG2_E, ROUND);
+    let k = t - ROUND;
+    let r = I::fma32(k, -LN2[1], I::fma32(k, -LN2[0], h) + l);
+    (I::fma32(r * r, poly::<I, 5>(r, &EXP), r), t)
+}
+
+/// e^(h+l) for a small correction `l`.
+#[inline(always)]
+fn exp_sum<I: Isa>(h: f32, l: f32) -> f32 {
+    let (p, t) = reduce::<I>(hold(h, -105.0, 89.5), l);
+    scale(1.0 + p, t)
+}
+
+/// e^x for −80 ≤ x ≤ 80: one factor is enough.
+#[inline(always)]
+fn exp_mid<I: Isa>(x: f32) -> f32 {
+    let (p, t) = reduce::<I>(x, 0.0);
+    let s = f32::from_bits(t.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23);
+    I::fma32(p, s, s)
+}
+
+/// e^(h+l) for −105 ≤ h ≤ 0: the scaling is simpler, because 2^(k + 64) stays in range.
+#[inline(always)]
+fn exp_below<I: Isa>(h: f32, l: f32) -> f32 {
+    let (p, t) = reduce::<I>(h, l);
+    let s = f32::from_bits(t.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127 + 64) << 23);
+    I::fma32(p, s, s) * f32::from_bits((127 - 64) << 23)
+}
+
+/// e^x, to 1 ulp.
+#[inline(always)]
+pub(crate) fn exp<I: Isa>(x: f32) -> f32 {
+    exp_sum::<I>(x, 0.0)
+}
+
+/// 2^x, to 1 ulp.
+#[inline(always)]
+pub(crate) fn exp2<I: Isa>(x: f32) -> f32 {
+    let x = hold(x, -151.0, 129.0);
+    let t = x + ROUND;
+    let r = (x - (t - ROUND)) * std::f32::consts::LN_2;
+    scale(1.0 + I::fma32(r * r, poly::<I, 5>(r, &EXP), r), t)
+}
+
+/// e^x − 1, to 2 ulp.
+#[inline(always)]
+pub(crate) fn expm1<I: Isa>(x: f32) -> f32 {
+    let (p, t) = reduce::<I>(hold(x, -30.0, 89.5), 0.0);
+    let y = scale(p + (1.0 - scale(1.0, ROUND - (t - ROUND))), t);
+    if x == 0.0 { x } else { y }
+}
+
+/// What log gives for `x` that are not positive and finite.
+#[inline(always)]
+fn log_edge(x: f32, y: f32) -> f32 {
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    let y = if x < 0.0 { f32::NAN } else { y };
+    if x < f32::INFINITY { y } else { x }
+}
+
+/// The natural logarithm, to 1 ulp.
+#[inline(always)]
+pub(crate) fn log<I: Isa>(x: f32) -> f32 {
+    let small = x < f32::MIN_POSITIVE;
+    let u = if small { x * 8388608.0 } else { x };
+    let shift = if small { -23.0 } else { 0.0 };
+    // u = 2^k · (1 + m) with |m| ≤ 1/3.
+    let bits = u.to_bits();
+    let e = bits.wrapping_sub(0x3f2a_aaab) & 0xff80_0000;
+    let m = f32::from_bits(bits.wrapping_sub(e)) - 1.0;
+    let k = I::fma32(e as i32 as f32, 1.192_092_9e-7, shift);
+    let s = m * m;
+    let r = I::fma32(s * m, poly::<I, 9>(m, &LOG), I::fma32(-0.5, s, k * LN2[1]));
+    log_edge(x, I::fma32(k, LN2[0], r + m))
+}
+
+/// The logarithm to base 2, to 1 ulp; exact at powers of two.
+#[inline(always)]
+pub(crate) fn log2<I: Isa>(x: f32) -> f32 {
+    math64::log2::<I>(f64::from(x)) as f32
+}
+
+/// The logarithm to base 10, to 1 ulp; exact at powers of ten.
+#[inline(always)]
+pub(crate) fn log10<I: Isa>(x: f32) -> f32 {
+    (math64::log::<I>(f64::from(x)) * std::f64::consts::LOG10_E) as f32
+}
+
+/// log(1 + x), to 1 ulp.
+#[inline(always)]
+pub(crate) fn log1p<I: Isa>(x: f32) -> f32 {
+    let y = math64::log1p::<I>(f64::from(x)) as f32;
+    if x == 0.0 { x } else { y }
+}
+
+/// Where [`sin`], [`cos`] and [`tan`] stop being right: use the standard library beyond.
+pub(crate) const TRIG_MAX: f32 = 1e6;
+
+/// The sine, to 1 ulp for |x| ≤ [`TRIG_MAX`].
+#[inline(always)]
+pub(crate) fn sin<I: Isa>(x: f32) -> f32 {
+    math64::sin::<I>(f64::from(x)) as f32
+}
+
+/// The cosine, to 1 ulp for |x| ≤ [`TRIG_MAX`].
+#[inline(always)]
+pub(crate) fn cos<I: Isa>(x: f32) -> f32 {
+    math64::cos::<I>(f64::from(x)) as f32
+}
+
+/// The tangent, to 1 ulp for |x| ≤ [`TRIG_MAX`].
+#[inline(always)]
+pub(crate) fn tan<I: Isa>(x: f32) -> f32 {
+    math64::tan::<I>(f64::from(x)) as f32
+}
+
+/// The inverse sine in f64, for arguments that are f32.
+#[inline(always)]
+fn asin_wide<I: Isa>(x: f64) -> f64 {
+    math64::atan::<I>(x / ((1.0 - x) * (1.0 + x)).sqrt())
+}
+
+/// The inverse sine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn asin<I: Isa>(x: f32) -> f32 {
+    asin_wide::<I>(f64::from(x)) as f32
+}
+
+/// The inverse cosine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn acos<I: Isa>(x: f32) -> f32 {
+    (std::f64::consts::FRAC_PI_2 - asin_wide::<I>(f64::from(x))) as f32
+}
+
+/// The inverse tangent, to 1 ulp.
+#[inline(always)]
+pub(crate) fn atan<I: Isa>(x: f32) -> f32 {
+    math64::atan::<I>(f64::from(x)) as f32
+}
+
+/// The angle of the point (x, y), to 1 ulp, with the signs of zeros and infinities as in C.
+#[inline(always)]
+pub(crate) fn atan2<I: Isa>(y: f32, x: f32) -> f32 {
+    let (a, b) = (f64::from(y.abs()), f64::from(x.abs()));
+    let q = a / b;
+    // 0/0 counts as 0, ∞/∞ as 1.
+    let q = if a == 0.0 && b == 0.0 { 0.0 } else { q };
+    let q = if a == f64::INFINITY && b == f64::INFINITY { 1.0 } else { q };
+    let t = math64::atan::<I>(q);
+    let t = if x.is_sign_negative() { std::f64::consts::PI - t } else { t };
+    (t as f32).copysign(y)
+}
+
+/// The hyperbolic sine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn sinh<I: Isa>(x: f32) -> f32 {
+    let t = math64::expm1::<I>(f64::from(at_most(x.abs(), 100.0)));
+    ((0.5 * (t + t / (t + 1.0))) as f32).copysign(x)
+}
+
+/// The hyperbolic cosine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn cosh<I: Isa>(x: f32) -> f32 {
+    let e = math64::exp::<I>(f64::from(at_most(x.abs(), 100.0)));
+    (0.5 * (e + 1.0 / e)) as f32
+}
+
+/// The hyperbolic tangent, to 2 ulp.
+#[inline(always)]
+pub(crate) fn tanh<I: Isa>(x: f32) -> f32 {
+    let a = x.abs();
+    let s = x * x;
+    let near = I::fma32(x * s, poly::<I, 5>(s, &TANH), x);
+    let e = exp_mid::<I>(2.0 * at_most(a, 10.0));
+    let far = 1.0 - 2.0 / (e + 1.0);
+    (if a < 0.6 { near } else { far }).copysign(x)
+}
+
+/// The inverse hyperbolic sine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn asinh<I: Isa>(x: f32) -> f32 {
+    let a = f64::from(x.abs());
+    let y = math64::log1p::<I>(a + a * a / (1.0 + I::fma64(a, a, 1.0).sqrt()));
+    let y = (if a < f64::INFINITY { y } else { a }) as f32;
+    y.copysign(x)
+}
+
+/// The inverse hyperbolic cosine, to 1 ulp.
+#[inline(always)]
+pub(crate) fn acosh<I: Isa>(x: f32) -> f32 {
+    let t = f64::from(x) - 1.0;
+    let y = math64::log1p::<I>(t + I::fma64(t, t, 2.0 * t).sqrt()) as f32;
+    if x >= 1.0 { y } else { f32::NAN }
+}
+
+/// The inverse hyperbolic tangent, to 1 ulp.
+#[inline(always)]
+pub(crate) fn atanh<I: Isa>(x: f32) -> f32 {
+    math64::atanh::<I>(f64::from(x)) as f32
+}
+
+/// e^(a²)·erfc(a) for 0 ≤ a ≤ 10.05.
+#[inline(always)]
+fn erfc_scaled<I: Isa>(a: f32) -> f32 {
+    // One division for the two quotients (a − 2)/(a + 2) and p/(1 + 2a).
+    let (u, v) = (a + 2.0, I::fma32(2.0, a, 1.0));
+    let r = 1.0 / (u * v);
+    let p = poly::<I, 10>((a - 2.0) * (v * r), &ERFC);
+    p * (u * r)
+}
+
+/// e^(−c·a²) without the error of rounding a², for c·a² ≤ 105.
+#[inline(always)]
+fn exp_square<I: Isa>(a: f32, c: f32) -> f32 {
+    if I::FMA {
+        let s = a * a;
+        return exp_below::<I>(-c * s, -c * I::fma32(a, a, -s));
+    }
+    // The upper half of the bits squares exactly.
+    let hi = f32::from_bits(a.to_bits() & 0xffff_f000);
+    exp_below::<I>(-c * (hi * hi), -c * ((a - hi) * (a + hi)))
+}
+
+/// 1 − erf(x), to 5 ulp (relative, also in the tail).
+#[inline(always)]
+pub(crate) fn erfc<I: Isa>(x: f32) -> f32 {
+    // At 10.06 the result is below half the smallest subnormal.
+    let a = at_most(x.abs(), 10.06);
+    let y = erfc_scaled::<I>(a) * exp_square::<I>(a, 1.0);
+    if x < 0.0 { 2.0 - y } else { y }
+}
+
+/// The error function, to 2 ulp.
+#[inline(always)]
+pub(crate) fn erf<I: Isa>(x: f32) -> f32 {
+    let a = x.abs();
+    let s = x * x;
+    let near = I::fma32(x, poly::<I, 7>(s, &ERF), x);
+    let far = 1.0 - exp_mid::<I>(poly::<I, 9>(at_most(a, 4.0), &LOG_ERFC));
+    if a < 0.92 { near } else { far.copysign(x) }
+}
+
+/// 1 / (1 + e^−x), to 3 ulp (relative, also in the tail).
+#[inline(always)]
+pub(crate) fn sigmoid<I: Isa>(x: f32) -> f32 {
+    let e = exp_below::<I>(-at_most(x.abs(), 105.0), 0.0);
+    let r = 1.0 / (1.0 + e);
+    if x < 0.0 { e * r } else { r }
+}
+
+/// x · sigmoid(x), to 4 ulp; below −87, where the sigmoid is subnormal, within 1e-43.
+#[inline(always)]
+pub(crate) fn silu<I: Isa>(x: f32) -> f32 {
+    // At minus infinity the limit, not infinity times zero.
+    at_least(x, -1000.0) * sigmoid::<I>(x)
+}
+
+/// Φ(x), the normal distribution function, and e^(−x²/2).
+#[inline(always)]
+fn normal<I: Isa>(x: f32) -> (f32, f32) {
+    let a = at_most(x.abs(), 14.4);
+    let e = exp_square::<I>(a, 0.5);
+    let tail = erfc_scaled::<I>(a * std::f32::consts::FRAC_1_SQRT_2) * (0.5 * e);
+    (if x < 0.0 { tail } else { 1.0 - tail }, e)
+}
+
+/// x · Φ(x), to 8 ulp (relative, also in the negative tail).
+#[inline(always)]
+pub(crate) fn gelu<I: Isa>(x: f32) -> f32 {
+    at_least(x, -100.0) * normal::<I>(x).0
+}
+
+const GELU: [f32; 2] = [1.595_769_1, 0.071_354_814];
+
+/// The tanh form: x · sigmoid(2·√(2/π)·(x + 0.044715·x³)); to 4 ulp for positive x and 16
+/// for x ≥ −3; more in the negative tail, where the rounding of the exponent shows.
+#[inline(always)]
+pub(crate) fn gelu_tanh<I: Isa>(x: f32) -> f32 {
+    let u = x * I::fma32(GELU[1], x * x, GELU[0]);
+    at_least(x, -1000.0) * sigmoid::<I>(u)
+}
+
+/// a^b, to 1 ulp, with C's rules for zeros, infinities, NaN and negative bases.
+#[inline(always)]
+pub(crate) fn pow<I: Isa>(a: f32, b: f32) -> f32 {
+    let wide = f64::from(b);
+    let y = math64::exp2::<I>(wide * math64::log2::<I>(f64::from(a.abs()))) as f32;
+    // Every f32 from 2^24 on is an even integer; infinity counts as one.
+    let whole = b.abs() >= 16777216.0 || b == b.trunc();
+    let odd = whole && b.abs() < 16777216.0 && (b * 0.5) != (b * 0.5).trunc();
+    let y = if a < 0.0 && a > f32::NEG_INFINITY && !whole { f32::NAN } else { y };
+    let y = if a.is_sign_negative() && odd { -y } else { y };
+    let y = if a == -1.0 && b.abs() == f32::INFINITY { 1.0 } else { y };
+    if b == 0.0 || a == 1.0 { 1.0 } else { y }
+}
+
+/// dy · gelu'(x) = dy · (Φ(x) + x·φ(x)).
+#[inline(always)]
+pub(crate) fn gelu_vjp<I: Isa>(x: f32, dy: f32) -> f32 {
+    let (cdf, e) = normal::<I>(x);
+    let slope = I::fma32(hold(x, -100.0, 100.0) * 0.398_942_3, e, cdf);
+    dy * slope
+}
+
+/// dy · gelu_tanh'(x).
+#[inline(always)]
+pub(crate) fn gelu_tanh_vjp<I: Isa>(x: f32, dy: f32) -> f32 {
+    let x = hold(x, -100.0, 100.0);
+    let u = x * I::fma32(GELU[1], x * x, GELU[0]);
+    let du = I::fma32(3.0 * GELU[1], x * x, GELU[0]);
+    let e = exp_below::<I>(-at_most(u.abs(), 105.0), 0.0);
+    let r = 1.0 / (1.0 + e);
+    // sigmoid(u) and sigmoid(−u) from one exponential.
+    let (s, c) = if u < 0.0 { (e * r, r) } else { (r, e * r) };
+    dy * I::fma32(x * du * s, c, s)
+}
+
+/// dy · silu'(x) = dy · s · (1 + x·(1 − s)).
+#[inline(always)]
+pub(crate) fn silu_vjp<I: Isa>(x: f32, dy: f32) -> f32 {
+    let x = hold(x, -1000.0, 1000.0);
+    let e = exp_below::<I>(-at_most(x.abs(), 105.0), 0.0);
+    let r = 1.0 / (1.0 + e);
+    let (s, c) = if x < 0.0 { (e * r, r) } else { (r, e * r) };
+    dy * (s * I::fma32(x, c, 1.0))
+}
+
+/// dy · erf'(x).
+#[inline(always)]
+pub(crate) fn erf_vjp<I: Isa>(x: f32, dy: f32) -> f32 {
+    dy * (std::f32::consts::FRAC_2_SQRT_PI * exp_square::<I>(at_most(x.abs(), 10.2), 1.0))
+}

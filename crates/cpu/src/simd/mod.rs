@@ -1,0 +1,400 @@
+//! Vector code without a vector vocabulary.
+//!
+//! The mathematics is written once, on scalars, as `#[inline(always)]` functions that have no
+//! branches: where a formula has cases, all of them are computed and one is selected. A loop over
+//! such a function inside a `#[target_feature]` function becomes full-width vector code by the
+//! compiler's own vectoriser. So there are three layers:
+//!
+//! - **functions** ([`math32`], [`math64`]): one element in, one out, generic over [`Isa`];
+//! - **loops** ([`Map1`], [`Map2`], [`Map3`]): one type per operation says what happens to an
+//!   element; one generic loop per number of operands says the rest;
+//! - **trampolines**: [`kernel1`] and its siblings compile that loop once per instruction set and
+//!   hand out a pointer to the one this machine runs, chosen by [`level`] once per process.
+//!
+//! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on a
+//! machine without one is a slow library call. So functions ask `I::fma32`, which is fused exactly
+//! where the hardware is. One process always uses one level, so its results never depend on the
+//! place of an element in a tensor, on the length of the tensor or on threads: the loop's remainder
+//! is the same scalar code, compiled with the same features. Different levels agree within the
+//! accuracy stated on each function.
+//!
+//! Loops take slices whose length is a multiple of [`BLOCK`], so that no remainder loop ever runs;
+//! [`Kernel1::run`] and its siblings pad the last few elements on the stack. Source and destination
+//! never overlap here: an operation in place is given a copy of its source tile. (Told that they
+//! might overlap, the vectoriser guards the loop by a test and falls back to scalar code, some ten
+//! times slower.)
+
+pub(crate) mod math32;
+pub(crate) mod math64;
+#[cfg(test)]
+mod tests;
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Loops run over multiples of this many elements.
+pub(crate) const BLOCK: usize = 16;
+
+/// An instruction set that loops are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What the target always has: SSE2 on x86-64, NEON with fused multiply-add on AArch64.
+    Scalar,
+    /// 256-bit vectors with fused multiply-add.
+    Avx2,
+    /// 512-bit vectors.
+    Avx512,
+}
+
+impl Level {
+    /// The levels that this machine can run, lowest first.
+    pub fn available() -> &'static [Level] {
+        match detect() {
+            Level::Scalar => &[Level::Scalar],
+            Level::Avx2 => &[Level::Scalar, Level::Avx2],
+            Level::Avx512 => &[Level::Scalar, Level::Avx2, Level::Avx512],
+        }
+    }
+}
+
+/// Asks the processor.
+fn detect() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        if avx2 && avx512 {
+            return Level::Avx512;
+        }
+        if avx2 {
+            return Level::Avx2;
+        }
+    }
+    Level::Scalar
+}
+
+/// The level this process runs at: the highest available.
+#[inline]
+pub fn level() -> Level {
+    // 0 means "not asked yet"; racing threads find the same answer.
+    static CHOSEN: AtomicU8 = AtomicU8::new(0);
+    match CHOSEN.load(Ordering::Relaxed) {
+        1 => Level::Scalar,
+        2 => Level::Avx2,
+        3 => Level::Avx512,
+        _ => {
+            let found = detect();
+            CHOSEN.store(found as u8 + 1, Ordering::Relaxed);
+            found
+        }
+    }
+}
+
+/// What the functions need to know about the instruction set they are compiled for.
+pub(crate) trait Isa {
+    /// Whether there is a fused multiply-add.
+    const FMA: bool;
+
+    /// `a · b + c`, rounded once where the hardware can.
+    #[inline(always)]
+    fn fma32(a: f32, b: f32, c: f32) -> f32 {
+        if Self::FMA { a.mul_add(b, c) } else { a * b + c }
+    }
+
+    /// `a · b + c`, rounded once where the hardware can.
+    #[inline(always)]
+    fn fma64(a: f64, b: f64, c: f64) -> f64 {
+        if Self::FMA { a.mul_add(b, c) } else { a * b + c }
+    }
+}
+
+/// The baseline of the target.
+pub(crate) struct Baseline;
+
+impl Isa for Baseline {
+    const FMA: bool = cfg!(target_arch = "aarch64");
+}
+
+/// Any level with a fused multiply-add.
+pub(crate) struct Fused;
+
+impl Isa for Fused {
+    const FMA: bool = true;
+}
+
+/// A function of one element.
+pub(crate) trait Map1 {
+    /// What it reads.
+    type X: Copy + Default;
+    /// What it gives.
+    type Y: Copy + Default;
+    /// Whether some arguments need [`Map1::slow`].
+    const RARE: bool = false;
+    /// The function, free of branches.
+    fn map<I: Isa>(x: Self::X) -> Self::Y;
+    /// Whether `map` is not good enough at `x`.
+    #[inline(always)]
+    fn rare(_: Self::X) -> bool {
+        false
+    }
+    /// The function where `rare` says so; it may branch and call.
+    fn slow(_: Self::X) -> Self::Y {
+        Self::Y::default()
+    }
+}
+
+/// A function of two elements.
+pub(crate) trait Map2 {
+    /// What it reads first.
+    type A: Copy + Default;
+    /// What it reads second.
+    type B: Copy + Default;
+    /// What it gives.
+    type Y: Copy + Default;
+    /// Whether some arguments need [`Map2::slow`].
+    const RARE: bool = false;
+    /// The function, free of branches.
+    fn map<I: Isa>(a: Self::A, b: Self::B) -> Self::Y;
+    /// Whether `map` is not good enough there.
+    #[inline(always)]
+    fn rare(_: Self::A, _: Self::B) -> bool {
+        false
+    }
+    /// The function where `rare` says so; it may branch and call.
+    fn slow(_: Self::A, _: Self::B) -> Self::Y {
+        Self::Y::default()
+    }
+}
+
+/// A function of three elements.
+pub(crate) trait Map3 {
+    /// What it reads first.
+    type A: Copy + Default;
+    /// What it reads second.
+    type B: Copy + Default;
+    /// What it reads third.
+    type C: Copy + Default;
+    /// What it gives.
+    type Y: Copy + Default;
+    /// The function, free of branches.
+    fn map<I: Isa>(a: Self::A, b: Self::B, c: Self::C) -> Self::Y;
+}
+
+/// The compiled loop of a [`Map1`]. Safe to call only on a machine that has its level.
+pub(crate) struct Kernel1<X, Y>(unsafe fn(&[X], &mut [MaybeUninit<Y>]));
+/// The compiled loop of a [`Map2`].
+pub(crate) struct Kernel2<A, B, Y>(unsafe fn(&[A], &[B], &mut [MaybeUninit<Y>]));
+/// The compiled loop of a [`Map3`].
+#[allow(clippy::type_complexity)]
+pub(crate) struct Kernel3<A, B, C, Y>(unsafe fn(&[A], &[B], &[C], &mut [MaybeUninit<Y>]));
+
+#[inline(always)]
+fn loop1<K: Map1, I: Isa>(x: &[K::X], y: &mut [MaybeUninit<K::Y>]) {
+    let n = x.len() & !(BLOCK - 1);
+    let (x, y) = (&x[..n], &mut y[..n]);
+    for i in 0..n {
+        y[i].write(K::map::<I>(x[i]));
+    }
+    if K::RARE && x.iter().fold(false, |any, &v| any | K::rare(v)) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            if K::rare(x) {
+                y.write(K::slow(x));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn loop2<K: Map2, I: Isa>(a: &[K::A], b: &[K::B], y: &mut [MaybeUninit<K::Y>]) {
+    let n = a.len() & !(BLOCK - 1);
+    let (a, b, y) = (&a[..n], &b[..n], &mut y[..n]);
+    for i in 0..n {
+        y[i].write(K::map::<I>(a[i], b[i]));
+    }
+    if K::RARE && (0..n).fold(false, |any, i| any | K::rare(a[i], b[i])) {
+        for i in 0..n {
+            if K::rare(a[i], b[i]) {
+                y[i].write(K::slow(a[i], b[i]));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn loop3<K: Map3, I: Isa>(a: &[K::A], b: &[K::B], c: &[K::C], y: &mut [MaybeUninit<K::Y>]) {
+    let n = a.len() & !(BLOCK - 1);
+    let (a, b, c, y) = (&a[..n], &b[..n], &c[..n], &mut y[..n]);
+    for i in 0..n {
+        y[i].write(K::map::<I>(a[i], b[i], c[i]));
+    }
+}
+
+/// Makes the pointer to the variant of a generic loop that runs at a level. For
+/// `trampoline!(loop1, Map1, level, (x: &[K::X]) -> K::Y)` it expands to
+///
+/// ```text
+/// #[target_feature(enable = "avx2,fma")]
+/// unsafe fn avx2<K: Map1>(x: &[K::X], y: &mut [MaybeUninit<K::Y>]) { loop1::<K, Fused>(x, y) }
+/// … the same for avx512 and for the baseline …
+/// match level { Level::Scalar => baseline::<K>, Level::Avx2 => avx2::<K>, … }
+/// ```
+macro_rules! trampoline {
+    ($loop:ident, $map:ident, $level:expr, ($($x:ident: $t:ty),*)) => {{
+        unsafe fn baseline<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
+            $loop::<K, Baseline>($($x,)* y)
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
+            $loop::<K, Fused>($($x,)* y)
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        unsafe fn avx512<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
+            $loop::<K, Fused>($($x,)* y)
+        }
+        match $level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::<K>,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::<K>,
+            _ => baseline::<K>,
+        }
+    }};
+}
+
+/// The loop of `K` for a level, which this machine must have.
+#[inline]
+pub(crate) fn kernel1<K: Map1>(level: Level) -> Kernel1<K::X, K::Y> {
+    Kernel1(trampoline!(loop1, Map1, level, (x: &[K::X])))
+}
+
+/// The loop of `K` for a level, which this machine must have.
+#[inline]
+pub(crate) fn kernel2<K: Map2>(level: Level) -> Kernel2<K::A, K::B, K::Y> {
+    Kernel2(trampoline!(loop2, Map2, level, (a: &[K::A], b: &[K::B])))
+}
+
+/// The loop of `K` for a level, which this machine must have.
+#[inline]
+pub(crate) fn kernel3<K: Map3>(level: Level) -> Kernel3<K::A, K::B, K::C, K::Y> {
+    Kernel3(trampoline!(loop3, Map3, level, (a: &[K::A], b: &[K::B], c: &[K::C])))
+}
+
+/// The last few elements of an operand, padded to a block.
+///
+/// # Safety
+/// `from` points at `n` elements, at most `BLOCK`.
+#[inline(always)]
+unsafe fn padded<T: Copy + Default>(from: *const T, n: usize) -> [T; BLOCK] {
+    let mut block = [T::default(); BLOCK];
+    // SAFETY: the caller promises n readable elements, and n is at most BLOCK.
+    unsafe { std::ptr::copy_nonoverlapping(from, block.as_mut_ptr(), n) };
+    block
+}
+
+/// Copies the first `n` results of a padded block out.
+///
+/// # Safety
+/// `to` has room for `n` elements, at most `BLOCK`, and the block is filled.
+#[inline(always)]
+unsafe fn unpadded<T: Copy>(block: &[MaybeUninit<T>; BLOCK], to: *mut T, n: usize) {
+    // SAFETY: the caller promises room for n elements.
+    unsafe { std::ptr::copy_nonoverlapping(block.as_ptr().cast::<T>(), to, n) };
+}
+
+/// A slice over raw memory that a kernel may read.
+///
+/// # Safety
+/// `n` elements at `p` are initialised and not written while the slice lives.
+#[inline(always)]
+unsafe fn readable<'a, T>(p: *const T, n: usize) -> &'a [T] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(p, n) }
+}
+
+/// A slice over raw memory that a kernel fills.
+///
+/// # Safety
+/// `n` elements at `p` are writable and not accessed otherwise while the slice lives.
+#[inline(always)]
+unsafe fn fillable<'a, T>(p: *mut T, n: usize) -> &'a mut [MaybeUninit<T>] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts_mut(p.cast(), n) }
+}
+
+impl<X: Copy + Default, Y: Copy + Default> Kernel1<X, Y> {
+    /// `y[i] = f(x[i])` for `n` elements.
+    ///
+    /// # Safety
+    /// `x` has `n` readable elements, `y` room for `n`, and the two do not overlap.
+    #[inline]
+    pub(crate) unsafe fn run(&self, x: *const X, y: *mut Y, n: usize) {
+        let full = n & !(BLOCK - 1);
+        // SAFETY: the ranges are those of the caller; the level was checked when this was made.
+        unsafe {
+            if full > 0 {
+                (self.0)(readable(x, full), fillable(y, full));
+            }
+            if n > full {
+                let tail = padded(x.add(full), n - full);
+                let mut out = [MaybeUninit::uninit(); BLOCK];
+                (self.0)(&tail, &mut out);
+                unpadded(&out, y.add(full), n - full);
+            }
+        }
+    }
+}
+
+impl<A: Copy + Default, B: Copy + Default, Y: Copy + Default> Kernel2<A, B, Y> {
+    /// `y[i] = f(a[i], b[i])` for `n` elements.
+    ///
+    /// # Safety
+    /// `a` and `b` have `n` readable elements, `y` room for `n`, and overlaps neither.
+    #[inline]
+    pub(crate) unsafe fn run(&self, a: *const A, b: *const B, y: *mut Y, n: usize) {
+        let full = n & !(BLOCK - 1);
+        // SAFETY: as in `Kernel1::run`.
+        unsafe {
+            if full > 0 {
+                (self.0)(readable(a, full), readable(b, full), fillable(y, full));
+            }
+            if n > full {
+                let (ta, tb) = (padded(a.add(full), n - full), padded(b.add(full), n - full));
+                let mut out = [MaybeUninit::uninit(); BLOCK];
+                (self.0)(&ta, &tb, &mut out);
+                unpadded(&out, y.add(full), n - full);
+            }
+        }
+    }
+}
+
+impl<A: Copy + Default, B: Copy + Default, C: Copy + Default, Y: Copy + Default>
+    Kernel3<A, B, C, Y>
+{
+    /// `y[i] = f(a[i], b[i], c[i])` for `n` elements.
+    ///
+    /// # Safety
+    /// `a`, `b`, `c` have `n` readable elements, `y` room for `n`, and overlaps none of them.
+    #[inline]
+    pub(crate) unsafe fn run(&self, a: *const A, b: *const B, c: *const C, y: *mut Y, n: usize) {
+        let full = n & !(BLOCK - 1);
+        // SAFETY: as in `Kernel1::run`.
+        unsafe {
+            if full > 0 {
+                let (a, b, c) = (readable(a, full), readable(b, full), readable(c, full));
+                (self.0)(a, b, c, fillable(y, full));
+            }
+            if n > full {
+                let (ta, tb) = (padded(a.add(full), n - full), padded(b.add(full), n - full));
+                let tc = padded(c.add(full), n - full);
+                let mut out = [MaybeUninit::uninit(); BLOCK];
+                (self.0)(&ta, &tb, &tc, &mut out);
+                unpadded(&out, y.add(full), n - full);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The one error type: what went wrong, in which op, on what operands, at which line of the
+//! user's program, and what to do about it.
+
+use crate::Spec;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::panic::Location;
+
+/// The result of anything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of thing went wrong, for programs that react to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Shapes that do not fit.
+    Shape,
+    /// An element type that the op does not take.
+    DType,
+    /// An axis, index or argument outside its range.
+    Argument,
+    /// A gradient that cannot be computed: no graph, a freed graph, a missing cotangent.
+    Gradient,
+    /// A value that backward needs was overwritten, or an in-place write was refused.
+    InPlace,
+    /// NaN or infinity where anomaly mode was on.
+    Anomaly,
+    /// A gradient that differs from the numeric one.
+    Check,
+    /// Memory could not be had.
+    Memory,
+}
+
+/// An error with a sentence.
+///
+/// ```text
+/// matmul: inner dimensions differ: f32[32,784] · f32[512,10] (784 ≠ 512)
+///   at examples/mnist.rs:41:20
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    op: Cow<'static, str>,
+    message: String,
+    operands: Vec<Spec>,
+    location: Option<&'static Location<'static>>,
+    details: Vec<String>,
+    hint: Option<String>,
+    cause: Option<Error>,
+}
+
+impl Error {
+    /// An error of `op`; the message says what is wrong, operands and location are added by
+    /// [`Error::on`] and [`Error::at`].
+    pub fn new(kind: ErrorKind, op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner {
+            kind,
+            op: op.into(),
+            message: message.into(),
+            operands: Vec::new(),
+            location: None,
+            details: Vec::new(),
+            hint: None,
+            cause: None,
+        }))
+    }
+
+    /// Shapes that do not fit.
+    pub fn shape(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Shape, op, message)
+    }
+
+    /// An element type that the op does not take.
+    pub fn dtype(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::DType, op, message)
+    }
+
+    /// An argument outside its range.
+    pub fn argument(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Argument, op, message)
+    }
+
+    /// A gradient that cannot be computed.
+    pub fn gradient(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Gradient, op, message)
+    }
+
+    /// Names the operands, unless some are named already.
+    pub fn on<'a>(mut self, operands: impl IntoIterator<Item = &'a Spec>) -> Error {
+        if self.0.operands.is_empty() {
+            self.0.operands = operands.into_iter().cloned().collect();
+        }
+        self
+    }
+
+    /// Names the line of the user's program, unless one is named already.
+    pub fn at(mut self, location: &'static Location<'static>) -> Error {
+        self.0.location.get_or_insert(location);
+        self
+    }
+
+    /// Adds a line below the sentence.
+    pub fn detail(mut self, line: impl Into<String>) -> Error {
+        self.0.details.push(line.into());
+        self
+    }
+
+    /// Says what to do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Names what led to it.
+    pub fn because(mut self, cause: Error) -> Error {
+        self.0.cause = Some(cause);
+        self
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The op that failed.
+    pub fn op(&self) -> &str {
+        &self.0.op
+    }
+
+    /// The sentence alone.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The operands it failed on.
+    pub fn operands(&self) -> &[Spec] {
+        &self.0.operands
+    }
+
+    /// The user's line.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.0.location
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let e = &*self.0;
+        write!(f, "{}: {}", e.op, e.message)?;
+        // Messages that already spell the operands out are not followed by a second list.
+        let mut list = String::new();
+        for spec in &e.operands {
+            let text = spec.to_string();
+            if !e.message.contains(&text) {
+                write!(list, "{}{text}", if list.is_empty() { "" } else { ", " })?;
+            }
+        }
+        if !list.is_empty() {
+            write!(f, "\n  on {list}")?;
+        }
+        for line in &e.details {
+            write!(f, "\n  {line}")?;
+        }
+        if let Some(at) = e.location {
+            write!(f, "\n  at {at}")?;
+        }
+        if let Some(hint) = &e.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        if let Some(cause) = &e.cause {
+            write!(f, "\n  because {}", cause.to_string().replace('\n', "\n  "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,104 @@
+//! Shape and dtype rules: from an op and its operands' specs to the specs of its results.
+//!
+//! This is the only place where shape and dtype errors arise. Tensor methods take what users
+//! write (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions
+//! in [`args`]; [`infer`] then checks that op against its operands, whoever made it.
+
+pub mod args;
+mod dot;
+mod index;
+mod movement;
+mod norm;
+mod pointwise;
+mod reduce;
+mod view;
+
+pub use view::view_shape;
+
+use crate::{DType, Error, Op, Random, Result, Scalar, Spec};
+use smallvec::{SmallVec, smallvec};
+
+/// The specs of an op's results; nearly always one.
+pub type Specs = SmallVec<[Spec; 1]>;
+
+/// Checks `op` against its operands and gives the specs of its results.
+pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
+    let one = |spec: Spec| -> Result<Specs> { Ok(smallvec![spec]) };
+    match op {
+        Op::Literal { value, shape, dtype } => {
+            arity("literal", inputs, 0)?;
+            if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
+                return Err(Error::dtype("literal", format!("the fraction {value} does not fit {dtype}")));
+            }
+            one(Spec::new(*dtype, shape.clone()))
+        }
+        Op::Iota { len, dtype } => {
+            arity("iota", inputs, 0)?;
+            if *dtype == DType::Bool {
+                return Err(Error::dtype("iota", "counts in numbers, not bool"));
+            }
+            one(Spec::new(*dtype, [*len].as_slice()))
+        }
+        Op::Random { kind, shape, dtype } => {
+            let [key] = operands("random", inputs)?;
+            if key.dtype != DType::I64 || key.shape[..] != [2] {
+                return Err(Error::shape("random", "the key must be i64[2]").on([key]));
+            }
+            let fits = match kind {
+                Random::Bits => *dtype == DType::I64,
+                Random::Uniform | Random::Normal => dtype.is_float(),
+            };
+            if !fits {
+                return Err(Error::dtype("random", format!("{kind:?} numbers cannot be {dtype}")));
+            }
+            one(Spec::new(*dtype, shape.clone()))
+        }
+        Op::Unary(f) => one(pointwise::unary(*f, operands(f.name(), inputs)?)?),
+        Op::UnaryVjp(f) => one(pointwise::same_floats(f.name(), operands::<2>(f.name(), inputs)?)?),
+        Op::Binary(f) => one(pointwise::binary(*f, operands(f.name(), inputs)?)?),
+        Op::Compare(f) => one(pointwise::compare(*f, operands(f.name(), inputs)?)?),
+        Op::Select => one(pointwise::select(operands("select", inputs)?)?),
+        Op::Cast(dtype) => one(operands::<1>("cast", inputs)?[0].with_dtype(*dtype)),
+        Op::Copy => one(operands::<1>("copy", inputs)?[0].clone()),
+        Op::View(v) => one(view::view(v, operands(op.name(), inputs)?)?),
+        Op::Put(views) => one(view::put(views, operands("put", inputs)?)?),
+        Op::Pad(padding) => one(movement::pad(padding, operands("pad", inputs)?)?),
+        Op::Cat(axis) => one(movement::cat(*axis, inputs)?),
+        Op::Gather(axis) => one(index::gather(*axis, operands("gather", inputs)?)?),
+        Op::Scatter(axis, combine) => one(index::scatter(*axis, *combine, operands("scatter", inputs)?)?),
+        Op::Reduce(kind, axes) => one(reduce::reduce(*kind, axes, operands(op.name(), inputs)?)?),
+        Op::ArgReduce(kind, axis) => one(reduce::arg_reduce(*kind, *axis, operands(op.name(), inputs)?)?),
+        Op::Cumulate { kind, axis, .. } => one(reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?)?),
+        Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
+        Op::Dot => one(dot::dot(operands("matmul", inputs)?)?),
+        Op::Fused(f) => norm::fused(*f, inputs),
+    }
+}
+
+/// The operands as an array of the expected length.
+fn operands<'a, const N: usize>(op: &'static str, inputs: &[&'a Spec]) -> Result<[&'a Spec; N]> {
+    inputs.try_into().map_err(|_| wrong_arity(op, inputs.len(), N))
+}
+
+fn arity(op: &'static str, inputs: &[&Spec], n: usize) -> Result<()> {
+    if inputs.len() == n { Ok(()) } else { Err(wrong_arity(op, inputs.len(), n)) }
+}
+
+fn wrong_arity(op: &'static str, given: usize, wanted: usize) -> Error {
+    Error::argument(op, format!("takes {wanted} operands, not {given}"))
+}
+
+/// Checks an axis that an op carries.
+fn check_axis(op: &'static str, axis: usize, x: &Spec) -> Result<()> {
+    if axis < x.shape.len() {
+        return Ok(());
+    }
+    Err(Error::argument(op, format!("axis {axis} is out of range for {x}")).on([x]))
+}
+
+fn check_index(op: &'static str, index: &Spec) -> Result<()> {
+    if index.dtype == DType::I64 {
+        return Ok(());
+    }
+    Err(Error::dtype(op, format!("indices must be i64, not {}", index.dtype)).on([index]))
+}

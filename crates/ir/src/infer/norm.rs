@@ -1,0 +1,89 @@
+//! Fused operations: softmax, normalisation, cross-entropy.
+
+use super::{Specs, check_axis, check_index, operands};
+use crate::{Error, Fused, Result, Spec};
+use smallvec::smallvec;
+
+pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
+    let op = f.name();
+    Ok(match f {
+        Fused::Softmax(axis) | Fused::LogSoftmax(axis) => {
+            let [x] = operands(op, inputs)?;
+            check_axis(op, axis, x)?;
+            floats(op, inputs)?;
+            smallvec![x.clone()]
+        }
+        Fused::SoftmaxVjp(axis) | Fused::LogSoftmaxVjp(axis) => {
+            let [y, dy] = operands(op, inputs)?;
+            check_axis(op, axis, y)?;
+            floats(op, inputs)?;
+            same_shape(op, y, dy)?;
+            smallvec![y.clone()]
+        }
+        Fused::LogSumExp(axis) => {
+            let [x] = operands(op, inputs)?;
+            check_axis(op, axis, x)?;
+            floats(op, inputs)?;
+            let mut shape = x.shape.clone();
+            shape.remove(axis);
+            smallvec![x.with_shape(shape)]
+        }
+        Fused::LayerNorm(_) => {
+            let [x, w, b] = operands(op, inputs)?;
+            floats(op, inputs)?;
+            same_shape(op, w, b)?;
+            trailing(op, x, w)?;
+            smallvec![x.clone()]
+        }
+        Fused::LayerNormVjp(_) => {
+            let [x, w, dy] = operands(op, inputs)?;
+            floats(op, inputs)?;
+            trailing(op, x, w)?;
+            same_shape(op, x, dy)?;
+            smallvec![x.clone(), w.clone(), w.clone()]
+        }
+        Fused::CrossEntropy => {
+            let [logits, classes] = operands(op, inputs)?;
+            rows(op, logits, classes)?;
+            smallvec![logits.with_shape(classes.shape.clone())]
+        }
+        Fused::CrossEntropyVjp => {
+            let [logits, classes, dy] = operands(op, inputs)?;
+            rows(op, logits, classes)?;
+            same_shape(op, classes, dy)?;
+            floats(op, &[logits, dy])?;
+            smallvec![logits.clone()]
+        }
+    })
+}
+
+fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {
+    let dtype = inputs[0].dtype;
+    if dtype.is_float() && inputs.iter().all(|s| s.dtype == dtype) {
+        return Ok(());
+    }
+    Err(Error::dtype(op, "takes operands of one float dtype").on(inputs.iter().copied()))
+}
+
+fn same_shape(op: &'static str, a: &Spec, b: &Spec) -> Result<()> {
+    if a.shape == b.shape {
+        return Ok(());
+    }
+    Err(Error::shape(op, format!("shapes differ: {a} and {b}")).on([a, b]))
+}
+
+fn trailing(op: &'static str, x: &Spec, w: &Spec) -> Result<()> {
+    if !w.shape.is_empty() && x.shape.ends_with(&w.shape) {
+        return Ok(());
+    }
+    Err(Error::shape(op, format!("the weight {w} is not shaped as the last axes of {x}")).on([x, w]))
+}
+
+fn rows(op: &'static str, logits: &Spec, classes: &Spec) -> Result<()> {
+    check_index(op, classes)?;
+    floats(op, &[logits])?;
+    if logits.shape.len() == 2 && classes.shape[..] == logits.shape[..1] {
+        return Ok(());
+    }
+    Err(Error::shape(op, format!("needs logits [n, c] and classes [n]: {logits}, {classes}")).on([logits, classes]))
+}

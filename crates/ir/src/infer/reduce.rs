@@ -1,0 +1,53 @@
+//! Reductions, running reductions and sorting.
+
+use super::{Specs, check_axis};
+use crate::{Cumulation, DType, Error, Extreme, Reduction, Result, Shape, Spec};
+use smallvec::smallvec;
+
+pub(super) fn reduce(kind: Reduction, axes: &[usize], [x]: [&Spec; 1]) -> Result<Spec> {
+    let op = kind.name();
+    for (i, &axis) in axes.iter().enumerate() {
+        check_axis(op, axis, x)?;
+        if axes[..i].contains(&axis) {
+            return Err(Error::argument(op, format!("axis {axis} is named twice for {x}")).on([x]));
+        }
+    }
+    let kept = |(i, &n): (usize, &usize)| (!axes.contains(&i)).then_some(n);
+    let shape: Shape = x.shape.iter().enumerate().filter_map(kept).collect();
+    let dtype = match kind {
+        Reduction::Max | Reduction::Min => {
+            // An empty maximum has no value; on bool it has (none of none).
+            if x.dtype != DType::Bool && axes.iter().any(|&i| x.shape[i] == 0) && !shape.contains(&0) {
+                return Err(Error::shape(op, format!("an axis of length 0 has no {op}: {x}")).on([x]));
+            }
+            x.dtype
+        }
+        Reduction::Sum | Reduction::Prod if !x.dtype.is_float() => DType::I64,
+        Reduction::Sum | Reduction::Prod => x.dtype,
+    };
+    Ok(Spec { shape, dtype, device: x.device })
+}
+
+pub(super) fn arg_reduce(kind: Extreme, axis: usize, [x]: [&Spec; 1]) -> Result<Spec> {
+    let op = kind.name();
+    check_axis(op, axis, x)?;
+    let mut shape = x.shape.clone();
+    if shape.remove(axis) == 0 && !shape.contains(&0) {
+        return Err(Error::shape(op, format!("an axis of length 0 has no {op}: {x}")).on([x]));
+    }
+    Ok(x.with_shape(shape).with_dtype(DType::I64))
+}
+
+pub(super) fn cumulate(kind: Cumulation, axis: usize, [x]: [&Spec; 1]) -> Result<Spec> {
+    let op = kind.name();
+    check_axis(op, axis, x)?;
+    if x.dtype == DType::Bool || (kind == Cumulation::LogSumExp && !x.dtype.is_float()) {
+        return Err(Error::dtype(op, format!("does not take {}", x.dtype)).on([x]));
+    }
+    Ok(x.clone())
+}
+
+pub(super) fn sort(axis: usize, [x]: [&Spec; 1]) -> Result<Specs> {
+    check_axis("sort", axis, x)?;
+    Ok(smallvec![x.clone(), x.with_dtype(DType::I64)])
+}

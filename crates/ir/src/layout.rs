@@ -1,0 +1,218 @@
+//! Where the elements of a strided view lie in its buffer.
+//!
+//! Every view operation is arithmetic on a `Layout`; nothing is moved. `reshape` is the one that
+//! may fail: a permuted array has no strides for some shapes, and then the elements must be
+//! copied.
+
+use crate::shape::{Axes, Shape, Strides, dense_strides};
+use crate::view::{Span, View};
+use smallvec::SmallVec;
+
+/// Shape, strides (in elements) and offset of the first element (in elements).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// Length of each axis.
+    pub shape: Shape,
+    /// Distance between neighbours on each axis; zero where an axis is broadcast.
+    pub strides: Strides,
+    /// Position of the element at index 0, 0, …
+    pub offset: usize,
+}
+
+impl Layout {
+    /// Dense, row-major, from the start of the buffer.
+    pub fn dense(shape: Shape) -> Layout {
+        Layout { strides: dense_strides(&shape), shape, offset: 0 }
+    }
+
+    /// One element seen at every index of `shape`.
+    pub fn splat(shape: Shape) -> Layout {
+        Layout { strides: SmallVec::from_elem(0, shape.len()), shape, offset: 0 }
+    }
+
+    /// Number of indices.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there is no index.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the elements lie dense in row-major order (at any offset).
+    pub fn is_dense(&self) -> bool {
+        let mut expected = 1;
+        for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
+            if n != 1 && s != expected {
+                return self.is_empty();
+            }
+            expected *= n as isize;
+        }
+        true
+    }
+
+    /// Whether two indices may share an element, so that writing through this layout has no
+    /// single meaning. Conservative for exotic strides: `true` when it cannot be excluded.
+    pub fn overlaps(&self) -> bool {
+        let mut axes: SmallVec<[(usize, usize); 5]> =
+            self.shape.iter().zip(&self.strides).map(|(&n, &s)| (s.unsigned_abs(), n)).collect();
+        axes.retain(|&mut (_, n)| n != 1);
+        if axes.iter().any(|&(_, n)| n == 0) {
+            return false;
+        }
+        axes.sort_unstable();
+        let mut reach = 0;
+        for (stride, n) in axes {
+            if stride <= reach {
+                return true;
+            }
+            reach += stride * (n - 1);
+        }
+        false
+    }
+
+    /// The layout seen through a view operation; `None` where only a copy can give it (`Reshape`
+    /// of elements that are not evenly spaced). The view must have been checked by `infer`.
+    pub fn view(&self, view: &View) -> Option<Layout> {
+        let mut out = match view {
+            View::Reshape(shape) => self.reshape(shape)?,
+            View::Permute(order) => self.permute(order),
+            View::Broadcast(shape) => self.broadcast(shape),
+            View::Slice(spans) => self.slice(spans),
+            View::Flip(axes) => self.flip(axes),
+            View::Diagonal { offset, a, b } => self.diagonal(*offset, *a, *b),
+            View::Unfold { axis, size, step } => self.unfold(*axis, *size, *step),
+        };
+        if out.is_empty() {
+            // No element lies at the start of an empty view, so the start would wander: flipping
+            // `[0, 3]` would move it past the end of a buffer without elements.
+            out.offset = self.offset;
+        }
+        Some(out)
+    }
+
+    fn permute(&self, order: &[usize]) -> Layout {
+        Layout {
+            shape: order.iter().map(|&i| self.shape[i]).collect(),
+            strides: order.iter().map(|&i| self.strides[i]).collect(),
+            offset: self.offset,
+        }
+    }
+
+    fn broadcast(&self, shape: &Shape) -> Layout {
+        let new = shape.len() - self.shape.len();
+        let stride = |i: usize| match i.checked_sub(new) {
+            Some(j) if self.shape[j] == shape[i] => self.strides[j],
+            _ => 0,
+        };
+        let strides = (0..shape.len()).map(stride).collect();
+        Layout { shape: shape.clone(), strides, offset: self.offset }
+    }
+
+    fn slice(&self, spans: &[Span]) -> Layout {
+        let mut out = self.clone();
+        for (i, span) in spans.iter().enumerate() {
+            out.shape[i] = span.len;
+            // Without neighbours the step has no meaning, and may be any number.
+            if span.len > 1 {
+                out.strides[i] *= span.step as isize;
+            }
+            if span.len > 0 {
+                out.offset = shift(out.offset, self.strides[i] * span.start as isize);
+            }
+        }
+        out
+    }
+
+    fn flip(&self, axes: &Axes) -> Layout {
+        let mut out = self.clone();
+        for &i in axes {
+            if self.shape[i] > 0 {
+                let last = self.strides[i] * (self.shape[i] - 1) as isize;
+                out.offset = shift(out.offset, last);
+            }
+            out.strides[i] = -self.strides[i];
+        }
+        out
+    }
+
+    fn diagonal(&self, offset: isize, a: usize, b: usize) -> Layout {
+        let (skip_a, skip_b) = (offset.min(0).unsigned_abs(), offset.max(0) as usize);
+        let len = diagonal_len(self.shape[a], self.shape[b], offset);
+        let mut out = self.clone();
+        if len > 0 {
+            let first = self.strides[a] * skip_a as isize + self.strides[b] * skip_b as isize;
+            out.offset = shift(out.offset, first);
+        }
+        for i in [a.max(b), a.min(b)] {
+            out.shape.remove(i);
+            out.strides.remove(i);
+        }
+        out.shape.push(len);
+        out.strides.push(self.strides[a] + self.strides[b]);
+        out
+    }
+
+    fn unfold(&self, axis: usize, size: usize, step: usize) -> Layout {
+        let mut out = self.clone();
+        out.shape[axis] = (self.shape[axis] - size) / step + 1;
+        // As in a slice: the step to a window that does not exist may be any number.
+        if out.shape[axis] > 1 {
+            out.strides[axis] *= step as isize;
+        }
+        out.shape.push(size);
+        out.strides.push(self.strides[axis]);
+        out
+    }
+
+    /// Splits and merges axes where the strides allow it. Axes are taken in groups: the shortest
+    /// runs of old and new axes with the same number of elements; a group of old axes must be
+    /// evenly spaced to be cut up anew.
+    fn reshape(&self, shape: &Shape) -> Option<Layout> {
+        if self.is_dense() {
+            return Some(Layout { offset: self.offset, ..Layout::dense(shape.clone()) });
+        }
+        let old: SmallVec<[(usize, isize); 5]> =
+            self.shape.iter().copied().zip(self.strides.iter().copied()).collect();
+        let old: SmallVec<[_; 5]> = old.into_iter().filter(|&(n, _)| n != 1).collect();
+        let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+        let (mut i, mut j) = (0, 0);
+        while i < old.len() {
+            let (first, start) = (i, j);
+            let (mut have, mut want) = (old[i].0, 1);
+            i += 1;
+            while have != want {
+                if want < have {
+                    want *= shape[j];
+                    j += 1;
+                } else {
+                    have *= old[i].0;
+                    i += 1;
+                }
+            }
+            // The old axes first..i must be mergeable into one.
+            for k in first..i - 1 {
+                if old[k].1 != old[k + 1].1 * old[k + 1].0 as isize {
+                    return None;
+                }
+            }
+            let mut stride = old[i - 1].1;
+            for k in (start..j).rev() {
+                strides[k] = stride;
+                stride *= shape[k] as isize;
+            }
+        }
+        Some(Layout { shape: shape.clone(), strides, offset: self.offset })
+    }
+}
+
+/// Length of the diagonal `offset` above the main one.
+pub fn diagonal_len(rows: usize, columns: usize, offset: isize) -> usize {
+    let rows = rows.saturating_sub(offset.min(0).unsigned_abs());
+    rows.min(columns.saturating_sub(offset.max(0) as usize))
+}
+
+fn shift(offset: usize, by: isize) -> usize {
+    offset.wrapping_add_signed(by)
+}

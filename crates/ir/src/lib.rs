@@ -1,0 +1,31 @@
+//! What an operation, a shape and a program *are*: the vocabulary of the Pullback autodiff system.
+//!
+//! Nothing here computes. [`Op`] is plain data, [`Spec`] is what is known of a tensor without its
+//! values, [`Layout`] says where the elements of a view lie, [`infer::infer`] is the only place where shape
+//! and dtype errors arise, and [`Error`] is the one error type.
+#![forbid(unsafe_code)]
+
+mod dtype;
+mod error;
+pub mod infer;
+mod layout;
+mod op;
+mod scalar;
+mod shape;
+mod spec;
+mod text;
+mod view;
+
+pub use dtype::DType;
+pub use error::{Error, ErrorKind, Result};
+pub use layout::{Layout, diagonal_len};
+pub use op::{
+    Binary, Combine, Compare, Cumulation, Extreme, Fused, Kept, Op, Padding, Random, Reduction, Unary,
+};
+pub use scalar::{Real, Scalar};
+pub use shape::{
+    Axes, Shape, Strides, broadcast_shapes, dense_strides, inverse_order, normalize_axis, other_axes,
+};
+pub use spec::{Device, Spec};
+pub use text::ParseOpError;
+pub use view::{Span, View};

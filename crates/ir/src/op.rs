@@ -1,0 +1,314 @@
+//! What an operation is: plain data that can be compared, hashed, printed and parsed.
+//!
+//! An `Op` says *which* operation; what it does is a row in a table elsewhere (its shape rule in
+//! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a `match`
+//! without a catch-all arm, so that the compiler lists what a new op still needs.
+//!
+//! Families are sub-enums, so that passes and tables match on families first. Broadcasting and
+//! type promotion are desugared by the tensor methods before an op is made: pointwise ops see
+//! operands of one shape and one dtype.
+
+use crate::shape::{Axes, Shape};
+use crate::view::View;
+use crate::{DType, Real, Scalar};
+use smallvec::SmallVec;
+
+/// One operation on tensors.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// The same value at every index.
+    Literal {
+        /// The value.
+        value: Scalar,
+        /// The shape of the result.
+        shape: Shape,
+        /// The dtype of the result.
+        dtype: DType,
+    },
+    /// 0, 1, 2, … along one axis.
+    Iota {
+        /// Number of elements.
+        len: usize,
+        /// The dtype of the result, numeric.
+        dtype: DType,
+    },
+    /// Random numbers, a pure function of a key (`i64[2]`).
+    Random {
+        /// The distribution.
+        kind: Random,
+        /// The shape of the result.
+        shape: Shape,
+        /// The dtype of the result.
+        dtype: DType,
+    },
+    /// A function of one element.
+    Unary(Unary),
+    /// `dy · f'(x)` in one pass, from the value that the unary's row keeps (`x` or `y`) and `dy`.
+    UnaryVjp(Unary),
+    /// A function of two elements of one dtype.
+    Binary(Binary),
+    /// A test of two elements of one dtype; the result is `bool`.
+    Compare(Compare),
+    /// `condition ? a : b`.
+    Select,
+    /// Another dtype, the nearest value.
+    Cast(DType),
+    /// The same elements at other indices.
+    View(View),
+    /// The same values in fresh, dense memory.
+    Copy,
+    /// The base with the part seen through a chain of views replaced by the second operand.
+    Put(Vec<View>),
+    /// Zeros around and between the elements.
+    Pad(SmallVec<[Padding; 2]>),
+    /// Operands one after the other along an axis.
+    Cat(usize),
+    /// `out[i,j] = x[index[i,j], j]` (for axis 0): as `index` is shaped, so is the result.
+    Gather(usize),
+    /// The base with `source[i,j]` combined into `[index[i,j], j]` (for axis 0).
+    Scatter(usize, Combine),
+    /// A reduction over axes, which disappear.
+    Reduce(Reduction, Axes),
+    /// The index of the first extreme element along an axis, which disappears.
+    ArgReduce(Extreme, usize),
+    /// A running reduction along an axis.
+    Cumulate {
+        /// What is accumulated.
+        kind: Cumulation,
+        /// The axis.
+        axis: usize,
+        /// From the end to the front.
+        reverse: bool,
+    },
+    /// Values in order along an axis, and the indices they had: two results, stable.
+    Sort {
+        /// The axis.
+        axis: usize,
+        /// Largest first.
+        descending: bool,
+    },
+    /// Matrix product over the last two axes: `[b…, m, k] · [b…, k, n]`.
+    Dot,
+    /// Operations with a decomposition into the ones above, and a fused kernel.
+    Fused(Fused),
+}
+
+/// Functions of one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // each is named after its function; `Unary::formula` says what it is
+pub enum Unary {
+    Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not,
+    Square, Sqrt, Rsqrt, Recip,
+    Exp, Exp2, Expm1, Log, Log2, Log10, Log1p,
+    Sin, Cos, Tan, Asin, Acos, Atan,
+    Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
+    Erf, Erfc,
+    Sigmoid, Relu, Gelu, GeluTanh, Silu,
+}
+
+/// Functions of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add, Sub, Mul, Div,
+    /// The remainder with the sign of the divisor, as Python's `%`.
+    Remainder,
+    /// The remainder with the sign of the dividend, as C's `fmod`.
+    Fmod,
+    /// Division rounded towards minus infinity.
+    FloorDiv,
+    Pow, Atan2, Copysign,
+    /// The larger; NaN if either is.
+    Maximum,
+    /// The smaller; NaN if either is.
+    Minimum,
+    /// Conjunction: logical on `bool`, bitwise on integers.
+    And,
+    /// Disjunction: logical on `bool`, bitwise on integers.
+    Or,
+    /// Exclusive or: logical on `bool`, bitwise on integers.
+    Xor,
+}
+
+/// Tests of two elements. Any comparison with NaN is false, except `Ne`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Compare { Eq, Ne, Lt, Le, Gt, Ge }
+
+/// Distributions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Random {
+    /// All 64 bits random (dtype `i64`): new keys come from these.
+    Bits,
+    /// Uniform in [0, 1).
+    Uniform,
+    /// Normal with mean 0 and variance 1.
+    Normal,
+}
+
+/// Zeros put around and between the elements of one axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Padding {
+    /// Zeros before the first element.
+    pub before: usize,
+    /// Zeros after the last element.
+    pub after: usize,
+    /// Zeros between neighbours.
+    pub between: usize,
+}
+
+/// How `Scatter` combines a source element with what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Combine {
+    /// Replaced; where an index occurs twice, the last one (in row-major order) stays.
+    Set,
+    /// Added, in row-major order of the source.
+    Add,
+    /// Multiplied.
+    Mul,
+    /// The larger one.
+    Max,
+    /// The smaller one.
+    Min,
+}
+
+/// What a reduction computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// The sum; of integers and booleans, in `i64`.
+    Sum,
+    /// The product; of integers and booleans, in `i64`.
+    Prod,
+    /// The largest; NaN if any is. On `bool`: any.
+    Max,
+    /// The smallest; NaN if any is. On `bool`: all.
+    Min,
+}
+
+/// Which extreme `ArgReduce` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Extreme { Max, Min }
+
+/// What a running reduction accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Cumulation { Sum, Prod, Max, Min, LogSumExp }
+
+/// Operations that are compositions of others, with a kernel that does them in one go.
+///
+/// The `…Vjp` ones are what backward runs; where backward itself is differentiated, their
+/// decomposition is, so no double backward is written by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fused {
+    /// `exp(x) / sum(exp(x))` along an axis.
+    Softmax(usize),
+    /// From `y`, `dy`: `y · (dy − sum(y·dy))`.
+    SoftmaxVjp(usize),
+    /// `x − log(sum(exp(x)))` along an axis.
+    LogSoftmax(usize),
+    /// From `y`, `dy`: `dy − exp(y) · sum(dy)`.
+    LogSoftmaxVjp(usize),
+    /// `log(sum(exp(x)))` along an axis, which disappears.
+    LogSumExp(usize),
+    /// From `x`, `w`, `b`: normalised over the axes of `w` (the last ones), then `· w + b`.
+    LayerNorm(Real),
+    /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
+    LayerNormVjp(Real),
+    /// From logits `[n, c]` and classes `i64[n]`: `logsumexp(row) − row[class]`, `[n]`.
+    CrossEntropy,
+    /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
+    CrossEntropyVjp,
+}
+
+/// Which value of a unary function its derivative is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// The input.
+    X,
+    /// The output.
+    Y,
+}
+
+impl Unary {
+    /// Every unary function.
+    #[rustfmt::skip]
+    pub const ALL: &[Unary] = { use Unary::*; &[
+        Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not, Square, Sqrt, Rsqrt, Recip,
+        Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Sin, Cos, Tan, Asin, Acos, Atan,
+        Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Sigmoid, Relu, Gelu, GeluTanh, Silu,
+    ] };
+
+    /// Whether [`Op::UnaryVjp`] has a kernel for this function, and from which value: those whose
+    /// derivative would take more than one pass over memory.
+    #[rustfmt::skip]
+    pub const fn fused_vjp(self) -> Option<Kept> {
+        use Unary::*;
+        match self {
+            Tanh | Sigmoid | Relu | Sqrt | Rsqrt | Recip => Some(Kept::Y),
+            Gelu | GeluTanh | Silu | Sin | Cos | Log | Abs | Square | Erf => Some(Kept::X),
+            Neg | Sign | Floor | Ceil | Round | Trunc | Not | Exp | Exp2 | Expm1 | Log2 | Log10 | Log1p
+            | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc => None,
+        }
+    }
+
+    /// Whether integers and booleans are accepted as they are (the others take floats only).
+    pub const fn takes_ints(self) -> bool {
+        use Unary::*;
+        matches!(self, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu)
+    }
+}
+
+impl Binary {
+    /// Every binary function.
+    #[rustfmt::skip]
+    pub const ALL: &[Binary] = { use Binary::*; &[
+        Add, Sub, Mul, Div, Remainder, Fmod, FloorDiv, Pow, Atan2, Copysign, Maximum, Minimum, And, Or, Xor,
+    ] };
+}
+
+impl Compare {
+    /// Every comparison.
+    #[rustfmt::skip]
+    pub const ALL: &[Compare] = { use Compare::*; &[Eq, Ne, Lt, Le, Gt, Ge] };
+}
+
+impl Random {
+    /// Every distribution.
+    #[rustfmt::skip]
+    pub const ALL: &[Random] = { use Random::*; &[Bits, Uniform, Normal] };
+}
+
+impl Combine {
+    /// Every way to combine.
+    #[rustfmt::skip]
+    pub const ALL: &[Combine] = { use Combine::*; &[Set, Add, Mul, Max, Min] };
+}
+
+impl Reduction {
+    /// Every reduction.
+    #[rustfmt::skip]
+    pub const ALL: &[Reduction] = { use Reduction::*; &[Sum, Prod, Max, Min] };
+}
+
+impl Extreme {
+    /// Both extremes.
+    #[rustfmt::skip]
+    pub const ALL: &[Extreme] = { use Extreme::*; &[Max, Min] };
+}
+
+impl Cumulation {
+    /// Every running reduction.
+    #[rustfmt::skip]
+    pub const ALL: &[Cumulation] = { use Cumulation::*; &[Sum, Prod, Max, Min, LogSumExp] };
+}
+
+impl Op {
+    /// Whether each element of the result depends on the elements at the same index alone.
+    pub fn is_pointwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy
+        )
+    }
+}

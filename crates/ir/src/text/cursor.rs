@@ -1,0 +1,148 @@
+//! A place in a text, and the few things that can be read there.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not an op, a view or a spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseOpError {
+    /// What was expected, or what is wrong.
+    pub message: String,
+    /// Where in the text, in bytes from its start.
+    pub position: usize,
+}
+
+impl fmt::Display for ParseOpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.message, self.position)
+    }
+}
+
+impl std::error::Error for ParseOpError {}
+
+pub(crate) type Parsed<T> = Result<T, ParseOpError>;
+
+/// A text read from left to right. Blanks between words and signs have no meaning.
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    position: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
+        Cursor { text, position: 0 }
+    }
+
+    /// Reads the whole of a text.
+    pub(crate) fn whole<T>(
+        text: &'a str,
+        read: impl FnOnce(&mut Cursor<'a>) -> Parsed<T>,
+    ) -> Parsed<T> {
+        let mut cursor = Cursor::new(text);
+        let value = read(&mut cursor)?;
+        cursor.skip_blanks();
+        match cursor.rest() {
+            "" => Ok(value),
+            _ => Err(cursor.error("expected the end of the text")),
+        }
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.position..).unwrap_or_default()
+    }
+
+    fn skip_blanks(&mut self) {
+        let rest = self.rest();
+        self.position += rest.len() - rest.trim_start().len();
+    }
+
+    /// An error here.
+    pub(crate) fn error(&self, message: impl Into<String>) -> ParseOpError {
+        ParseOpError { message: message.into(), position: self.position }
+    }
+
+    /// Takes `sign` if it comes next.
+    pub(crate) fn eat(&mut self, sign: char) -> bool {
+        self.skip_blanks();
+        let found = self.rest().starts_with(sign);
+        if found {
+            self.position += sign.len_utf8();
+        }
+        found
+    }
+
+    /// Takes `sign`, which must come next.
+    pub(crate) fn expect(&mut self, sign: char) -> Parsed<()> {
+        match self.eat(sign) {
+            true => Ok(()),
+            false => Err(self.error(format!("expected `{sign}`"))),
+        }
+    }
+
+    /// Takes the longest run of letters, digits, `_`, `.`, `+` and `-`: a name or a number.
+    fn word(&mut self) -> &'a str {
+        self.skip_blanks();
+        let rest = self.rest();
+        let part = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
+        let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
+        let (word, _) = rest.split_at(end);
+        self.position += end;
+        word
+    }
+
+    /// Takes a word that `read` understands. An error lies where the word starts.
+    pub(crate) fn read<T>(&mut self, read: impl FnOnce(&str) -> Result<T, String>) -> Parsed<T> {
+        self.skip_blanks();
+        let position = self.position;
+        let word = self.word();
+        read(word).map_err(|message| ParseOpError { message, position })
+    }
+
+    /// Takes a word of a type that parses; `what` says what it is.
+    pub(crate) fn parse<T: FromStr>(&mut self, what: &str) -> Parsed<T> {
+        self.read(|word| word.parse().map_err(|_| format!("expected {what}, found `{word}`")))
+    }
+
+    /// Takes `name=` and what `read` reads.
+    pub(crate) fn field<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&mut Self) -> Parsed<T>,
+    ) -> Parsed<T> {
+        self.read(|word| match word == name {
+            true => Ok(()),
+            false => Err(format!("expected `{name}=`, found `{word}`")),
+        })?;
+        self.expect('=')?;
+        read(self)
+    }
+
+    /// Takes `{`, what `read` reads, and `}`.
+    pub(crate) fn braced<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        self.expect('{')?;
+        let value = read(self)?;
+        self.expect('}')?;
+        Ok(value)
+    }
+
+    /// Takes `[`, items with `separator` between them, and `]`.
+    pub(crate) fn list<T, C: FromIterator<T>>(
+        &mut self,
+        separator: char,
+        mut item: impl FnMut(&mut Self) -> Parsed<T>,
+    ) -> Parsed<C> {
+        self.expect('[')?;
+        let mut first = true;
+        std::iter::from_fn(|| {
+            if self.eat(']') {
+                return None;
+            }
+            let start = match std::mem::take(&mut first) {
+                true => Ok(()),
+                false => self.expect(separator),
+            };
+            Some(start.and_then(|()| item(self)))
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,18 @@
+//! Ops, views and specs as text, and back.
+//!
+//! A text is a name, then attributes in braces where there are any:
+//!
+//! ```text
+//! tanh    vjp.tanh    cast{f32}    slice{[0:5:1, 2:3:2]}    literal{0.5: f32[2,3]}    sum{[0,1]}
+//! ```
+//!
+//! `names` says what each op is called, `print` writes attributes, `parse` reads them. A name is
+//! written down once, in `names`: the parser looks it up among [`Op::forms`](crate::Op::forms), and
+//! then matches on the op it found. What is printed parses back to an equal op, bit for bit.
+
+mod cursor;
+mod names;
+mod parse;
+mod print;
+
+pub use cursor::ParseOpError;

@@ -1,0 +1,352 @@
+//! What each op is called, once.
+
+use crate::op::{
+    Binary, Combine, Compare, Cumulation, Extreme, Fused, Op, Random, Reduction, Unary,
+};
+use crate::{DType, Real, Scalar, Shape, View};
+use smallvec::SmallVec;
+
+/// The names of unary functions, and those of their derivatives, from one table. A row
+/// `Tanh "tanh"` becomes the arm `Unary::Tanh => "tanh"` in `name` and the arm
+/// `Unary::Tanh => "vjp.tanh"` in `vjp_name`.
+macro_rules! unary_names {
+    ($($variant:ident $name:literal,)*) => {
+        impl Unary {
+            /// The name of the function: `tanh`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Unary::$variant => $name,)* }
+            }
+
+            /// The name of its fused derivative, [`Op::UnaryVjp`]: `vjp.tanh`.
+            pub const fn vjp_name(self) -> &'static str {
+                match self { $(Unary::$variant => concat!("vjp.", $name),)* }
+            }
+        }
+    };
+}
+
+#[rustfmt::skip]
+unary_names! {
+    Neg "neg",           Abs "abs",           Sign "sign",         Floor "floor",
+    Ceil "ceil",         Round "round",       Trunc "trunc",       Not "not",
+    Square "square",     Sqrt "sqrt",         Rsqrt "rsqrt",       Recip "recip",
+    Exp "exp",           Exp2 "exp2",         Expm1 "expm1",
+    Log "log",           Log2 "log2",         Log10 "log10",       Log1p "log1p",
+    Sin "sin",           Cos "cos",           Tan "tan",
+    Asin "asin",         Acos "acos",         Atan "atan",
+    Sinh "sinh",         Cosh "cosh",         Tanh "tanh",
+    Asinh "asinh",       Acosh "acosh",       Atanh "atanh",
+    Erf "erf",           Erfc "erfc",
+    Sigmoid "sigmoid",   Relu "relu",         Gelu "gelu",         GeluTanh "gelu_tanh",
+    Silu "silu",
+}
+
+impl Binary {
+    /// The name of the function: `add`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Binary::Add       => "add",
+            Binary::Sub       => "sub",
+            Binary::Mul       => "mul",
+            Binary::Div       => "div",
+            Binary::Remainder => "remainder",
+            Binary::Fmod      => "fmod",
+            Binary::FloorDiv  => "floor_div",
+            Binary::Pow       => "pow",
+            Binary::Atan2     => "atan2",
+            Binary::Copysign  => "copysign",
+            Binary::Maximum   => "maximum",
+            Binary::Minimum   => "minimum",
+            Binary::And       => "and",
+            Binary::Or        => "or",
+            Binary::Xor       => "xor",
+        }
+    }
+}
+
+impl Compare {
+    /// The name of the test: `lt`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Compare::Eq => "eq",
+            Compare::Ne => "ne",
+            Compare::Lt => "lt",
+            Compare::Le => "le",
+            Compare::Gt => "gt",
+            Compare::Ge => "ge",
+        }
+    }
+}
+
+impl Random {
+    /// The name of the op that draws from this distribution: `random.normal`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Random::Bits    => "random.bits",
+            Random::Uniform => "random.uniform",
+            Random::Normal  => "random.normal",
+        }
+    }
+}
+
+impl Combine {
+    /// The name inside `scatter{0,add}`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Combine::Set => "set",
+            Combine::Add => "add",
+            Combine::Mul => "mul",
+            Combine::Max => "max",
+            Combine::Min => "min",
+        }
+    }
+}
+
+impl Reduction {
+    /// The name of the reduction: `sum`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reduction::Sum  => "sum",
+            Reduction::Prod => "prod",
+            Reduction::Max  => "max",
+            Reduction::Min  => "min",
+        }
+    }
+}
+
+impl Extreme {
+    /// The name of the op that looks for this extreme: `argmax`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Extreme::Max => "argmax",
+            Extreme::Min => "argmin",
+        }
+    }
+}
+
+impl Cumulation {
+    /// The name of the running reduction: `cumsum`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cumulation::Sum       => "cumsum",
+            Cumulation::Prod      => "cumprod",
+            Cumulation::Max       => "cummax",
+            Cumulation::Min       => "cummin",
+            Cumulation::LogSumExp => "cumlogsumexp",
+        }
+    }
+}
+
+impl View {
+    /// The name of the view: `slice`.
+    #[rustfmt::skip]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            View::Reshape(_)      => "reshape",
+            View::Permute(_)      => "permute",
+            View::Broadcast(_)    => "broadcast",
+            View::Slice(_)        => "slice",
+            View::Flip(_)         => "flip",
+            View::Diagonal { .. } => "diagonal",
+            View::Unfold { .. }   => "unfold",
+        }
+    }
+
+    /// One view of each kind, with the least attributes.
+    pub fn forms() -> impl Iterator<Item = View> {
+        [
+            View::Reshape(Shape::new()),
+            View::Permute(SmallVec::new()),
+            View::Broadcast(Shape::new()),
+            View::Slice(SmallVec::new()),
+            View::Flip(SmallVec::new()),
+            View::Diagonal { offset: 0, a: 0, b: 1 },
+            View::Unfold { axis: 0, size: 1, step: 1 },
+        ]
+        .into_iter()
+    }
+}
+
+impl Fused {
+    /// The name of the operation: `softmax`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fused::Softmax(_)       => "softmax",
+            Fused::SoftmaxVjp(_)    => "vjp.softmax",
+            Fused::LogSoftmax(_)    => "log_softmax",
+            Fused::LogSoftmaxVjp(_) => "vjp.log_softmax",
+            Fused::LogSumExp(_)     => "logsumexp",
+            Fused::LayerNorm(_)     => "layer_norm",
+            Fused::LayerNormVjp(_)  => "vjp.layer_norm",
+            Fused::CrossEntropy     => "cross_entropy",
+            Fused::CrossEntropyVjp  => "vjp.cross_entropy",
+        }
+    }
+
+    /// One of each kind: on axis 0, with an epsilon of 0.
+    #[rustfmt::skip]
+    pub fn forms() -> impl Iterator<Item = Fused> {
+        use Fused::*;
+        let zero = Real(0.0);
+        [
+            Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
+            LayerNorm(zero), LayerNormVjp(zero), CrossEntropy, CrossEntropyVjp,
+        ]
+        .into_iter()
+    }
+}
+
+impl Op {
+    /// The name, without attributes, as error messages and printed programs show it.
+    #[rustfmt::skip]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Op::Literal { .. }        => "literal",
+            Op::Iota { .. }           => "iota",
+            Op::Random { kind, .. }   => kind.name(),
+            Op::Unary(f)              => f.name(),
+            Op::UnaryVjp(f)           => f.vjp_name(),
+            Op::Binary(f)             => f.name(),
+            Op::Compare(f)            => f.name(),
+            Op::Select                => "select",
+            Op::Cast(_)               => "cast",
+            Op::View(view)            => view.name(),
+            Op::Copy                  => "copy",
+            Op::Put(_)                => "put",
+            Op::Pad(_)                => "pad",
+            Op::Cat(_)                => "cat",
+            Op::Gather(_)             => "gather",
+            Op::Scatter(..)           => "scatter",
+            Op::Reduce(kind, _)       => kind.name(),
+            Op::ArgReduce(kind, _)    => kind.name(),
+            Op::Cumulate { kind, .. } => kind.name(),
+            Op::Sort { .. }           => "sort",
+            Op::Dot                   => "dot",
+            Op::Fused(f)              => f.name(),
+        }
+    }
+
+    /// One op of each name, with the least attributes: what the parser looks names up in.
+    pub fn forms() -> impl Iterator<Item = Op> {
+        let (shape, dtype) = (Shape::new(), DType::F32);
+        let single = [
+            Op::Literal { value: Scalar::Int(0), shape, dtype },
+            Op::Iota { len: 0, dtype },
+            Op::Select,
+            Op::Cast(dtype),
+            Op::Copy,
+            Op::Put(Vec::new()),
+            Op::Pad(SmallVec::new()),
+            Op::Cat(0),
+            Op::Gather(0),
+            Op::Scatter(0, Combine::Set),
+            Op::Sort { axis: 0, descending: false },
+            Op::Dot,
+        ];
+        let random = move |&kind| Op::Random { kind, shape: Shape::new(), dtype };
+        let cumulate = |&kind| Op::Cumulate { kind, axis: 0, reverse: false };
+        (single.into_iter())
+            .chain(Unary::ALL.iter().copied().map(Op::Unary))
+            .chain(Unary::ALL.iter().copied().map(Op::UnaryVjp))
+            .chain(Binary::ALL.iter().copied().map(Op::Binary))
+            .chain(Compare::ALL.iter().copied().map(Op::Compare))
+            .chain(Random::ALL.iter().map(random))
+            .chain(View::forms().map(Op::View))
+            .chain(Reduction::ALL.iter().map(|&kind| Op::Reduce(kind, SmallVec::new())))
+            .chain(Extreme::ALL.iter().map(|&kind| Op::ArgReduce(kind, 0)))
+            .chain(Cumulation::ALL.iter().map(cumulate))
+            .chain(Fused::forms().map(Op::Fused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fmt::Debug;
+
+    /// Asserts that `ALL` holds each variant once. The variants are listed again as the arms of a
+    /// match, so that the compiler refuses a list that lacks one.
+    macro_rules! assert_all {
+        ($kind:ident: $($variant:ident)*) => {{
+            let number = |v: $kind| {
+                let _exhaustive = match v { $($kind::$variant => ()),* };
+                v as usize
+            };
+            assert_places([$($kind::$variant),*].len(), $kind::ALL, number);
+        }};
+    }
+
+    fn assert_places<T: Copy + Debug>(count: usize, all: &[T], number: impl Fn(T) -> usize) {
+        let found: BTreeSet<usize> = all.iter().map(|&v| number(v)).collect();
+        assert_eq!(found, (0..count).collect(), "{all:?}");
+        assert_eq!(all.len(), count, "{all:?}");
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn lists_hold_every_variant_once() {
+        assert_all!(Unary:
+            Neg Abs Sign Floor Ceil Round Trunc Not Square Sqrt Rsqrt Recip
+            Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan
+            Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid Relu Gelu GeluTanh Silu);
+        assert_all!(Binary:
+            Add Sub Mul Div Remainder Fmod FloorDiv Pow Atan2 Copysign Maximum Minimum And Or Xor);
+        assert_all!(Compare: Eq Ne Lt Le Gt Ge);
+        assert_all!(Random: Bits Uniform Normal);
+        assert_all!(Combine: Set Add Mul Max Min);
+        assert_all!(Reduction: Sum Prod Max Min);
+        assert_all!(Extreme: Max Min);
+        assert_all!(Cumulation: Sum Prod Max Min LogSumExp);
+    }
+
+    /// The number of variants of a data-carrying enum, and which of them `forms` has.
+    macro_rules! assert_forms {
+        ($forms:expr, $($pattern:pat),* $(,)?) => {{
+            let patterns = [$(stringify!($pattern)),*];
+            let mut missing: BTreeSet<&str> = patterns.into_iter().collect();
+            for form in $forms {
+                missing.remove(match form { $($pattern => stringify!($pattern)),* });
+            }
+            assert!(missing.is_empty(), "no form of {missing:?}");
+        }};
+    }
+
+    #[test]
+    #[rustfmt::skip]
+    fn forms_hold_every_variant() {
+        assert_forms!(View::forms(),
+            View::Reshape(_), View::Permute(_), View::Broadcast(_), View::Slice(_), View::Flip(_),
+            View::Diagonal { .. }, View::Unfold { .. });
+        assert_forms!(Fused::forms(),
+            Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
+            Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
+            Fused::CrossEntropy, Fused::CrossEntropyVjp);
+        assert_forms!(Op::forms(),
+            Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
+            Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
+            Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
+            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Fused(_));
+    }
+
+    #[test]
+    fn names_are_unique_snake_case() {
+        let mut seen = BTreeSet::new();
+        for op in Op::forms() {
+            let name = op.name();
+            assert!(seen.insert(name), "`{name}` names two ops");
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c);
+            assert!(name.chars().all(plain), "{name}");
+        }
+        let combines: BTreeSet<_> = Combine::ALL.iter().map(|c| c.name()).collect();
+        assert_eq!(combines.len(), Combine::ALL.len());
+    }
+}

@@ -1,0 +1,230 @@
+//! Text to ops, views and specs.
+
+use super::cursor::{Cursor, ParseOpError, Parsed};
+use crate::op::{Combine, Fused, Op, Padding};
+use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
+use std::str::FromStr;
+
+impl FromStr for Op {
+    type Err = ParseOpError;
+
+    fn from_str(text: &str) -> Parsed<Op> {
+        Cursor::whole(text, op)
+    }
+}
+
+impl FromStr for View {
+    type Err = ParseOpError;
+
+    fn from_str(text: &str) -> Parsed<View> {
+        Cursor::whole(text, view)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = ParseOpError;
+
+    /// Reads `f32[2,3]`, on the default device.
+    fn from_str(text: &str) -> Parsed<Spec> {
+        Cursor::whole(text, spec)
+    }
+}
+
+/// An op: its name, looked up among the forms, then the attributes that the form has.
+pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
+    let form = c.read(|name| {
+        let found = Op::forms().find(|form| form.name() == name);
+        found.ok_or_else(|| format!("unknown op `{name}`"))
+    })?;
+    Ok(match form {
+        Op::Literal { .. } => c.braced(|c| {
+            let value = scalar(c)?;
+            c.expect(':')?;
+            let Spec { shape, dtype, .. } = spec(c)?;
+            Ok(Op::Literal { value, shape, dtype })
+        })?,
+        Op::Iota { .. } => c.braced(|c| {
+            let len = index(c)?;
+            c.expect(':')?;
+            Ok(Op::Iota { len, dtype: dtype(c)? })
+        })?,
+        Op::Random { kind, .. } => {
+            let Spec { shape, dtype, .. } = c.braced(spec)?;
+            Op::Random { kind, shape, dtype }
+        }
+        Op::Cast(_) => Op::Cast(c.braced(dtype)?),
+        Op::View(form) => Op::View(view_attributes(c, form)?),
+        Op::Put(_) => Op::Put(c.braced(|c| c.list(';', view))?),
+        Op::Pad(_) => Op::Pad(c.braced(|c| c.list(',', padding))?),
+        Op::Cat(_) => Op::Cat(c.braced(index)?),
+        Op::Gather(_) => Op::Gather(c.braced(index)?),
+        Op::Scatter(..) => c.braced(|c| {
+            let axis = index(c)?;
+            c.expect(',')?;
+            Ok(Op::Scatter(axis, combine(c)?))
+        })?,
+        Op::Reduce(kind, _) => Op::Reduce(kind, c.braced(indices)?),
+        Op::ArgReduce(kind, _) => Op::ArgReduce(kind, c.braced(index)?),
+        Op::Cumulate { kind, .. } => {
+            let (axis, reverse) = c.braced(|c| axis_and_flag(c, "reverse"))?;
+            Op::Cumulate { kind, axis, reverse }
+        }
+        Op::Sort { .. } => {
+            let (axis, descending) = c.braced(|c| axis_and_flag(c, "descending"))?;
+            Op::Sort { axis, descending }
+        }
+        Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
+        Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
+        Op::Select | Op::Copy | Op::Dot => form,
+    })
+}
+
+/// A view: its name, then its attributes.
+pub(crate) fn view(c: &mut Cursor) -> Parsed<View> {
+    let form = c.read(|name| {
+        let found = View::forms().find(|form| form.name() == name);
+        found.ok_or_else(|| format!("unknown view `{name}`"))
+    })?;
+    view_attributes(c, form)
+}
+
+fn view_attributes(c: &mut Cursor, form: View) -> Parsed<View> {
+    c.braced(|c| {
+        Ok(match form {
+            View::Reshape(_) => View::Reshape(indices(c)?),
+            View::Permute(_) => View::Permute(indices(c)?),
+            View::Broadcast(_) => View::Broadcast(indices(c)?),
+            View::Slice(_) => View::Slice(c.list(',', span)?),
+            View::Flip(_) => View::Flip(indices(c)?),
+            View::Diagonal { .. } => {
+                let offset = c.field("offset", |c| c.parse("an integer"))?;
+                c.expect(',')?;
+                let a = c.field("a", index)?;
+                c.expect(',')?;
+                View::Diagonal { offset, a, b: c.field("b", index)? }
+            }
+            View::Unfold { .. } => {
+                let axis = c.field("axis", index)?;
+                c.expect(',')?;
+                let size = c.field("size", index)?;
+                c.expect(',')?;
+                View::Unfold { axis, size, step: c.field("step", index)? }
+            }
+        })
+    })
+}
+
+fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
+    Ok(match form {
+        Fused::Softmax(_) => Fused::Softmax(c.braced(index)?),
+        Fused::SoftmaxVjp(_) => Fused::SoftmaxVjp(c.braced(index)?),
+        Fused::LogSoftmax(_) => Fused::LogSoftmax(c.braced(index)?),
+        Fused::LogSoftmaxVjp(_) => Fused::LogSoftmaxVjp(c.braced(index)?),
+        Fused::LogSumExp(_) => Fused::LogSumExp(c.braced(index)?),
+        Fused::LayerNorm(_) => Fused::LayerNorm(c.braced(real)?),
+        Fused::LayerNormVjp(_) => Fused::LayerNormVjp(c.braced(real)?),
+        Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
+    })
+}
+
+/// `f32[2,3]`
+pub(crate) fn spec(c: &mut Cursor) -> Parsed<Spec> {
+    let dtype = dtype(c)?;
+    let shape: Shape = indices(c)?;
+    Ok(Spec::new(dtype, shape))
+}
+
+fn dtype(c: &mut Cursor) -> Parsed<DType> {
+    c.read(DType::from_str)
+}
+
+fn combine(c: &mut Cursor) -> Parsed<Combine> {
+    c.read(|name| {
+        let found = Combine::ALL.iter().find(|combine| combine.name() == name);
+        found.copied().ok_or_else(|| format!("unknown way to combine `{name}`"))
+    })
+}
+
+/// An axis, a length, or a distance.
+fn index(c: &mut Cursor) -> Parsed<usize> {
+    c.parse("a non-negative integer")
+}
+
+/// `[0,1]`: a shape or axes.
+fn indices(c: &mut Cursor) -> Parsed<Shape> {
+    c.list(',', index)
+}
+
+fn triple(c: &mut Cursor) -> Parsed<[usize; 3]> {
+    let first = index(c)?;
+    c.expect(':')?;
+    let second = index(c)?;
+    c.expect(':')?;
+    Ok([first, second, index(c)?])
+}
+
+fn span(c: &mut Cursor) -> Parsed<Span> {
+    let [start, len, step] = triple(c)?;
+    Ok(Span { start, len, step })
+}
+
+fn padding(c: &mut Cursor) -> Parsed<Padding> {
+    let [before, after, between] = triple(c)?;
+    Ok(Padding { before, after, between })
+}
+
+fn axis_and_flag(c: &mut Cursor, flag: &str) -> Parsed<(usize, bool)> {
+    let axis = c.field("axis", index)?;
+    c.expect(',')?;
+    Ok((axis, c.field(flag, |c| c.parse("`true` or `false`"))?))
+}
+
+/// A truth value, an integer, or else a float: a float always shows a point, an exponent or
+/// letters.
+fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
+    let number = c.read(|word| {
+        if let Ok(truth) = word.parse() {
+            return Ok(Scalar::Bool(truth));
+        }
+        // An integer too large to be one is refused, not turned into a float.
+        match word.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()) {
+            true => word
+                .parse()
+                .map(Scalar::Int)
+                .map_err(|_| format!("expected a number, found `{word}`")),
+            false => float(word).map(Scalar::Float),
+        }
+    })?;
+    match number {
+        Scalar::Float(v) => Ok(Scalar::Float(with_bits(c, v)?)),
+        Scalar::Int(_) | Scalar::Bool(_) => Ok(number),
+    }
+}
+
+fn real(c: &mut Cursor) -> Parsed<Real> {
+    let v = c.read(float)?;
+    with_bits(c, v)
+}
+
+fn float(word: &str) -> Result<Real, String> {
+    match word {
+        "NaN" => Ok(Real(f64::NAN)),
+        _ => word.parse().map(Real).map_err(|_| format!("expected a number, found `{word}`")),
+    }
+}
+
+/// The bits after a NaN, where it is not the usual one: `NaN(0x7ff8000000000001)`.
+fn with_bits(c: &mut Cursor, v: Real) -> Parsed<Real> {
+    if !v.0.is_nan() || !c.eat('(') {
+        return Ok(v);
+    }
+    let nan = c.read(|word| {
+        let digits = word.strip_prefix("0x").unwrap_or_default();
+        let bits = u64::from_str_radix(digits, 16).map(f64::from_bits);
+        let nan = bits.ok().filter(|v| v.is_nan());
+        nan.map(Real)
+            .ok_or_else(|| format!("expected the bits of a NaN in hexadecimal, found `{word}`"))
+    })?;
+    c.expect(')')?;
+    Ok(nan)
+}

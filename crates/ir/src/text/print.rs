@@ -1,0 +1,134 @@
+//! Ops and views to text.
+
+use crate::op::{Fused, Op, Padding};
+use crate::{Real, Scalar, Span, View};
+use std::fmt::{self, Display, Formatter};
+
+impl Display for Op {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // A view prints its own name.
+        if let Op::View(view) = self {
+            return view.fmt(f);
+        }
+        f.write_str(self.name())?;
+        match self {
+            Op::Literal { value: Scalar::Float(v), shape, dtype } => {
+                write!(f, "{{{}: {dtype}{}}}", Exact(*v), List(shape))
+            }
+            Op::Literal { value, shape, dtype } => write!(f, "{{{value}: {dtype}{}}}", List(shape)),
+            Op::Iota { len, dtype } => write!(f, "{{{len}: {dtype}}}"),
+            Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", List(shape)),
+            Op::Cast(dtype) => write!(f, "{{{dtype}}}"),
+            Op::Put(views) => {
+                f.write_str("{[")?;
+                separated(f, views, "; ")?;
+                f.write_str("]}")
+            }
+            Op::Pad(paddings) => {
+                f.write_str("{[")?;
+                separated(f, paddings.iter().map(Triple::from), ", ")?;
+                f.write_str("]}")
+            }
+            Op::Cat(axis) | Op::Gather(axis) | Op::ArgReduce(_, axis) => write!(f, "{{{axis}}}"),
+            Op::Scatter(axis, combine) => write!(f, "{{{axis},{}}}", combine.name()),
+            Op::Reduce(_, axes) => write!(f, "{{{}}}", List(axes)),
+            Op::Cumulate { kind: _, axis, reverse } => {
+                write!(f, "{{axis={axis},reverse={reverse}}}")
+            }
+            Op::Sort { axis, descending } => write!(f, "{{axis={axis},descending={descending}}}"),
+            Op::Fused(fused) => match fused {
+                Fused::Softmax(axis)
+                | Fused::SoftmaxVjp(axis)
+                | Fused::LogSoftmax(axis)
+                | Fused::LogSoftmaxVjp(axis)
+                | Fused::LogSumExp(axis) => write!(f, "{{{axis}}}"),
+                Fused::LayerNorm(eps) | Fused::LayerNormVjp(eps) => {
+                    write!(f, "{{{}}}", Exact(*eps))
+                }
+                Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
+            },
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
+            Op::Select | Op::Copy | Op::Dot | Op::View(_) => Ok(()),
+        }
+    }
+}
+
+impl Display for View {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            View::Reshape(list)
+            | View::Permute(list)
+            | View::Broadcast(list)
+            | View::Flip(list) => {
+                write!(f, "{{{}}}", List(list))
+            }
+            View::Slice(spans) => {
+                f.write_str("{[")?;
+                separated(f, spans.iter().map(Triple::from), ", ")?;
+                f.write_str("]}")
+            }
+            View::Diagonal { offset, a, b } => write!(f, "{{offset={offset},a={a},b={b}}}"),
+            View::Unfold { axis, size, step } => {
+                write!(f, "{{axis={axis},size={size},step={step}}}")
+            }
+        }
+    }
+}
+
+/// `[2,3]`
+struct List<'a>(&'a [usize]);
+
+impl Display for List<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        separated(f, self.0, ",")?;
+        f.write_str("]")
+    }
+}
+
+/// `0:5:1`
+struct Triple(usize, usize, usize);
+
+impl From<&Span> for Triple {
+    fn from(span: &Span) -> Triple {
+        Triple(span.start, span.len, span.step)
+    }
+}
+
+impl From<&Padding> for Triple {
+    fn from(padding: &Padding) -> Triple {
+        Triple(padding.before, padding.after, padding.between)
+    }
+}
+
+impl Display for Triple {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.0, self.1, self.2)
+    }
+}
+
+/// A float so that its bits can be read back: the shortest decimal that is nearest to it, `inf`,
+/// `NaN`, and any other NaN with its bits: `NaN(0x7ff8000000000001)`.
+struct Exact(Real);
+
+impl Display for Exact {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Exact(v) = self;
+        if v.0.is_nan() && *v != Real(f64::NAN) {
+            return write!(f, "NaN({:#018x})", v.0.to_bits());
+        }
+        write!(f, "{:?}", v.0)
+    }
+}
+
+fn separated<T: Display>(
+    f: &mut Formatter<'_>,
+    items: impl IntoIterator<Item = T>,
+    separator: &str,
+) -> fmt::Result {
+    for (i, item) in items.into_iter().enumerate() {
+        write!(f, "{}{item}", if i > 0 { separator } else { "" })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! Making tensors: from Rust values, and by formula.
+
+use crate::apply::apply;
+use crate::storage::Storage;
+use crate::{DType, Error, Scalar, Shape, Spec, Tensor, fail, mode};
+use half::{bf16, f16};
+use pullback_cpu::{Buffer, HostElement};
+use pullback_ir::{Layout, Op};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
+pub trait IntoShape {
+    /// The lengths; `-1` where the caller allows it.
+    fn lengths(self) -> SmallVec<[isize; 5]>;
+}
+
+/// What can be given as axes: `1`, `-1`, `[0, 1]`, `&[isize]`, `Vec<isize>`.
+pub trait IntoAxes {
+    /// The axes; negative ones count from the end.
+    fn list(self) -> Vec<isize>;
+}
+
+macro_rules! integers {
+    ($($int:ty)*) => {$(
+        impl IntoShape for $int {
+            fn lengths(self) -> SmallVec<[isize; 5]> {
+                SmallVec::from_elem(self as isize, 1)
+            }
+        }
+        impl IntoAxes for $int {
+            fn list(self) -> Vec<isize> {
+                vec![self as isize]
+            }
+        }
+        impl<const N: usize> IntoAxes for [$int; N] {
+            fn list(self) -> Vec<isize> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+        impl IntoAxes for &[$int] {
+            fn list(self) -> Vec<isize> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+        impl IntoAxes for Vec<$int> {
+            fn list(self) -> Vec<isize> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+        impl<const N: usize> IntoShape for [$int; N] {
+            fn lengths(self) -> SmallVec<[isize; 5]> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+        impl IntoShape for &[$int] {
+            fn lengths(self) -> SmallVec<[isize; 5]> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+        impl IntoShape for Vec<$int> {
+            fn lengths(self) -> SmallVec<[isize; 5]> {
+                self.iter().map(|&n| n as isize).collect()
+            }
+        }
+    )*};
+}
+
+integers!(usize isize i32 i64);
+
+impl IntoShape for () {
+    fn lengths(self) -> SmallVec<[isize; 5]> {
+        SmallVec::new()
+    }
+}
+
+/// A shape without `-1`.
+#[track_caller]
+pub(crate) fn known_shape(op: &'static str, shape: impl IntoShape) -> Shape {
+    let lengths = shape.lengths();
+    let size = lengths.iter().try_fold(1isize, |p, &n| p.checked_mul(n.max(1)));
+    if lengths.iter().any(|&n| n < 0) || size.is_none_or(|n| n > isize::MAX / 8) {
+        let error = Error::argument(op, format!("{:?} is not a shape", &lengths[..]));
+        fail::raise(error.at(mode::user_line(Location::caller())));
+    }
+    lengths.iter().map(|&n| n as usize).collect()
+}
+
+impl Tensor {
+    /// A tensor of this shape from its elements in row-major order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [2, 2]);
+    /// assert_eq!(x.spec().to_string(), "f32[2,2]");
+    /// ```
+    ///
+    /// # Panics
+    /// If the number of elements is not that of the shape.
+    #[track_caller]
+    #[must_use]
+    pub fn from_vec<T: HostElement>(values: impl AsRef<[T]>, shape: impl IntoShape) -> Tensor {
+        let values = values.as_ref();
+        let spec = Spec::new(T::DTYPE, known_shape("from_vec", shape));
+        let at = mode::user_line(Location::caller());
+        if values.len() != spec.len() {
+            let message = format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
+            fail::raise(Error::shape("from_vec", message).at(at));
+        }
+        let buffer = fail::or_raise(Buffer::from_slice(values).map_err(|e| e.at(at)));
+        Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)))
+    }
+
+    /// One value seen at every index: one element of memory, so not to be written in place.
+    #[track_caller]
+    pub(crate) fn splat(value: Scalar, shape: &[usize], dtype: DType) -> Tensor {
+        // A literal holds the value as its dtype can: 0.5 as an integer is 0.
+        let value = match (value, dtype.is_float(), dtype == DType::Bool) {
+            (value, true, _) => Scalar::from(value.as_f64()),
+            (value, _, true) => Scalar::from(value.as_f64() != 0.0),
+            (value, _, _) => Scalar::from(value.as_i64()),
+        };
+        apply(Op::Literal { value, shape: SmallVec::from_slice(shape), dtype }, &[])
+    }
+
+    /// Zeros of a spec, one element of memory.
+    pub(crate) fn zeros_of(spec: &Spec) -> Tensor {
+        Tensor::splat(Scalar::Int(0), &spec.shape, spec.dtype)
+    }
+
+    pub(crate) fn zeros_like_splat(&self) -> Tensor {
+        Tensor::splat(Scalar::Int(0), self.shape(), self.dtype())
+    }
+
+    pub(crate) fn ones_like_splat(&self) -> Tensor {
+        Tensor::splat(Scalar::Int(1), self.shape(), self.dtype())
+    }
+
+    /// One value everywhere. The dtype follows the Rust type.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::full([2], 0.5f32).to_vec::<f32>(), [0.5, 0.5]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn full<T: HostElement>(shape: impl IntoShape, value: T) -> Tensor {
+        Tensor::splat(value.scalar(), &known_shape("full", shape), T::DTYPE).deep_clone()
+    }
+
+    /// Zeros, `f32`.
+    #[track_caller]
+    #[must_use]
+    pub fn zeros(shape: impl IntoShape) -> Tensor {
+        Tensor::zeros_with(shape, DType::F32)
+    }
+
+    /// Zeros of a dtype.
+    #[track_caller]
+    #[must_use]
+    pub fn zeros_with(shape: impl IntoShape, dtype: DType) -> Tensor {
+        Tensor::splat(Scalar::Int(0), &known_shape("zeros", shape), dtype).deep_clone()
+    }
+
+    /// Ones, `f32`.
+    #[track_caller]
+    #[must_use]
+    pub fn ones(shape: impl IntoShape) -> Tensor {
+        Tensor::ones_with(shape, DType::F32)
+    }
+
+    /// Ones of a dtype.
+    #[track_caller]
+    #[must_use]
+    pub fn ones_with(shape: impl IntoShape, dtype: DType) -> Tensor {
+        Tensor::splat(Scalar::Int(1), &known_shape("ones", shape), dtype).deep_clone()
+    }
+
+    /// Zeros of the same spec.
+    #[track_caller]
+    #[must_use]
+    pub fn zeros_like(&self) -> Tensor {
+        self.zeros_like_splat().deep_clone()
+    }
+
+    /// Ones of the same spec.
+    #[track_caller]
+    #[must_use]
+    pub fn ones_like(&self) -> Tensor {
+        self.ones_like_splat().deep_clone()
+    }
+
+    /// One value everywhere, of the same spec.
+    #[track_caller]
+    #[must_use]
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
+        Tensor::splat(value.into(), self.shape(), self.dtype()).deep_clone()
+    }
+
+    /// 0, 1, …, n − 1 as `i64`.
+    #[track_caller]
+    pub(crate) fn iota(n: usize) -> Tensor {
+        apply(Op::Iota { len: n, dtype: DType::I64 }, &[])
+    }
+
+    /// The integers from `start` up to, not including, `end`, as `i64`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::arange(2, 5).to_vec::<i64>(), [2, 3, 4]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn arange(start: i64, end: i64) -> Tensor {
+        let count = end.saturating_sub(start).max(0) as usize;
+        let counted = Tensor::iota(count);
+        if start == 0 { counted } else { counted + start }
+    }
+
+    /// `start`, `start + step`, … up to, not including, `end`; the dtype follows the Rust type.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::arange_by(1.0, 2.0, 0.25).to_vec::<f64>(), [1.0, 1.25, 1.5, 1.75]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the step is zero, or the count is not finite.
+    #[track_caller]
+    #[must_use]
+    pub fn arange_by<T: HostElement>(start: T, end: T, step: T) -> Tensor {
+        let [a, b, s] = [start, end, step].map(|v| v.scalar().as_f64());
+        let count = ((b - a) / s).ceil();
+        if !count.is_finite() || T::DTYPE == DType::Bool {
+            let error = Error::argument("arange", format!("no range leads from {a} to {b} by {s}"));
+            fail::raise(error.at(mode::user_line(Location::caller())));
+        }
+        let steps = apply(Op::Iota { len: count.max(0.0) as usize, dtype: T::DTYPE }, &[]);
+        steps * step.scalar() + start.scalar()
+    }
+
+    /// `count` values from `start` to `end`, both included, evenly spaced; the dtype follows the Rust
+    /// type.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::linspace(0.0, 1.0, 5).to_vec::<f64>(), [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn linspace<T: HostElement>(start: T, end: T, count: usize) -> Tensor {
+        let (a, b) = (start.scalar().as_f64(), end.scalar().as_f64());
+        let gaps = count.saturating_sub(1).max(1) as f64;
+        let i = apply(Op::Iota { len: count, dtype: DType::F64 }, &[]);
+        // From both ends, so that the last value is exactly `end`.
+        let low = &i * ((b - a) / gaps) + a;
+        let high = (i.clone() - gaps) * ((b - a) / gaps) + b;
+        i.lt(gaps / 2.0).select(&low, &high).cast(T::DTYPE)
+    }
+
+    /// The identity matrix, `f32`.
+    #[track_caller]
+    #[must_use]
+    pub fn eye(n: usize) -> Tensor {
+        Tensor::eye_with(n, n, DType::F32)
+    }
+
+    /// Ones on the diagonal of a matrix of zeros.
+    #[track_caller]
+    #[must_use]
+    pub fn eye_with(rows: usize, columns: usize, dtype: DType) -> Tensor {
+        Tensor::iota(rows).unsqueeze(1).eq(&Tensor::iota(columns)).cast(dtype)
+    }
+}
+
+/// Scalars, vectors, slices and nested arrays; the dtype follows the Rust type.
+macro_rules! from_values {
+    ($($type:ty)*) => {$(
+        impl From<$type> for Tensor {
+            fn from(value: $type) -> Tensor {
+                Tensor::from_vec([value], ())
+            }
+        }
+        impl From<Vec<$type>> for Tensor {
+            fn from(values: Vec<$type>) -> Tensor {
+                let n = values.len();
+                Tensor::from_vec(values, [n])
+            }
+        }
+        impl From<&[$type]> for Tensor {
+            fn from(values: &[$type]) -> Tensor {
+                Tensor::from_vec(values, [values.len()])
+            }
+        }
+        impl<const N: usize> From<[$type; N]> for Tensor {
+            fn from(values: [$type; N]) -> Tensor {
+                Tensor::from_vec(values, [N])
+            }
+        }
+        impl<const M: usize, const N: usize> From<[[$type; N]; M]> for Tensor {
+            fn from(values: [[$type; N]; M]) -> Tensor {
+                Tensor::from_vec(values.as_flattened(), [M, N])
+            }
+        }
+        impl<const L: usize, const M: usize, const N: usize> From<[[[$type; N]; M]; L]> for Tensor {
+            fn from(values: [[[$type; N]; M]; L]) -> Tensor {
+                Tensor::from_vec(values.as_flattened().as_flattened(), [L, M, N])
+            }
+        }
+    )*};
+}
+
+from_values!(f64 f32 bf16 f16 i64 i32 u8 bool);
+
+impl From<&Tensor> for Tensor {
+    fn from(tensor: &Tensor) -> Tensor {
+        tensor.clone()
+    }
+}

@@ -1,0 +1,55 @@
+//! How errors leave formulas: a panic with the error's text, which [`catch`] turns back into an `Err`.
+
+use pullback_ir::{Error, Result};
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+
+thread_local! {
+    static CATCHING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Leaves a formula with an error. Inside [`catch`] the error itself travels, silently.
+#[track_caller]
+pub(crate) fn raise(error: Error) -> ! {
+    if CATCHING.get() > 0 {
+        panic::resume_unwind(Box::new(error));
+    }
+    panic!("{error}");
+}
+
+/// `Ok` as it is, an error as a panic with its text.
+#[track_caller]
+pub(crate) fn or_raise<T>(result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => raise(error),
+    }
+}
+
+/// Runs `f` and gives the error that a formula inside it stopped with.
+///
+/// Tensor methods and operators carry no `?`: a wrong shape is a bug in the program, and they panic
+/// with a sentence. A server that evaluates what others wrote wants an `Err` instead. Other panics pass
+/// through.
+///
+/// ```
+/// use pullback::{Tensor, catch};
+/// let error = catch(|| Tensor::zeros([2, 3]).matmul(&Tensor::zeros([4, 5]))).unwrap_err();
+/// assert!(error.to_string().starts_with("matmul: inner dimensions differ: f32[2,3] · f32[4,5] (3 ≠ 4)"));
+/// ```
+pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R> {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CATCHING.set(CATCHING.get() - 1);
+        }
+    }
+    CATCHING.set(CATCHING.get() + 1);
+    let _leave = Leave;
+    // Tensors are shared and locked, and no op leaves one half-changed, so unwinding through them
+    // breaks nothing.
+    panic::catch_unwind(AssertUnwindSafe(f)).map_err(|payload| match payload.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(other) => panic::resume_unwind(other),
+    })
+}

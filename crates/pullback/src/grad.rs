@@ -1,0 +1,347 @@
+//! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
+
+use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
+use crate::tape::{Cut, CutReason, History, Leaf};
+use crate::tensor::Tangents;
+use crate::{Error, Result, Scalar, Tensor, fail, mode};
+use std::panic::Location;
+use std::sync::Arc;
+
+impl Tensor {
+    /// Makes this tensor a leaf whose gradient `backward` computes.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// (&x * &x + &x).backward().unwrap();
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 7.0); // 2x + 1
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is not a float, or the tensor is the result of a recorded op (its gradient then
+    /// follows from its inputs; see [`grad_of`] and [`Tensor::register_hook`]).
+    #[track_caller]
+    #[must_use]
+    pub fn requires_grad(self) -> Tensor {
+        let at = mode::user_line(Location::caller());
+        let refuse = |why: &str, hint: &str| -> ! {
+            fail::raise(Error::gradient("requires_grad", why).on([self.spec()]).at(at).hint(hint))
+        };
+        if !self.dtype().is_float() {
+            refuse("only floats have gradients", "cast to a float dtype first");
+        }
+        if let History::Node(..) = self.history() {
+            refuse(
+                "the tensor is the result of a recorded operation, not a leaf",
+                "use grad_of(..) for the gradient of an intermediate value, or detach() it first",
+            );
+        }
+        let mut state = self.lock();
+        if !matches!(state.history, History::Leaf(_)) {
+            state.history = History::Leaf(Arc::new(Leaf::new(self.spec().clone())));
+        }
+        drop(state);
+        self
+    }
+
+    /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
+    /// computed from one.
+    pub fn is_tracked(&self) -> bool {
+        self.lock().history.is_tracked()
+    }
+
+    /// Whether this is a tensor that requires grad itself, rather than one computed from such.
+    pub fn is_leaf(&self) -> bool {
+        self.leaf().is_some()
+    }
+
+    /// The gradient that backward passes have accumulated in this leaf.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.leaf().and_then(|leaf| leaf.grad().clone())
+    }
+
+    /// Replaces the accumulated gradient (`None` clears it).
+    ///
+    /// # Panics
+    /// If the tensor is not a leaf, or the gradient has another spec.
+    #[track_caller]
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        let at = mode::user_line(Location::caller());
+        let Some(leaf) = self.leaf() else {
+            let error = Error::gradient("set_grad", "only a leaf that requires grad has a .grad()");
+            fail::raise(error.on([self.spec()]).at(at));
+        };
+        if let Some(grad) = &grad {
+            fail::or_raise(check_cotangent("set_grad", self, grad).map_err(|e| e.at(at)));
+        }
+        *leaf.grad() = grad;
+    }
+
+    /// Forgets the accumulated gradient.
+    pub fn zero_grad(&self) {
+        if let Some(leaf) = self.leaf() {
+            *leaf.grad() = None;
+        }
+    }
+
+    /// The same values as a constant: gradients stop here. The memory is shared.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// (&x * x.detach()).backward().unwrap();
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 3.0);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn detach(&self) -> Tensor {
+        self.cut("detach", Location::caller())
+    }
+
+    /// Another name for [`Tensor::detach`], for formulas: the derivative of what it gives is zero.
+    #[track_caller]
+    #[must_use]
+    pub fn stop_gradient(&self) -> Tensor {
+        self.cut("stop_gradient", Location::caller())
+    }
+
+    fn cut(&self, op: &'static str, caller: &'static Location<'static>) -> Tensor {
+        let at = mode::user_line(caller);
+        let history = self.lock().history.clone();
+        self.alias(Cut::between(CutReason::Detached, op, at, [&history].into_iter()), Tangents::new())
+    }
+
+    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, y) = (Tensor::from(2.0).requires_grad(), Tensor::from(3.0).requires_grad());
+    /// let z = (&x + &y).powi(2);
+    /// z.backward().unwrap();
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 10.0);
+    /// assert_eq!(y.grad().unwrap().item::<f64>(), 10.0);
+    /// ```
+    ///
+    /// # Errors
+    /// If the tensor has more than one element (use [`Tensor::backward_with`]), depends on nothing that
+    /// requires grad, its graph was freed, or a value that is needed was overwritten.
+    #[track_caller]
+    pub fn backward(&self) -> Result<()> {
+        Backward::at(&[self], Location::caller()).run()
+    }
+
+    /// Backward from a tensor of any shape, given the gradient of what follows it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0, 3.0]).requires_grad();
+    /// x.square().backward_with(&Tensor::from([10.0, 1.0, 0.1])).unwrap();
+    /// let g = x.grad().unwrap().to_vec::<f64>();
+    /// assert!((g[0] - 20.0).abs() < 1e-12 && (g[1] - 4.0).abs() < 1e-12 && (g[2] - 0.6).abs() < 1e-12);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`], or if the cotangent has another shape or dtype than the tensor.
+    #[track_caller]
+    pub fn backward_with(&self, cotangent: &Tensor) -> Result<()> {
+        Backward::at(&[self], Location::caller()).cotangent(cotangent).run()
+    }
+}
+
+/// The gradients of `outputs` with respect to `inputs`, which may be leaves or intermediate values.
+/// No `.grad()` is touched. An empty list of cotangents means that every output is a scalar.
+///
+/// ```
+/// use pullback::{Tensor, grad_of};
+/// let x = Tensor::from(3.0).requires_grad();
+/// let h = &x * &x;
+/// let y = &h * &h;
+/// let g = grad_of(&[&y], &[&h, &x], &[]).unwrap();
+/// assert_eq!((g[0].item::<f64>(), g[1].item::<f64>()), (18.0, 108.0));
+/// ```
+///
+/// # Errors
+/// As [`Tensor::backward`], or if an output does not depend on an input.
+#[track_caller]
+pub fn grad_of(outputs: &[&Tensor], inputs: &[&Tensor], cotangents: &[&Tensor]) -> Result<Vec<Tensor>> {
+    Backward::at(outputs, Location::caller()).cotangents(cotangents).wrt(inputs)
+}
+
+/// A backward pass with its options spelled out.
+///
+/// ```
+/// use pullback::{Backward, Tensor};
+/// let x = Tensor::from(2.0).requires_grad();
+/// let y = x.powi(3);
+/// let dy = Backward::of(&y).create_graph().wrt(&[&x]).unwrap().remove(0); // 3x²
+/// let d2y = Backward::of(&dy).wrt(&[&x]).unwrap().remove(0); // 6x
+/// assert_eq!((dy.item::<f64>(), d2y.item::<f64>()), (12.0, 12.0));
+/// ```
+pub struct Backward<'a> {
+    outputs: Vec<&'a Tensor>,
+    cotangents: Vec<&'a Tensor>,
+    manner: Manner,
+    allow_unused: bool,
+    at: &'static Location<'static>,
+}
+
+impl<'a> Backward<'a> {
+    /// From one output.
+    #[track_caller]
+    pub fn of(output: &'a Tensor) -> Backward<'a> {
+        Backward::at(&[output], Location::caller())
+    }
+
+    /// From several outputs at once.
+    #[track_caller]
+    pub fn of_all(outputs: &[&'a Tensor]) -> Backward<'a> {
+        Backward::at(outputs, Location::caller())
+    }
+
+    fn at(outputs: &[&'a Tensor], at: &'static Location<'static>) -> Backward<'a> {
+        Backward {
+            outputs: outputs.to_vec(),
+            cotangents: Vec::new(),
+            manner: Manner::default(),
+            allow_unused: false,
+            at: mode::user_line(at),
+        }
+    }
+
+    /// The gradient of what follows the (next) output; needed where it is not a scalar.
+    #[must_use]
+    pub fn cotangent(mut self, cotangent: &'a Tensor) -> Backward<'a> {
+        self.cotangents.push(cotangent);
+        self
+    }
+
+    /// One cotangent per output.
+    #[must_use]
+    pub fn cotangents(mut self, cotangents: &[&'a Tensor]) -> Backward<'a> {
+        self.cotangents.extend(cotangents);
+        self
+    }
+
+    /// Keeps the saved values, so that the graph can be gone through again.
+    #[must_use]
+    pub fn retain_graph(mut self) -> Backward<'a> {
+        self.manner.retain = true;
+        self
+    }
+
+    /// Records the backward pass itself, so that gradients can be differentiated. Keeps the graph.
+    #[must_use]
+    pub fn create_graph(mut self) -> Backward<'a> {
+        self.manner = Manner { retain: true, create: true };
+        self
+    }
+
+    /// In [`Backward::wrt`], gives zeros for inputs that no output depends on, instead of an error.
+    #[must_use]
+    pub fn allow_unused(mut self) -> Backward<'a> {
+        self.allow_unused = true;
+        self
+    }
+
+    /// Adds to the `.grad()` of every leaf.
+    ///
+    /// # Errors
+    /// See [`Tensor::backward`].
+    pub fn run(self) -> Result<()> {
+        let roots = self.roots()?;
+        if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
+            return Err(self.untracked(self.outputs[i]));
+        }
+        into_leaves(roots, self.manner).map_err(|e| e.at(self.at))
+    }
+
+    /// Gives the gradients with respect to these tensors and touches no `.grad()`.
+    ///
+    /// # Errors
+    /// See [`grad_of`].
+    pub fn wrt(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let roots = self.roots()?;
+        let mut targets = Vec::new();
+        for x in inputs {
+            let history = x.state(self.at)?.0;
+            match history.key() {
+                Some(key) => targets.push(key),
+                // A name for "nothing": no tracked value has number 0.
+                None if self.allow_unused => targets.push((0, 0)),
+                None => {
+                    let error = Error::gradient("grad_of", "an input does not require grad").on([x.spec()]);
+                    return Err(error.at(self.at).hint("call requires_grad() on it before it is used"));
+                }
+            }
+        }
+        if !self.allow_unused && roots.iter().all(|r| !r.0.is_tracked()) {
+            if let Some(y) = self.outputs.first() {
+                return Err(self.untracked(y));
+            }
+        }
+        let known: Vec<_> = targets.iter().copied().filter(|t| t.0 != 0).collect();
+        let plan = plan(roots.iter().map(|r| &r.0), &known);
+        let mut found = of_targets(roots, &known, plan, self.manner).map_err(|e| e.at(self.at))?.into_iter();
+        let mut grads = Vec::new();
+        for (x, key) in inputs.iter().zip(targets) {
+            let grad = if key.0 == 0 { None } else { found.next().flatten() };
+            grads.push(match grad {
+                Some(grad) => grad,
+                None if self.allow_unused => x.zeros_like_splat(),
+                None => {
+                    let message = "an output does not depend on this input, so it has no gradient";
+                    let why = self.outputs.first().map(|y| y.explain_no_grad(x)).unwrap_or_default();
+                    let error = Error::gradient("grad_of", message).on([x.spec()]).detail(why.replace('\n', "\n  "));
+                    return Err(error.at(self.at).hint("use Backward::allow_unused() to get zeros instead"));
+                }
+            });
+        }
+        Ok(grads)
+    }
+
+    /// Each output's history with its cotangent.
+    fn roots(&self) -> Result<Vec<(History, Tensor)>> {
+        let (outputs, cotangents) = (&self.outputs, &self.cotangents);
+        if !cotangents.is_empty() && cotangents.len() != outputs.len() {
+            let message = format!("{} cotangents for {} outputs", cotangents.len(), outputs.len());
+            return Err(Error::argument("backward", message).at(self.at));
+        }
+        let mut roots = Vec::new();
+        for (i, y) in outputs.iter().enumerate() {
+            let cotangent = match cotangents.get(i) {
+                Some(&dy) => {
+                    check_cotangent("backward", y, dy).map_err(|e| e.at(self.at))?;
+                    dy.clone()
+                }
+                None if y.len() == 1 && y.dtype().is_float() => {
+                    Tensor::splat(Scalar::Int(1), y.shape(), y.dtype())
+                }
+                None => {
+                    let message = format!("{} is not a scalar, so backward needs a cotangent", y.spec());
+                    return Err(Error::gradient("backward", message)
+                        .at(self.at)
+                        .hint("reduce it to a loss (sum, mean), or use backward_with(&cotangent)"));
+                }
+            };
+            roots.push((y.state(self.at)?.0, cotangent));
+        }
+        Ok(roots)
+    }
+
+    fn untracked(&self, y: &Tensor) -> Error {
+        let message = "this value does not depend on any tensor that requires grad";
+        let error = Error::gradient("backward", message).on([y.spec()]).at(self.at);
+        match &y.lock().history {
+            History::Cut(cut) => error.detail(format!("the path was cut {}", cut.describe())),
+            _ => error.hint("call requires_grad() on what you want the gradient of, before it is used"),
+        }
+    }
+}
+
+fn check_cotangent(op: &'static str, y: &Tensor, dy: &Tensor) -> Result<()> {
+    if y.spec() == dy.spec() {
+        return Ok(());
+    }
+    let message = format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
+    Err(Error::gradient(op, message))
+}

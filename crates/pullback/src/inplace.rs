@@ -1,0 +1,312 @@
+//! Writing in place, safely.
+//!
+//! A write bumps the version of the storage, so values saved for backward notice. What else must hold:
+//!
+//! - The tensor written to gets the history of the new value. Clones are the same tensor and see it.
+//! - Written through a view, the root of the view gets the history of [`Op::Put`]: the old root with that
+//!   part replaced. Other views of the root are then out of date, and [`Tensor::state`] derives their
+//!   history anew from the root when they are next used.
+//! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
+//! - A tracked value may not be written where nothing is recorded: its history would lie.
+
+use crate::apply;
+use crate::storage::Writer;
+use crate::tape::History;
+use crate::tensor::Tangents;
+use crate::{Error, Result, Scalar, Tensor, fail, lock, mode};
+use pullback_cpu::Input;
+use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
+use smallvec::SmallVec;
+use std::panic::Location;
+
+impl Tensor {
+    /// History and tangents, brought up to date after writes through other tensors.
+    pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<(History, Tangents)> {
+        let state = self.lock();
+        let current = self.0.storage.version();
+        if state.version == current {
+            return Ok((state.history.clone(), state.tangents.clone()));
+        }
+        let history = state.history.clone();
+        drop(state);
+        let (history, tangents) = match (&self.0.parent, history) {
+            // A constant or a leaf stays one, whatever its value.
+            (_, history @ (History::Cut(_) | History::Leaf(_))) => (history, Tangents::new()),
+            (None, History::None) => (History::None, Tangents::new()),
+            (Some(parent), _) => {
+                let fresh = self.alias(History::None, Tangents::new());
+                apply::record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at)?;
+                let state = fresh.lock();
+                (state.history.clone(), state.tangents.clone())
+            }
+            (None, History::Node(node, _)) => return Err(self.overwritten_elsewhere(node.op.name(), node.at, at)),
+        };
+        let mut state = self.lock();
+        (state.history, state.tangents, state.version) = (history.clone(), tangents.clone(), current);
+        Ok((history, tangents))
+    }
+
+    /// The history alone; where it is out of date beyond repair, none.
+    #[track_caller]
+    pub(crate) fn history(&self) -> History {
+        fail::or_raise(self.state(mode::user_line(Location::caller()))).0
+    }
+
+    fn overwritten_elsewhere(
+        &self,
+        made_by: &str,
+        made_at: &'static Location<'static>,
+        at: &'static Location<'static>,
+    ) -> Error {
+        let message = "this value was overwritten through a detached alias, so its history no longer holds";
+        let mut error = Error::new(ErrorKind::InPlace, "in-place", message)
+            .on([self.spec()])
+            .detail(format!("made by      {made_by:<8} at {made_at}"));
+        if let Some(writer) = self.0.storage.writer() {
+            error = error.detail(format!("overwritten  {:<8} at {}", writer.op, writer.at));
+        }
+        error.at(at).hint("write to a deep_clone() of the detached value")
+    }
+
+    /// The tensor that this is a view of, and the views that lead from it to here.
+    fn root(&self) -> (Tensor, Vec<View>) {
+        let (mut root, mut views) = (self.clone(), Vec::new());
+        while let Some(parent) = root.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) {
+            views.push(parent.1);
+            root = parent.0;
+        }
+        views.reverse();
+        (root, views)
+    }
+
+    /// Whether this tensor may be written to; an error with the reason if not.
+    fn check_writable(&self, name: &'static str, root: &Tensor, at: &'static Location<'static>) -> Result<()> {
+        let refuse = |why: &str, hint: &str| {
+            Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
+        };
+        if self.0.layout.overlaps() {
+            return refuse(
+                "several indices of this tensor share one element, so it cannot be written in place",
+                "make it its own with deep_clone() first",
+            );
+        }
+        let histories = [self.state(at)?.0, root.state(at)?.0];
+        if mode::is_grad_enabled() {
+            if histories.iter().any(|h| matches!(h, History::Leaf(_))) {
+                return refuse(
+                    "a leaf that requires grad is written in place while operations are recorded",
+                    "wrap the update in no_grad(|| ..), or use the out-of-place form",
+                );
+            }
+        } else if matches!(histories[1], History::Node(..)) {
+            return refuse(
+                "a tracked value is written in place inside no_grad: its gradient would be wrong",
+                "write outside no_grad, or to a deep_clone() of the detached value",
+            );
+        }
+        Ok(())
+    }
+
+    /// Overwrites this tensor with `op(self, others…)`.
+    fn in_place(&self, name: &'static str, op: Op, others: &[&Tensor], caller: &'static Location<'static>) -> Result<()> {
+        let at = mode::user_line(caller);
+        let (root, views) = self.root();
+        self.check_writable(name, &root, at)?;
+        let mut operands: SmallVec<[Tensor; 3]> = SmallVec::new();
+        for x in others {
+            operands.push(x.try_cast_and_expand(name, self.spec(), at)?);
+        }
+        let derivative = |x: &Tensor| -> Result<bool> {
+            let (history, tangents) = x.state(at)?;
+            Ok((mode::is_grad_enabled() && history.is_tracked()) || !tangents.is_empty())
+        };
+        let mut plain = !derivative(self)? && !derivative(&root)?;
+        for x in &operands {
+            plain &= !derivative(x)? && !x.shares_memory(self);
+        }
+        let writer = Writer { op: name, at };
+        if plain && self.0.layout.is_dense() && op.is_pointwise() {
+            return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
+        }
+        let with_self = !matches!(op, Op::Copy);
+        let all: SmallVec<[&Tensor; 4]> = with_self.then_some(self).into_iter().chain(&operands).collect();
+        let new = mode::speaking_for(at, || apply::try_apply(op, &all))?.swap_remove(0);
+        self.write_value(&new, &root, views, plain, writer)
+    }
+
+    /// Nothing to differentiate: the kernel writes straight over the old values.
+    fn write_plain(&self, op: &Op, operands: &[Tensor], root: &Tensor, writer: Writer) -> Result<()> {
+        let inner = &*self.0;
+        let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
+        let with_self = !matches!(op, Op::Copy);
+        let version = lock::write(&inner.storage, &refs, |buffer, inputs| {
+            let target = with_self.then_some(None);
+            let all: SmallVec<[Option<Input>; 4]> =
+                target.into_iter().chain(inputs.iter().copied().map(Some)).collect();
+            pullback_cpu::run_in_place(op, buffer, &inner.layout, self.spec(), &all)?;
+            Ok(inner.storage.bump(writer))
+        })?;
+        for tensor in [self, root] {
+            let mut state = tensor.lock();
+            state.version = version;
+            state.tangents.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes a computed value over this tensor and takes over its history.
+    fn write_value(&self, new: &Tensor, root: &Tensor, views: Vec<View>, plain: bool, writer: Writer) -> Result<()> {
+        if new.spec() != self.spec() {
+            let message = format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
+            return Err(Error::new(ErrorKind::InPlace, writer.op, message).at(writer.at));
+        }
+        let whole = self.is_same(root);
+        // The history of the root after the write, worked out before anything is changed.
+        let replaced = match whole || plain {
+            true => None,
+            false => {
+                check_views(root, &views, writer)?;
+                let after = root.alias(History::None, Tangents::new());
+                apply::record_as(Op::Put(views), &[root, new], &after, writer.at)?;
+                Some(after)
+            }
+        };
+        let version = lock::write(&self.0.storage, &[new], |buffer, inputs| {
+            pullback_cpu::copy_into(buffer, &self.0.layout, self.spec(), inputs[0])?;
+            Ok(self.0.storage.bump(writer))
+        })
+        .map_err(|e: Error| e.at(writer.at))?;
+        let take = |to: &Tensor, from: Option<&Tensor>| {
+            let (history, tangents) = match from {
+                Some(from) => {
+                    let state = from.lock();
+                    (Some(state.history.clone()), state.tangents.clone())
+                }
+                None => (None, Tangents::new()),
+            };
+            let mut state = to.lock();
+            if let Some(history) = history {
+                state.history = history;
+            }
+            state.tangents = tangents;
+            state.version = version;
+        };
+        let leaf = self.leaf().is_some();
+        take(self, (!plain && !leaf).then_some(new));
+        if !whole {
+            take(root, replaced.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Adds `other` over this tensor if nobody else can see it and nothing is being differentiated.
+    pub(crate) fn add_in_place_if_sole(&self, other: &Tensor) -> bool {
+        let quiet = |x: &Tensor| {
+            let state = x.lock();
+            !state.history.is_tracked() && state.tangents.is_empty()
+        };
+        if !self.is_sole_owner() || !self.is_contiguous() || !quiet(self) || !quiet(other) || self.spec() != other.spec() {
+            return false;
+        }
+        let inner = &*self.0;
+        let add = Op::Binary(Binary::Add);
+        lock::write(&inner.storage, &[other], |buffer, inputs| {
+            let all = [None, Some(inputs[0])];
+            pullback_cpu::run_in_place(&add, buffer, &inner.layout, self.spec(), &all).is_ok()
+        })
+    }
+}
+
+/// The views must be expressible on a dense root, as the derivative of `Put` will see it.
+fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
+    let mut layout = Layout::dense(root.dims().clone());
+    for view in views {
+        layout = layout.view(view).filter(|l| !l.overlaps()).ok_or_else(|| {
+            let message = format!("cannot write through this chain of views: `{}` has no strides of its own", view.name());
+            Error::new(ErrorKind::InPlace, writer.op, message)
+                .on([root.spec()])
+                .at(writer.at)
+                .hint("write to the base tensor, or use the out-of-place form")
+        })?;
+    }
+    Ok(())
+}
+
+/// Operations in place: `x.add_(&y)`. The right operand broadcasts to `x` and is cast to its dtype.
+///
+/// All of these panic with a sentence where the write would make a gradient wrong: see
+/// `docs/conventions.md`.
+macro_rules! in_place {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),*) => $op:expr;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self $(, $arg: impl Into<Tensor>)*) -> &Tensor {
+                $(let $arg = $arg.into();)*
+                fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Location::caller()));
+                self
+            }
+        )*}
+    };
+}
+
+in_place! {
+    /// Adds in place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// x.add_(1.0).mul_(&Tensor::from([2.0, 3.0]));
+    /// assert_eq!(x.to_vec::<f64>(), [4.0, 9.0]);
+    /// ```
+    add_(other) => Op::Binary(Binary::Add);
+    /// Subtracts in place.
+    sub_(other) => Op::Binary(Binary::Sub);
+    /// Multiplies in place.
+    mul_(other) => Op::Binary(Binary::Mul);
+    /// Divides in place.
+    div_(other) => Op::Binary(Binary::Div);
+    /// The larger of each pair, in place.
+    maximum_(other) => Op::Binary(Binary::Maximum);
+    /// The smaller of each pair, in place.
+    minimum_(other) => Op::Binary(Binary::Minimum);
+    /// Overwrites with the values of another tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2, 2]);
+    /// x.select_at(0, 1).copy_(&Tensor::from([5.0f32, 6.0]));
+    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 5.0, 6.0]);
+    /// ```
+    copy_(source) => Op::Copy;
+    /// `exp` in place.
+    exp_() => Op::Unary(Unary::Exp);
+    /// `tanh` in place.
+    tanh_() => Op::Unary(Unary::Tanh);
+    /// `sigmoid` in place.
+    sigmoid_() => Op::Unary(Unary::Sigmoid);
+    /// `relu` in place.
+    relu_() => Op::Unary(Unary::Relu);
+    /// `sqrt` in place.
+    sqrt_() => Op::Unary(Unary::Sqrt);
+    /// `neg` in place.
+    neg_() => Op::Unary(Unary::Neg);
+}
+
+impl Tensor {
+    /// Overwrites every element with one value.
+    #[track_caller]
+    pub fn fill_(&self, value: impl Into<Scalar>) -> &Tensor {
+        let value = Tensor::splat(value.into(), &[], self.dtype());
+        fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Location::caller()));
+        self
+    }
+
+    /// Overwrites every element with zero.
+    #[track_caller]
+    pub fn zero_(&self) -> &Tensor {
+        let value = Tensor::splat(Scalar::Int(0), &[], self.dtype());
+        fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Location::caller()));
+        self
+    }
+}

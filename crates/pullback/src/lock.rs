@@ -1,0 +1,53 @@
+//! Locks on the memory of operands, held while a kernel runs.
+//!
+//! Each storage is locked once, in the order of addresses: so threads that write in place to what
+//! others read never wait for each other in a circle, and `x * x` does not lock `x` twice.
+
+use crate::Tensor;
+use crate::storage::Storage;
+use pullback_cpu::{Buffer, Input};
+use smallvec::SmallVec;
+use std::sync::{Arc, RwLockReadGuard};
+
+type Storages<'a> = SmallVec<[&'a Arc<Storage>; 4]>;
+type Guards<'a> = SmallVec<[RwLockReadGuard<'a, Buffer>; 4]>;
+
+/// Runs `f` on the operands' memory.
+pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[Input]) -> R) -> R {
+    if let [x] = inputs {
+        let guard = x.0.storage.read();
+        return f(&[Input { buffer: &guard, layout: &x.0.layout, spec: x.spec() }]);
+    }
+    let storages = in_order(inputs);
+    let guards: Guards = storages.iter().map(|s| s.read()).collect();
+    f(&operands(inputs, &storages, &guards))
+}
+
+/// Runs `f` on the target's memory, to write to, and the operands', none of which may be the target's.
+pub(crate) fn write<R>(
+    target: &Arc<Storage>,
+    inputs: &[&Tensor],
+    f: impl FnOnce(&mut Buffer, &[Input]) -> R,
+) -> R {
+    let storages = in_order(inputs);
+    let (below, above) = storages.split_at(storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(target)));
+    let mut guards: Guards = below.iter().map(|s| s.read()).collect();
+    let mut buffer = target.write();
+    guards.extend(above.iter().map(|s| s.read()));
+    f(&mut buffer, &operands(inputs, &storages, &guards))
+}
+
+fn in_order<'a>(inputs: &[&'a Tensor]) -> Storages<'a> {
+    let mut storages: Storages = inputs.iter().map(|x| &x.0.storage).collect();
+    storages.sort_unstable_by_key(|s| Arc::as_ptr(s));
+    storages.dedup_by_key(|s| Arc::as_ptr(s));
+    storages
+}
+
+fn operands<'a>(inputs: &[&'a Tensor], storages: &Storages, guards: &'a Guards) -> SmallVec<[Input<'a>; 4]> {
+    let operand = |x: &&'a Tensor| {
+        let at = storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(&x.0.storage));
+        Input { buffer: &guards[at], layout: &x.0.layout, spec: x.spec() }
+    };
+    inputs.iter().map(operand).collect()
+}

@@ -1,0 +1,87 @@
+//! What holds for a stretch of code on this thread: whether gradients are recorded, whose source
+//! line errors and tape nodes name, and whether backward looks for NaN.
+
+use std::cell::Cell;
+use std::panic::Location;
+
+thread_local! {
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+    static ANOMALY: Cell<bool> = const { Cell::new(false) };
+    static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+}
+
+/// Sets a thread-local for the duration of a call, also if the call panics.
+fn with<T: Copy + 'static, R>(
+    key: &'static std::thread::LocalKey<Cell<T>>,
+    value: T,
+    f: impl FnOnce() -> R,
+) -> R {
+    struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+    impl<T: Copy + 'static> Drop for Restore<T> {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
+    }
+    let _restore = Restore(key, key.replace(value));
+    f()
+}
+
+/// Runs `f` without recording: its results do not require gradients.
+///
+/// ```
+/// use pullback::{Tensor, no_grad};
+/// let w = Tensor::from(2.0).requires_grad();
+/// let y = no_grad(|| &w * &w);
+/// assert!(!y.is_tracked());
+/// ```
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with(&RECORDING, false, f)
+}
+
+/// Runs `f` with recording on, also inside [`no_grad`].
+///
+/// ```
+/// use pullback::{Tensor, enable_grad, no_grad};
+/// let w = Tensor::from(2.0).requires_grad();
+/// assert!(no_grad(|| enable_grad(|| &w * &w)).is_tracked());
+/// ```
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    with(&RECORDING, true, f)
+}
+
+pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
+    with(&RECORDING, on, f)
+}
+
+/// Whether operations on this thread are being recorded.
+pub fn is_grad_enabled() -> bool {
+    RECORDING.get()
+}
+
+/// Runs `f` so that a backward pass inside it stops at the first NaN or infinity it makes, with an
+/// error that names the forward op and the line it was written on.
+///
+/// ```
+/// use pullback::{Tensor, detect_anomaly};
+/// let x = Tensor::from(0.0).requires_grad();
+/// let error = detect_anomaly(|| x.sqrt().backward()).unwrap_err();
+/// assert!(error.to_string().contains("backward of `sqrt`"));
+/// ```
+pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
+    with(&ANOMALY, true, f)
+}
+
+pub(crate) fn anomaly() -> bool {
+    ANOMALY.get()
+}
+
+/// Runs `f` with every op inside it speaking for `at`: inside a decomposition or a backward rule the
+/// user's line is the one that called the outer op, not a line of this library.
+pub(crate) fn speaking_for<R>(at: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    with(&SPEAKER, Some(at), f)
+}
+
+/// The user's line: the caller, unless someone else is being spoken for.
+pub(crate) fn user_line(caller: &'static Location<'static>) -> &'static Location<'static> {
+    SPEAKER.get().unwrap_or(caller)
+}

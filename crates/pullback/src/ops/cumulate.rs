@@ -1,0 +1,176 @@
+//! Running reductions, and sorting.
+
+use crate::apply::{apply, apply_all};
+use crate::ops::reduce::unit_padding;
+use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::{DType, Op, Tensor};
+use pullback_ir::{Combine, Cumulation};
+use smallvec::smallvec;
+
+pub(crate) fn row(kind: Cumulation) -> Grad {
+    match kind {
+        Cumulation::Sum => super::linear(|f, _, dy| {
+            let Op::Cumulate { kind, axis, reverse } = *f.op else { unreachable!("called for Cumulate") };
+            apply(Op::Cumulate { kind, axis, reverse: !reverse }, &[dy])
+        }),
+        Cumulation::Prod => Grad::Decompose(|op, inputs| doubling(op, inputs[0], 1.0, |a, b| a * b)),
+        Cumulation::LogSumExp => {
+            Grad::Decompose(|op, inputs| doubling(op, inputs[0], f64::NEG_INFINITY, |a, b| a.logaddexp(b)))
+        }
+        Cumulation::Max | Cumulation::Min => {
+            Grad::Hand(Hand { uses: &[Val::In(0), Val::Out(0)], vjp: extreme_vjp, jvp: extreme_jvp })
+        }
+    }
+}
+
+/// A running reduction by doubling: after step k each element holds its window of 2ᵏ. No division, so
+/// zeros are no special case, at any order of derivative.
+fn doubling(op: &Op, x: &Tensor, unit: f64, combine: fn(&Tensor, &Tensor) -> Tensor) -> Outs {
+    let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
+    let n = x.shape()[axis];
+    let mut y = if reverse { x.flip(axis as isize) } else { x.clone() };
+    let mut shift = 1;
+    while shift < n {
+        let padding: Vec<_> = unit_padding(x.rank(), axis, shift).into_iter().map(|(a, b)| (b, a)).collect();
+        let earlier = y.narrow(axis as isize, 0, n - shift).pad_with(&padding, unit);
+        y = combine(&y, &earlier);
+        shift *= 2;
+    }
+    smallvec![if reverse { y.flip(axis as isize) } else { y }]
+}
+
+/// Where each running extreme was found: the latest place that equals it.
+fn places(f: &Facts) -> (usize, Tensor) {
+    let Op::Cumulate { axis, reverse, .. } = *f.op else { unreachable!("called for Cumulate") };
+    let x = f.x(0);
+    let mut shape = vec![1; x.rank()];
+    shape[axis] = x.shape()[axis];
+    let here = Tensor::iota(x.shape()[axis]).reshape(&shape[..]);
+    // NaN is an extreme too, and equals nothing.
+    let hit = x.eq(f.y(0)).logical_or(x.is_nan());
+    let (none, kind) = match reverse {
+        false => (-1, Cumulation::Max),
+        true => (i64::MAX, Cumulation::Min),
+    };
+    let marks = hit.select(&here, none);
+    (axis, apply(Op::Cumulate { kind, axis, reverse }, &[&marks]))
+}
+
+fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let (axis, index) = places(f);
+    let back = |dy: &Tensor| apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), &index, dy]);
+    smallvec![dys[0].as_ref().map(back)]
+}
+
+fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+    let (axis, index) = places(f);
+    t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, &index])).collect()
+}
+
+/// Sorting is a gather by the indices it found.
+pub(crate) fn sort_row() -> Grad {
+    Grad::Hand(Hand {
+        uses: &[Val::Out(1)],
+        vjp: |f, dys| {
+            let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };
+            let back = |dy: &Tensor| apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), f.y(1), dy]);
+            smallvec![dys[0].as_ref().map(back)]
+        },
+        jvp: |f, t| {
+            let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };
+            t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, f.y(1)])).collect()
+        },
+    })
+}
+
+impl Tensor {
+    #[track_caller]
+    fn cumulate(&self, kind: Cumulation, axis: isize) -> Tensor {
+        let axis = self.axis(kind.name(), axis);
+        let x = if self.dtype() == DType::Bool { self.cast(DType::I64) } else { self.clone() };
+        let op = Op::Cumulate { kind, axis, reverse: false };
+        match x.rank() {
+            0 => apply(op, &[&x.reshape([1])]).reshape(&[] as &[usize]),
+            _ => apply(op, &[&x]),
+        }
+    }
+
+    /// Running sums along an axis.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumsum(0).to_vec::<f64>(), [1.0, 3.0, 6.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn cumsum(&self, axis: isize) -> Tensor {
+        self.cumulate(Cumulation::Sum, axis)
+    }
+
+    /// Running products along an axis. The gradient is right where elements are zero.
+    #[track_caller]
+    #[must_use]
+    pub fn cumprod(&self, axis: isize) -> Tensor {
+        self.cumulate(Cumulation::Prod, axis)
+    }
+
+    /// Running maxima along an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn cummax(&self, axis: isize) -> Tensor {
+        self.cumulate(Cumulation::Max, axis)
+    }
+
+    /// Running minima along an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn cummin(&self, axis: isize) -> Tensor {
+        self.cumulate(Cumulation::Min, axis)
+    }
+
+    /// Running log(sum(exp(x))) along an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn logcumsumexp(&self, axis: isize) -> Tensor {
+        self.cumulate(Cumulation::LogSumExp, axis)
+    }
+
+    /// Values in order along an axis, and the indices they had. Stable; NaN counts as largest.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (values, indices) = Tensor::from([3.0, 1.0, 2.0]).sort(0, false);
+    /// assert_eq!(values.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// assert_eq!(indices.to_vec::<i64>(), [1, 2, 0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
+        let axis = self.axis("sort", axis);
+        let op = Op::Sort { axis, descending };
+        let none: &[usize] = &[];
+        let mut outs = match self.rank() {
+            0 => apply_all(op, &[&self.reshape([1])]).iter().map(|y| y.reshape(none)).collect(),
+            _ => apply_all(op, &[self]),
+        };
+        let indices = outs.remove(1);
+        (outs.remove(0), indices)
+    }
+
+    /// The indices that sort along an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn argsort(&self, axis: isize, descending: bool) -> Tensor {
+        self.sort(axis, descending).1
+    }
+
+    /// log(eᵃ + eᵇ), without overflow.
+    #[track_caller]
+    #[must_use]
+    pub fn logaddexp(&self, other: &Tensor) -> Tensor {
+        // Equal infinities would give NaN as a difference.
+        let difference = self - other;
+        let difference = self.eq(other).select(&difference.zeros_like_splat(), &difference);
+        self.maximum(other) + (-difference.abs()).exp().log1p()
+    }
+}

@@ -1,0 +1,94 @@
+//! Matrix products.
+
+use crate::apply::apply;
+use crate::rule::Grad;
+use crate::{DType, Error, Op, Shape, Tensor};
+use smallvec::SmallVec;
+
+/// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
+pub(crate) fn row() -> Grad {
+    Grad::Bilinear(|f, i, dy| match i {
+        0 => apply(Op::Dot, &[dy, &f.x(1).t()]),
+        _ => apply(Op::Dot, &[&f.x(0).t(), dy]),
+    })
+}
+
+impl Tensor {
+    /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector is a
+    /// row on the left and a column on the right.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let a = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// let b = Tensor::from([[5.0, 6.0], [7.0, 8.0]]);
+    /// assert_eq!(a.matmul(&b).to_vec::<f64>(), [19.0, 22.0, 43.0, 50.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn matmul(&self, other: &Tensor) -> Tensor {
+        if self.rank() == 0 || other.rank() == 0 {
+            let message = format!("a 0-d operand has no axis to multiply over: {} · {}", self.spec(), other.spec());
+            return self.checked(Err(Error::shape("matmul", message).on([self.spec(), other.spec()])));
+        }
+        let dtype = match self.dtype().promote(other.dtype()) {
+            DType::Bool => DType::I64,
+            dtype => dtype,
+        };
+        let (a, b) = (self.cast(dtype), other.cast(dtype));
+        match (a.rank(), b.rank()) {
+            (1, 1) => apply(Op::Dot, &[&a.unsqueeze(0), &b.unsqueeze(1)]).reshape(&[] as &[usize]),
+            (1, _) => a.unsqueeze(0).matmul(&b).squeeze_axis(-2),
+            (_, 1) => a.matmul(&b.unsqueeze(1)).squeeze_axis(-1),
+            (2, 2) => apply(Op::Dot, &[&a, &b]),
+            // One matrix for a whole stack: the stack is one tall matrix.
+            (_, 2) if a.shape()[a.rank() - 1] == b.shape()[0] => {
+                let mut shape: Shape = SmallVec::from_slice(a.shape());
+                shape[a.rank() - 1] = b.shape()[1];
+                let rows: usize = a.shape()[..a.rank() - 1].iter().product();
+                let flat = a.reshape([rows, a.shape()[a.rank() - 1]]);
+                apply(Op::Dot, &[&flat, &b]).reshape(&shape[..])
+            }
+            _ => stacked(&a, &b),
+        }
+    }
+
+    /// The product of two vectors, or of the last axes of two tensors, summed.
+    #[track_caller]
+    #[must_use]
+    pub fn dot(&self, other: &Tensor) -> Tensor {
+        if self.rank() != 1 || other.rank() != 1 {
+            let message = format!("takes two vectors, not {} and {}", self.spec(), other.spec());
+            return self.checked(Err(Error::shape("dot", message).on([self.spec(), other.spec()])));
+        }
+        self.matmul(other)
+    }
+
+    /// Every product of an element of one vector with one of the other.
+    #[track_caller]
+    #[must_use]
+    pub fn outer(&self, other: &Tensor) -> Tensor {
+        if self.rank() != 1 || other.rank() != 1 {
+            let message = format!("takes two vectors, not {} and {}", self.spec(), other.spec());
+            return self.checked(Err(Error::shape("outer", message).on([self.spec(), other.spec()])));
+        }
+        self.unsqueeze(1) * other.unsqueeze(0)
+    }
+}
+
+/// Stacks of matrices: the leading axes broadcast.
+#[track_caller]
+fn stacked(a: &Tensor, b: &Tensor) -> Tensor {
+    let lead = |x: &Tensor| x.shape()[..x.rank().saturating_sub(2)].to_vec();
+    let (lead_a, lead_b) = (lead(a), lead(b));
+    let Some(shape) = pullback_ir::broadcast_shapes(&lead_a, &lead_b) else {
+        let message = format!("batch dimensions do not broadcast: {} · {}", a.spec(), b.spec());
+        return a.checked(Err(Error::shape("matmul", message).on([a.spec(), b.spec()])));
+    };
+    let stack = |x: &Tensor| {
+        let mut wide = shape.clone();
+        wide.extend_from_slice(&x.shape()[x.rank() - 2..]);
+        x.expand_to(&wide)
+    };
+    apply(Op::Dot, &[&stack(a), &stack(b)])
+}
+

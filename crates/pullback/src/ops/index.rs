@@ -1,0 +1,304 @@
+//! Gather, scatter and index selection.
+
+use crate::apply::apply;
+use crate::rule::{Grad, Hand, Linear, Set, Val};
+use crate::{DType, Error, Op, Spec, Tensor};
+use pullback_ir::Combine;
+use smallvec::smallvec;
+
+/// Linear in `x`; the transpose adds `dy` back to where it came from.
+pub(crate) fn gather_row() -> Grad {
+    Grad::Linear(Linear {
+        wrt: Set::Of(&[0]),
+        uses: Set::Of(&[1]),
+        transpose: |f, _, dy| {
+            let Op::Gather(axis) = *f.op else { unreachable!("called for Gather") };
+            apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), f.x(1), dy])
+        },
+    })
+}
+
+pub(crate) fn scatter_row(combine: Combine) -> Grad {
+    match combine {
+        Combine::Add => Grad::Linear(Linear {
+            wrt: Set::Of(&[0, 2]),
+            uses: Set::Of(&[1]),
+            transpose: |f, i, dy| match i {
+                0 => dy.clone(),
+                _ => apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]),
+            },
+        }),
+        Combine::Set => Grad::Linear(Linear {
+            wrt: Set::Of(&[0, 2]),
+            uses: Set::Of(&[1]),
+            transpose: |f, i, dy| match i {
+                0 => apply(f.op.clone(), &[dy, f.x(1), &Tensor::zeros_of(f.in_spec(2))]),
+                _ => {
+                    let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
+                    last_writer(f.op, f.in_spec(0), f.x(1)).select(&taken, &taken.zeros_like_splat())
+                }
+            },
+        }),
+        Combine::Mul => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1), Val::In(2)], vjp: product_vjp, jvp: product_jvp }),
+        Combine::Max | Combine::Min => Grad::Hand(Hand {
+            uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
+            vjp: extreme_vjp,
+            jvp: extreme_jvp,
+        }),
+    }
+}
+
+fn axis_of(op: &Op) -> usize {
+    match op {
+        Op::Scatter(axis, _) => *axis,
+        _ => unreachable!("called for Scatter"),
+    }
+}
+
+/// Where an index occurs twice, only the element written last has any influence.
+fn last_writer(op: &Op, base: &Spec, index: &Tensor) -> Tensor {
+    let order = Tensor::iota(index.len()).reshape(index.shape());
+    let winners = apply(op.clone(), &[&Tensor::zeros_of(&base.with_dtype(DType::I64)), index, &order]);
+    apply(Op::Gather(axis_of(op)), &[&winners, index]).eq(&order)
+}
+
+type Facts<'a> = crate::rule::Facts<'a>;
+type Maybe = crate::rule::Maybe;
+
+/// Ties share: each of the elements that equal the extreme gets an equal part.
+fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
+    let (axis, y, dtype) = (axis_of(f.op), f.y(0), f.y(0).dtype());
+    let base = f.x(0).detach().eq(y).cast(dtype);
+    let source = f.x(2).detach().eq(&apply(Op::Gather(axis), &[y, f.x(1)])).cast(dtype);
+    let count = apply(Op::Scatter(axis, Combine::Add), &[&base, f.x(1), &source]);
+    let source = source / apply(Op::Gather(axis), &[&count, f.x(1)]);
+    (base / count, source)
+}
+
+fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
+    let (base, source) = extreme_shares(f);
+    let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
+    smallvec![Some(dy * base), None, Some(taken * source)]
+}
+
+fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
+    let (base, source) = extreme_shares(f);
+    let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
+    let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
+    smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
+}
+
+/// The product of the others in each element's group, without dividing by zero: a zero sees the
+/// product of the rest if it is the only one, everything else sees zero where there is one.
+fn product_of_others(f: &Facts) -> (Tensor, Tensor) {
+    let axis = axis_of(f.op);
+    let gather = |x: &Tensor| apply(Op::Gather(axis), &[x, f.x(1)]);
+    let (base, source) = (f.x(0), f.x(2));
+    let (zero_base, zero_source) = (base.eq(0.0), source.eq(0.0));
+    let (whole_base, whole_source) = (zero_base.select_or(1.0, base.clone()), zero_source.select_or(1.0, source.clone()));
+    let product = apply(f.op.clone(), &[&whole_base, f.x(1), &whole_source]);
+    let zeros = apply(
+        Op::Scatter(axis, Combine::Add),
+        &[&zero_base.cast(DType::I64), f.x(1), &zero_source.cast(DType::I64)],
+    );
+    let others = |zero: &Tensor, whole: &Tensor, product: Tensor, zeros: Tensor| {
+        let allowed = zero.cast(DType::I64).eq(&zeros);
+        let without = product / whole;
+        allowed.select(&without, &without.zeros_like_splat())
+    };
+    let (source_product, source_zeros) = (gather(&product), gather(&zeros));
+    (others(&zero_base, &whole_base, product, zeros), others(&zero_source, &whole_source, source_product, source_zeros))
+}
+
+fn product_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
+    let (base, source) = product_of_others(f);
+    let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
+    smallvec![Some(dy * base), None, Some(taken * source)]
+}
+
+fn product_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
+    let (base, source) = product_of_others(f);
+    let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
+    let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
+    smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
+}
+
+impl Tensor {
+    /// Negative indices counted from the end, for an axis of length `n`.
+    #[track_caller]
+    fn from_front(&self, n: usize) -> Tensor {
+        let index = self.cast(DType::I64);
+        index.lt(0).select(&(&index + n), &index)
+    }
+
+    #[track_caller]
+    fn index_operand(&self, op: &'static str, index: &Tensor, axis: isize) -> (usize, Tensor) {
+        let axis = self.axis(op, axis);
+        if index.dtype().is_float() || index.dtype() == DType::Bool {
+            let error = Error::dtype(op, format!("indices must be integers, not {}", index.dtype()));
+            return self.checked(Err(error.on([self.spec(), index.spec()])));
+        }
+        (axis, index.from_front(self.shape().get(axis).copied().unwrap_or(1)))
+    }
+
+    /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped as
+    /// `index`. Negative indices count from the end.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// let y = x.gather(1, &Tensor::from([[0i64, 0], [1, 0]]));
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 4.0, 3.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn gather(&self, axis: isize, index: &Tensor) -> Tensor {
+        if self.rank() == 0 {
+            let wide = index.reshape([index.len() as isize]);
+            return self.reshape([1]).gather(axis, &wide).reshape(index.shape());
+        }
+        let (axis, index) = self.index_operand("gather", index, axis);
+        apply(Op::Gather(axis), &[self, &index])
+    }
+
+    /// The slices at these indices of an axis (`index` has one axis), as an embedding does.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(table.index_select(0, &Tensor::from([1i64, 1])).to_vec::<f64>(), [3.0, 4.0, 3.0, 4.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn index_select(&self, axis: isize, index: &Tensor) -> Tensor {
+        if self.rank() == 0 {
+            return self.reshape([1]).index_select(0, &index.reshape([-1])).reshape(&[] as &[usize]);
+        }
+        let (axis, index) = self.index_operand("index_select", index, axis);
+        let index = self.lay_index("index_select", axis, &index);
+        apply(Op::Gather(axis), &[self, &index])
+    }
+
+    /// A vector of indices spread over the other axes of this tensor.
+    #[track_caller]
+    fn lay_index(&self, op: &'static str, axis: usize, index: &Tensor) -> Tensor {
+        if index.rank() > 1 {
+            let error = Error::shape(op, format!("the index must be a vector, not {}", index.spec()));
+            return self.checked(Err(error.on([self.spec(), index.spec()])));
+        }
+        let mut shape = vec![1; self.rank()];
+        shape[axis] = index.len();
+        let mut wide = self.dims().clone();
+        wide[axis] = index.len();
+        index.reshape(&shape[..]).expand_to(&wide)
+    }
+
+    #[track_caller]
+    fn scattered(&self, op: &'static str, combine: Combine, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        if self.rank() == 0 {
+            let flat = |x: &Tensor| x.reshape([x.len() as isize]);
+            let out = self.reshape([1]).scattered(op, combine, axis, &flat(index), &flat(source));
+            return out.reshape(&[] as &[usize]);
+        }
+        let (axis, index) = self.index_operand(op, index, axis);
+        // As in PyTorch, the source may be larger than the index; the part it covers is used.
+        let mut source = source.cast(self.dtype());
+        if source.rank() == index.rank() && source.shape() != index.shape() {
+            for (i, &n) in index.shape().iter().enumerate() {
+                source = source.narrow(i as isize, 0, n);
+            }
+        }
+        apply(Op::Scatter(axis, combine), &[self, &index, &source])
+    }
+
+    /// This tensor with `self[index[i, j], j] = source[i, j]` (for axis 0). Where an index occurs
+    /// twice, the last one stays, and only it gets a gradient.
+    #[track_caller]
+    #[must_use]
+    pub fn scatter(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.scattered("scatter", Combine::Set, axis, index, source)
+    }
+
+    /// This tensor with `self[index[i, j], j] += source[i, j]` (for axis 0). Sums are in a fixed order,
+    /// whatever the number of threads.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2]);
+    /// let y = x.scatter_add(0, &Tensor::from([1i64, 1, 0]), &Tensor::from([1.0f32, 2.0, 4.0]));
+    /// assert_eq!(y.to_vec::<f32>(), [4.0, 3.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn scatter_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.scattered("scatter_add", Combine::Add, axis, index, source)
+    }
+
+    /// This tensor with the products of what is scattered.
+    #[track_caller]
+    #[must_use]
+    pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.scattered("scatter_mul", Combine::Mul, axis, index, source)
+    }
+
+    /// This tensor with the larger of what is there and what is scattered; ties share the gradient.
+    #[track_caller]
+    #[must_use]
+    pub fn scatter_max(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.scattered("scatter_max", Combine::Max, axis, index, source)
+    }
+
+    /// This tensor with the smaller of what is there and what is scattered; ties share the gradient.
+    #[track_caller]
+    #[must_use]
+    pub fn scatter_min(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.scattered("scatter_min", Combine::Min, axis, index, source)
+    }
+
+    /// This tensor with slices of `source` added at these indices of an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn index_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.index_combine("index_add", Combine::Add, axis, index, source)
+    }
+
+    /// This tensor with slices of `source` put at these indices of an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn index_copy(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        self.index_combine("index_copy", Combine::Set, axis, index, source)
+    }
+
+    #[track_caller]
+    fn index_combine(&self, op: &'static str, combine: Combine, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+        if self.rank() == 0 {
+            let out = self.reshape([1]).index_combine(op, combine, 0, &index.reshape([-1]), &source.reshape([-1]));
+            return out.reshape(&[] as &[usize]);
+        }
+        let (axis, index) = self.index_operand(op, index, axis);
+        let index = self.lay_index(op, axis, &index);
+        apply(Op::Scatter(axis, combine), &[self, &index, &source.cast(self.dtype())])
+    }
+
+    /// This tensor with one value at these indices of an axis.
+    #[track_caller]
+    #[must_use]
+    pub fn index_fill(&self, axis: isize, index: &Tensor, value: impl crate::Operand) -> Tensor {
+        let value = value.beside(self).into_owned();
+        let scalar = if value.rank() == 0 { value } else { value.reshape([-1]).select_at(0, 0) };
+        let mut shape = self.dims().clone();
+        if let Some(n) = shape.get_mut(self.axis("index_fill", axis)) {
+            *n = index.len();
+        }
+        self.index_copy(axis, index, &scalar.expand(&shape[..]))
+    }
+
+    /// A 1 at each index and 0 elsewhere, along a new last axis of length `classes`.
+    #[track_caller]
+    #[must_use]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
+        self.unsqueeze(-1).eq(&Tensor::iota(classes)).cast(dtype)
+    }
+}

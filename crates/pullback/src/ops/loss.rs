@@ -1,0 +1,187 @@
+//! Cross-entropy with the options people expect.
+
+use crate::{DType, Error, Tensor, fail, mode};
+use std::panic::Location;
+
+/// How a loss over many elements becomes one number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// The (weighted) mean.
+    #[default]
+    Mean,
+    /// The sum.
+    Sum,
+    /// Not at all: one loss per element.
+    None,
+}
+
+/// Options of [`cross_entropy`].
+///
+/// ```
+/// use pullback::{CrossEntropy, Tensor};
+/// let logits = Tensor::from([[2.0, 0.0], [0.0, 1.0]]);
+/// let loss = CrossEntropy::new().label_smoothing(0.1).of(&logits, &Tensor::from([0i64, 1]));
+/// assert!(loss.item::<f64>() > 0.0);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CrossEntropy {
+    weight: Option<Tensor>,
+    ignore_index: Option<i64>,
+    label_smoothing: f64,
+    reduction: Reduction,
+}
+
+/// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or probabilities
+/// shaped as the logits.
+///
+/// ```
+/// use pullback::{Tensor, cross_entropy};
+/// let loss = cross_entropy(&Tensor::zeros([4, 10]), &Tensor::from([1i64, 2, 3, 4]));
+/// assert!((loss.item::<f32>() - 10f32.ln()).abs() < 1e-6);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Tensor {
+    CrossEntropy::new().of(logits, target)
+}
+
+impl CrossEntropy {
+    /// The mean over all elements, without weights or smoothing.
+    #[must_use]
+    pub fn new() -> CrossEntropy {
+        CrossEntropy::default()
+    }
+
+    /// A weight for each class.
+    #[must_use]
+    pub fn weight(mut self, weight: &Tensor) -> CrossEntropy {
+        self.weight = Some(weight.clone());
+        self
+    }
+
+    /// Elements of this class count for nothing.
+    #[must_use]
+    pub fn ignore_index(mut self, class: i64) -> CrossEntropy {
+        self.ignore_index = Some(class);
+        self
+    }
+
+    /// Mixes the target with the uniform distribution: 0 is none, 1 is all.
+    #[must_use]
+    pub fn label_smoothing(mut self, amount: f64) -> CrossEntropy {
+        self.label_smoothing = amount;
+        self
+    }
+
+    /// How the losses become one number.
+    #[must_use]
+    pub fn reduction(mut self, reduction: Reduction) -> CrossEntropy {
+        self.reduction = reduction;
+        self
+    }
+
+    /// The loss.
+    ///
+    /// # Panics
+    /// If the shapes do not fit, the target is neither integers nor probabilities, or a class is out of
+    /// range.
+    #[track_caller]
+    #[must_use]
+    pub fn of(&self, logits: &Tensor, target: &Tensor) -> Tensor {
+        let at = mode::user_line(Location::caller());
+        if let Err(error) = self.check(logits, target) {
+            fail::raise(error.on([logits.spec(), target.spec()]).at(at));
+        }
+        // Rows of classes: [n, c, d…] becomes [n·d…, c].
+        let vector = logits.rank() == 1;
+        let logits = if vector { logits.unsqueeze(0) } else { logits.clone() };
+        let c = logits.shape()[1];
+        let rows = |x: &Tensor| x.move_axis(1, -1).reshape([x.len() / c.max(1), c]);
+        let mut shape = logits.shape().to_vec();
+        shape.remove(1);
+        if vector {
+            shape.clear();
+        }
+        if target.dtype().is_float() {
+            let target = if vector { target.unsqueeze(0) } else { target.clone() };
+            return self.of_probabilities(&rows(&logits), &rows(&target), &shape);
+        }
+        self.of_classes(&rows(&logits), &target.cast(DType::I64).reshape([-1]), &shape)
+    }
+
+    fn check(&self, logits: &Tensor, target: &Tensor) -> crate::Result<()> {
+        let (l, t) = (logits.shape(), target.shape());
+        let axis = usize::from(l.len() > 1);
+        let wants = match (l.len(), target.dtype().is_float()) {
+            (0, _) => return Err(Error::shape("cross_entropy", "0-d logits have no classes")),
+            (_, true) => l.to_vec(),
+            (_, false) => l.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect(),
+        };
+        if t != wants {
+            let message = format!("logits {} want a target of shape {wants:?}, not {}", logits.spec(), target.spec());
+            return Err(Error::shape("cross_entropy", message));
+        }
+        if l[axis] == 0 {
+            return Err(Error::shape("cross_entropy", "there are no classes"));
+        }
+        if !(0.0..=1.0).contains(&self.label_smoothing) {
+            let message = format!("label smoothing must be between 0 and 1, not {}", self.label_smoothing);
+            return Err(Error::argument("cross_entropy", message));
+        }
+        if let Some(weight) = self.weight.as_ref().filter(|w| w.shape() != [l[axis]]) {
+            let message = format!("the weight must have one element per class ({}), not {}", l[axis], weight.spec());
+            return Err(Error::shape("cross_entropy", message));
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn of_classes(&self, logits: &Tensor, classes: &Tensor, shape: &[usize]) -> Tensor {
+        if self.weight.is_none() && self.ignore_index.is_none() && self.label_smoothing == 0.0 {
+            let losses = logits.row_cross_entropy(classes);
+            return self.reduce(losses, None, shape);
+        }
+        let counted = match self.ignore_index {
+            Some(ignored) => classes.ne(ignored),
+            None => classes.eq(classes),
+        };
+        let zero = classes.zeros_like_splat();
+        let safe = counted.select(classes, &zero);
+        let log_p = logits.log_softmax(1);
+        let mut weights = counted.cast(logits.dtype());
+        if let Some(w) = &self.weight {
+            weights = weights * w.cast(logits.dtype()).gather(0, &safe);
+        }
+        let mut losses = -(log_p.gather(1, &safe.unsqueeze(1)).squeeze_axis(1) * &weights);
+        if self.label_smoothing > 0.0 {
+            let each = match &self.weight {
+                Some(w) => log_p * w.cast(logits.dtype()),
+                None => log_p,
+            };
+            let uniform = -(each.mean_over(1) * counted.cast(logits.dtype()));
+            losses = losses * (1.0 - self.label_smoothing) + uniform * self.label_smoothing;
+        }
+        self.reduce(losses, Some(weights), shape)
+    }
+
+    #[track_caller]
+    fn of_probabilities(&self, logits: &Tensor, target: &Tensor, shape: &[usize]) -> Tensor {
+        let c = logits.shape()[1] as f64;
+        let target = target * (1.0 - self.label_smoothing) + self.label_smoothing / c;
+        let mut terms = logits.log_softmax(1) * target;
+        if let Some(w) = &self.weight {
+            terms = terms * w.cast(logits.dtype());
+        }
+        self.reduce(-terms.sum_over(1), None, shape)
+    }
+
+    #[track_caller]
+    fn reduce(&self, losses: Tensor, weights: Option<Tensor>, shape: &[usize]) -> Tensor {
+        match (self.reduction, weights) {
+            (Reduction::None, _) => losses.reshape(shape),
+            (Reduction::Sum, _) => losses.sum(),
+            (Reduction::Mean, None) => losses.mean(),
+            (Reduction::Mean, Some(weights)) => losses.sum() / weights.sum(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The operations: for each family the methods that name its ops, and the rows that say how they
+//! differentiate. A composite (`rms_norm`, `einsum`, …) is a function of other methods and has no row.
+
+mod cast;
+mod compare;
+mod cumulate;
+mod dot;
+mod einsum;
+mod index;
+mod loss;
+mod movement;
+mod norm;
+mod operand;
+mod pointwise;
+mod reduce;
+mod slice;
+mod view;
+
+pub mod table;
+
+pub use einsum::einsum;
+pub use loss::{CrossEntropy, Reduction, cross_entropy};
+pub use movement::{cat, stack};
+pub use operand::Operand;
+pub use slice::{Index, Indices, IntoIndex};
+
+use crate::Op;
+use crate::rule::{Grad, Linear, Set};
+
+/// The row of an op: how it differentiates.
+pub(crate) fn row(op: &Op) -> Grad {
+    match op {
+        Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Grad::Zero,
+        Op::Unary(f) => pointwise::unary_row(*f),
+        Op::UnaryVjp(_) => Grad::Decompose(pointwise::unary_vjp),
+        Op::Binary(f) => pointwise::binary_row(*f),
+        Op::Compare(_) => Grad::Zero,
+        Op::Select => compare::select_row(),
+        Op::Cast(_) => linear(|f, i, dy| dy.cast(f.in_spec(i).dtype)),
+        Op::Copy => linear(|_, _, dy| dy.clone()),
+        Op::View(v) => view::row(v),
+        Op::Put(_) => view::put_row(),
+        Op::Pad(_) => movement::pad_row(),
+        Op::Cat(_) => movement::cat_row(),
+        Op::Gather(_) => index::gather_row(),
+        Op::Scatter(_, combine) => index::scatter_row(*combine),
+        Op::Reduce(kind, _) => reduce::row(*kind),
+        Op::ArgReduce(..) => Grad::Zero,
+        Op::Cumulate { kind, .. } => cumulate::row(*kind),
+        Op::Sort { .. } => cumulate::sort_row(),
+        Op::Dot => dot::row(),
+        Op::Fused(f) => norm::row(*f),
+    }
+}
+
+/// Linear in all operands.
+fn linear(transpose: fn(&crate::rule::Facts, usize, &crate::Tensor) -> crate::Tensor) -> Grad {
+    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose })
+}

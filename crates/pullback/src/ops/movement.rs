@@ -1,0 +1,191 @@
+//! Padding and concatenation.
+
+use crate::apply::apply;
+use crate::ops::Operand;
+use crate::rule::Grad;
+use crate::{Error, Op, Tensor, fail, mode};
+use pullback_ir::infer::args;
+use pullback_ir::{Padding, Span, View};
+use smallvec::SmallVec;
+use std::panic::Location;
+
+/// The transpose of padding takes the elements back out.
+pub(crate) fn pad_row() -> Grad {
+    super::linear(|f, _, dy| {
+        let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
+        let span = |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
+        dy.view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
+    })
+}
+
+/// The transpose of concatenation cuts it up again.
+pub(crate) fn cat_row() -> Grad {
+    super::linear(|f, i, dy| {
+        let Op::Cat(axis) = *f.op else { unreachable!("called for Cat") };
+        let start = (0..i).map(|j| f.in_shape(j)[axis]).sum();
+        dy.span(axis, Span { start, len: f.in_shape(i)[axis], step: 1 })
+    })
+}
+
+impl Tensor {
+    /// Zeros around the elements: `(before, after)` for each axis.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
+        let one = |&(before, after): &(usize, usize)| Padding { before, after, between: 0 };
+        apply(Op::Pad(padding.iter().map(one).collect()), &[self])
+    }
+
+    /// A value around the elements.
+    #[track_caller]
+    #[must_use]
+    pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
+        let padded = self.pad(padding);
+        let inside = Tensor::splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
+        let value = value.beside(&padded).into_owned();
+        inside.select(&padded, &value)
+    }
+
+    /// Pieces of at most `size` along an axis, as views.
+    #[track_caller]
+    #[must_use]
+    pub fn split(&self, size: usize, axis: isize) -> Vec<Tensor> {
+        let at = self.axis("split", axis);
+        let n = self.shape().get(at).copied().unwrap_or(1);
+        if size == 0 && n > 0 {
+            let error = Error::argument("split", "pieces of size 0 never end").on([self.spec()]);
+            return self.checked(Err(error));
+        }
+        let mut sizes = vec![size; n.checked_div(size).unwrap_or(0)];
+        if n == 0 || n % size != 0 {
+            sizes.push(n - sizes.len() * size);
+        }
+        self.split_sizes(&sizes, axis)
+    }
+
+    /// Pieces of these sizes along an axis, as views.
+    #[track_caller]
+    #[must_use]
+    pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
+        let axis = self.axis("split", axis);
+        let n = self.shape().get(axis).copied().unwrap_or(1);
+        if sizes.iter().sum::<usize>() != n {
+            let message = format!("{sizes:?} do not add up to the {n} of axis {axis} of {}", self.spec());
+            return self.checked(Err(Error::shape("split", message).on([self.spec()])));
+        }
+        let mut start = 0;
+        let mut pieces = Vec::with_capacity(sizes.len());
+        for &len in sizes {
+            pieces.push(self.span(axis, Span { start, len, step: 1 }));
+            start += len;
+        }
+        pieces
+    }
+
+    /// At most `count` pieces of nearly equal size along an axis, as views.
+    #[track_caller]
+    #[must_use]
+    pub fn chunk(&self, count: usize, axis: isize) -> Vec<Tensor> {
+        let at = self.axis("chunk", axis);
+        let n = self.shape().get(at).copied().unwrap_or(1);
+        if count == 0 {
+            return self.checked(Err(Error::argument("chunk", "into 0 pieces").on([self.spec()])));
+        }
+        self.split(n.div_ceil(count).max(1), axis)
+    }
+
+    /// The elements at each index of an axis, as views without it.
+    #[track_caller]
+    #[must_use]
+    pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
+        let at = self.axis("unbind", axis);
+        let n = self.shape().get(at).copied().unwrap_or(0);
+        let mut parts = Vec::with_capacity(n);
+        for i in 0..n {
+            parts.push(self.select_at(axis, i as isize));
+        }
+        parts
+    }
+
+    /// The tensor repeated, `times` per axis (new axes in front).
+    #[track_caller]
+    #[must_use]
+    pub fn repeat(&self, times: &[usize]) -> Tensor {
+        if times.len() < self.rank() {
+            let message = format!("{times:?} does not name each of the {} axes of {}", self.rank(), self.spec());
+            return self.checked(Err(Error::shape("repeat", message).on([self.spec()])));
+        }
+        let new = times.len() - self.rank();
+        let (mut split, mut wide, mut merged) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, &r) in times.iter().enumerate() {
+            let n = if i < new { 1 } else { self.shape()[i - new] };
+            split.extend([1, n]);
+            wide.extend([r, n]);
+            merged.push(r * n);
+        }
+        self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..])
+    }
+
+    /// Rolled along an axis: elements that leave at one end come in at the other.
+    #[track_caller]
+    #[must_use]
+    pub fn roll(&self, shift: isize, axis: isize) -> Tensor {
+        let at = self.axis("roll", axis);
+        let n = self.shape().get(at).copied().unwrap_or(1);
+        if n < 2 || shift.rem_euclid(n as isize) == 0 {
+            return self.clone();
+        }
+        let k = n - shift.rem_euclid(n as isize) as usize;
+        let (head, tail) = (Span { start: 0, len: k, step: 1 }, Span { start: k, len: n - k, step: 1 });
+        cat(&[&self.span(at, tail), &self.span(at, head)], axis)
+    }
+}
+
+/// Tensors one after the other along an axis. Dtypes are promoted to a common one.
+///
+/// ```
+/// use pullback::{Tensor, cat};
+/// let x = Tensor::from([[1.0, 2.0]]);
+/// assert_eq!(cat(&[&x, &x], 0).shape(), [2, 2]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
+    let at = mode::user_line(Location::caller());
+    let Some(first) = tensors.first() else {
+        fail::raise(Error::argument("cat", "needs at least one tensor").at(at));
+    };
+    let axis = fail::or_raise(args::axis("cat", axis, first.spec()).map_err(|e| e.at(at)));
+    let dtype = tensors.iter().fold(first.dtype(), |d, x| d.promote(x.dtype()));
+    let mut parts: SmallVec<[Tensor; 4]> = SmallVec::new();
+    for x in tensors {
+        parts.push(x.cast(dtype));
+    }
+    apply(Op::Cat(axis), &parts.iter().collect::<SmallVec<[_; 4]>>())
+}
+
+/// Tensors of one shape along a new axis.
+///
+/// ```
+/// use pullback::{Tensor, stack};
+/// let x = Tensor::from([1.0, 2.0]);
+/// assert_eq!(stack(&[&x, &x, &x], 1).shape(), [2, 3]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
+    let mut parts: SmallVec<[Tensor; 4]> = SmallVec::new();
+    for x in tensors {
+        parts.push(x.unsqueeze(axis));
+    }
+    let axis = match (tensors.first(), axis) {
+        (Some(x), axis) if axis < 0 => axis + x.rank() as isize + 1,
+        (_, axis) => axis,
+    };
+    cat(&parts.iter().collect::<SmallVec<[_; 4]>>(), axis)
+}

@@ -1,0 +1,237 @@
+//! Softmax, layer norm and their kin: one kernel each, with a decomposition for higher derivatives.
+
+use crate::apply::{apply, apply_all};
+use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::{DType, Op, Tensor};
+use pullback_ir::infer::args;
+use pullback_ir::{Fused, Real};
+use smallvec::{SmallVec, smallvec};
+
+const Y: Val = Val::Out(0);
+
+#[rustfmt::skip]
+pub(crate) fn row(f: Fused) -> Grad {
+    match f {
+        Fused::Softmax(_)       => Grad::Hand(Hand { uses: &[Y], vjp: softmax_vjp, jvp: softmax_jvp }),
+        Fused::SoftmaxVjp(_)    => Grad::Decompose(softmax_slope),
+        Fused::LogSoftmax(_)    => Grad::Hand(Hand { uses: &[Y], vjp: log_softmax_vjp, jvp: log_softmax_jvp }),
+        Fused::LogSoftmaxVjp(_) => Grad::Decompose(log_softmax_slope),
+        Fused::LogSumExp(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Y], vjp: log_sum_exp_vjp, jvp: log_sum_exp_jvp }),
+        Fused::LayerNorm(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: layer_norm_vjp, jvp: layer_norm_jvp }),
+        Fused::LayerNormVjp(_)  => Grad::Decompose(layer_norm_slope),
+        Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp }),
+        Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
+    }
+}
+
+fn fused(op: &Op) -> Fused {
+    match op {
+        Op::Fused(f) => *f,
+        _ => unreachable!("called for a fused op"),
+    }
+}
+
+fn axis_of(op: &Op) -> usize {
+    match fused(op) {
+        Fused::Softmax(axis) | Fused::SoftmaxVjp(axis) | Fused::LogSoftmax(axis) => axis,
+        Fused::LogSoftmaxVjp(axis) | Fused::LogSumExp(axis) => axis,
+        Fused::LayerNorm(_) | Fused::LayerNormVjp(_) | Fused::CrossEntropy | Fused::CrossEntropyVjp => 0,
+    }
+}
+
+fn each(list: &Maybe, f: impl Fn(&Tensor) -> Tensor) -> Maybe {
+    smallvec![list[0].as_ref().map(f)]
+}
+
+// The Jacobian of softmax is symmetric, so forward and reverse mode are the same product.
+
+fn softmax_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    each(dys, |dy| apply(Op::Fused(Fused::SoftmaxVjp(axis_of(f.op))), &[f.y(0), dy]))
+}
+
+fn softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
+    softmax_vjp(f, t).into_iter().flatten().collect()
+}
+
+/// y·(dy − Σ y·dy)
+fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let (y, dy) = (inputs[0], inputs[1]);
+    let mean = (y * dy).sum_keep(axis_of(op) as isize);
+    smallvec![y * (dy - mean)]
+}
+
+fn log_softmax_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    each(dys, |dy| apply(Op::Fused(Fused::LogSoftmaxVjp(axis_of(f.op))), &[f.y(0), dy]))
+}
+
+fn log_softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
+    let axis = axis_of(f.op) as isize;
+    t[0].iter().map(|tx| tx - (f.y(0).exp() * tx).sum_keep(axis)).collect()
+}
+
+/// dy − eʸ·Σ dy
+fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let (y, dy) = (inputs[0], inputs[1]);
+    smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
+}
+
+/// The weights e^(x−y) of a logsumexp; an infinite y is taken as 0, so that no ∞ − ∞ arises.
+fn weights(f: &Facts) -> Tensor {
+    let y = f.y(0).unsqueeze(axis_of(f.op) as isize);
+    let finite = y.is_inf().select_or(0.0, y);
+    (f.x(0) - finite).exp()
+}
+
+fn log_sum_exp_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    each(dys, |dy| dy.unsqueeze(axis_of(f.op) as isize) * weights(f))
+}
+
+fn log_sum_exp_jvp(f: &Facts, t: &Maybe) -> Outs {
+    t[0].iter().map(|tx| (tx * weights(f)).sum_over(axis_of(f.op) as isize)).collect()
+}
+
+fn eps_of(op: &Op) -> f64 {
+    match fused(op) {
+        Fused::LayerNorm(eps) | Fused::LayerNormVjp(eps) => eps.0,
+        _ => unreachable!("called for LayerNorm"),
+    }
+}
+
+/// The normalised value and 1/σ, over the axes of `w`.
+fn normalised(op: &Op, x: &Tensor, w: &Tensor) -> (Vec<isize>, Tensor, Tensor) {
+    let axes: Vec<isize> = (1..=w.rank() as isize).map(|i| -i).collect();
+    let centred = x - x.mean_keep(axes.clone());
+    let scale = (centred.square().mean_keep(axes.clone()) + eps_of(op)).rsqrt();
+    (axes, &centred * &scale, scale)
+}
+
+fn layer_norm_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
+    let op = Op::Fused(Fused::LayerNormVjp(Real(eps_of(f.op))));
+    apply_all(op, &[f.x(0), f.x(1), dy]).into_iter().map(Some).collect()
+}
+
+fn layer_norm_jvp(f: &Facts, t: &Maybe) -> Outs {
+    let (x, w) = (f.x(0), f.x(1));
+    let (axes, unit, scale) = normalised(f.op, x, w);
+    let along = |tx: &Tensor| {
+        let centred = tx - tx.mean_keep(axes.clone());
+        let radial = &unit * (&unit * &centred).mean_keep(axes.clone());
+        w * (scale * (centred - radial))
+    };
+    let terms = [t[0].as_ref().map(along), t[1].as_ref().map(|tw| tw * &unit), t[2].clone()];
+    let total = terms.into_iter().flatten().reduce(|a, b| a + b);
+    total.into_iter().map(|t| t.expand_to(x.dims())).collect()
+}
+
+/// With u = (x−μ)/σ and g = dy·w: dx = (g − mean(g) − u·mean(u·g))/σ, dw = Σ dy·u, db = Σ dy.
+fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let (x, w, dy) = (inputs[0], inputs[1], inputs[2]);
+    let (axes, unit, scale) = normalised(op, x, w);
+    let g = dy * w;
+    let radial = &unit * (&unit * &g).mean_keep(axes.clone());
+    let dx = scale * (&g - g.mean_keep(axes.clone()) - radial);
+    smallvec![dx, (dy * unit).sum_to(w.shape()), dy.sum_to(w.shape())]
+}
+
+fn cross_entropy_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let back = |dy: &Tensor| apply(Op::Fused(Fused::CrossEntropyVjp), &[f.x(0), f.x(1), dy]);
+    smallvec![dys[0].as_ref().map(back), None]
+}
+
+fn cross_entropy_jvp(f: &Facts, t: &Maybe) -> Outs {
+    let along = |tx: &Tensor| {
+        let expected = (f.x(0).softmax(1) * tx).sum_over(1);
+        expected - tx.gather(1, &f.x(1).unsqueeze(1)).squeeze_axis(1)
+    };
+    t[0].iter().map(along).collect()
+}
+
+/// (softmax − onehot)·dy
+fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Outs {
+    let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
+    let hot = classes.one_hot(logits.shape()[1], logits.dtype());
+    smallvec![(logits.softmax(1) - hot) * dy.unsqueeze(1)]
+}
+
+impl Tensor {
+    /// Applies a fused op along an axis; a 0-d tensor is a vector of one element.
+    #[track_caller]
+    fn along(&self, op: &'static str, axis: isize, f: fn(usize) -> Fused) -> Tensor {
+        let axis = self.axis(op, axis);
+        let x = self.real();
+        match x.rank() {
+            0 => apply(Op::Fused(f(0)), &[&x.reshape([1])]).reshape(&[] as &[usize]),
+            _ => apply(Op::Fused(f(axis)), &[&x]),
+        }
+    }
+
+    /// exp(x) / Σ exp(x) along an axis.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.0]).softmax(0);
+    /// assert_eq!(y.to_vec::<f64>(), [0.5, 0.5]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn softmax(&self, axis: isize) -> Tensor {
+        self.along("softmax", axis, Fused::Softmax)
+    }
+
+    /// The logarithm of softmax, computed without overflow.
+    #[track_caller]
+    #[must_use]
+    pub fn log_softmax(&self, axis: isize) -> Tensor {
+        self.along("log_softmax", axis, Fused::LogSoftmax)
+    }
+
+    #[track_caller]
+    pub(crate) fn log_sum_exp(&self, axes: &[isize]) -> Tensor {
+        let axes = self.checked(args::axes("logsumexp", axes, self.spec()));
+        let x = self.real();
+        match axes[..] {
+            [] => x,
+            [axis] => apply(Op::Fused(Fused::LogSumExp(axis)), &[&x]),
+            // Several axes are made one, at the end.
+            _ => {
+                let kept = pullback_ir::other_axes(&axes, x.rank());
+                let mut shape: SmallVec<[usize; 5]> = kept.iter().map(|&i| x.shape()[i]).collect();
+                let order: Vec<isize> = kept.iter().chain(&axes).map(|&i| i as isize).collect();
+                shape.push(axes.iter().map(|&i| x.shape()[i]).product());
+                let flat = x.permute(order).reshape(&shape[..]);
+                apply(Op::Fused(Fused::LogSumExp(shape.len() - 1)), &[&flat])
+            }
+        }
+    }
+
+    /// Layer normalisation over the last axes, those of `weight`: mean 0 and variance 1, then
+    /// `· weight + bias`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0f32, 3.0], [2.0, 2.0]]);
+    /// let y = x.layer_norm(&Tensor::ones([2]), &Tensor::zeros([2]), 0.0001);
+    /// assert!((y.at((0, 1)).item::<f32>() - 1.0).abs() < 1e-3);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+        let (w, b) = (weight.cast(self.dtype()), bias.cast(self.dtype()));
+        apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[self, &w, &b])
+    }
+
+    /// Divided by the root of the mean square over the last axes, those of `weight`, then `· weight`.
+    #[track_caller]
+    #[must_use]
+    pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
+        let axes: Vec<isize> = (1..=weight.rank() as isize).map(|i| -i).collect();
+        self * (self.square().mean_keep(axes) + eps).rsqrt() * weight
+    }
+
+    /// The loss of each row: logits `[n, c]`, classes `i64[n]`.
+    #[track_caller]
+    pub(crate) fn row_cross_entropy(&self, classes: &Tensor) -> Tensor {
+        apply(Op::Fused(Fused::CrossEntropy), &[self, &classes.cast(DType::I64)])
+    }
+}

@@ -1,0 +1,201 @@
+//! What may stand on the right of a binary method: a tensor, or a Rust scalar that adopts the
+//! tensor's dtype.
+
+use crate::apply::apply;
+use crate::{DType, Scalar, Tensor, fail, mode};
+use half::{bf16, f16};
+use pullback_ir::infer::args;
+use pullback_ir::{Binary, Op, Shape, View};
+use std::borrow::Cow;
+use std::panic::Location;
+
+/// A tensor, or a Rust scalar that adopts the dtype of the tensor it meets.
+pub trait Operand {
+    /// The operand beside `other`: a scalar gets its dtype and shape.
+    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor>;
+}
+
+impl Operand for Tensor {
+    fn beside(&self, _: &Tensor) -> Cow<'_, Tensor> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<T: Operand + ?Sized> Operand for &T {
+    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
+        (**self).beside(other)
+    }
+}
+
+macro_rules! scalar_operands {
+    ($($type:ty)*) => {$(
+        impl Operand for $type {
+            fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
+                let value = pullback_cpu::HostElement::scalar(*self);
+                Cow::Owned(Tensor::splat(value, other.shape(), value.adopt(other.dtype())))
+            }
+        }
+    )*};
+}
+
+scalar_operands!(f64 f32 bf16 f16 i64 i32 u8 bool);
+
+impl Operand for usize {
+    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
+        (*self as i64).beside(other).into_owned().into_cow()
+    }
+}
+
+impl Operand for Scalar {
+    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
+        Cow::Owned(Tensor::splat(*self, other.shape(), self.adopt(other.dtype())))
+    }
+}
+
+impl Tensor {
+    fn into_cow<'a>(self) -> Cow<'a, Tensor> {
+        Cow::Owned(self)
+    }
+
+    /// Applies a binary op after promotion and broadcasting.
+    #[track_caller]
+    pub(crate) fn binary(&self, f: Binary, other: impl Operand) -> Tensor {
+        let other = other.beside(self);
+        if self.spec() == other.spec() && accepts(f, self.dtype()) {
+            return apply(Op::Binary(f), &[self, &other]);
+        }
+        let (a, b) = pair(f.name(), self, &other, Some(f));
+        apply(Op::Binary(f), &[&a, &b])
+    }
+
+    /// This tensor cast and expanded to `spec`, for writing over something of that spec.
+    pub(crate) fn try_cast_and_expand(
+        &self,
+        op: &'static str,
+        spec: &crate::Spec,
+        at: &'static Location<'static>,
+    ) -> crate::Result<Tensor> {
+        let fits = pullback_ir::broadcast_shapes(self.shape(), &spec.shape);
+        if fits.as_ref() != Some(&spec.shape) {
+            let message = format!("{} does not broadcast to {spec}", self.spec());
+            return Err(crate::Error::shape(op, message).on([self.spec(), spec]).at(at));
+        }
+        Ok(mode::speaking_for(at, || self.cast(spec.dtype).expand_to(&spec.shape)))
+    }
+
+    /// Broadcast to a shape known to fit; the same handle if it has it already.
+    #[track_caller]
+    pub(crate) fn expand_to(&self, shape: &Shape) -> Tensor {
+        if self.dims() == shape {
+            return self.clone();
+        }
+        apply(Op::View(View::Broadcast(shape.clone())), &[self])
+    }
+}
+
+/// Both operands in one dtype and one shape.
+#[track_caller]
+pub(crate) fn pair(op: &'static str, a: &Tensor, b: &Tensor, f: Option<Binary>) -> (Tensor, Tensor) {
+    let dtype = a.dtype().promote(b.dtype());
+    let dtype = match f {
+        Some(f) if !accepts(f, dtype) => numeric(f, dtype),
+        _ => dtype,
+    };
+    let at = mode::user_line(Location::caller());
+    let shape = fail::or_raise(args::broadcast(op, a.spec(), b.spec()).map_err(|e| e.at(at)));
+    (a.cast(dtype).expand_to(&shape), b.cast(dtype).expand_to(&shape))
+}
+
+/// Whether the op takes the dtype as it is.
+fn accepts(f: Binary, dtype: DType) -> bool {
+    use Binary::*;
+    match f {
+        Div | Atan2 | Copysign => dtype.is_float(),
+        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => dtype != DType::Bool,
+        And | Or | Xor => true,
+    }
+}
+
+/// What integers and booleans become where the op does not take them: true division of integers is
+/// in `f32`, arithmetic on booleans in `i64`.
+fn numeric(f: Binary, dtype: DType) -> DType {
+    use Binary::*;
+    match f {
+        Div | Atan2 | Copysign => DType::F32,
+        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => DType::I64,
+        And | Or | Xor => dtype,
+    }
+}
+
+/// `a + b` and so on, for owned and borrowed tensors and scalars in any order.
+macro_rules! operators {
+    ($($trait:ident $method:ident $assign:ident $assign_method:ident $op:ident;)*) => {$(
+        impl<T: Operand> std::ops::$trait<T> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: T) -> Tensor {
+                self.binary(Binary::$op, other)
+            }
+        }
+        impl<T: Operand> std::ops::$trait<T> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: T) -> Tensor {
+                (&self).binary(Binary::$op, other)
+            }
+        }
+        /// Gives the variable a new tensor; clones of the old one keep their values. (The methods whose
+        /// names end in `_` write to the memory.)
+        impl<T: Operand> std::ops::$assign<T> for Tensor {
+            #[track_caller]
+            fn $assign_method(&mut self, other: T) {
+                *self = (&*self).binary(Binary::$op, other);
+            }
+        }
+        // One float and one integer type, so that the compiler knows what `2.0` is in `(2.0 - x).sqrt()`.
+        scalar_first!($trait $method $op: f64 i64);
+    )*};
+}
+
+macro_rules! scalar_first {
+    ($trait:ident $method:ident $op:ident: $($scalar:ty)*) => {$(
+        impl std::ops::$trait<&Tensor> for $scalar {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: &Tensor) -> Tensor {
+                self.beside(other).binary(Binary::$op, other)
+            }
+        }
+        impl std::ops::$trait<Tensor> for $scalar {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: Tensor) -> Tensor {
+                self.beside(&other).binary(Binary::$op, &other)
+            }
+        }
+    )*};
+}
+
+operators! {
+    Add add AddAssign add_assign Add;
+    Sub sub SubAssign sub_assign Sub;
+    Mul mul MulAssign mul_assign Mul;
+    Div div DivAssign div_assign Div;
+    Rem rem RemAssign rem_assign Remainder;
+}
+
+impl std::ops::Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(self)
+    }
+}
+
+impl std::ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        Tensor::neg(&self)
+    }
+}

@@ -1,0 +1,371 @@
+//! Functions of one and two elements.
+
+use crate::apply::apply;
+use crate::ops::{Operand, linear};
+use crate::rule::{Grad, Hand, Outs, Val, slopes};
+use crate::{Op, Scalar, Tensor};
+use pullback_ir::{Binary, DType, Unary};
+use smallvec::smallvec;
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
+
+/// How each unary function differentiates. In a formula, `x` is the input and `y` the output;
+/// what is not named is not kept for backward.
+#[rustfmt::skip]
+pub(crate) fn unary_row(f: Unary) -> Grad {
+    use Unary::*;
+    match f {
+        Neg      => linear(|_, _, dy| -dy),
+        Sign | Floor | Ceil | Round | Trunc | Not => Grad::Zero,
+        Abs      => slopes!(X => |x| x.sign()),
+        Square   => slopes!(X => |x| x * 2.0),
+        Sqrt     => slopes!(Y => |y| 0.5 / y),
+        Rsqrt    => slopes!(Y => |y| y.square() * y * -0.5),
+        Recip    => slopes!(Y => |y| -y.square()),
+        Exp      => slopes!(Y => |y| y.clone()),
+        Exp2     => slopes!(Y => |y| y * LN_2),
+        Expm1    => slopes!(Y => |y| y + 1.0),
+        Log      => slopes!(X => |x| x.recip()),
+        Log2     => slopes!(X => |x| (x * LN_2).recip()),
+        Log10    => slopes!(X => |x| (x * LN_10).recip()),
+        Log1p    => slopes!(X => |x| (x + 1.0).recip()),
+        Sin      => slopes!(X => |x| x.cos()),
+        Cos      => slopes!(X => |x| -x.sin()),
+        Tan      => slopes!(Y => |y| 1.0 + y.square()),
+        Asin     => slopes!(X => |x| (1.0 - x.square()).rsqrt()),
+        Acos     => slopes!(X => |x| -(1.0 - x.square()).rsqrt()),
+        Atan     => slopes!(X => |x| (1.0 + x.square()).recip()),
+        Sinh     => slopes!(X => |x| x.cosh()),
+        Cosh     => slopes!(X => |x| x.sinh()),
+        Tanh     => slopes!(Y => |y| 1.0 - y.square()),
+        Asinh    => slopes!(X => |x| (1.0 + x.square()).rsqrt()),
+        Acosh    => slopes!(X => |x| ((x - 1.0) * (x + 1.0)).rsqrt()),
+        Atanh    => slopes!(X => |x| (1.0 - x.square()).recip()),
+        Erf      => slopes!(X => |x| (-x.square()).exp() * FRAC_2_SQRT_PI),
+        Erfc     => slopes!(X => |x| (-x.square()).exp() * -FRAC_2_SQRT_PI),
+        Sigmoid  => slopes!(Y => |y| y * (1.0 - y)),
+        Relu     => slopes!(Y => |y| y.gt(0.0).cast(y.dtype())),
+        Gelu     => slopes!(X => |x| normal_cdf(x) + x * normal_pdf(x)),
+        GeluTanh => slopes!(X => |x| gelu_tanh_slope(x)),
+        Silu     => slopes!(X => |x| silu_slope(x)),
+    }
+}
+
+/// How each binary function differentiates.
+#[rustfmt::skip]
+pub(crate) fn binary_row(f: Binary) -> Grad {
+    use Binary::*;
+    match f {
+        Add       => linear(|_, _, dy| dy.clone()),
+        Sub       => linear(|_, i, dy| if i == 0 { dy.clone() } else { -dy }),
+        Mul       => Grad::Bilinear(|f, i, dy| dy * f.x(1 - i)),
+        Div       => DIV,
+        Remainder => REMAINDER,
+        Fmod      => FMOD,
+        FloorDiv | And | Or | Xor => Grad::Zero,
+        Pow       => slopes!(A B => |a, b| pow_slope(a, b); A B Y => |a, b, y| pow_exponent_slope(a, b, y)),
+        Atan2     => slopes!(A B => |a, b| b / (a.square() + b.square());
+                             A B => |a, b| -(a / (a.square() + b.square()))),
+        Copysign  => slopes!(A Y => |a, y| a.sign() * y.sign()),
+        Maximum   => slopes!(A B => |a, b| winner(a, b); A B => |a, b| winner(b, a)),
+        Minimum   => slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b)),
+    }
+}
+
+const A: Val = Val::In(0);
+const B: Val = Val::In(1);
+const Y: Val = Val::Out(0);
+
+/// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice.
+const DIV: Grad = Grad::Hand(Hand {
+    uses: &[B, Y],
+    vjp: |f, dys| {
+        let da = dys[0].as_ref().map(|dy| dy / f.x(1));
+        let db = da.as_ref().filter(|_| f.needs(1)).map(|da| -(da * f.y(0)));
+        smallvec![da.filter(|_| f.needs(0)), db]
+    },
+    jvp: |f, t| {
+        let moved = t[1].as_ref().map(|tb| f.y(0) * tb);
+        let top = match (&t[0], moved) {
+            (Some(ta), Some(moved)) => ta - moved,
+            (Some(ta), None) => ta.clone(),
+            (None, moved) => -moved.unwrap_or_else(|| f.y(0).zeros_like_splat()),
+        };
+        smallvec![top / f.x(1)]
+    },
+});
+
+/// y = a − b·⌊a/b⌋.
+const REMAINDER: Grad = Grad::Hand(Hand {
+    uses: &[A, B],
+    vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).floor()))],
+    jvp: |f, t| {
+        let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).floor()));
+        total(t[0].clone(), second)
+    },
+});
+
+/// y = a − b·trunc(a/b).
+const FMOD: Grad = Grad::Hand(Hand {
+    uses: &[A, B],
+    vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).trunc()))],
+    jvp: |f, t| {
+        let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).trunc()));
+        total(t[0].clone(), second)
+    },
+});
+
+/// The sum of the tangents that arrived; at least one did.
+fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {
+    a.into_iter().chain(b).reduce(|a, b| a + b).into_iter().collect()
+}
+
+/// `dy · f'` as the product of two ops: what the fused kernel is, where it is differentiated itself.
+pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let Op::UnaryVjp(f) = op else { unreachable!("called for UnaryVjp") };
+    let Grad::Slopes(slopes) = unary_row(*f) else { unreachable!("a fused vjp belongs to a slope") };
+    smallvec![inputs[1] * slopes[0].of(&inputs[..1])]
+}
+
+fn normal_cdf(x: &Tensor) -> Tensor {
+    ((x * (1.0 / SQRT_2)).erf() + 1.0) * 0.5
+}
+
+fn normal_pdf(x: &Tensor) -> Tensor {
+    (x.square() * -0.5).exp() * (0.5 * FRAC_2_SQRT_PI / SQRT_2)
+}
+
+fn gelu_tanh_slope(x: &Tensor) -> Tensor {
+    let k = (2.0 / PI).sqrt();
+    let t = ((x + x.square() * x * 0.044715) * k).tanh();
+    let inner = (x.square() * (3.0 * 0.044715) + 1.0) * k;
+    (&t + 1.0) * 0.5 + x * 0.5 * (1.0 - t.square()) * inner
+}
+
+fn silu_slope(x: &Tensor) -> Tensor {
+    let s = x.sigmoid();
+    &s * (x * (1.0 - &s) + 1.0)
+}
+
+/// b·a^(b−1), and 0 where b = 0, also at a = 0.
+fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
+    b.eq(0.0).select_or(0.0, b * a.pow(b - 1.0))
+}
+
+/// y·ln(a), and 0 where a = 0 and b ≥ 0.
+fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
+    a.eq(0.0).logical_and(b.ge(0.0)).select_or(0.0, y * a.log())
+}
+
+/// 1 where a is the larger, ½ where they tie, 0 where b is; NaN passes to both.
+fn winner(a: &Tensor, b: &Tensor) -> Tensor {
+    let strict = b.gt(a).select_or(0.0, a.ones_like_splat());
+    a.eq(b).select_or(0.5, strict)
+}
+
+impl Tensor {
+    #[track_caller]
+    fn unary(&self, f: Unary) -> Tensor {
+        // A function of the reals takes integers in f32, as true division does.
+        match self.dtype().is_float() || f.takes_ints() {
+            true => apply(Op::Unary(f), &[self]),
+            false => apply(Op::Unary(f), &[&self.cast(DType::F32)]),
+        }
+    }
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self) -> Tensor {
+                self.unary(Unary::$op)
+            }
+        )*}
+    };
+}
+
+unary_methods! {
+    /// −x.
+    neg Neg;
+    /// |x|; its derivative at 0 is 0.
+    abs Abs;
+    /// −1, 0 or 1 by the sign of x; NaN stays.
+    sign Sign;
+    /// The largest integer not above x.
+    floor Floor;
+    /// The smallest integer not below x.
+    ceil Ceil;
+    /// The nearest integer, ties to even.
+    round Round;
+    /// The integer part, towards zero.
+    trunc Trunc;
+    /// Negation: logical on `bool`, bitwise on integers.
+    logical_not Not;
+    /// x².
+    square Square;
+    /// √x; its derivative at 0 is infinite.
+    sqrt Sqrt;
+    /// 1/√x.
+    rsqrt Rsqrt;
+    /// 1/x.
+    recip Recip;
+    /// eˣ.
+    exp Exp;
+    /// 2ˣ.
+    exp2 Exp2;
+    /// eˣ − 1, accurate near 0.
+    expm1 Expm1;
+    /// The natural logarithm.
+    log Log;
+    /// The logarithm to base 2.
+    log2 Log2;
+    /// The logarithm to base 10.
+    log10 Log10;
+    /// ln(1 + x), accurate near 0.
+    log1p Log1p;
+    /// Sine.
+    sin Sin;
+    /// Cosine.
+    cos Cos;
+    /// Tangent.
+    tan Tan;
+    /// Arc sine.
+    asin Asin;
+    /// Arc cosine.
+    acos Acos;
+    /// Arc tangent.
+    atan Atan;
+    /// Hyperbolic sine.
+    sinh Sinh;
+    /// Hyperbolic cosine.
+    cosh Cosh;
+    /// Hyperbolic tangent.
+    tanh Tanh;
+    /// Inverse hyperbolic sine.
+    asinh Asinh;
+    /// Inverse hyperbolic cosine.
+    acosh Acosh;
+    /// Inverse hyperbolic tangent.
+    atanh Atanh;
+    /// The error function.
+    erf Erf;
+    /// 1 − erf(x), accurate for large x.
+    erfc Erfc;
+    /// 1 / (1 + e⁻ˣ).
+    sigmoid Sigmoid;
+    /// max(x, 0); its derivative at 0 is 0.
+    relu Relu;
+    /// x·Φ(x), exact.
+    gelu Gelu;
+    /// The tanh approximation of gelu.
+    gelu_tanh GeluTanh;
+    /// x·sigmoid(x).
+    silu Silu;
+}
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self, other: impl Operand) -> Tensor {
+                self.binary(Binary::$op, other)
+            }
+        )*}
+    };
+}
+
+binary_methods! {
+    /// self raised to a power.
+    pow Pow;
+    /// The angle of the point (other, self).
+    atan2 Atan2;
+    /// The magnitude of self with the sign of other.
+    copysign Copysign;
+    /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
+    maximum Maximum;
+    /// The smaller of each pair; NaN if either is. A tie gives half the gradient to each.
+    minimum Minimum;
+    /// The remainder with the sign of the divisor (also `%`).
+    remainder Remainder;
+    /// The remainder with the sign of the dividend.
+    fmod Fmod;
+    /// Division rounded towards minus infinity; its derivative is zero.
+    floor_div FloorDiv;
+    /// Both: logical on `bool`, bitwise on integers.
+    logical_and And;
+    /// Either: logical on `bool`, bitwise on integers.
+    logical_or Or;
+    /// Not the same: logical on `bool`, bitwise on integers.
+    logical_xor Xor;
+}
+
+impl Tensor {
+    /// self raised to an integer power.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 3.0]).powi(3).to_vec::<f64>(), [-8.0, 27.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn powi(&self, exponent: i32) -> Tensor {
+        match exponent {
+            1 => self.clone(),
+            2 => self.square(),
+            -1 => self.recip(),
+            n => self.pow(Scalar::from(n)),
+        }
+    }
+
+    /// self raised to a real power.
+    #[track_caller]
+    #[must_use]
+    pub fn powf(&self, exponent: f64) -> Tensor {
+        self.pow(exponent)
+    }
+
+    /// Values below `low` or above `high` replaced by the bound. The gradient passes on the closed
+    /// interval. NaN stays.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 0.5, 9.0]).clamp(0.0, 1.0).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
+        self.clamp_min(low).clamp_max(high)
+    }
+
+    /// Values below `low` replaced by it.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp_min(&self, low: impl Operand) -> Tensor {
+        let low = low.beside(self);
+        self.lt(&*low).select(&*low, self)
+    }
+
+    /// Values above `high` replaced by it.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp_max(&self, high: impl Operand) -> Tensor {
+        let high = high.beside(self);
+        self.gt(&*high).select(&*high, self)
+    }
+
+    /// Linear interpolation: `self + weight · (end − self)`.
+    #[track_caller]
+    #[must_use]
+    pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {
+        self + (end - self).mul_operand(weight)
+    }
+
+    #[track_caller]
+    fn mul_operand(&self, other: impl Operand) -> Tensor {
+        self.binary(Binary::Mul, other)
+    }
+}

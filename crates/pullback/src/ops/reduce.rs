@@ -1,0 +1,242 @@
+//! Reductions over one, several or all axes.
+
+use crate::apply::apply;
+use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::{DType, IntoAxes, Op, Shape, Tensor};
+use pullback_ir::infer::args;
+use pullback_ir::{Axes, Extreme, Reduction};
+use smallvec::{SmallVec, smallvec};
+
+pub(crate) fn row(kind: Reduction) -> Grad {
+    match kind {
+        Reduction::Sum => super::linear(|f, _, dy| spread(f, dy)),
+        Reduction::Prod => Grad::Decompose(product),
+        Reduction::Max | Reduction::Min => {
+            Grad::Hand(Hand { uses: &[Val::In(0), Val::Out(0)], vjp: extreme_vjp, jvp: extreme_jvp })
+        }
+    }
+}
+
+fn axes_of(op: &Op) -> &Axes {
+    match op {
+        Op::Reduce(_, axes) => axes,
+        _ => unreachable!("called for Reduce"),
+    }
+}
+
+/// A result of the reduction, seen again at every index that went into it.
+fn spread(f: &Facts, y: &Tensor) -> Tensor {
+    let shape: Shape = SmallVec::from_slice(f.in_shape(0));
+    y.reshape(&kept_shape(&shape, axes_of(f.op))[..]).expand_to(&shape)
+}
+
+/// The shape with reduced axes of length 1.
+fn kept_shape(shape: &[usize], axes: &[usize]) -> Shape {
+    shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect()
+}
+
+/// What each element has of the extreme: ties share evenly.
+fn share(f: &Facts) -> Tensor {
+    let hit = f.x(0).eq(&spread(f, f.y(0))).cast(f.x(0).dtype());
+    let count = apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&hit]);
+    hit / spread(f, &count)
+}
+
+fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    smallvec![dys[0].as_ref().map(|dy| spread(f, dy) * share(f))]
+}
+
+fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+    let sum = |x: Tensor| apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&x]);
+    t[0].iter().map(|tx| sum(tx * share(f))).collect()
+}
+
+/// A product as a tree: the two halves of an axis multiplied until one element is left. Its gradient
+/// needs no division, so zeros are no special case, at any order.
+fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let mut x = inputs[0].clone();
+    for &axis in axes_of(op).iter() {
+        while x.shape()[axis] != 1 {
+            let n = x.shape()[axis];
+            if n == 0 {
+                x = x.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+                continue;
+            }
+            let half = n.div_ceil(2);
+            let low = x.narrow(axis as isize, 0, half);
+            let mut high = x.narrow(axis as isize, half as isize, n - half);
+            if n - half < half {
+                high = high.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+            }
+            x = low * high;
+        }
+    }
+    let shape: Shape = pullback_ir::other_axes(axes_of(op), x.rank()).iter().map(|&i| x.shape()[i]).collect();
+    smallvec![x.reshape(&shape[..])]
+}
+
+/// Padding of `n` after one axis.
+pub(super) fn unit_padding(rank: usize, axis: usize, n: usize) -> Vec<(usize, usize)> {
+    (0..rank).map(|i| (0, if i == axis { n } else { 0 })).collect()
+}
+
+impl Tensor {
+    #[track_caller]
+    fn reduce(&self, kind: Reduction, axes: impl IntoAxes) -> Tensor {
+        let axes = self.checked(args::axes(kind.name(), &axes.list(), self.spec()));
+        apply(Op::Reduce(kind, axes), &[self])
+    }
+
+    #[track_caller]
+    pub(crate) fn all_axes(&self) -> Vec<isize> {
+        (0..self.rank() as isize).collect()
+    }
+
+    /// A reduced tensor with the axes back, of length 1.
+    #[track_caller]
+    fn kept(&self, op: &'static str, axes: &[isize], reduced: Tensor) -> Tensor {
+        let axes = self.checked(args::axes(op, axes, self.spec()));
+        reduced.reshape(&kept_shape(self.shape(), &axes)[..])
+    }
+
+    /// How many elements a reduction over these axes takes together.
+    #[track_caller]
+    pub(crate) fn count(&self, op: &'static str, axes: &[isize]) -> usize {
+        let axes = self.checked(args::axes(op, axes, self.spec()));
+        axes.iter().map(|&i| self.shape()[i]).product()
+    }
+
+    /// Floats as they are, anything else in `f32`.
+    #[track_caller]
+    pub(crate) fn real(&self) -> Tensor {
+        if self.dtype().is_float() { self.clone() } else { self.cast(DType::F32) }
+    }
+}
+
+/// Three methods for each reduction: over all axes, over some, over some with the axes kept.
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $all:ident $over:ident $keep:ident |$x:ident, $axes:ident| $body:expr;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            #[must_use]
+            pub fn $all(&self) -> Tensor {
+                self.$over(self.all_axes())
+            }
+
+            #[doc = concat!("[`Tensor::", stringify!($all), "`] over some axes (one, or a list), which disappear.")]
+            #[track_caller]
+            #[must_use]
+            pub fn $over(&self, axes: impl IntoAxes) -> Tensor {
+                let ($x, $axes) = (self, axes.list());
+                $body
+            }
+
+            #[doc = concat!("[`Tensor::", stringify!($all), "`] over some axes, which stay with length 1.")]
+            #[track_caller]
+            #[must_use]
+            pub fn $keep(&self, axes: impl IntoAxes) -> Tensor {
+                let axes = axes.list();
+                self.kept(stringify!($all), &axes, self.$over(axes.clone()))
+            }
+        )*}
+    };
+}
+
+reductions! {
+    /// The sum of the elements; of integers and booleans, in `i64`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.sum().item::<f64>(), 10.0);
+    /// assert_eq!(x.sum_over(0).to_vec::<f64>(), [4.0, 6.0]);
+    /// assert_eq!(x.sum_keep([-1]).shape(), [2, 1]);
+    /// ```
+    sum sum_over sum_keep |x, axes| x.reduce(Reduction::Sum, axes);
+    /// The mean of the elements.
+    mean mean_over mean_keep |x, axes| {
+        let n = x.count("mean", &axes);
+        x.real().sum_over(axes) / n as f64
+    };
+    /// The product of the elements. Its gradient is right where some are zero.
+    prod prod_over prod_keep |x, axes| x.reduce(Reduction::Prod, axes);
+    /// The largest element; NaN if any is. Ties share the gradient evenly.
+    max max_over max_keep |x, axes| x.reduce(Reduction::Max, axes);
+    /// The smallest element; NaN if any is. Ties share the gradient evenly.
+    min min_over min_keep |x, axes| x.reduce(Reduction::Min, axes);
+    /// Whether any element is true (not zero).
+    any any_over any_keep |x, axes| x.ne(0).reduce(Reduction::Max, axes);
+    /// Whether all elements are true (not zero).
+    all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
+    /// The variance, with Bessel's correction (divided by n − 1).
+    var var_over var_keep |x, axes| x.var_with(axes, 1.0);
+    /// The standard deviation, with Bessel's correction.
+    std std_over std_keep |x, axes| x.var_with(axes, 1.0).sqrt();
+    /// log(sum(exp(x))), computed without overflow.
+    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes);
+    /// The square root of the sum of squares; its derivative at the origin is 0.
+    norm norm_over norm_keep |x, axes| {
+        let square = x.square().sum_over(axes);
+        let origin = square.eq(0.0);
+        // The root of 1 in place of 0 has a finite slope, which the selection then drops.
+        origin.select_or(0.0, origin.select_or(1.0, square).sqrt())
+    };
+}
+
+impl Tensor {
+    /// The variance over some axes, divided by `n − correction` (1 is Bessel's, 0 the plain mean).
+    #[track_caller]
+    #[must_use]
+    pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
+        let axes = axes.list();
+        let n = self.count("var", &axes) as f64;
+        let centred = self.real() - self.mean_keep(axes.clone());
+        centred.square().sum_over(axes) / (n - correction).max(0.0)
+    }
+
+    /// The index of the first largest element along an axis, which disappears.
+    #[track_caller]
+    #[must_use]
+    pub fn argmax(&self, axis: isize) -> Tensor {
+        self.arg(Extreme::Max, axis)
+    }
+
+    /// The index of the first smallest element along an axis, which disappears.
+    #[track_caller]
+    #[must_use]
+    pub fn argmin(&self, axis: isize) -> Tensor {
+        self.arg(Extreme::Min, axis)
+    }
+
+    #[track_caller]
+    fn arg(&self, kind: Extreme, axis: isize) -> Tensor {
+        let axis = self.axis(kind.name(), axis);
+        match self.rank() {
+            0 => apply(Op::ArgReduce(kind, 0), &[&self.reshape([1])]).reshape(&[] as &[usize]),
+            _ => apply(Op::ArgReduce(kind, axis), &[self]),
+        }
+    }
+
+    /// The largest elements along an axis and where they are; the gradient goes to that one alone.
+    #[track_caller]
+    #[must_use]
+    pub fn max_at(&self, axis: isize) -> (Tensor, Tensor) {
+        self.extreme_at(axis, self.argmax(axis))
+    }
+
+    /// The smallest elements along an axis and where they are; the gradient goes to that one alone.
+    #[track_caller]
+    #[must_use]
+    pub fn min_at(&self, axis: isize) -> (Tensor, Tensor) {
+        self.extreme_at(axis, self.argmin(axis))
+    }
+
+    #[track_caller]
+    fn extreme_at(&self, axis: isize, index: Tensor) -> (Tensor, Tensor) {
+        match self.rank() {
+            0 => (self.clone(), index),
+            _ => (self.gather(axis, &index.unsqueeze(axis)).squeeze_axis(axis), index),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Views: the same elements at other indices. Nothing moves, except where a reshape of elements that
+//! are not evenly spaced has to copy.
+
+use crate::apply::apply;
+use crate::rule::{Facts, Grad};
+use crate::{IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
+use pullback_ir::infer::args;
+use pullback_ir::{Axes, Shape, Span, View, inverse_order};
+use smallvec::SmallVec;
+use std::panic::Location;
+
+/// Every view is linear; the transpose puts `dy` where the elements came from.
+pub(crate) fn row(view: &View) -> Grad {
+    super::linear(match view {
+        View::Reshape(_) => |f, _, dy| dy.reshape(f.in_shape(0)),
+        View::Permute(_) => |f, _, dy| match f.op {
+            Op::View(View::Permute(order)) => dy.view(View::Permute(inverse_order(order))),
+            _ => unreachable!("called for Permute"),
+        },
+        View::Broadcast(_) => |f, _, dy| dy.sum_to(f.in_shape(0)),
+        View::Flip(_) => |f, _, dy| apply(f.op.clone(), &[dy]),
+        View::Slice(_) | View::Diagonal { .. } => put_back,
+        View::Unfold { .. } => fold,
+    })
+}
+
+/// The transpose of a view that shows no element twice: `dy` in its place among zeros.
+fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+    let Op::View(view) = f.op else { unreachable!("called for a view") };
+    apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
+}
+
+/// The transpose of `unfold`: windows added up where they overlap.
+fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+    let Op::View(View::Unfold { axis, size, step }) = *f.op else { unreachable!("called for Unfold") };
+    let windows = dy.shape()[axis];
+    let starts = Tensor::iota(windows).reshape([windows as isize, 1]) * step;
+    let index = (starts + Tensor::iota(size)).reshape([-1]);
+    let rows = dy.move_axis(-1, axis as isize + 1).flatten(axis as isize, axis as isize + 1);
+    Tensor::zeros_of(f.in_spec(0)).index_add(axis as isize, &index, &rows)
+}
+
+/// Linear in the base and in the replacement.
+pub(crate) fn put_row() -> Grad {
+    super::linear(|f, i, dy| {
+        let Op::Put(views) = f.op else { unreachable!("called for Put") };
+        match i {
+            0 => apply(f.op.clone(), &[dy, &Tensor::zeros_of(f.in_spec(1))]),
+            _ => views.iter().fold(dy.clone(), |x, v| x.view(v.clone())),
+        }
+    })
+}
+
+impl Tensor {
+    #[track_caller]
+    pub(crate) fn view(&self, view: View) -> Tensor {
+        apply(Op::View(view), &[self])
+    }
+
+    /// Unwraps what `args` made of a user's arguments, with the user's line.
+    #[track_caller]
+    pub(crate) fn checked<T>(&self, result: Result<T>) -> T {
+        let at = mode::user_line(Location::caller());
+        fail::or_raise(result.map_err(|e| e.at(at)))
+    }
+
+    #[track_caller]
+    pub(crate) fn axis(&self, op: &'static str, axis: isize) -> usize {
+        self.checked(args::axis(op, axis, self.spec()))
+    }
+
+    /// The same elements under another shape; one length may be `-1`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 6).reshape([2, -1]);
+    /// assert_eq!(x.shape(), [2, 3]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn reshape(&self, shape: impl IntoShape) -> Tensor {
+        let shape = self.checked(args::reshape(&shape.lengths(), self.spec()));
+        match *self.dims() == shape {
+            true => self.clone(),
+            false => self.view(View::Reshape(shape)),
+        }
+    }
+
+    /// Axes in another order.
+    #[track_caller]
+    #[must_use]
+    pub fn permute(&self, order: impl IntoAxes) -> Tensor {
+        let order = self.checked(args::order("permute", &order.list(), self.spec()));
+        self.view(View::Permute(order))
+    }
+
+    /// Two axes exchanged.
+    #[track_caller]
+    #[must_use]
+    pub fn transpose(&self, a: isize, b: isize) -> Tensor {
+        let (a, b) = (self.axis("transpose", a), self.axis("transpose", b));
+        if self.rank() == 0 {
+            return self.clone();
+        }
+        let mut order: Axes = (0..self.rank()).collect();
+        order.swap(a, b);
+        self.view(View::Permute(order))
+    }
+
+    /// The matrix transpose: the last two axes exchanged.
+    #[track_caller]
+    #[must_use]
+    pub fn t(&self) -> Tensor {
+        match self.rank() {
+            0 | 1 => self.clone(),
+            _ => self.transpose(-1, -2),
+        }
+    }
+
+    /// One axis moved to another place, the others in order.
+    #[track_caller]
+    #[must_use]
+    pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
+        let (from, to) = (self.axis("move_axis", from), self.axis("move_axis", to));
+        let mut order: Axes = (0..self.rank()).collect();
+        if self.rank() > 0 {
+            let axis = order.remove(from);
+            order.insert(to, axis);
+        }
+        self.view(View::Permute(order))
+    }
+
+    /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0], [2.0]]).expand([2, 3]);
+    /// assert_eq!(x.to_vec::<f64>(), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn expand(&self, shape: impl IntoShape) -> Tensor {
+        let lengths = shape.lengths();
+        let new = lengths.len().saturating_sub(self.rank());
+        let length = |(i, &n): (usize, &isize)| match (n, i.checked_sub(new)) {
+            (-1, Some(j)) => self.shape()[j],
+            (n, _) => n.max(0) as usize,
+        };
+        self.expand_to(&lengths.iter().enumerate().map(length).collect())
+    }
+
+    /// The transpose of a broadcast: summed over the axes that it repeated.
+    #[track_caller]
+    pub(crate) fn sum_to(&self, shape: &[usize]) -> Tensor {
+        let new = self.rank() - shape.len();
+        let repeated = |&i: &usize| i < new || (shape[i - new] == 1 && self.shape()[i] != 1);
+        let axes: Axes = (0..self.rank()).filter(repeated).collect();
+        let sum = match axes.is_empty() {
+            true => self.clone(),
+            false => apply(Op::Reduce(pullback_ir::Reduction::Sum, axes), &[self]),
+        };
+        sum.reshape(shape)
+    }
+
+    /// A new axis of length 1.
+    #[track_caller]
+    #[must_use]
+    pub fn unsqueeze(&self, axis: isize) -> Tensor {
+        // The new axis may come last, so it is counted in the result.
+        let grown = self.spec().with_shape(SmallVec::from_elem(1, self.rank() + 1));
+        let axis = self.checked(args::axis("unsqueeze", axis, &grown));
+        let mut shape = self.dims().clone();
+        shape.insert(axis, 1);
+        self.view(View::Reshape(shape))
+    }
+
+    /// Without the axes of length 1.
+    #[track_caller]
+    #[must_use]
+    pub fn squeeze(&self) -> Tensor {
+        let shape: Shape = self.shape().iter().copied().filter(|&n| n != 1).collect();
+        self.reshape(&shape[..])
+    }
+
+    /// Without this axis if it has length 1; unchanged otherwise.
+    #[track_caller]
+    #[must_use]
+    pub fn squeeze_axis(&self, axis: isize) -> Tensor {
+        let axis = self.axis("squeeze", axis);
+        if self.shape().get(axis) != Some(&1) {
+            return self.clone();
+        }
+        let mut shape = self.dims().clone();
+        shape.remove(axis);
+        self.view(View::Reshape(shape))
+    }
+
+    /// The axes from `start` to `end`, inclusive, merged into one.
+    #[track_caller]
+    #[must_use]
+    pub fn flatten(&self, start: isize, end: isize) -> Tensor {
+        let (start, end) = (self.axis("flatten", start), self.axis("flatten", end));
+        if self.rank() == 0 {
+            return self.reshape([1]);
+        }
+        let mut shape: Shape = SmallVec::from_slice(&self.shape()[..start]);
+        shape.push(self.shape()[start..=end.max(start)].iter().product());
+        shape.extend_from_slice(&self.shape()[end.max(start) + 1..]);
+        self.reshape(&shape[..])
+    }
+
+    /// One axis split into several; one length may be `-1`.
+    #[track_caller]
+    #[must_use]
+    pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
+        let axis = self.axis("unflatten", axis);
+        let whole = self.spec().with_shape(SmallVec::<[usize; 5]>::from_slice(&self.shape()[axis..=axis]));
+        let parts = self.checked(args::reshape(&lengths.lengths(), &whole));
+        let mut shape: Shape = SmallVec::from_slice(&self.shape()[..axis]);
+        shape.extend(parts);
+        shape.extend_from_slice(&self.shape()[axis + 1..]);
+        self.view(View::Reshape(shape))
+    }
+
+    /// Axes read backwards.
+    #[track_caller]
+    #[must_use]
+    pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
+        let axes = self.checked(args::axes("flip", &axes.list(), self.spec()));
+        self.view(View::Flip(axes))
+    }
+
+    /// The elements at one index of an axis, which disappears. Negative counts from the end.
+    #[track_caller]
+    #[must_use]
+    pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
+        let axis = self.axis("select", axis);
+        if self.rank() == 0 {
+            let error = crate::Error::argument("select", "a 0-d tensor has no axis to select from");
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        let start = self.checked(args::index("select", index, axis, self.spec()));
+        let mut shape = self.dims().clone();
+        shape.remove(axis);
+        self.span(axis, Span { start, len: 1, step: 1 }).view(View::Reshape(shape))
+    }
+
+    /// `length` elements of an axis from `start` on.
+    #[track_caller]
+    #[must_use]
+    pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
+        let axis = self.axis("narrow", axis);
+        let from_front = if start < 0 { start + self.shape().get(axis).map_or(0, |&n| n as isize) } else { start };
+        self.span(axis, Span { start: from_front.max(0) as usize, len: length, step: 1 })
+    }
+
+    #[track_caller]
+    pub(crate) fn span(&self, axis: usize, span: Span) -> Tensor {
+        let whole = |&n: &usize| Span { start: 0, len: n, step: 1 };
+        let mut spans: SmallVec<[Span; 2]> = self.shape().iter().take(axis).map(whole).collect();
+        spans.push(span);
+        self.view(View::Slice(spans))
+    }
+
+    /// The diagonal of the last two axes, as a new last axis.
+    #[track_caller]
+    #[must_use]
+    pub fn diagonal(&self) -> Tensor {
+        self.diagonal_of(0, -2, -1)
+    }
+
+    /// The diagonal `offset` above the main one, of axes `a` and `b`, as a new last axis.
+    #[track_caller]
+    #[must_use]
+    pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
+        let (a, b) = (self.axis("diagonal", a), self.axis("diagonal", b));
+        self.view(View::Diagonal { offset, a, b })
+    }
+
+    /// Windows of `size` along an axis, every `step`, as a new last axis. Windows may overlap;
+    /// nothing is copied.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 5).unfold(0, 3, 1);
+    /// assert_eq!(x.to_vec::<i64>(), [0, 1, 2, 1, 2, 3, 2, 3, 4]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
+        let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
+        let axis = x.axis("unfold", axis);
+        x.view(View::Unfold { axis, size, step })
+    }
+
+    /// `other` in place of the part of this tensor that `part` shows; this tensor is not changed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([3]);
+    /// let y = x.put(|v| v.narrow(0, 1, 2), &Tensor::from([5.0f32, 6.0]));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 5.0, 6.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `part` is anything but a chain of views, or shows an element twice.
+    #[track_caller]
+    #[must_use]
+    pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {
+        let base = self.detach();
+        let mut seen = part(&base);
+        let spec = seen.spec().clone();
+        let mut views = Vec::new();
+        while !seen.is_same(&base) {
+            let Some(parent) = seen.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) else {
+                let error = crate::Error::argument("put", "the part must be a chain of views of the tensor");
+                return self.checked(Err(error.on([self.spec()])));
+            };
+            views.push(parent.1);
+            seen = parent.0;
+        }
+        views.reverse();
+        let at = mode::user_line(Location::caller());
+        let other = fail::or_raise(other.try_cast_and_expand("put", &spec, at));
+        apply(Op::Put(views), &[self, &other])
+    }
+}

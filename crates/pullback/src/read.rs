@@ -1,0 +1,76 @@
+//! Reading values back.
+
+use crate::{Error, Result, Tensor, fail, lock, mode};
+use pullback_cpu::HostElement;
+use std::panic::Location;
+
+impl Tensor {
+    /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.t().to_vec::<f64>(), [1.0, 3.0, 2.0, 4.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is another one.
+    #[track_caller]
+    #[must_use]
+    pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
+        fail::or_raise(self.try_to_vec().map_err(|e| e.at(mode::user_line(Location::caller()))))
+    }
+
+    /// The elements in row-major order, or an error if the dtype is another one.
+    ///
+    /// # Errors
+    /// If `T` is not the Rust type of the dtype.
+    pub fn try_to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let message = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
+            let hint = format!("read them as {}, or cast(DType::{:?}) first", self.dtype(), T::DTYPE);
+            return Err(Error::dtype("to_vec", message).on([self.spec()]).hint(hint));
+        }
+        let dense = mode::set_recording(false, || self.detach().contiguous());
+        let read = lock::read(&[&dense], |inputs| {
+            inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
+        });
+        read.ok_or_else(|| Error::argument("to_vec", "the memory is shorter than the tensor").on([self.spec()]))
+    }
+
+    /// The only element.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([2.5f32]).item::<f32>(), 2.5);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is not exactly one element, or the dtype is another one.
+    #[track_caller]
+    #[must_use]
+    pub fn item<T: HostElement>(&self) -> T {
+        fail::or_raise(self.try_item().map_err(|e| e.at(mode::user_line(Location::caller()))))
+    }
+
+    /// The only element, or an error if there is not exactly one.
+    ///
+    /// # Errors
+    /// If there is not exactly one element, or the dtype is another one.
+    pub fn try_item<T: HostElement>(&self) -> Result<T> {
+        match self.try_to_vec()?[..] {
+            [value] => Ok(value),
+            _ => {
+                let message = format!("{} has {} elements, not one", self.spec(), self.len());
+                Err(Error::shape("item", message).hint("use to_vec() for all of them"))
+            }
+        }
+    }
+
+    /// The elements as `f64`, whatever the dtype, in row-major order.
+    #[must_use]
+    pub fn to_f64_vec(&self) -> Vec<f64> {
+        let wide = mode::set_recording(false, || self.detach().cast(crate::DType::F64));
+        fail::or_raise(wide.try_to_vec())
+    }
+}

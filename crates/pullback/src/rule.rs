@@ -1,0 +1,252 @@
+//! How an op differentiates: the vocabulary of the rows in `ops/`, and what follows from a row.
+//!
+//! A row says only what is particular to its op. Derived here, once, for all: the reverse rule (`vjp`),
+//! the forward rule (`jvp`), what the tape keeps, and which operands need nothing. Accumulation, zeros, need
+//! and dtype checks never appear in a row.
+//!
+//! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded like
+//! anything else: double backward needs no second implementation.
+
+use crate::{Error, Op, Result, Spec, Tensor, fail};
+use smallvec::SmallVec;
+
+/// How y = f(x…) differentiates.
+pub(crate) enum Grad {
+    /// Piecewise constant: no gradient, and that is the truth, not an omission.
+    Zero,
+    /// Pointwise: the slope with respect to each operand.
+    Slopes(&'static [Slope]),
+    /// Linear in some operands, jointly; the transpose maps `dy` to the gradient of operand `i`.
+    Linear(Linear),
+    /// Linear in each of two operands; the transpose may use the other one.
+    Bilinear(fn(&Facts, usize, &Tensor) -> Tensor),
+    /// Anything else.
+    Hand(Hand),
+    /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
+    Decompose(fn(&Op, &[&Tensor]) -> Outs),
+}
+
+/// The tensors an op gives or a rule returns; nearly always one or two.
+pub(crate) type Outs = SmallVec<[Tensor; 1]>;
+/// A gradient or tangent for each operand or result, where there is one.
+pub(crate) type Maybe = SmallVec<[Option<Tensor>; 2]>;
+
+/// One partial derivative, from the values that it names.
+pub(crate) struct Slope {
+    pub uses: &'static [Val],
+    pub slope: fn(&[&Tensor]) -> Tensor,
+    /// The formula, for the documentation.
+    pub text: &'static str,
+}
+
+/// A value that a rule may be computed from; naming it makes the tape keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Val {
+    In(usize),
+    Out(usize),
+}
+
+/// The input of a unary op, or the first operand of a binary one.
+pub(crate) const X: Val = Val::In(0);
+pub(crate) const A: Val = Val::In(0);
+pub(crate) const B: Val = Val::In(1);
+pub(crate) const Y: Val = Val::Out(0);
+
+pub(crate) struct Linear {
+    /// The operands it is linear in; the others are kept if the transpose uses them.
+    pub wrt: Set,
+    /// The other operands that the transpose uses.
+    pub uses: Set,
+    pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+}
+
+pub(crate) struct Hand {
+    pub uses: &'static [Val],
+    pub vjp: fn(&Facts, &Maybe) -> Maybe,
+    pub jvp: fn(&Facts, &Maybe) -> Outs,
+}
+
+/// A set of operands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Set {
+    All,
+    Of(&'static [usize]),
+}
+
+impl Set {
+    pub fn has(self, i: usize) -> bool {
+        match self {
+            Set::All => true,
+            Set::Of(list) => list.contains(&i),
+        }
+    }
+}
+
+/// Slopes of a pointwise op, one per operand: `slopes!(Y => |y| 1.0 - y * y)`.
+///
+/// Expands to `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
+macro_rules! slopes {
+    ($($($val:ident)* => |$($v:ident),*| $body:expr);+ $(;)?) => {
+        $crate::rule::Grad::Slopes(const { &[$($crate::rule::Slope {
+            uses: &[$($crate::rule::$val),*],
+            slope: |values| {
+                let &[$($v),*] = values else { unreachable!("a slope is given what it uses") };
+                $body
+            },
+            text: stringify!($body),
+        }),+] })
+    };
+}
+pub(crate) use slopes;
+
+/// What a rule knows about the op it differentiates: the specs, and the values that its row keeps.
+pub(crate) struct Facts<'a> {
+    pub op: &'a Op,
+    in_specs: &'a [Spec],
+    out_specs: &'a [Spec],
+    inputs: Maybe,
+    outputs: Maybe,
+    /// Which operands want a gradient.
+    needs: SmallVec<[bool; 4]>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(op: &'a Op, in_specs: &'a [Spec], out_specs: &'a [Spec], needs: SmallVec<[bool; 4]>) -> Facts<'a> {
+        let inputs = SmallVec::from_elem(None, needs.len());
+        Facts { op, in_specs, out_specs, inputs, outputs: SmallVec::from_elem(None, out_specs.len()), needs }
+    }
+
+    pub fn set(&mut self, val: Val, tensor: Tensor) {
+        match val {
+            Val::In(i) => self.inputs[i] = Some(tensor),
+            Val::Out(k) => self.outputs[k] = Some(tensor),
+        }
+    }
+
+    /// An operand that the row keeps.
+    pub fn x(&self, i: usize) -> &Tensor {
+        self.value(Val::In(i))
+    }
+
+    /// An output that the row keeps.
+    pub fn y(&self, k: usize) -> &Tensor {
+        self.value(Val::Out(k))
+    }
+
+    pub fn value(&self, val: Val) -> &Tensor {
+        let found = match val {
+            Val::In(i) => &self.inputs[i],
+            Val::Out(k) => &self.outputs[k],
+        };
+        match found {
+            Some(tensor) => tensor,
+            None => fail::raise(Error::gradient(self.op.name(), format!("its row does not keep {val:?}"))),
+        }
+    }
+
+    /// The spec of an operand.
+    pub fn in_spec(&self, i: usize) -> &Spec {
+        // Pointwise ops of one dtype do not store them: they are as the output.
+        self.in_specs.get(i).unwrap_or(&self.out_specs[0])
+    }
+
+    pub fn in_shape(&self, i: usize) -> &[usize] {
+        &self.in_spec(i).shape
+    }
+
+    pub fn needs(&self, i: usize) -> bool {
+        self.needs[i]
+    }
+}
+
+impl Grad {
+    /// Whether the op can pass a gradient to operand `i`.
+    pub fn reaches(&self, i: usize) -> bool {
+        match self {
+            Grad::Zero => false,
+            Grad::Slopes(slopes) => i < slopes.len(),
+            Grad::Linear(linear) => linear.wrt.has(i),
+            Grad::Bilinear(_) => i < 2,
+            Grad::Hand(_) | Grad::Decompose(_) => true,
+        }
+    }
+
+    /// Whether the tape must keep a value, given which operands are tracked.
+    pub fn keeps(&self, val: Val, tracked: &[bool]) -> bool {
+        let wanted = |i: usize| tracked.get(i).copied().unwrap_or(false);
+        match self {
+            Grad::Zero | Grad::Decompose(_) => false,
+            Grad::Slopes(slopes) => {
+                slopes.iter().enumerate().any(|(i, s)| wanted(i) && s.uses.contains(&val))
+            }
+            Grad::Linear(linear) => matches!(val, Val::In(i) if !linear.wrt.has(i) && linear.uses.has(i)),
+            Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
+            Grad::Hand(hand) => hand.uses.contains(&val),
+        }
+    }
+
+    /// Reverse mode: from the gradients of the outputs to those of the operands.
+    pub fn vjp(&self, facts: &Facts, dys: &Maybe) -> Result<Maybe> {
+        let n = facts.needs.len();
+        let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Maybe {
+            let gradient = |i: usize| dys[0].as_ref().filter(|_| facts.needs(i)).map(|dy| f(i, dy));
+            (0..n).map(gradient).collect()
+        };
+        Ok(match self {
+            Grad::Zero | Grad::Decompose(_) => SmallVec::from_elem(None, n),
+            Grad::Slopes(slopes) => each(&|i, dy| slopes[i].times(facts, dy)),
+            Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(facts, i, dy)),
+            Grad::Bilinear(transpose) => each(&|i, dy| transpose(facts, i, dy)),
+            Grad::Hand(hand) => (hand.vjp)(facts, dys),
+        })
+    }
+
+    /// Forward mode: from the tangents of the operands to those of the outputs; `None` where no
+    /// tangent arrives. `facts` holds every operand and output.
+    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Outs> {
+        let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
+        if !(0..tangents.len()).any(arrives) {
+            return None;
+        }
+        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(t, 1));
+        let sum = |terms: &mut dyn Iterator<Item = Tensor>| terms.reduce(|a, b| a + b);
+        match self {
+            Grad::Zero | Grad::Decompose(_) => None,
+            Grad::Slopes(slopes) => {
+                let term = |(i, s): (usize, &Slope)| Some(s.times(facts, tangents[i].as_ref()?));
+                one(sum(&mut slopes.iter().enumerate().filter_map(term)))
+            }
+            Grad::Linear(linear) => {
+                let operand = |i: usize| match (&tangents[i], linear.wrt.has(i)) {
+                    (_, false) => facts.x(i).clone(),
+                    (Some(t), true) => t.clone(),
+                    (None, true) => facts.x(i).zeros_like_splat(),
+                };
+                let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
+                Some(crate::apply::apply_all(facts.op.clone(), &operands.iter().collect::<SmallVec<[_; 4]>>()))
+            }
+            Grad::Bilinear(_) => {
+                let op = |a: &Tensor, b: &Tensor| crate::apply::apply(facts.op.clone(), &[a, b]);
+                let left = tangents[0].as_ref().map(|t| op(t, facts.x(1)));
+                let right = tangents[1].as_ref().map(|t| op(facts.x(0), t));
+                one(sum(&mut left.into_iter().chain(right)))
+            }
+            Grad::Hand(hand) => Some((hand.jvp)(facts, tangents)),
+        }
+    }
+}
+
+impl Slope {
+    /// `slope · d`, in one pass where there is a kernel for it.
+    fn times(&self, facts: &Facts, d: &Tensor) -> Tensor {
+        let values: SmallVec<[&Tensor; 3]> = self.uses.iter().map(|&v| facts.value(v)).collect();
+        match facts.op {
+            Op::Unary(f) if f.fused_vjp().is_some() => crate::apply::apply(Op::UnaryVjp(*f), &[values[0], d]),
+            _ => d * (self.slope)(&values),
+        }
+    }
+
+    pub fn of(&self, values: &[&Tensor]) -> Tensor {
+        (self.slope)(values)
+    }
+}

@@ -1,0 +1,316 @@
+//! The walk: from the outputs' cotangents back to the leaves.
+//!
+//! Nodes wait in a heap by sequence number. The one with the highest number has all its consumers
+//! behind it, so its gradient is complete when it is taken: no graph is sorted, nothing recurses, and a
+//! chain of a million nodes keeps one entry in the heap.
+//!
+//! Gradients of leaves are summed beside the walk and added to `.grad` when they are complete (at the
+//! end, or as soon as the last contribution is in where a ready hook waits for it), so a backward
+//! that fails leaves every `.grad` as it was.
+
+use super::hooks::any_ready_hook;
+use super::saved::From;
+use super::{History, Key, Leaf, Node};
+use crate::rule::{Facts, Maybe, Val};
+use crate::{Error, Result, Tensor, fail, mode, ops};
+use pullback_ir::ErrorKind;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::{SmallVec, smallvec};
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// How a backward pass treats the graph.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// Saved values stay, so that the graph can be gone through again.
+    pub retain: bool,
+    /// The pass itself is recorded, so that its results can be differentiated.
+    pub create: bool,
+}
+
+/// Gradients waiting for their node.
+struct Pending {
+    node: Arc<Node>,
+    grads: Maybe,
+}
+
+struct Walk<'a> {
+    manner: Manner,
+    heap: BinaryHeap<u64>,
+    pending: FxHashMap<u64, Pending>,
+    leaves: Vec<(Arc<Leaf>, Option<Tensor>)>,
+    leaf_at: FxHashMap<u64, usize>,
+    /// Where only some gradients are wanted: what leads to them, and the gradients found.
+    wanted: Option<Wanted<'a>>,
+    /// Contributions that each leaf still expects, where someone waits for the last.
+    expected: Option<FxHashMap<u64, usize>>,
+}
+
+struct Wanted<'a> {
+    targets: &'a [Key],
+    found: FxHashMap<Key, Tensor>,
+    leading: FxHashSet<u64>,
+}
+
+/// Runs backward from `roots` and adds to the `.grad` of the leaves it reaches.
+pub(crate) fn into_leaves(roots: Vec<(History, Tensor)>, manner: Manner) -> Result<()> {
+    let expected = any_ready_hook().then(|| contributions(&roots));
+    let mut walk = Walk::new(manner, None, expected);
+    walk.start(roots);
+    walk.run()?;
+    for i in 0..walk.leaves.len() {
+        walk.finish_leaf(i);
+    }
+    Ok(())
+}
+
+/// What is known before a backward pass to chosen targets.
+pub(crate) struct Plan {
+    /// The nodes from which some target is reached.
+    leading: FxHashSet<u64>,
+    /// Whether the outputs also depend on something tracked that is not a target: then someone
+    /// outside may want to differentiate the gradients.
+    pub outside: bool,
+}
+
+/// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
+pub(crate) fn of_targets(
+    roots: Vec<(History, Tensor)>,
+    targets: &[Key],
+    plan: Plan,
+    manner: Manner,
+) -> Result<Vec<Option<Tensor>>> {
+    let wanted = Wanted { targets, found: FxHashMap::default(), leading: plan.leading };
+    let mut walk = Walk::new(manner, Some(wanted), None);
+    walk.start(roots);
+    walk.run()?;
+    let leaves = std::mem::take(&mut walk.leaves);
+    let Some(mut wanted) = walk.wanted.take() else { return Ok(Vec::new()) };
+    for (leaf, grad) in leaves {
+        if let Some(grad) = grad {
+            wanted.found.insert((leaf.seq, 0), leaf.pass_hooks(grad));
+        }
+    }
+    Ok(targets.iter().map(|key| wanted.found.get(key).cloned()).collect())
+}
+
+impl<'a> Walk<'a> {
+    fn new(manner: Manner, wanted: Option<Wanted<'a>>, expected: Option<FxHashMap<u64, usize>>) -> Walk<'a> {
+        Walk {
+            manner,
+            heap: BinaryHeap::new(),
+            pending: FxHashMap::default(),
+            leaves: Vec::new(),
+            leaf_at: FxHashMap::default(),
+            wanted,
+            expected,
+        }
+    }
+
+    fn start(&mut self, roots: Vec<(History, Tensor)>) {
+        let wanted: Vec<_> = roots.into_iter().filter(|r| self.wants(&r.0)).collect();
+        mode::set_recording(self.manner.create, || {
+            wanted.into_iter().for_each(|(history, dy)| self.give(&history, dy));
+        });
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while let Some(seq) = self.heap.pop() {
+            if let Some(Pending { node, grads }) = self.pending.remove(&seq) {
+                self.visit(&node, grads)?;
+                if !self.manner.retain {
+                    node.free();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a gradient for this history is of any use.
+    fn wants(&self, history: &History) -> bool {
+        match (&self.wanted, history) {
+            (_, History::None | History::Cut(_)) => false,
+            (None, _) => true,
+            (Some(wanted), History::Leaf(leaf)) => wanted.targets.contains(&(leaf.seq, 0)),
+            (Some(wanted), History::Node(node, k)) => {
+                wanted.leading.contains(&node.seq) || wanted.targets.contains(&(node.seq, *k))
+            }
+        }
+    }
+
+    fn visit(&mut self, node: &Arc<Node>, mut grads: Maybe) -> Result<()> {
+        for (k, slot) in grads.iter_mut().enumerate() {
+            let Some(grad) = slot.take() else { continue };
+            let grad = node.pass_hooks(k, grad);
+            check_gradient(node, &node.out_specs[k], &grad)?;
+            if let Some(wanted) = &mut self.wanted {
+                if wanted.targets.contains(&(node.seq, k)) {
+                    wanted.found.insert((node.seq, k), grad.clone());
+                }
+            }
+            *slot = Some(grad);
+        }
+        let needs: SmallVec<[bool; 4]> = node.inputs.iter().map(|h| self.wants(h)).collect();
+        if !needs.contains(&true) {
+            return Ok(());
+        }
+        let dxs = mode::set_recording(self.manner.create, || {
+            mode::speaking_for(node.at, || {
+                let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs.clone());
+                node.unpack(|from, value| match from {
+                    From::Input(i) => facts.set(Val::In(i), value),
+                    From::Output(k) => facts.set(Val::Out(k), value),
+                })?;
+                // A rule is a formula: what it panics with becomes an error of this pass.
+                fail::catch(|| ops::row(&node.op).vjp(&facts, &grads))?
+            })
+        })?;
+        drop(grads);
+        for (i, dx) in dxs.into_iter().enumerate() {
+            let Some(dx) = dx.filter(|_| needs[i]) else { continue };
+            check_gradient(node, node.in_spec(i), &dx)?;
+            if mode::anomaly() {
+                check_finite(node, i, &dx)?;
+            }
+            mode::set_recording(self.manner.create, || self.give(&node.inputs[i], dx));
+        }
+        Ok(())
+    }
+
+    /// Adds a contribution to the gradient of a tracked value.
+    fn give(&mut self, to: &History, grad: Tensor) {
+        match to {
+            History::None | History::Cut(_) => {}
+            History::Node(node, k) => {
+                let pending = self.pending.entry(node.seq).or_insert_with(|| {
+                    self.heap.push(node.seq);
+                    Pending { node: node.clone(), grads: smallvec![None; node.out_specs.len()] }
+                });
+                accumulate(&mut pending.grads[*k], grad);
+            }
+            History::Leaf(leaf) => {
+                let at = *self.leaf_at.entry(leaf.seq).or_insert_with(|| {
+                    self.leaves.push((leaf.clone(), None));
+                    self.leaves.len() - 1
+                });
+                accumulate(&mut self.leaves[at].1, grad);
+                let Some(expected) = &mut self.expected else { return };
+                let left = expected.entry(leaf.seq).or_insert(1);
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.finish_leaf(at);
+                }
+            }
+        }
+    }
+
+    /// Adds what was collected for a leaf to its `.grad`.
+    fn finish_leaf(&mut self, at: usize) {
+        let (leaf, grad) = &mut self.leaves[at];
+        let Some(grad) = grad.take() else { return };
+        let grad = leaf.pass_hooks(grad);
+        let total = mode::set_recording(self.manner.create, || {
+            let mut slot = leaf.grad();
+            match &mut *slot {
+                Some(_) => accumulate(&mut slot, grad),
+                // Stored for the user, who may write to it: it must be dense and its own.
+                None if self.manner.create || (grad.is_contiguous() && grad.is_sole_owner()) => {
+                    *slot = Some(grad);
+                }
+                None => *slot = Some(grad.deep_clone()),
+            }
+            slot.clone()
+        });
+        if let Some(total) = total.filter(|_| self.expected.is_some()) {
+            leaf.tell_ready(&total);
+        }
+    }
+}
+
+/// The first contribution is stored, further ones are added: in place where nobody else can see it.
+fn accumulate(slot: &mut Option<Tensor>, grad: Tensor) {
+    *slot = Some(match slot.take() {
+        None => grad,
+        Some(sum) if !mode::is_grad_enabled() && sum.add_in_place_if_sole(&grad) => sum,
+        Some(sum) => sum + grad,
+    });
+}
+
+/// Rules are checked where they are used: a gradient has the shape and dtype of what it is for.
+fn check_gradient(node: &Node, spec: &crate::Spec, grad: &Tensor) -> Result<()> {
+    if grad.spec() == spec {
+        return Ok(());
+    }
+    let message = format!("a gradient of spec {} arrived for a value of spec {spec}", grad.spec());
+    Err(Error::gradient(node.op.name(), message).at(node.at))
+}
+
+fn check_finite(node: &Node, operand: usize, dx: &Tensor) -> Result<()> {
+    let dx = dx.detach();
+    let (nan, infinite) = mode::set_recording(false, || (dx.is_nan().any(), dx.is_inf().any()));
+    let found = match (nan.item::<bool>(), infinite.item::<bool>()) {
+        (true, _) => "NaN",
+        (_, true) => "an infinity",
+        _ => return Ok(()),
+    };
+    let which = match node.inputs.len() {
+        1 => String::new(),
+        _ => format!(" for operand {}", operand + 1),
+    };
+    let message = format!("backward of `{}` made {found}{which}", node.op.name());
+    Err(Error::new(ErrorKind::Anomaly, "", message).on([dx.spec()]).at(node.at))
+}
+
+/// How many contributions each leaf will get.
+fn contributions(roots: &[(History, Tensor)]) -> FxHashMap<u64, usize> {
+    let mut counts = FxHashMap::default();
+    let mut seen = FxHashSet::default();
+    let mut stack: Vec<History> = roots.iter().map(|r| r.0.clone()).collect();
+    while let Some(history) = stack.pop() {
+        match history {
+            History::None | History::Cut(_) => {}
+            History::Leaf(leaf) => *counts.entry(leaf.seq).or_insert(0) += 1,
+            History::Node(node, _) => {
+                if seen.insert(node.seq) {
+                    stack.extend(node.inputs.iter().cloned());
+                }
+            }
+        }
+    }
+    counts
+}
+
+/// Finds what leads to the targets. Sequence numbers descend along edges, so nothing older than the
+/// oldest target leads to one, and the search stops there.
+pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]) -> Plan {
+    let mut plan = Plan { leading: FxHashSet::default(), outside: false };
+    let targets: FxHashSet<Key> = targets.iter().copied().collect();
+    let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
+    let mut nodes: FxHashMap<u64, Arc<Node>> = FxHashMap::default();
+    let mut stack: Vec<History> = roots.cloned().collect();
+    while let Some(history) = stack.pop() {
+        match &history {
+            _ if history.key().is_some_and(|key| targets.contains(&key)) => {}
+            History::None | History::Cut(_) => {}
+            History::Leaf(_) => plan.outside = true,
+            History::Node(node, _) if node.seq < oldest => plan.outside = true,
+            History::Node(node, _) => {
+                if nodes.insert(node.seq, node.clone()).is_none() {
+                    stack.extend(node.inputs.iter().cloned());
+                }
+            }
+        }
+    }
+    let mut order: Vec<&Arc<Node>> = nodes.values().collect();
+    order.sort_unstable_by_key(|node| node.seq);
+    for node in order {
+        let leads = |h: &History| match h.key() {
+            Some(key) => targets.contains(&key) || (matches!(h, History::Node(..)) && plan.leading.contains(&key.0)),
+            None => false,
+        };
+        if node.inputs.iter().any(leads) {
+            plan.leading.insert(node.seq);
+        }
+    }
+    plan
+}

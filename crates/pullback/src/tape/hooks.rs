@@ -1,0 +1,171 @@
+//! Hooks: code that runs when a gradient passes.
+
+use super::{History, Leaf, Node};
+use crate::{Error, Tensor, fail};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+
+type GradHook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
+type ReadyHook = Arc<dyn Fn(&Tensor) + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Hooks {
+    /// On the gradient of output `k`; may replace it.
+    grad: Vec<(u64, usize, GradHook)>,
+    /// After a leaf's gradient is complete.
+    ready: Vec<(u64, ReadyHook)>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
+/// How many ready hooks exist: without any, backward need not find out when a leaf is complete.
+static READY_HOOKS: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) fn any_ready_hook() -> bool {
+    READY_HOOKS.load(Ordering::Acquire) > 0
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        READY_HOOKS.fetch_sub(self.ready.len(), Ordering::AcqRel);
+    }
+}
+
+/// Removes its hook when [`HookHandle::remove`] is called; dropping it leaves the hook in place.
+pub struct HookHandle {
+    id: u64,
+    owner: Owner,
+}
+
+enum Owner {
+    Leaf(Weak<Leaf>),
+    Node(Weak<Node>),
+}
+
+impl HookHandle {
+    /// Removes the hook.
+    pub fn remove(self) {
+        let remove = |mut hooks: MutexGuard<'_, Hooks>| {
+            let ready = hooks.ready.len();
+            hooks.grad.retain(|h| h.0 != self.id);
+            hooks.ready.retain(|h| h.0 != self.id);
+            READY_HOOKS.fetch_sub(ready - hooks.ready.len(), Ordering::AcqRel);
+        };
+        match &self.owner {
+            Owner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| remove(l.hooks())),
+            Owner::Node(node) => node.upgrade().iter().for_each(|n| remove(n.hooks())),
+        }
+    }
+}
+
+impl Leaf {
+    fn hooks(&self) -> MutexGuard<'_, Hooks> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn pass_hooks(&self, grad: Tensor) -> Tensor {
+        pass(self.hooks(), 0, grad)
+    }
+
+    pub(super) fn tell_ready(&self, grad: &Tensor) {
+        let hooks: Vec<_> = self.hooks().ready.iter().map(|h| h.1.clone()).collect();
+        for hook in hooks {
+            hook(grad);
+        }
+    }
+}
+
+impl Node {
+    fn hooks(&self) -> MutexGuard<'_, Hooks> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn pass_hooks(&self, output: usize, grad: Tensor) -> Tensor {
+        pass(self.hooks(), output, grad)
+    }
+}
+
+/// Hooks run without the lock, so that they may register or remove hooks themselves.
+fn pass(hooks: MutexGuard<'_, Hooks>, output: usize, mut grad: Tensor) -> Tensor {
+    if hooks.grad.is_empty() {
+        return grad;
+    }
+    let list: Vec<_> = hooks.grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
+    drop(hooks);
+    for hook in list {
+        if let Some(other) = hook(&grad) {
+            grad = other;
+        }
+    }
+    grad
+}
+
+impl Tensor {
+    /// Runs `hook` on the gradient of this tensor whenever backward has computed it. What the hook
+    /// returns, if anything, takes the gradient's place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// let y = &x * &x;
+    /// y.register_hook(|dy| Some(dy * 10.0));
+    /// y.backward().unwrap();
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 60.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If the tensor is not tracked: no gradient will ever reach it.
+    #[track_caller]
+    pub fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Option<Tensor> + Send + Sync + 'static,
+    ) -> HookHandle {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let hook: GradHook = Arc::new(hook);
+        match self.history() {
+            History::Leaf(leaf) => {
+                leaf.hooks().grad.push((id, 0, hook));
+                HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
+            }
+            History::Node(node, k) => {
+                node.hooks().grad.push((id, k, hook));
+                HookHandle { id, owner: Owner::Node(Arc::downgrade(&node)) }
+            }
+            History::None | History::Cut(_) => fail::raise(untracked("register_hook", self)),
+        }
+    }
+
+    /// Runs `hook` on `.grad()` of this leaf as soon as a backward pass has added its last
+    /// contribution, while the rest of the pass goes on: what overlapping communication needs.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// let w = Tensor::from(3.0).requires_grad();
+    /// let seen = Arc::new(AtomicBool::new(false));
+    /// let flag = seen.clone();
+    /// w.on_grad_ready(move |grad| flag.store(grad.item::<f64>() == 7.0, Ordering::Relaxed));
+    /// (&w * &w + &w).backward().unwrap();
+    /// assert!(seen.load(Ordering::Relaxed));
+    /// ```
+    ///
+    /// # Panics
+    /// If the tensor is not a leaf that requires grad.
+    #[track_caller]
+    pub fn on_grad_ready(&self, hook: impl Fn(&Tensor) + Send + Sync + 'static) -> HookHandle {
+        let Some(leaf) = self.leaf() else { fail::raise(untracked("on_grad_ready", self)) };
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        leaf.hooks().ready.push((id, Arc::new(hook)));
+        READY_HOOKS.fetch_add(1, Ordering::AcqRel);
+        HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
+    }
+}
+
+#[track_caller]
+fn untracked(op: &'static str, x: &Tensor) -> Error {
+    Error::gradient(op, "no gradient will reach this tensor: it does not require grad")
+        .on([x.spec()])
+        .at(Location::caller())
+        .hint("call requires_grad() on it, or on what it is computed from, first")
+}

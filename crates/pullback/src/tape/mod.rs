@@ -1,0 +1,226 @@
+//! The tape: a graph of nodes that are data.
+//!
+//! Nodes hang off tensors by `Arc`, so what nothing refers to any more is freed by itself. Each node
+//! has a sequence number from one global counter; since an op runs after its operands exist, numbers
+//! descend along every edge, and backward visits nodes in descending order without sorting a graph.
+//!
+//! ```text
+//!   tensor ──history──► Node ──inputs──► Node ──► … ──► Leaf (a tensor that requires grad)
+//!                        │ op, saved values, source line
+//! ```
+//! `backward.rs` is the walk, `saved.rs` what a node keeps, `explain.rs` why a path was cut.
+
+pub(crate) mod backward;
+mod explain;
+mod hooks;
+pub(crate) mod saved;
+
+pub use hooks::HookHandle;
+
+use crate::{Op, Spec, Tensor};
+use hooks::Hooks;
+use pullback_ir::infer::Specs;
+use saved::Saved;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Where a tensor's value came from.
+#[derive(Clone, Default)]
+pub(crate) enum History {
+    /// A constant.
+    #[default]
+    None,
+    /// A constant, but made from something tracked: the path was cut, and here is where.
+    Cut(Arc<Cut>),
+    /// A tensor that requires grad.
+    Leaf(Arc<Leaf>),
+    /// An output of a recorded op.
+    Node(Arc<Node>, usize),
+}
+
+impl History {
+    pub fn is_tracked(&self) -> bool {
+        matches!(self, History::Leaf(_) | History::Node(..))
+    }
+
+    /// An identity by which gradients are looked up.
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            History::None | History::Cut(_) => None,
+            History::Leaf(leaf) => Some((leaf.seq, 0)),
+            History::Node(node, k) => Some((node.seq, *k)),
+        }
+    }
+}
+
+/// Sequence number and output index: names one tracked value.
+pub(crate) type Key = (u64, usize);
+
+/// A recorded op.
+pub(crate) struct Node {
+    pub seq: u64,
+    pub op: Op,
+    pub at: &'static Location<'static>,
+    /// The history of each operand.
+    pub inputs: SmallVec<[History; 2]>,
+    /// Specs of the operands; empty for pointwise ops of one dtype, whose operands are as the output.
+    pub in_specs: Box<[Spec]>,
+    pub out_specs: Specs,
+    saved: Mutex<SavedValues>,
+    hooks: Mutex<Hooks>,
+}
+
+enum SavedValues {
+    Kept(SmallVec<[Saved; 2]>),
+    Freed,
+}
+
+/// A tensor that requires grad, apart from its values.
+pub(crate) struct Leaf {
+    pub seq: u64,
+    pub spec: Spec,
+    grad: Mutex<Option<Tensor>>,
+    hooks: Mutex<Hooks>,
+}
+
+/// A place where a path was cut.
+pub(crate) struct Cut {
+    pub why: CutReason,
+    pub op: &'static str,
+    pub at: &'static Location<'static>,
+    /// What was cut off. Weak, so that a detached value does not keep a graph alive.
+    from: SmallVec<[CutFrom; 1]>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutReason {
+    /// `detach` or `stop_gradient`.
+    Detached,
+    /// Recording was off.
+    NoGrad,
+    /// The op is piecewise constant, or gives integers.
+    Constant,
+}
+
+enum CutFrom {
+    Leaf(Weak<Leaf>),
+    Node(Weak<Node>),
+    Cut(Arc<Cut>),
+}
+
+static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+
+fn next_seq() -> u64 {
+    SEQUENCE.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Node {
+    pub fn new(
+        op: Op,
+        at: &'static Location<'static>,
+        inputs: SmallVec<[History; 2]>,
+        in_specs: Box<[Spec]>,
+        out_specs: Specs,
+        saved: SmallVec<[Saved; 2]>,
+    ) -> Node {
+        let saved = Mutex::new(SavedValues::Kept(saved));
+        Node { seq: next_seq(), op, at, inputs, in_specs, out_specs, saved, hooks: Mutex::default() }
+    }
+
+    pub fn in_spec(&self, i: usize) -> &Spec {
+        self.in_specs.get(i).unwrap_or(&self.out_specs[0])
+    }
+
+    fn saved(&self) -> MutexGuard<'_, SavedValues> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the tangents that an output got to the saved copies of it.
+    pub fn attach_tangents(&self, output: usize, tangents: &[(u64, Tensor)]) {
+        if let SavedValues::Kept(values) = &mut *self.saved() {
+            for value in values.iter_mut().filter(|v| v.is_output(output)) {
+                value.tangents = tangents.to_vec();
+            }
+        }
+    }
+
+    pub fn free(&self) {
+        let values = std::mem::replace(&mut *self.saved(), SavedValues::Freed);
+        drop(values);
+    }
+}
+
+impl Leaf {
+    pub fn new(spec: Spec) -> Leaf {
+        Leaf { seq: next_seq(), spec, grad: Mutex::default(), hooks: Mutex::default() }
+    }
+
+    pub fn grad(&self) -> MutexGuard<'_, Option<Tensor>> {
+        self.grad.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cut {
+    /// A note that a value made from `sources` is a constant, or the note they already carry.
+    pub fn between<'a>(
+        why: CutReason,
+        op: &'static str,
+        at: &'static Location<'static>,
+        sources: impl Iterator<Item = &'a History>,
+    ) -> History {
+        let mut from: SmallVec<[CutFrom; 1]> = SmallVec::new();
+        let mut earlier = None;
+        for source in sources {
+            match source {
+                History::None => {}
+                History::Cut(cut) => earlier = Some(cut.clone()),
+                History::Leaf(leaf) => from.push(CutFrom::Leaf(Arc::downgrade(leaf))),
+                History::Node(node, _) => from.push(CutFrom::Node(Arc::downgrade(node))),
+            }
+        }
+        match (from.is_empty(), earlier) {
+            (true, None) => History::None,
+            (true, Some(cut)) => History::Cut(cut),
+            (false, earlier) => {
+                from.extend(earlier.map(CutFrom::Cut));
+                History::Cut(Arc::new(Cut { why, op, at, from }))
+            }
+        }
+    }
+}
+
+// A chain of a million nodes must not be dropped by a million nested calls: the first node to go
+// becomes the one that drops everything the others leave behind, in a loop.
+thread_local! {
+    static LEFT_BEHIND: RefCell<Option<Vec<Remains>>> = const { RefCell::new(None) };
+}
+
+/// What a dropped node held that may hold further nodes. Never read, only dropped.
+struct Remains(#[allow(dead_code)] SmallVec<[History; 2]>, #[allow(dead_code)] SavedValues);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let inputs = std::mem::take(&mut self.inputs);
+        let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let remains = Remains(inputs, std::mem::replace(saved, SavedValues::Freed));
+        // While the thread is ending the list is gone; what is left then is dropped as it comes.
+        let _ = LEFT_BEHIND.try_with(|list| {
+            let Ok(mut held) = list.try_borrow_mut() else { return };
+            if let Some(waiting) = held.as_mut() {
+                waiting.push(remains);
+                return;
+            }
+            *held = Some(Vec::new());
+            drop(held);
+            let mut next = Some(remains);
+            while let Some(remains) = next {
+                drop(remains);
+                next = list.borrow_mut().as_mut().and_then(Vec::pop);
+            }
+            *list.borrow_mut() = None;
+        });
+    }
+}

@@ -1,0 +1,167 @@
+//! The tensor: a spec, a strided view of shared memory, and a place in the tape.
+//!
+//! `Tensor` has no type parameters and is a shared handle: a clone is the same tensor, with the same
+//! values, gradient and history. What may change (the history after an in-place write, the tangents
+//! of forward mode) sits behind one lock, in [`State`].
+
+use crate::storage::Storage;
+use crate::tape::{History, Leaf};
+use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An n-dimensional array that can be differentiated.
+///
+/// ```
+/// use pullback::Tensor;
+/// let x = Tensor::from([1.0, 2.0, 3.0]).requires_grad();
+/// let y = (&x * &x).sum();
+/// y.backward().unwrap();
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 4.0, 6.0]);
+/// ```
+///
+/// A `Tensor` is a handle: `clone` gives the same tensor again, sharing values, gradient and
+/// history; [`Tensor::deep_clone`] copies the values.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub spec: Spec,
+    pub layout: Layout,
+    pub storage: Arc<Storage>,
+    /// For a view: what it is a view of, and how.
+    pub parent: Option<Box<(Tensor, View)>>,
+    state: Mutex<State>,
+}
+
+/// What may change about a tensor while handles to it are around.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Where its value came from, for reverse mode.
+    pub history: History,
+    /// Its derivatives in forward mode, one per level, innermost last.
+    pub tangents: Tangents,
+    /// The storage version for which `history` and `tangents` hold.
+    pub version: u64,
+}
+
+/// Tangents by level, in ascending order. Nearly always empty.
+pub(crate) type Tangents = Vec<(u64, Tensor)>;
+
+impl Tensor {
+    /// A tensor without history.
+    pub(crate) fn new(spec: Spec, layout: Layout, storage: Arc<Storage>) -> Tensor {
+        Tensor::with_parent(spec, layout, storage, None)
+    }
+
+    pub(crate) fn with_parent(
+        spec: Spec,
+        layout: Layout,
+        storage: Arc<Storage>,
+        parent: Option<Box<(Tensor, View)>>,
+    ) -> Tensor {
+        let state = State { version: storage.version(), ..State::default() };
+        Tensor(Arc::new(Inner { spec, layout, storage, parent, state: Mutex::new(state) }))
+    }
+
+    /// The same values under another history. A view stays a view of its parent only through
+    /// [`Tensor::state`], so the result is an independent constant as far as the tape goes.
+    pub(crate) fn alias(&self, history: History, tangents: Tangents) -> Tensor {
+        let inner = &*self.0;
+        let out = Tensor::new(inner.spec.clone(), inner.layout.clone(), inner.storage.clone());
+        {
+            let mut state = out.lock();
+            state.history = history;
+            state.tangents = tangents;
+        }
+        out
+    }
+
+    /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shape, dtype and device.
+    pub fn spec(&self) -> &Spec {
+        &self.0.spec
+    }
+
+    /// Length of each axis; empty for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.spec.shape
+    }
+
+    pub(crate) fn dims(&self) -> &Shape {
+        &self.0.spec.shape
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.spec.shape.len()
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.0.spec.len()
+    }
+
+    /// Whether there is no element: some axis has length zero.
+    pub fn is_empty(&self) -> bool {
+        self.0.spec.is_empty()
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.spec.dtype
+    }
+
+    /// Where the elements live.
+    pub fn device(&self) -> Device {
+        self.0.spec.device
+    }
+
+    /// Distance between neighbours on each axis, in elements: zero where an axis is broadcast,
+    /// negative where it is flipped.
+    pub fn strides(&self) -> &[isize] {
+        &self.0.layout.strides
+    }
+
+    /// Whether the elements lie dense in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_dense()
+    }
+
+    /// Whether two tensors share memory (as a view and what it was taken from do).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert!(x.t().shares_memory(&x));
+    /// assert!(!x.deep_clone().shares_memory(&x));
+    /// ```
+    pub fn shares_memory(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0.storage, &other.0.storage)
+    }
+
+    /// Whether both are handles of one tensor.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// How often the memory was written to in place.
+    pub fn version(&self) -> u64 {
+        self.0.storage.version()
+    }
+
+    pub(crate) fn leaf(&self) -> Option<Arc<Leaf>> {
+        match &self.lock().history {
+            History::Leaf(leaf) => Some(leaf.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody else holds this tensor or its memory, so that it may be written over.
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
+    }
+}

@@ -1,0 +1,158 @@
+//! Whole derivatives: Jacobians and Hessians, one direction at a time.
+
+use super::modes::{grad, jvp, vjp};
+use crate::{Error, Scalar, Tensor, Tree, fail, mode, stack};
+use std::panic::Location;
+
+/// The Jacobian by reverse mode: one backward pass per element of the result. Best where the result
+/// is smaller than the argument. Each leaf has the shape of the result followed by its own.
+///
+/// ```
+/// use pullback::{Tensor, jacrev};
+/// let j = jacrev(|x: &Tensor| x.square())(&Tensor::from([1.0, 2.0]));
+/// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
+/// ```
+pub fn jacrev<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
+    move |x| {
+        let (y, pullback) = vjp(&f, x);
+        rows(x, &y, pullback)
+    }
+}
+
+fn rows<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
+    let rows: Vec<Vec<Tensor>> = basis(y).map(|dy| pullback(&dy).leaves()).collect();
+    let mut i = 0;
+    x.map(&mut |x| {
+        let column: Vec<&Tensor> = rows.iter().map(|row| &row[i]).collect();
+        i += 1;
+        let shape = [y.shape(), x.shape()].concat();
+        match column.is_empty() {
+            true => Tensor::zeros_with(&shape[..], x.dtype()),
+            false => stack(&column, 0).reshape(&shape[..]),
+        }
+    })
+}
+
+/// The Jacobian by forward mode: one pass per element of the argument. Best where the argument is
+/// smaller than the result. Each leaf has the shape of the result followed by its own.
+///
+/// ```
+/// use pullback::{Tensor, jacfwd};
+/// let j = jacfwd(|x: &Tensor| x.square())(&Tensor::from([1.0, 2.0]));
+/// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
+/// ```
+pub fn jacfwd<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
+    move |x| columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| f(x)).remove(0)
+}
+
+/// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
+/// result has a tree per block row whose leaves are shaped `row ++ leaf`.
+fn columns<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, probe: impl Fn(&T) -> Tensor) -> Vec<T> {
+    let leaves = x.leaves();
+    let zeros: Vec<Tensor> = leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
+    // blocks[j][e][i]: leaf j, element e, block row i.
+    let mut blocks: Vec<Vec<Vec<Tensor>>> = Vec::new();
+    for (j, leaf) in leaves.iter().enumerate() {
+        let direction = |t: Tensor| {
+            let mut tangents = zeros.clone();
+            tangents[j] = t;
+            push(&x.with_leaves(&tangents))
+        };
+        blocks.push(basis(leaf).map(direction).collect());
+    }
+    let any = blocks.iter().flatten().next();
+    let row_shapes: Vec<(Vec<usize>, crate::DType)> = match any {
+        Some(row) => row.iter().map(|t| (t.shape().to_vec(), t.dtype())).collect(),
+        None => vec![(probe(x).shape().to_vec(), probe(x).dtype())],
+    };
+    let tree = |(i, (row, dtype)): (usize, &(Vec<usize>, crate::DType))| {
+        let mut j = 0;
+        x.map(&mut |leaf| {
+            let column: Vec<&Tensor> = blocks[j].iter().map(|rows| &rows[i]).collect();
+            j += 1;
+            let shape = [&row[..], leaf.shape()].concat();
+            match column.is_empty() {
+                true => Tensor::zeros_with(&shape[..], *dtype),
+                false => stack(&column, -1).reshape(&shape[..]),
+            }
+        })
+    };
+    row_shapes.iter().enumerate().map(tree).collect()
+}
+
+/// The Jacobian, by whichever mode takes fewer passes.
+///
+/// ```
+/// use pullback::{Tensor, jacobian};
+/// let f = |x: &Tensor| x.at(0) * x; // [x₀², x₀x₁]
+/// let j = jacobian(f)(&Tensor::from([3.0, 4.0]));
+/// assert_eq!(j.to_vec::<f64>(), [6.0, 0.0, 4.0, 3.0]);
+/// ```
+pub fn jacobian<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
+    move |x| {
+        let (y, pullback) = vjp(&f, x);
+        let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
+        match y.len() <= inputs {
+            true => rows(x, &y, pullback),
+            false => columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| y.clone()).remove(0),
+        }
+    }
+}
+
+/// The Hessian of a scalar function of one tensor: forward over reverse. Its shape is that of the
+/// argument twice over.
+///
+/// ```
+/// use pullback::{Tensor, hessian};
+/// let f = |x: &Tensor| x.at(0).powi(2) * x.at(1);
+/// let h = hessian(f)(&Tensor::from([3.0, 5.0]));
+/// assert_eq!(h.to_vec::<f64>(), [10.0, 6.0, 6.0, 0.0]);
+/// ```
+#[track_caller]
+pub fn hessian(f: impl Fn(&Tensor) -> Tensor) -> impl Fn(&Tensor) -> Tensor {
+    let blocks = hessian_tree(f);
+    move |x| blocks(x).swap_remove(0)
+}
+
+/// The Hessian over any [`Tree`], in blocks: entry `i` of the list holds the second derivatives by leaf
+/// `i` and every other leaf, shaped `leaf i ++ leaf j`.
+///
+/// ```
+/// use pullback::{Tensor, hessian_tree};
+/// let f = |(x, y): &(Tensor, Tensor)| x.powi(2) * y;
+/// let h = hessian_tree(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
+/// assert_eq!((h[0].0.item::<f64>(), h[0].1.item::<f64>(), h[1].1.item::<f64>()), (10.0, 6.0, 0.0));
+/// ```
+#[track_caller]
+pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
+    let gradient = grad(f);
+    let at = Location::caller();
+    move |x| {
+        if x.leaves().iter().any(|x| !x.dtype().is_float()) {
+            fail::raise(Error::gradient("hessian", "only floats have second derivatives").at(mode::user_line(at)));
+        }
+        columns(x, |tangent| jvp(&gradient, x, tangent).1.leaves(), |x| x.leaves().swap_remove(0))
+    }
+}
+
+/// The Hessian times a vector, without the Hessian: forward over reverse.
+///
+/// ```
+/// use pullback::{Tensor, hvp};
+/// let f = |x: &Tensor| x.powi(3).sum();
+/// let hv = hvp(f, &Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 1.0]));
+/// assert_eq!(hv.to_vec::<f64>(), [6.0, 12.0]);
+/// ```
+#[track_caller]
+pub fn hvp<T: Tree>(f: impl Fn(&T) -> Tensor, x: &T, v: &T) -> T {
+    jvp(grad(f), x, v).1
+}
+
+/// The tensors of this spec with a single 1, in row-major order.
+fn basis(like: &Tensor) -> impl Iterator<Item = Tensor> + use<> {
+    let (n, shape, dtype) = (like.len(), like.shape().to_vec(), like.dtype());
+    (0..n).map(move |i| {
+        let here = Tensor::iota(n).eq(Scalar::Int(i as i64));
+        here.cast(dtype).reshape(&shape[..])
+    })
+}

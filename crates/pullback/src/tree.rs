@@ -1,0 +1,203 @@
+//! Nested structures of tensors: what functions are differentiated over.
+//!
+//! A tensor is a tree, and so are tuples, vectors, arrays, options, maps and structs of trees
+//! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors.
+
+use crate::Tensor;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+/// A structure whose leaves are tensors.
+///
+/// ```
+/// use pullback::{Tensor, Tree, grad};
+///
+/// #[derive(Tree)]
+/// struct Line {
+///     slope: Tensor,
+///     offset: Tensor,
+/// }
+///
+/// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+/// let error = |line: &Line| (&line.slope * 3.0 + &line.offset - 10.0).square();
+/// let g = grad(error)(&line);
+/// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
+/// ```
+pub trait Tree: Sized {
+    /// Calls `f` on each tensor, in declaration order, with its path.
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
+
+    /// The same structure with each tensor replaced by `f` of it, in the same order.
+    #[must_use]
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
+
+    /// The tensors, in declaration order.
+    fn leaves(&self) -> Vec<Tensor> {
+        let mut out = Vec::new();
+        self.visit(&mut Path::default(), &mut |_, x| out.push(x.clone()));
+        out
+    }
+
+    /// The tensors with their dotted paths (`layers.0.weight`), in declaration order.
+    fn named_leaves(&self) -> Vec<(String, Tensor)> {
+        let mut out = Vec::new();
+        self.visit(&mut Path::default(), &mut |path, x| out.push((path.to_string(), x.clone())));
+        out
+    }
+
+    /// The same structure with these tensors, as many as it has.
+    #[must_use]
+    fn with_leaves(&self, leaves: &[Tensor]) -> Self {
+        let mut next = leaves.iter();
+        self.map(&mut |old| next.next().unwrap_or(old).clone())
+    }
+}
+
+/// Where a tensor is in a tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// Runs `f` one level down, under `name`.
+    pub fn scope<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
+        self.0.push(name.to_string());
+        let result = f(self);
+        self.0.pop();
+        result
+    }
+
+    /// The names from the root down.
+    pub fn segments(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+impl Tree for Tensor {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        f(path, self);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Tensor {
+        f(self)
+    }
+}
+
+impl<T: Tree> Tree for Vec<T> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        for (i, x) in self.iter().enumerate() {
+            path.scope(&i.to_string(), |path| x.visit(path, f));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Vec<T> {
+        self.iter().map(|x| x.map(f)).collect()
+    }
+}
+
+impl<T: Tree, const N: usize> Tree for [T; N] {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        for (i, x) in self.iter().enumerate() {
+            path.scope(&i.to_string(), |path| x.visit(path, f));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> [T; N] {
+        std::array::from_fn(|i| self[i].map(f))
+    }
+}
+
+impl<T: Tree> Tree for Option<T> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        if let Some(x) = self {
+            x.visit(path, f);
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Option<T> {
+        self.as_ref().map(|x| x.map(f))
+    }
+}
+
+impl<T: Tree> Tree for Box<T> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        (**self).visit(path, f);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<T> {
+        Box::new((**self).map(f))
+    }
+}
+
+impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        for (key, x) in self {
+            path.scope(&key.to_string(), |path| x.visit(path, f));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> BTreeMap<K, T> {
+        self.iter().map(|(key, x)| (key.clone(), x.map(f))).collect()
+    }
+}
+
+/// In the order of the keys, so that the order of leaves does not depend on the hasher.
+impl<K: Clone + Ord + Hash + fmt::Display, T: Tree, S: BuildHasher + Default> Tree for HashMap<K, T, S> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        let mut entries: Vec<_> = self.iter().collect();
+        entries.sort_by(|a, b| a.0.cmp(b.0));
+        for (key, x) in entries {
+            path.scope(&key.to_string(), |path| x.visit(path, f));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> HashMap<K, T, S> {
+        let mut entries: Vec<_> = self.iter().collect();
+        entries.sort_by(|a, b| a.0.cmp(b.0));
+        entries.into_iter().map(|(key, x)| (key.clone(), x.map(f))).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $i:tt),*) => {
+        impl<$($name: Tree),*> Tree for ($($name,)*) {
+            fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+                $(path.scope(stringify!($i), |path| self.$i.visit(path, f));)*
+            }
+
+            fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+                ($(self.$i.map(f),)*)
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        /// A plain value: no tensors in it.
+        impl Tree for $type {
+            fn visit(&self, _: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {}
+
+            fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+                self.clone()
+            }
+        }
+    )*};
+}
+
+plain!(() bool char u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 String &'static str crate::DType);
