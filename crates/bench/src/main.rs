@@ -1,1 +1,161 @@
-fn main() {}
+//! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON lines.
+//!
+//! ```text
+//! cargo run --release -p pullback-bench -- [workload …] [--json] [--threads N] [--list]
+//! ```
+//!
+//! Each workload runs in a process of its own, so that its peak of memory is its own. `compare`, beside
+//! this crate's manifest, sets the figures against those of other systems.
+
+#![forbid(unsafe_code)]
+
+mod data;
+mod measure;
+mod report;
+mod workloads;
+
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: pullback-bench [workload …] [--json] [--threads N] [--list]";
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq)]
+struct Request {
+    names: Vec<String>,
+    json: bool,
+    list: bool,
+    help: bool,
+    threads: usize,
+    /// Run here, rather than in a process of its own.
+    inner: bool,
+    /// Only compute one gradient: what `startup` times.
+    first_gradient: bool,
+}
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1), std::env::var("BENCH_THREADS").ok()) {
+        Ok(request) => run(&request),
+        Err(sentence) => {
+            eprintln!("pullback-bench: {sentence}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result<Request, String> {
+    let count = |word: &str| match word.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("the number of threads is `{word}`, which is not a positive number")),
+    };
+    let mut request =
+        Request { threads: threads.as_deref().map_or(Ok(2), count)?, ..Request::default() };
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--json" => request.json = true,
+            "--list" => request.list = true,
+            "--threads" => {
+                request.threads = count(&words.next().ok_or("--threads needs a number")?)?
+            }
+            "--inner" => request.inner = true,
+            "--first-gradient" => request.first_gradient = true,
+            "-h" | "--help" => request.help = true,
+            flag if flag.starts_with('-') => return Err(format!("there is no flag `{flag}`")),
+            name => {
+                if let Some((_, why)) = workloads::LEFT_OUT.iter().find(|w| w.0 == name) {
+                    return Err(format!("the workload `{name}` is left out: {why}"));
+                }
+                if workloads::find(name).is_none() {
+                    return Err(format!("there is no workload `{name}`; --list names them"));
+                }
+                request.names.push(name.to_string());
+            }
+        }
+    }
+    Ok(request)
+}
+
+fn run(request: &Request) -> ExitCode {
+    pullback::set_threads(request.threads);
+    if request.help {
+        println!("{USAGE}");
+    } else if request.first_gradient {
+        workloads::startup::first_gradient();
+    } else if request.list {
+        report::list();
+    } else if request.inner {
+        for name in &request.names {
+            here(name, request);
+        }
+    } else {
+        return apart(request);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs one workload in this process and prints its rows.
+fn here(name: &str, request: &Request) {
+    let Some(workload) = workloads::find(name) else { return };
+    let base = measure::resident_mib("VmRSS");
+    let rows = (workload.run)();
+    let peak = measure::resident_mib("VmHWM");
+    for row in rows {
+        let row = row
+            .with("peak_mib", peak)
+            .with("base_mib", base)
+            .with("threads", request.threads as f64);
+        report::row(name, &row, request.json);
+    }
+}
+
+/// Runs each workload in a process of its own.
+fn apart(request: &Request) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    if !request.json {
+        report::header();
+    }
+    let named = |name: &str| request.names.is_empty() || request.names.iter().any(|n| n == name);
+    for workload in workloads::ALL.iter().filter(|w| named(w.name)) {
+        let status = std::env::current_exe().and_then(|program| {
+            let mut command = Command::new(program);
+            command.args(["--inner", workload.name, "--threads", &request.threads.to_string()]);
+            command.args(request.json.then_some("--json")).status()
+        });
+        let error = match status {
+            Ok(status) if status.success() => continue,
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        report::failure(workload.name, &error, request.json);
+        code = ExitCode::FAILURE;
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        parse(line.split_whitespace().map(String::from), None)
+    }
+
+    #[test]
+    fn arguments_are_understood() {
+        let request = parsed("matmul --threads 4 gpt --json").unwrap();
+        assert_eq!(
+            (request.names, request.threads, request.json),
+            (vec!["matmul".into(), "gpt".into()], 4, true)
+        );
+        assert_eq!(parsed("").unwrap().threads, 2);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        assert!(parsed("--fast").unwrap_err().contains("no flag `--fast`"));
+        assert!(parsed("frobnicate").unwrap_err().contains("no workload `frobnicate`"));
+        assert!(parsed("cnn_step").unwrap_err().contains("convolution"));
+        assert!(parsed("--threads").unwrap_err().contains("needs a number"));
+        assert!(parsed("--threads none").unwrap_err().contains("`none`"));
+    }
+}

@@ -131,9 +131,9 @@ mod tests {
         let v = counting(12);
         let base = source(&v, 0, &[3, 4], &[4, 1]);
         let views = [
-            View::Permute(smallvec![1, 0]),
+            View::Permute([1, 0].into()),
             View::Slice(smallvec![Span { start: 1, len: 2, step: 2 }, Span { start: 0, len: 3, step: 1 }]),
-            View::Flip(smallvec![1]),
+            View::Flip([1].into()),
         ];
         let new = [-1f32, -2., -3., -4., -5., -6.];
         let got = filled(&[3, 4], |out| put(&views, base, source(&new, 0, &[2, 3], &[3, 1]), out));

@@ -36,19 +36,23 @@ pub type Outputs = SmallVec<[Output; 1]>;
 
 /// Runs an op. Views are not run: they are arithmetic on layouts.
 pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
+    let (mut specs, mut sources): (SmallVec<[&Spec; 4]>, SmallVec<[Source; 4]>) = Default::default();
+    for input in inputs {
+        specs.push(input.spec);
+        sources.push(source(input)?);
+    }
     let results = infer(op, &specs)?;
-    let sources = sources(inputs)?;
     let splat = matches!(op, Op::Literal { .. });
     let mut outputs = Outputs::new();
     for spec in results {
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         outputs.push(Output { buffer: allocate(op, bytes)?, spec, splat });
     }
-    let sinks: SmallVec<[Sink; 3]> = outputs
-        .iter_mut()
-        .map(|o| Sink { ptr: o.buffer.as_mut_ptr(), shape: if splat { &[] } else { &o.spec.shape }, dtype: o.spec.dtype })
-        .collect();
+    let mut sinks: SmallVec<[Sink; 3]> = SmallVec::new();
+    for o in &mut outputs {
+        let shape: &[usize] = if splat { &[] } else { &o.spec.shape };
+        sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape, dtype: o.spec.dtype });
+    }
     let done = dispatch(op, &sources, &sinks, inputs);
     drop(sinks);
     done.map(|()| outputs)
@@ -96,10 +100,6 @@ fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
     Buffer::alloc(bytes).map_err(|_| {
         Error::new(ErrorKind::Memory, op.name(), format!("{bytes} bytes for the result could not be had"))
     })
-}
-
-fn sources<'a>(inputs: &'a [Input<'a>]) -> Result<SmallVec<[Source<'a>; 4]>> {
-    inputs.iter().map(source).collect()
 }
 
 fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {

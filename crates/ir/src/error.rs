@@ -149,7 +149,11 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let e = &*self.0;
-        write!(f, "{}: {}", e.op, e.message)?;
+        // A message that names its op itself ("backward of `square` …") is given without one.
+        if !e.op.is_empty() {
+            write!(f, "{}: ", e.op)?;
+        }
+        f.write_str(&e.message)?;
         // Messages that already spell the operands out are not followed by a second list.
         let mut list = String::new();
         for spec in &e.operands {

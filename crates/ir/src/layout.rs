@@ -6,6 +6,7 @@
 
 use crate::shape::{Axes, Shape, Strides, dense_strides};
 use crate::view::{Span, View};
+use crate::Few;
 use smallvec::SmallVec;
 
 /// Shape, strides (in elements) and offset of the first element (in elements).
@@ -27,7 +28,7 @@ impl Layout {
 
     /// One element seen at every index of `shape`.
     pub fn splat(shape: Shape) -> Layout {
-        Layout { strides: SmallVec::from_elem(0, shape.len()), shape, offset: 0 }
+        Layout { strides: Few::from_elem(0, shape.len()), shape, offset: 0 }
     }
 
     /// Number of indices.
@@ -176,7 +177,7 @@ impl Layout {
         let old: SmallVec<[(usize, isize); 5]> =
             self.shape.iter().copied().zip(self.strides.iter().copied()).collect();
         let old: SmallVec<[_; 5]> = old.into_iter().filter(|&(n, _)| n != 1).collect();
-        let mut strides: Strides = SmallVec::from_elem(0, shape.len());
+        let mut strides: Strides = Few::from_elem(0, shape.len());
         let (mut i, mut j) = (0, 0);
         while i < old.len() {
             let (first, start) = (i, j);

@@ -7,6 +7,7 @@
 
 mod dtype;
 mod error;
+mod few;
 pub mod infer;
 mod layout;
 mod op;
@@ -17,6 +18,7 @@ mod text;
 mod view;
 
 pub use dtype::DType;
+pub use few::Few;
 pub use error::{Error, ErrorKind, Result};
 pub use layout::{Layout, diagonal_len};
 pub use op::{

@@ -1,19 +1,19 @@
 //! Shapes, axes and the arithmetic of both.
 
-use smallvec::SmallVec;
+use crate::Few;
 
-/// Length of each axis, outermost first. Inline up to rank 5.
-pub type Shape = SmallVec<[usize; 5]>;
+/// Length of each axis, outermost first. Inline up to rank 6.
+pub type Shape = Few<usize>;
 
 /// A set or order of axes, already counted from the front.
-pub type Axes = SmallVec<[usize; 5]>;
+pub type Axes = Few<usize>;
 
 /// Distance between neighbours on each axis, in elements.
-pub type Strides = SmallVec<[isize; 5]>;
+pub type Strides = Few<isize>;
 
 /// Strides of a dense row-major array of this shape.
 pub fn dense_strides(shape: &[usize]) -> Strides {
-    let mut strides: Strides = SmallVec::from_elem(1, shape.len());
+    let mut strides: Strides = Few::from_elem(1, shape.len());
     for i in (1..shape.len()).rev() {
         strides[i - 1] = strides[i] * shape[i].max(1) as isize;
     }
@@ -56,7 +56,7 @@ pub fn other_axes(axes: &[usize], rank: usize) -> Axes {
 
 /// The permutation that undoes `order`.
 pub fn inverse_order(order: &[usize]) -> Axes {
-    let mut inverse: Axes = SmallVec::from_elem(0, order.len());
+    let mut inverse: Axes = Few::from_elem(0, order.len());
     for (to, &from) in order.iter().enumerate() {
         inverse[from] = to;
     }

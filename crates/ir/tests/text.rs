@@ -226,7 +226,7 @@ fn every_form_round_trips() {
 #[rustfmt::skip]
 fn texts_are_readable() {
     let nan = |bits| Scalar::Float(Real(f64::from_bits(bits)));
-    let literal = |value: Scalar| Op::Literal { value, shape: smallvec![], dtype: DType::F64 };
+    let literal = |value: Scalar| Op::Literal { value, shape: [].into(), dtype: DType::F64 };
     let spans: SmallVec<[Span; 2]> = smallvec![Span { start: 0, len: 5, step: 1 }, Span { start: 2, len: 3, step: 2 }];
     let padding = Padding { before: 1, after: 2, between: 0 };
     let table = [
@@ -237,18 +237,18 @@ fn texts_are_readable() {
         (Op::Compare(Compare::Lt),                                "lt"),
         (Op::Select,                                              "select"),
         (Op::Cast(DType::F32),                                    "cast{f32}"),
-        (Op::View(View::Reshape(smallvec![2, 3])),                "reshape{[2,3]}"),
-        (Op::View(View::Broadcast(smallvec![])),                  "broadcast{[]}"),
+        (Op::View(View::Reshape([2, 3].into())),                "reshape{[2,3]}"),
+        (Op::View(View::Broadcast([].into())),                  "broadcast{[]}"),
         (Op::View(View::Slice(spans.clone())),                    "slice{[0:5:1, 2:3:2]}"),
         (Op::View(View::Diagonal { offset: -1, a: 0, b: 1 }),     "diagonal{offset=-1,a=0,b=1}"),
         (Op::View(View::Unfold { axis: 0, size: 3, step: 1 }),    "unfold{axis=0,size=3,step=1}"),
-        (Op::Put(vec![View::Slice(spans), View::Permute(smallvec![1, 0])]),
+        (Op::Put(vec![View::Slice(spans), View::Permute([1, 0].into())]),
                                                        "put{[slice{[0:5:1, 2:3:2]}; permute{[1,0]}]}"),
         (Op::Put(vec![]),                                         "put{[]}"),
         (Op::Pad(smallvec![padding, Padding::default()]),         "pad{[1:2:0, 0:0:0]}"),
         (Op::Cat(0),                                              "cat{0}"),
         (Op::Scatter(0, Combine::Add),                            "scatter{0,add}"),
-        (Op::Reduce(Reduction::Sum, smallvec![0, 1]),             "sum{[0,1]}"),
+        (Op::Reduce(Reduction::Sum, [0, 1].into()),             "sum{[0,1]}"),
         (Op::ArgReduce(Extreme::Max, 1),                          "argmax{1}"),
         (Op::Cumulate { kind: Cumulation::Sum, axis: 0, reverse: true }, "cumsum{axis=0,reverse=true}"),
         (Op::Sort { axis: 0, descending: false },                 "sort{axis=0,descending=false}"),
@@ -257,7 +257,7 @@ fn texts_are_readable() {
         (Op::Fused(Fused::SoftmaxVjp(1)),                         "vjp.softmax{1}"),
         (Op::Fused(Fused::LayerNorm(Real(1e-5))),                 "layer_norm{1e-5}"),
         (Op::Fused(Fused::CrossEntropy),                          "cross_entropy"),
-        (Op::Literal { value: 0.5.into(), shape: smallvec![2, 3], dtype: DType::F32 }, "literal{0.5: f32[2,3]}"),
+        (Op::Literal { value: 0.5.into(), shape: [2, 3].into(), dtype: DType::F32 }, "literal{0.5: f32[2,3]}"),
         (literal(1i64.into()),                                    "literal{1: f64[]}"),
         (literal(1.0f64.into()),                                  "literal{1.0: f64[]}"),
         (literal((-0.0f64).into()),                               "literal{-0.0: f64[]}"),
@@ -266,7 +266,7 @@ fn texts_are_readable() {
         (literal(f64::NAN.into()),                                "literal{NaN: f64[]}"),
         (literal(nan(0xfff8_0000_0000_0000)),                     "literal{NaN(0xfff8000000000000): f64[]}"),
         (Op::Iota { len: 5, dtype: DType::I64 },                  "iota{5: i64}"),
-        (Op::Random { kind: Random::Normal, shape: smallvec![2, 3], dtype: DType::F32 }, "random.normal{f32[2,3]}"),
+        (Op::Random { kind: Random::Normal, shape: [2, 3].into(), dtype: DType::F32 }, "random.normal{f32[2,3]}"),
     ];
     for (op, text) in table {
         assert_eq!(op.to_string(), text);

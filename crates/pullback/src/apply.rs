@@ -13,7 +13,7 @@ use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::{Result, Tensor, fail, lock, mode, ops};
 use pullback_cpu::Output;
-use pullback_ir::infer::infer;
+use pullback_ir::infer::{Specs, infer};
 use pullback_ir::{Layout, Op, Spec, View};
 use smallvec::{SmallVec, smallvec};
 use std::panic::Location;
@@ -86,8 +86,11 @@ fn run(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
     if let Op::View(view) = op {
         return run_view(op, view, inputs);
     }
-    let outputs = lock::read(inputs, |inputs| pullback_cpu::run(op, inputs))?;
-    Ok(outputs.into_iter().map(from_output).collect())
+    let mut outs = Outs::new();
+    for output in lock::read(inputs, |inputs| pullback_cpu::run(op, inputs))? {
+        outs.push(from_output(output));
+    }
+    Ok(outs)
 }
 
 fn from_output(output: Output) -> Tensor {
@@ -120,8 +123,10 @@ fn record(
 ) {
     let row = ops::row(&op);
     let reaches = |i: usize| inputs[i].dtype().is_float() && row.reaches(i);
-    let tracked: SmallVec<[bool; 4]> =
-        operands.iter().enumerate().map(|(i, o)| reaches(i) && o.history.is_tracked()).collect();
+    let mut tracked: SmallVec<[bool; 4]> = SmallVec::new();
+    for (i, o) in operands.iter().enumerate() {
+        tracked.push(reaches(i) && o.history.is_tracked());
+    }
     let differentiable = outs.iter().any(|y| y.dtype().is_float());
     if mode::is_grad_enabled() && differentiable && tracked.contains(&true) {
         let mut saved: SmallVec<[Saved; 2]> = SmallVec::new();
@@ -140,14 +145,18 @@ fn record(
             true => Box::default(),
             false => inputs.iter().map(|x| x.spec().clone()).collect(),
         };
-        let out_specs = outs.iter().map(|y| y.spec().clone()).collect();
-        let edges = operands.iter().enumerate().map(|(i, o)| match (&o.history, reaches(i)) {
-            (History::Leaf(_) | History::Node(..), false) => {
-                Cut::between(CutReason::Constant, op.name(), at, [&o.history].into_iter())
-            }
-            (history, _) => history.clone(),
-        });
-        let edges = edges.collect();
+        let (mut out_specs, mut edges) = (Specs::new(), SmallVec::new());
+        for y in outs {
+            out_specs.push(y.spec().clone());
+        }
+        for (i, o) in operands.iter().enumerate() {
+            edges.push(match (&o.history, reaches(i)) {
+                (History::Leaf(_) | History::Node(..), false) => {
+                    Cut::between(CutReason::Constant, op.name(), at, [&o.history].into_iter())
+                }
+                (history, _) => history.clone(),
+            });
+        }
         let node = Arc::new(Node::new(op.clone(), at, edges, in_specs, out_specs, saved));
         for (k, y) in outs.iter().enumerate() {
             y.lock().history = match y.dtype().is_float() {

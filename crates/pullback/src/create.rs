@@ -5,15 +5,14 @@ use crate::storage::Storage;
 use crate::{DType, Error, Scalar, Shape, Spec, Tensor, fail, mode};
 use half::{bf16, f16};
 use pullback_cpu::{Buffer, HostElement};
-use pullback_ir::{Layout, Op};
-use smallvec::SmallVec;
+use pullback_ir::{Few, Layout, Op};
 use std::panic::Location;
 use std::sync::Arc;
 
 /// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
 pub trait IntoShape {
     /// The lengths; `-1` where the caller allows it.
-    fn lengths(self) -> SmallVec<[isize; 5]>;
+    fn lengths(self) -> Few<isize>;
 }
 
 /// What can be given as axes: `1`, `-1`, `[0, 1]`, `&[isize]`, `Vec<isize>`.
@@ -25,8 +24,8 @@ pub trait IntoAxes {
 macro_rules! integers {
     ($($int:ty)*) => {$(
         impl IntoShape for $int {
-            fn lengths(self) -> SmallVec<[isize; 5]> {
-                SmallVec::from_elem(self as isize, 1)
+            fn lengths(self) -> Few<isize> {
+                Few::from_elem(self as isize, 1)
             }
         }
         impl IntoAxes for $int {
@@ -50,17 +49,17 @@ macro_rules! integers {
             }
         }
         impl<const N: usize> IntoShape for [$int; N] {
-            fn lengths(self) -> SmallVec<[isize; 5]> {
+            fn lengths(self) -> Few<isize> {
                 self.iter().map(|&n| n as isize).collect()
             }
         }
         impl IntoShape for &[$int] {
-            fn lengths(self) -> SmallVec<[isize; 5]> {
+            fn lengths(self) -> Few<isize> {
                 self.iter().map(|&n| n as isize).collect()
             }
         }
         impl IntoShape for Vec<$int> {
-            fn lengths(self) -> SmallVec<[isize; 5]> {
+            fn lengths(self) -> Few<isize> {
                 self.iter().map(|&n| n as isize).collect()
             }
         }
@@ -70,8 +69,8 @@ macro_rules! integers {
 integers!(usize isize i32 i64);
 
 impl IntoShape for () {
-    fn lengths(self) -> SmallVec<[isize; 5]> {
-        SmallVec::new()
+    fn lengths(self) -> Few<isize> {
+        Few::new()
     }
 }
 
@@ -121,7 +120,7 @@ impl Tensor {
             (value, _, true) => Scalar::from(value.as_f64() != 0.0),
             (value, _, _) => Scalar::from(value.as_i64()),
         };
-        apply(Op::Literal { value, shape: SmallVec::from_slice(shape), dtype }, &[])
+        apply(Op::Literal { value, shape: Shape::from_slice(shape), dtype }, &[])
     }
 
     /// Zeros of a spec, one element of memory.

@@ -38,7 +38,7 @@ impl Tensor {
         }
         let mut state = self.lock();
         if !matches!(state.history, History::Leaf(_)) {
-            state.history = History::Leaf(Arc::new(Leaf::new(self.spec().clone())));
+            state.history = History::Leaf(Arc::new(Leaf::new()));
         }
         drop(state);
         self

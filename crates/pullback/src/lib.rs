@@ -47,7 +47,10 @@ pub use fail::catch;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
-pub use ops::{CrossEntropy, Index, Indices, IntoIndex, Operand, Reduction, cat, cross_entropy, einsum, stack, table};
+pub use ops::{
+    Border, CrossEntropy, Index, Indices, IntoIndex, Operand, Reduction, block_diag, cat, column_stack, cross_entropy,
+    dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
+};
 pub use pullback_cpu::HostElement;
 pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};

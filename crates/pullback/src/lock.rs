@@ -7,6 +7,7 @@ use crate::Tensor;
 use crate::storage::Storage;
 use pullback_cpu::{Buffer, Input};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::sync::{Arc, RwLockReadGuard};
 
 type Storages<'a> = SmallVec<[&'a Arc<Storage>; 4]>;
@@ -16,11 +17,34 @@ type Guards<'a> = SmallVec<[RwLockReadGuard<'a, Buffer>; 4]>;
 pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[Input]) -> R) -> R {
     if let [x] = inputs {
         let guard = x.0.storage.read();
-        return f(&[Input { buffer: &guard, layout: &x.0.layout, spec: x.spec() }]);
+        return f(&[input(x, &guard)]);
+    }
+    if let [a, b] = inputs {
+        return read_two(a, b, f);
     }
     let storages = in_order(inputs);
     let guards: Guards = storages.iter().map(|s| s.read()).collect();
     f(&operands(inputs, &storages, &guards))
+}
+
+/// The common case, without lists.
+fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[Input]) -> R) -> R {
+    match Arc::as_ptr(&a.0.storage).cmp(&Arc::as_ptr(&b.0.storage)) {
+        Ordering::Equal => {
+            let guard = a.0.storage.read();
+            f(&[input(a, &guard), input(b, &guard)])
+        }
+        order => {
+            let (first, second) = if order == Ordering::Less { (a, b) } else { (b, a) };
+            let (low, high) = (first.0.storage.read(), second.0.storage.read());
+            let (at_a, at_b) = if order == Ordering::Less { (&low, &high) } else { (&high, &low) };
+            f(&[input(a, at_a), input(b, at_b)])
+        }
+    }
+}
+
+fn input<'a>(x: &'a Tensor, buffer: &'a Buffer) -> Input<'a> {
+    Input { buffer, layout: &x.0.layout, spec: x.spec() }
 }
 
 /// Runs `f` on the target's memory, to write to, and the operands', none of which may be the target's.
@@ -47,7 +71,7 @@ fn in_order<'a>(inputs: &[&'a Tensor]) -> Storages<'a> {
 fn operands<'a>(inputs: &[&'a Tensor], storages: &Storages, guards: &'a Guards) -> SmallVec<[Input<'a>; 4]> {
     let operand = |x: &&'a Tensor| {
         let at = storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(&x.0.storage));
-        Input { buffer: &guards[at], layout: &x.0.layout, spec: x.spec() }
+        input(x, &guards[at])
     };
     inputs.iter().map(operand).collect()
 }

@@ -14,7 +14,6 @@ use crate::create::known_shape;
 use crate::ops::cat;
 use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode};
 use pullback_ir::Random;
-use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
@@ -57,6 +56,11 @@ fn refuse_dtype(op: &'static str, dtype: DType) -> ! {
 
 impl Key {
     /// The key of a seed.
+    ///
+    /// ```
+    /// # use pullback::{DType, Key};
+    /// assert_eq!(Key::new(42).uniform([2, 3], DType::F32, 0.0, 1.0).shape(), [2, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn new(seed: u64) -> Key {
@@ -80,6 +84,12 @@ impl Key {
 
     /// The key that a tensor of two `i64` holds, as [`Key::tensor`] gave it.
     ///
+    /// ```
+    /// # use pullback::Key;
+    /// let key = Key::from_tensor(Key::new(7).tensor());
+    /// assert_eq!(key.tensor().to_vec::<i64>(), [7, 0]);
+    /// ```
+    ///
     /// # Panics
     /// If the tensor is not `i64[2]`.
     #[track_caller]
@@ -93,7 +103,7 @@ impl Key {
 
     #[track_caller]
     fn draw(&self, kind: Random, shape: &[usize], dtype: DType) -> Tensor {
-        apply(Op::Random { kind, shape: SmallVec::from_slice(shape), dtype }, &[&self.0])
+        apply(Op::Random { kind, shape: Shape::from_slice(shape), dtype }, &[&self.0])
     }
 
     /// The key of another stream of the same seed.
@@ -316,7 +326,7 @@ impl Key {
             refuse(op, "the weights have no axis to draw from".to_string(), &[weights.spec()]);
         }
         let w = weights.detach().cast(DType::F64);
-        let mut shape: Shape = SmallVec::from_slice(w.shape());
+        let mut shape: Shape = Shape::from_slice(w.shape());
         shape[w.rank() - 1] = samples;
         if shape.iter().product::<usize>() == 0 {
             return Tensor::zeros_with(&shape[..], DType::I64);
@@ -365,7 +375,7 @@ impl Key {
         let (k, samples) = (w.shape()[w.rank() - 1], shape[shape.len() - 1]);
         // Rounding may make a running sum uneven, also over a weight of zero: its step is exactly none here.
         let none = Tensor::from(f64::NEG_INFINITY);
-        let below = positive.select(&w.cumsum(-1), &none).cummax(-1);
+        let below = positive.select(w.cumsum(-1), &none).cummax(-1);
         let total = below.narrow(-1, k as isize - 1, 1);
         let points = self.draw(Random::Uniform, shape, DType::F64) * total;
         // Sorting is stable, so a cumulative weight comes before a number equal to it.
@@ -440,6 +450,14 @@ impl Tensor {
     }
 
     /// [`Tensor::rand`] of a float dtype.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// assert_eq!(Tensor::rand_with([2], DType::BF16).spec().to_string(), "bf16[2]");
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is not a float.
     #[track_caller]
     #[must_use]
     pub fn rand_with(shape: impl IntoShape, dtype: DType) -> Tensor {
@@ -447,6 +465,14 @@ impl Tensor {
     }
 
     /// [`Tensor::randn`] of a float dtype.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// assert_eq!(Tensor::randn_with([2], DType::F64).spec().to_string(), "f64[2]");
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is not a float.
     #[track_caller]
     #[must_use]
     pub fn randn_with(shape: impl IntoShape, dtype: DType) -> Tensor {

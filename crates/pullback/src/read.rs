@@ -18,7 +18,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
-        fail::or_raise(self.try_to_vec().map_err(|e| e.at(mode::user_line(Location::caller()))))
+        let at = mode::user_line(Location::caller());
+        fail::or_raise(self.try_to_vec().map_err(|e| e.at(at)))
     }
 
     /// The elements in row-major order, or an error if the dtype is another one.
@@ -50,7 +51,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn item<T: HostElement>(&self) -> T {
-        fail::or_raise(self.try_item().map_err(|e| e.at(mode::user_line(Location::caller()))))
+        let at = mode::user_line(Location::caller());
+        fail::or_raise(self.try_item().map_err(|e| e.at(at)))
     }
 
     /// The only element, or an error if there is not exactly one.

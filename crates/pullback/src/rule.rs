@@ -112,8 +112,10 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     pub fn new(op: &'a Op, in_specs: &'a [Spec], out_specs: &'a [Spec], needs: SmallVec<[bool; 4]>) -> Facts<'a> {
-        let inputs = SmallVec::from_elem(None, needs.len());
-        Facts { op, in_specs, out_specs, inputs, outputs: SmallVec::from_elem(None, out_specs.len()), needs }
+        let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
+        needs.iter().for_each(|_| inputs.push(None));
+        out_specs.iter().for_each(|_| outputs.push(None));
+        Facts { op, in_specs, out_specs, inputs, outputs, needs }
     }
 
     pub fn set(&mut self, val: Val, tensor: Tensor) {
@@ -189,8 +191,11 @@ impl Grad {
     pub fn vjp(&self, facts: &Facts, dys: &Maybe) -> Result<Maybe> {
         let n = facts.needs.len();
         let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Maybe {
-            let gradient = |i: usize| dys[0].as_ref().filter(|_| facts.needs(i)).map(|dy| f(i, dy));
-            (0..n).map(gradient).collect()
+            let mut out = Maybe::new();
+            for i in 0..n {
+                out.push(dys[0].as_ref().filter(|_| facts.needs(i)).map(|dy| f(i, dy)));
+            }
+            out
         };
         Ok(match self {
             Grad::Zero | Grad::Decompose(_) => SmallVec::from_elem(None, n),
@@ -239,7 +244,8 @@ impl Grad {
 impl Slope {
     /// `slope · d`, in one pass where there is a kernel for it.
     fn times(&self, facts: &Facts, d: &Tensor) -> Tensor {
-        let values: SmallVec<[&Tensor; 3]> = self.uses.iter().map(|&v| facts.value(v)).collect();
+        let mut values: SmallVec<[&Tensor; 3]> = SmallVec::new();
+        self.uses.iter().for_each(|&v| values.push(facts.value(v)));
         match facts.op {
             Op::Unary(f) if f.fused_vjp().is_some() => crate::apply::apply(Op::UnaryVjp(*f), &[values[0], d]),
             _ => d * (self.slope)(&values),

@@ -205,8 +205,8 @@ fn errors_are_sentences() {
     assert_eq!(said("i1", &[&a]), "`1` in `i1` is not a label: labels are the letters a-z and A-Z");
     assert_eq!(said("i.j", &[&a]), "`.` in `i.j` is not part of an ellipsis `...`");
     assert_eq!(said("...i...", &[&a]), "`...i...` has more than one ellipsis");
-    assert_eq!(said("ij,jk", &[&a]), "`ij,jk` names 2 operands, but 1 were given");
-    assert_eq!(said("ij", &[]), "`ij` names 1 operand, but 0 were given");
+    assert_eq!(said("ij,jk", &[&a]), "`ij,jk` names 2 operands, not 1");
+    assert_eq!(said("ij", &[]), "`ij` names 1 operand, not 0");
     assert_eq!(said("ijk", &[&a]), "`ijk` has 3 labels, but operand 0 is f32[2,3], with 2 axes");
     assert_eq!(said("i", &[&a]), "`i` has 1 label, but operand 0 is f32[2,3], with 2 axes");
     assert_eq!(said("ij,jk", &[&a, &b]), "`j` has length 3 in one operand and 4 in operand 1, f32[4,5]");
@@ -215,5 +215,5 @@ fn errors_are_sentences() {
     assert_eq!(said("ij->ii", &[&a]), "the output label `i` is repeated");
     assert_eq!(said("ij->i->j", &[&a]), "a second `->`, before `j`");
     let batch = said("...,...", &[&a, &b]);
-    assert_eq!(batch, "axis -1 under `...` has length 3 in one operand and 5 in operand 1, f32[4,5]");
+    assert_eq!(batch, "axis -2 under `...` has length 2 in one operand and 4 in operand 1, f32[4,5]");
 }

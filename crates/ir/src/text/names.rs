@@ -3,6 +3,7 @@
 use crate::op::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Op, Random, Reduction, Unary,
 };
+use crate::shape::Axes;
 use crate::{DType, Real, Scalar, Shape, View};
 use smallvec::SmallVec;
 
@@ -163,10 +164,10 @@ impl View {
     pub fn forms() -> impl Iterator<Item = View> {
         [
             View::Reshape(Shape::new()),
-            View::Permute(SmallVec::new()),
+            View::Permute(Axes::new()),
             View::Broadcast(Shape::new()),
             View::Slice(SmallVec::new()),
-            View::Flip(SmallVec::new()),
+            View::Flip(Axes::new()),
             View::Diagonal { offset: 0, a: 0, b: 1 },
             View::Unfold { axis: 0, size: 1, step: 1 },
         ]
@@ -260,7 +261,7 @@ impl Op {
             .chain(Compare::ALL.iter().copied().map(Op::Compare))
             .chain(Random::ALL.iter().map(random))
             .chain(View::forms().map(Op::View))
-            .chain(Reduction::ALL.iter().map(|&kind| Op::Reduce(kind, SmallVec::new())))
+            .chain(Reduction::ALL.iter().map(|&kind| Op::Reduce(kind, Axes::new())))
             .chain(Extreme::ALL.iter().map(|&kind| Op::ArgReduce(kind, 0)))
             .chain(Cumulation::ALL.iter().map(cumulate))
             .chain(Fused::forms().map(Op::Fused))

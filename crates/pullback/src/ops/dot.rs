@@ -3,7 +3,6 @@
 use crate::apply::apply;
 use crate::rule::Grad;
 use crate::{DType, Error, Op, Shape, Tensor};
-use smallvec::SmallVec;
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
 pub(crate) fn row() -> Grad {
@@ -42,7 +41,7 @@ impl Tensor {
             (2, 2) => apply(Op::Dot, &[&a, &b]),
             // One matrix for a whole stack: the stack is one tall matrix.
             (_, 2) if a.shape()[a.rank() - 1] == b.shape()[0] => {
-                let mut shape: Shape = SmallVec::from_slice(a.shape());
+                let mut shape: Shape = Shape::from_slice(a.shape());
                 shape[a.rank() - 1] = b.shape()[1];
                 let rows: usize = a.shape()[..a.rank() - 1].iter().product();
                 let flat = a.reshape([rows, a.shape()[a.rank() - 1]]);

@@ -104,7 +104,7 @@ impl Plan {
         let terms = left.split(',').map(Term::parse).collect::<Result<Vec<_>>>()?;
         if terms.len() != specs.len() {
             let (named, given) = (counted(terms.len(), "operand"), specs.len());
-            return Err(argument(format!("`{equation}` names {named}, but {given} were given")));
+            return Err(argument(format!("`{equation}` names {named}, not {given}")));
         }
         let (mut inputs, mut batch) = (Vec::new(), 0);
         for (i, (term, spec)) in terms.iter().zip(specs).enumerate() {

@@ -1,25 +1,36 @@
 //! The operations: for each family the methods that name its ops, and the rows that say how they
 //! differentiate. A composite (`rms_norm`, `einsum`, …) is a function of other methods and has no row.
 
+mod activation;
+mod arrange;
 mod cast;
 mod compare;
 mod cumulate;
+mod distance;
 mod dot;
 mod einsum;
 mod index;
+mod linear;
 mod loss;
+mod matrix;
 mod movement;
 mod norm;
+mod normalise;
 mod operand;
+mod pick;
 mod pointwise;
 mod reduce;
 mod slice;
+mod special;
 mod view;
 
+pub mod losses;
 pub mod table;
 
+pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
 pub use einsum::einsum;
 pub use loss::{CrossEntropy, Reduction, cross_entropy};
+pub use matrix::block_diag;
 pub use movement::{cat, stack};
 pub use operand::Operand;
 pub use slice::{Index, Indices, IntoIndex};

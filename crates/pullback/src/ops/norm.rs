@@ -2,10 +2,10 @@
 
 use crate::apply::{apply, apply_all};
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
-use crate::{DType, Op, Tensor};
+use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
 use pullback_ir::{Fused, Real};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 const Y: Val = Val::Out(0);
 
@@ -196,7 +196,7 @@ impl Tensor {
             // Several axes are made one, at the end.
             _ => {
                 let kept = pullback_ir::other_axes(&axes, x.rank());
-                let mut shape: SmallVec<[usize; 5]> = kept.iter().map(|&i| x.shape()[i]).collect();
+                let mut shape: Shape = kept.iter().map(|&i| x.shape()[i]).collect();
                 let order: Vec<isize> = kept.iter().chain(&axes).map(|&i| i as isize).collect();
                 shape.push(axes.iter().map(|&i| x.shape()[i]).product());
                 let flat = x.permute(order).reshape(&shape[..]);

@@ -5,7 +5,7 @@ use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
 use crate::{DType, IntoAxes, Op, Shape, Tensor};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Extreme, Reduction};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 pub(crate) fn row(kind: Reduction) -> Grad {
     match kind {
@@ -26,7 +26,7 @@ fn axes_of(op: &Op) -> &Axes {
 
 /// A result of the reduction, seen again at every index that went into it.
 fn spread(f: &Facts, y: &Tensor) -> Tensor {
-    let shape: Shape = SmallVec::from_slice(f.in_shape(0));
+    let shape: Shape = Shape::from_slice(f.in_shape(0));
     y.reshape(&kept_shape(&shape, axes_of(f.op))[..]).expand_to(&shape)
 }
 

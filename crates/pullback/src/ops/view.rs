@@ -167,7 +167,7 @@ impl Tensor {
     #[must_use]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
         // The new axis may come last, so it is counted in the result.
-        let grown = self.spec().with_shape(SmallVec::from_elem(1, self.rank() + 1));
+        let grown = self.spec().with_shape(Shape::from_elem(1, self.rank() + 1));
         let axis = self.checked(args::axis("unsqueeze", axis, &grown));
         let mut shape = self.dims().clone();
         shape.insert(axis, 1);
@@ -203,7 +203,7 @@ impl Tensor {
         if self.rank() == 0 {
             return self.reshape([1]);
         }
-        let mut shape: Shape = SmallVec::from_slice(&self.shape()[..start]);
+        let mut shape: Shape = Shape::from_slice(&self.shape()[..start]);
         shape.push(self.shape()[start..=end.max(start)].iter().product());
         shape.extend_from_slice(&self.shape()[end.max(start) + 1..]);
         self.reshape(&shape[..])
@@ -214,9 +214,9 @@ impl Tensor {
     #[must_use]
     pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
         let axis = self.axis("unflatten", axis);
-        let whole = self.spec().with_shape(SmallVec::<[usize; 5]>::from_slice(&self.shape()[axis..=axis]));
+        let whole = self.spec().with_shape(Shape::from_slice(&self.shape()[axis..=axis]));
         let parts = self.checked(args::reshape(&lengths.lengths(), &whole));
-        let mut shape: Shape = SmallVec::from_slice(&self.shape()[..axis]);
+        let mut shape: Shape = Shape::from_slice(&self.shape()[..axis]);
         shape.extend(parts);
         shape.extend_from_slice(&self.shape()[axis + 1..]);
         self.view(View::Reshape(shape))

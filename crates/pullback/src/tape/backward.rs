@@ -15,7 +15,7 @@ use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, fail, mode, ops};
 use pullback_ir::ErrorKind;
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
@@ -150,7 +150,8 @@ impl<'a> Walk<'a> {
             }
             *slot = Some(grad);
         }
-        let needs: SmallVec<[bool; 4]> = node.inputs.iter().map(|h| self.wants(h)).collect();
+        let mut needs: SmallVec<[bool; 4]> = SmallVec::new();
+        node.inputs.iter().for_each(|h| needs.push(self.wants(h)));
         if !needs.contains(&true) {
             return Ok(());
         }
@@ -184,7 +185,9 @@ impl<'a> Walk<'a> {
             History::Node(node, k) => {
                 let pending = self.pending.entry(node.seq).or_insert_with(|| {
                     self.heap.push(node.seq);
-                    Pending { node: node.clone(), grads: smallvec![None; node.out_specs.len()] }
+                    let mut grads = Maybe::new();
+                    node.out_specs.iter().for_each(|_| grads.push(None));
+                    Pending { node: node.clone(), grads }
                 });
                 accumulate(&mut pending.grads[*k], grad);
             }

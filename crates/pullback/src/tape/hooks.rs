@@ -33,11 +33,13 @@ impl Drop for Hooks {
 }
 
 /// Removes its hook when [`HookHandle::remove`] is called; dropping it leaves the hook in place.
+#[derive(Debug)]
 pub struct HookHandle {
     id: u64,
     owner: Owner,
 }
 
+#[derive(Debug)]
 enum Owner {
     Leaf(Weak<Leaf>),
     Node(Weak<Node>),

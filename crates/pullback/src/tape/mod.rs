@@ -23,6 +23,7 @@ use pullback_ir::infer::Specs;
 use saved::Saved;
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -81,7 +82,6 @@ enum SavedValues {
 /// A tensor that requires grad, apart from its values.
 pub(crate) struct Leaf {
     pub seq: u64,
-    pub spec: Spec,
     grad: Mutex<Option<Tensor>>,
     hooks: Mutex<Hooks>,
 }
@@ -154,12 +154,24 @@ impl Node {
 }
 
 impl Leaf {
-    pub fn new(spec: Spec) -> Leaf {
-        Leaf { seq: next_seq(), spec, grad: Mutex::default(), hooks: Mutex::default() }
+    pub fn new() -> Leaf {
+        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Mutex::default() }
     }
 
     pub fn grad(&self) -> MutexGuard<'_, Option<Tensor>> {
         self.grad.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.op, self.at)
+    }
+}
+
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "leaf {}", self.seq)
     }
 }
 

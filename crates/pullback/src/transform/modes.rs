@@ -236,7 +236,7 @@ impl<T: Tree> Frame<T> {
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
     let (history, tangents) = fail::or_raise(x.state(at));
     if !(recorded && history.is_tracked()) {
-        return x.alias(History::Leaf(Arc::new(Leaf::new(x.spec().clone()))), tangents);
+        return x.alias(History::Leaf(Arc::new(Leaf::new())), tangents);
     }
     let copy = x.alias(History::None, Tangents::new());
     fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));

@@ -1,0 +1,159 @@
+//! Timing, by the protocol of the peers' scripts, and what the operating system says about this process.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Ticks per second in `/proc`, on every Linux this runs on.
+const TICKS: f64 = 100.0;
+/// A run this often is not repeated more.
+const MOST_RUNS: usize = 2000;
+
+/// One line of results: a workload's suffix and its figures, in the order of printing.
+#[derive(Clone, Default)]
+pub struct Row {
+    /// What follows the workload's name.
+    pub suffix: String,
+    /// Names and values.
+    pub fields: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    /// The row under the workload's name and this suffix.
+    pub fn named(mut self, suffix: impl Into<String>) -> Row {
+        self.suffix = suffix.into();
+        self
+    }
+
+    /// The row with one more figure.
+    pub fn with(mut self, name: &'static str, value: f64) -> Row {
+        self.fields.push((name, value));
+        self
+    }
+
+    /// A figure, if the row has it.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.fields.iter().find(|f| f.0 == name).map(|f| f.1)
+    }
+
+    /// The median time in milliseconds.
+    pub fn ms(&self) -> f64 {
+        self.get("ms").unwrap_or(f64::NAN)
+    }
+}
+
+/// Times `step` for two seconds.
+pub fn measure(step: impl FnMut()) -> Row {
+    Protocol::default().measure(step)
+}
+
+/// How long to warm up and to time, and how often at least.
+pub struct Protocol {
+    /// Runs before timing starts, at least.
+    pub warm_runs: usize,
+    /// Seconds of warm-up.
+    pub warm: f64,
+    /// Timed runs, at least.
+    pub runs: usize,
+    /// Seconds of timed runs.
+    pub budget: f64,
+}
+
+impl Default for Protocol {
+    fn default() -> Protocol {
+        Protocol { warm_runs: 3, warm: 0.5, runs: 10, budget: 2.0 }
+    }
+}
+
+impl Protocol {
+    /// Times `step`: the first run apart, a warm-up, then until the budget is spent.
+    pub fn measure(&self, mut step: impl FnMut()) -> Row {
+        let mut time = || {
+            let start = Instant::now();
+            step();
+            milliseconds(start.elapsed())
+        };
+        let first = time();
+        let (start, mut n) = (Instant::now(), 1);
+        while n < self.warm_runs || (start.elapsed().as_secs_f64() < self.warm && n < MOST_RUNS) {
+            time();
+            n += 1;
+        }
+        let mut times = Vec::new();
+        let (others, start) = (others_seconds(), Instant::now());
+        while times.len() < self.runs
+            || (start.elapsed().as_secs_f64() < self.budget && times.len() < MOST_RUNS)
+        {
+            times.push(time());
+        }
+        let wall = start.elapsed().as_secs_f64();
+        let load = (others_seconds() - others) / wall;
+        times.sort_by(f64::total_cmp);
+        Row::default()
+            .with("ms", rounded(median(&times), 5))
+            .with("min_ms", rounded(times[0], 5))
+            .with("runs", times.len() as f64)
+            .with("first_ms", rounded(first, 2))
+            .with("other_cpu", rounded(load.max(0.0), 3))
+    }
+}
+
+/// The middle of sorted values, or the mean of the two in the middle.
+pub fn median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    match sorted.len() % 2 {
+        1 => sorted[half],
+        _ => (sorted[half - 1] + sorted[half]) / 2.0,
+    }
+}
+
+/// To this many digits after the point.
+pub fn rounded(value: f64, digits: i32) -> f64 {
+    let unit = 10f64.powi(digits);
+    (value * unit).round() / unit
+}
+
+/// A duration in milliseconds.
+pub fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// CPU seconds that everything but this process has used: user, nice, system, irq, softirq and steal of
+/// the machine, less user and system of our own.
+fn others_seconds() -> f64 {
+    let machine = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may hold spaces.
+    let after_name = own.rsplit_once(')').map_or("", |parts| parts.1);
+    let ticks = |line: &str, fields: &[usize]| -> f64 {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        fields.iter().filter_map(|&i| words.get(i)?.parse::<f64>().ok()).sum()
+    };
+    let all = ticks(machine.lines().next().unwrap_or_default(), &[1, 2, 3, 6, 7, 8]);
+    (all - ticks(after_name, &[11, 12])) / TICKS
+}
+
+/// A line of `/proc/self/status` in MiB: `VmRSS` is what is resident now, `VmHWM` the most there was.
+pub fn resident_mib(key: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(key));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    rounded(kib.unwrap_or(0.0) / 1024.0, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn a_row_counts_its_runs() {
+        let mut calls = 0;
+        let row = Protocol { warm_runs: 2, warm: 0.0, runs: 5, budget: 0.0 }.measure(|| calls += 1);
+        assert_eq!((calls, row.get("runs")), (7, Some(5.0)));
+    }
+}

@@ -1,0 +1,95 @@
+//! Printing rows: JSON lines with the peers' fields, or an aligned table.
+
+use crate::measure::Row;
+use crate::workloads;
+
+const PEER: &str = "pullback-eager";
+/// Figures of some rows only, with their names in the table.
+const EXTRAS: [(&str, &str); 4] = [
+    ("ns_per_node", "ns/node"),
+    ("gflops", "GFLOP/s"),
+    ("ratio", "× forward"),
+    ("fwd_ms", "ms forward"),
+];
+
+/// Names the workloads, and those left out.
+pub fn list() {
+    for workload in workloads::ALL {
+        println!("{:<18}  {}", workload.name, workload.about);
+    }
+    for (name, why) in workloads::LEFT_OUT {
+        println!("{name:<18}  left out: {why}");
+    }
+}
+
+/// The table's first line.
+pub fn header() {
+    println!(
+        "{:<24} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  more",
+        "workload", "median ms", "least ms", "runs", "first ms", "other cpu", "peak MiB", "check"
+    );
+}
+
+/// One row.
+pub fn row(name: &str, row: &Row, json: bool) {
+    println!("{}", if json { json_line(name, row) } else { table_line(name, row) });
+}
+
+/// A workload whose process did not end well.
+pub fn failure(name: &str, error: &str, json: bool) {
+    match json {
+        true => println!(
+            r#"{{"peer": "{PEER}", "workload": "{name}", "error": "{}"}}"#,
+            error.replace(['"', '\\'], "'")
+        ),
+        false => println!("{name:<24} failed: {error}"),
+    }
+}
+
+fn json_line(name: &str, row: &Row) -> String {
+    let mut line = format!(
+        r#"{{"peer": "{PEER}", "version": "{}", "workload": "{name}{}""#,
+        env!("CARGO_PKG_VERSION"),
+        row.suffix
+    );
+    for (key, value) in &row.fields {
+        // JSON has no NaN.
+        let value = if value.is_finite() { value.to_string() } else { "null".into() };
+        line += &format!(r#", "{key}": {value}"#);
+    }
+    line + "}"
+}
+
+fn table_line(name: &str, row: &Row) -> String {
+    let figure =
+        |key: &str, digits: usize| row.get(key).map_or("-".into(), |v| format!("{v:.digits$}"));
+    let extras =
+        EXTRAS.iter().filter_map(|(key, unit)| Some(format!("{:.1} {unit}", row.get(key)?)));
+    let line = format!(
+        "{:<24} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  {}",
+        format!("{name}{}", row.suffix),
+        figure("ms", 4),
+        figure("min_ms", 4),
+        figure("runs", 0),
+        figure("first_ms", 2),
+        figure("other_cpu", 2),
+        figure("peak_mib", 1),
+        row.get("check").map_or("-".into(), |v| format!("{v:.6}")),
+        extras.collect::<Vec<_>>().join(", "),
+    );
+    line.trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_json_object() {
+        let row =
+            Row::default().named("_fwd").with("ms", 1.5).with("runs", 10.0).with("check", f64::NAN);
+        let line = json_line("mlp", &row);
+        assert!(line.starts_with(r#"{"peer": "pullback-eager", "version": ""#));
+        assert!(line.ends_with(r#""workload": "mlp_fwd", "ms": 1.5, "runs": 10, "check": null}"#));
+    }
+}

@@ -1,0 +1,73 @@
+//! The workloads, one file each, under the peers' names.
+
+mod adam;
+mod elementwise;
+mod gpt;
+mod layer;
+mod lstm;
+mod matmul;
+mod mlp;
+mod model;
+mod per_example;
+mod rowwise;
+mod second_order;
+pub mod startup;
+mod tape;
+
+use crate::measure::Row;
+use pullback::{DType, Tensor};
+
+/// Something to time.
+pub struct Workload {
+    /// Its name on the command line and in the rows.
+    pub name: &'static str,
+    /// What is timed.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn() -> Vec<Row>,
+}
+
+/// Every workload, in the order in which they run.
+#[rustfmt::skip]
+pub const ALL: &[Workload] = &[
+    Workload { name: "tape_overhead", about: "10,000 times x·a + b on 8 values, sum, backward: 20,000 nodes", run: tape::overhead },
+    Workload { name: "mlp_step", about: "784-512-512-10, batch 128, cross-entropy: a step of Adam", run: mlp::step },
+    Workload { name: "gpt_step", about: "4 layers, d 256, 8 heads, T 256, B 4, vocabulary 512: a step of AdamW", run: gpt::step },
+    Workload { name: "elementwise_chain", about: "sum(gelu(x·a + b)·sigmoid(c)) over 4,194,304 values, four gradients", run: elementwise::chain },
+    Workload { name: "lstm_step", about: "one layer, 128 to 256, T 64, B 32: loss and gradients", run: lstm::step },
+    Workload { name: "per_example_grads", about: "64 gradients of the MLP, one an example, by a loop", run: per_example::grads },
+    Workload { name: "hvp", about: "Hessian of the MLP's loss times a vector: forward over reverse, reverse over reverse", run: second_order::hvp },
+    Workload { name: "hessian", about: "the Hessian of Rosenbrock's function, n = 200", run: second_order::hessian },
+    Workload { name: "softmax", about: "sum(softmax(x)·g) over [4096, 1024], and the plain vjp", run: rowwise::softmax },
+    Workload { name: "layernorm", about: "sum(layer_norm(x)·g) over [4096, 1024], and the plain vjp", run: rowwise::layer_norm },
+    Workload { name: "matmul", about: "square products of 256 to 2048; of 1024 with both gradients", run: matmul::square },
+    Workload { name: "mlp", about: "the MLP's loss without gradients, with them, and the ratio", run: mlp::ratio },
+    Workload { name: "gpt", about: "the GPT's loss without gradients, with them, and the ratio", run: gpt::ratio },
+    Workload { name: "startup", about: "a fresh process up to its first gradient", run: startup::fresh },
+];
+
+/// The peers' workloads that cannot be run, and why.
+pub const LEFT_OUT: &[(&str, &str)] = &[
+    ("cnn_step", "it needs convolution, which is not there yet"),
+    ("cnn", "it needs convolution, which is not there yet"),
+];
+
+/// The workload of this name.
+pub fn find(name: &str) -> Option<&'static Workload> {
+    ALL.iter().find(|w| w.name == name)
+}
+
+/// The sum of all absolute values, in double precision: the `check` of gradients.
+fn abs_sum(tensors: &[Tensor]) -> f64 {
+    tensors.iter().map(|x| x.cast(DType::F64).abs().sum().item::<f64>()).sum()
+}
+
+/// Runs a backward pass that cannot fail unless the library is wrong.
+fn backward(loss: &Tensor) {
+    loss.backward().expect("the loss is a fresh scalar");
+}
+
+/// The gradient of a leaf after a backward pass.
+fn grad(x: &Tensor) -> Tensor {
+    x.grad().expect("the loss depends on it")
+}

@@ -1,0 +1,43 @@
+//! What is timed about a model: a step of training, and what its gradients cost beside its loss.
+
+use super::adam::Adam;
+use super::backward;
+use crate::measure::{Row, measure, rounded};
+use pullback::{Tensor, no_grad};
+
+/// A model with its data.
+pub trait Model {
+    /// The loss on the workload's one batch.
+    fn loss(&self) -> Tensor;
+
+    /// The parameters; the data is not among them.
+    fn parameters(&self) -> Vec<Tensor>;
+}
+
+/// A whole step: clear the gradients, loss, backward, update. The check is the loss of the fifth.
+pub fn train(model: &impl Model, mut optimiser: Adam) -> Vec<Row> {
+    let parameters = model.parameters();
+    let mut losses = Vec::new();
+    let row = measure(|| {
+        parameters.iter().for_each(Tensor::zero_grad);
+        let loss = model.loss();
+        backward(&loss);
+        optimiser.step();
+        if losses.len() < 5 {
+            losses.push(f64::from(loss.item::<f32>()));
+        }
+    });
+    vec![row.with("check", losses[4])]
+}
+
+/// The loss alone, and with gradients.
+pub fn ratio(model: &impl Model) -> Vec<Row> {
+    let parameters = model.parameters();
+    let forward = measure(|| drop(no_grad(|| model.loss())));
+    let both = measure(|| {
+        parameters.iter().for_each(Tensor::zero_grad);
+        backward(&model.loss());
+    });
+    let ratio = rounded(both.ms() / forward.ms(), 3);
+    vec![forward.named("_fwd"), both.with("ratio", ratio).named("_fwdbwd")]
+}

@@ -1,0 +1,242 @@
+//! A short list of plain numbers, stored inline.
+//!
+//! Every op makes and copies several shapes. A copy of one must cost a few moves: `SmallVec` clones element
+//! by element through its general `extend`, which was a tenth of all instructions of a small op.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
+/// How many elements fit without an allocation.
+const INLINE: usize = 6;
+
+/// A list of numbers; up to six are stored inline.
+///
+/// ```
+/// # use pullback_ir::Few;
+/// let mut shape: Few<usize> = [2, 3].into();
+/// shape.push(4);
+/// assert_eq!(&shape[..], [2, 3, 4]);
+/// ```
+#[derive(Clone)]
+pub struct Few<T>(Store<T>);
+
+#[derive(Clone)]
+enum Store<T> {
+    Inline(u8, [T; INLINE]),
+    Heap(Vec<T>),
+}
+
+impl<T: Copy + Default> Few<T> {
+    /// An empty list.
+    #[inline]
+    pub fn new() -> Few<T> {
+        Few(Store::Inline(0, [T::default(); INLINE]))
+    }
+
+    /// A copy of a slice.
+    #[inline]
+    pub fn from_slice(values: &[T]) -> Few<T> {
+        if values.len() > INLINE {
+            return Few(Store::Heap(values.to_vec()));
+        }
+        let mut items = [T::default(); INLINE];
+        items[..values.len()].copy_from_slice(values);
+        Few(Store::Inline(values.len() as u8, items))
+    }
+
+    /// One value, `n` times.
+    #[inline]
+    pub fn from_elem(value: T, n: usize) -> Few<T> {
+        if n > INLINE {
+            return Few(Store::Heap(vec![value; n]));
+        }
+        Few(Store::Inline(n as u8, [value; INLINE]))
+    }
+
+    /// Adds an element at the end.
+    #[inline]
+    pub fn push(&mut self, value: T) {
+        match &mut self.0 {
+            Store::Inline(n, items) if (*n as usize) < INLINE => {
+                items[*n as usize] = value;
+                *n += 1;
+            }
+            Store::Inline(_, items) => {
+                let mut all = items.to_vec();
+                all.push(value);
+                self.0 = Store::Heap(all);
+            }
+            Store::Heap(all) => all.push(value),
+        }
+    }
+
+    /// Adds an element before position `at`.
+    pub fn insert(&mut self, at: usize, value: T) {
+        self.push(value);
+        self[at..].rotate_right(1);
+    }
+
+    /// Takes the element at position `at` out.
+    pub fn remove(&mut self, at: usize) -> T {
+        let value = self[at];
+        self[at..].rotate_left(1);
+        match &mut self.0 {
+            Store::Inline(n, _) => *n -= 1,
+            Store::Heap(all) => {
+                all.pop();
+            }
+        }
+        value
+    }
+
+    /// Keeps the elements for which `f` holds.
+    pub fn retain(&mut self, f: impl FnMut(&T) -> bool) {
+        let mut f = f;
+        *self = self.iter().copied().filter(|x| f(x)).collect();
+    }
+
+    /// Adds copies of all elements of a slice.
+    pub fn extend_from_slice(&mut self, values: &[T]) {
+        values.iter().for_each(|&v| self.push(v));
+    }
+
+    /// Removes all elements.
+    pub fn clear(&mut self) {
+        *self = Few::new();
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match &self.0 {
+            Store::Inline(n, items) => &items[..*n as usize],
+            Store::Heap(all) => all,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.0 {
+            Store::Inline(n, items) => &mut items[..*n as usize],
+            Store::Heap(all) => all,
+        }
+    }
+}
+
+impl<T: Copy + Default> Default for Few<T> {
+    fn default() -> Few<T> {
+        Few::new()
+    }
+}
+
+impl<T: PartialEq> PartialEq for Few<T> {
+    #[inline]
+    fn eq(&self, other: &Few<T>) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl<T: Eq> Eq for Few<T> {}
+
+impl<T: Hash> Hash for Few<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self[..].hash(state);
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Few<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self[..].fmt(f)
+    }
+}
+
+impl<T: Copy + Default> FromIterator<T> for Few<T> {
+    #[inline]
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Few<T> {
+        let mut out = Few::new();
+        values.into_iter().for_each(|v| out.push(v));
+        out
+    }
+}
+
+impl<T: Copy + Default> Extend<T> for Few<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        values.into_iter().for_each(|v| self.push(v));
+    }
+}
+
+impl<T: Copy + Default> From<&[T]> for Few<T> {
+    fn from(values: &[T]) -> Few<T> {
+        Few::from_slice(values)
+    }
+}
+
+impl<T: Copy + Default> From<Vec<T>> for Few<T> {
+    fn from(values: Vec<T>) -> Few<T> {
+        Few::from_slice(&values)
+    }
+}
+
+impl<T: Copy + Default, const N: usize> From<[T; N]> for Few<T> {
+    fn from(values: [T; N]) -> Few<T> {
+        Few::from_slice(&values)
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Few<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    #[inline]
+    fn into_iter(self) -> std::slice::Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut Few<T> {
+    type Item = &'a mut T;
+    type IntoIter = std::slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> std::slice::IterMut<'a, T> {
+        self.iter_mut()
+    }
+}
+
+impl<T: Copy + Default> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> std::vec::IntoIter<T> {
+        self.to_vec().into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behaves_as_a_vector_on_both_sides_of_the_inline_length() {
+        for n in 0..10usize {
+            let mut few: Few<usize> = (0..n).collect();
+            let mut vec: Vec<usize> = (0..n).collect();
+            few.push(77);
+            vec.push(77);
+            few.insert(n / 2, 5);
+            vec.insert(n / 2, 5);
+            assert_eq!(few[..], vec[..]);
+            assert_eq!(few.remove(n / 3), vec.remove(n / 3));
+            few.retain(|&x| x % 2 == 1);
+            vec.retain(|&x| x % 2 == 1);
+            assert_eq!(few[..], vec[..]);
+            assert_eq!(few, Few::from(vec.clone()));
+            assert_eq!(few.into_iter().collect::<Vec<_>>(), vec);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of the branch
+//! the formula takes there.
+
+use crate::Tensor;
+
+impl Tensor {
+    /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is taken, so that
+    /// neither its value nor its derivative can overflow where it is not.
+    #[track_caller]
+    pub(crate) fn only(&self, keep: &Tensor) -> Tensor {
+        keep.select(self, &self.zeros_like_splat())
+    }
+
+    /// x above 0, `slope · x` below.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 3.0]).leaky_relu(0.5).to_vec::<f64>(), [-1.0, 3.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        self.gt(0.0).select(self, &(self * slope))
+    }
+
+    /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis 1).
+    #[track_caller]
+    #[must_use]
+    pub fn prelu(&self, weight: &Tensor) -> Tensor {
+        let weight = match (weight.len(), self.rank()) {
+            (1, _) => weight.reshape(&[] as &[usize]),
+            (_, 0 | 1) => weight.clone(),
+            (n, rank) => {
+                let mut shape = vec![1; rank];
+                shape[1] = n;
+                weight.reshape(&shape[..])
+            }
+        };
+        self.gt(0.0).select(self, &(self * weight))
+    }
+
+    /// x above 0, `alpha · (eˣ − 1)` below.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([0.0, 3.0]).elu(1.0).to_vec::<f64>(), [0.0, 3.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn elu(&self, alpha: f64) -> Tensor {
+        let above = self.gt(0.0);
+        above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
+    }
+
+    /// x above 0, `alpha · (exp(x/alpha) − 1)` below: an elu whose slope at 0 is 1 for every `alpha`.
+    #[track_caller]
+    #[must_use]
+    pub fn celu(&self, alpha: f64) -> Tensor {
+        let above = self.gt(0.0);
+        above.select(self, &((self.only(&above.logical_not()) / alpha).expm1() * alpha))
+    }
+
+    /// A scaled elu with the constants that keep mean 0 and variance 1.
+    #[track_caller]
+    #[must_use]
+    pub fn selu(&self) -> Tensor {
+        self.elu(1.673_263_242_354_377_2) * 1.050_700_987_355_480_5
+    }
+
+    /// log(1 + exp(beta·x)) / beta, without overflow; x itself where beta·x is above `threshold`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([0.0, 100.0]).softplus(1.0, 20.0).to_vec::<f64>(), [2f64.ln(), 100.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
+        let scaled = self * beta;
+        let linear = scaled.gt(threshold);
+        linear.select(self, &(-(-scaled.only(&linear.logical_not())).log_sigmoid() / beta))
+    }
+
+    /// log(1 / (1 + e⁻ˣ)), without overflow.
+    #[track_caller]
+    #[must_use]
+    pub fn log_sigmoid(&self) -> Tensor {
+        // Both branches are smooth at 0, so derivatives of every order hold there.
+        let below = self.lt(0.0);
+        let (low, high) = (self.only(&below), self.only(&below.logical_not()));
+        below.select(&(&low - low.exp().log1p()), &-(-high).exp().log1p())
+    }
+
+    /// x·tanh(log(1 + eˣ)).
+    #[track_caller]
+    #[must_use]
+    pub fn mish(&self) -> Tensor {
+        self * self.softplus(1.0, 20.0).tanh()
+    }
+
+    /// x / (1 + |x|).
+    #[track_caller]
+    #[must_use]
+    pub fn softsign(&self) -> Tensor {
+        self / (self.abs() + 1.0)
+    }
+
+    /// x − tanh(x).
+    #[track_caller]
+    #[must_use]
+    pub fn tanhshrink(&self) -> Tensor {
+        self - self.tanh()
+    }
+
+    /// x moved by `lambda` towards 0, and 0 where it would cross it.
+    #[track_caller]
+    #[must_use]
+    pub fn softshrink(&self, lambda: f64) -> Tensor {
+        let (above, below) = (self.gt(lambda), self.lt(-lambda));
+        // NaN is neither, and stays.
+        above.select(&(self - lambda), &below.select(&(self + lambda), &(self * 0.0)))
+    }
+
+    /// 0 where |x| is at most `lambda`, x elsewhere.
+    #[track_caller]
+    #[must_use]
+    pub fn hardshrink(&self, lambda: f64) -> Tensor {
+        self.ge(-lambda).logical_and(self.le(lambda)).select(&self.zeros_like_splat(), self)
+    }
+
+    /// x between the bounds, the bound outside. The gradient passes on the open interval (unlike
+    /// [`Tensor::clamp`], as PyTorch has it).
+    #[track_caller]
+    #[must_use]
+    pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
+        let (below, above) = (self.le(low), self.ge(high));
+        below.select_or(low, above.select_or(high, self.clone()))
+    }
+
+    /// min(max(x, 0), 6).
+    #[track_caller]
+    #[must_use]
+    pub fn relu6(&self) -> Tensor {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// min(max(x + 3, 0), 6) / 6.
+    #[track_caller]
+    #[must_use]
+    pub fn hardsigmoid(&self) -> Tensor {
+        let (below, above) = (self.le(-3.0), self.ge(3.0));
+        below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0))
+    }
+
+    /// x·min(max(x + 3, 0), 6) / 6.
+    #[track_caller]
+    #[must_use]
+    pub fn hardswish(&self) -> Tensor {
+        let (below, above) = (self.le(-3.0), self.ge(3.0));
+        below.select_or(0.0, above.select(self, &(self * (self + 3.0) / 6.0)))
+    }
+
+    /// x above the threshold, `value` elsewhere.
+    #[track_caller]
+    #[must_use]
+    pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
+        self.le(threshold).select_or(value, self.clone())
+    }
+
+    /// The first half of an axis times the sigmoid of the second.
+    #[track_caller]
+    #[must_use]
+    pub fn glu(&self, axis: isize) -> Tensor {
+        let n = self.shape().get(self.axis("glu", axis)).copied().unwrap_or(1);
+        if n % 2 != 0 {
+            let message = format!("axis {axis} of {} has odd length {n}, so it has no halves", self.spec());
+            return self.checked(Err(crate::Error::shape("glu", message).on([self.spec()])));
+        }
+        self.narrow(axis, 0, n / 2) * self.narrow(axis, (n / 2) as isize, n / 2).sigmoid()
+    }
+}

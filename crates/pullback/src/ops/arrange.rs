@@ -1,0 +1,230 @@
+//! Putting tensors together, and padding by what is there.
+
+use crate::{DType, Error, Tensor, cat, fail, mode};
+use std::panic::Location;
+
+/// At least this many axes: new ones come first, except the third, which comes last.
+fn raised(x: &Tensor, rank: usize) -> Tensor {
+    match (x.rank(), rank) {
+        (0, _) => x.reshape(vec![1usize; rank]),
+        (1, 2) => x.unsqueeze(0),
+        (1, 3) => x.unsqueeze(0).unsqueeze(-1),
+        (2, 3) => x.unsqueeze(-1),
+        _ => x.clone(),
+    }
+}
+
+#[track_caller]
+fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> Tensor {
+    let parts: Vec<Tensor> = tensors.iter().map(|x| raised(x, rank)).collect();
+    let axis = parts.first().map_or(0, axis);
+    cat(&parts.iter().collect::<Vec<_>>(), axis)
+}
+
+/// Side by side: vectors along axis 0, others along axis 1.
+///
+/// ```
+/// use pullback::{Tensor, hstack};
+/// let x = Tensor::from([1.0, 2.0]);
+/// assert_eq!(hstack(&[&x, &x]).shape(), [4]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn hstack(tensors: &[&Tensor]) -> Tensor {
+    joined(tensors, 1, |x| if x.rank() == 1 { 0 } else { 1 })
+}
+
+/// On top of each other, along axis 0; a vector is a row.
+#[track_caller]
+#[must_use]
+pub fn vstack(tensors: &[&Tensor]) -> Tensor {
+    joined(tensors, 2, |_| 0)
+}
+
+/// Behind each other, along axis 2.
+#[track_caller]
+#[must_use]
+pub fn dstack(tensors: &[&Tensor]) -> Tensor {
+    joined(tensors, 3, |_| 2)
+}
+
+/// Side by side along axis 1; a vector is a column.
+#[track_caller]
+#[must_use]
+pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
+    let column = |x: &&Tensor| if x.rank() < 2 { x.reshape([x.len(), 1]) } else { (*x).clone() };
+    let parts: Vec<Tensor> = tensors.iter().map(column).collect();
+    cat(&parts.iter().collect::<Vec<_>>(), 1)
+}
+
+/// Each vector spread over the grid that they span: tensor k varies along axis k.
+///
+/// ```
+/// use pullback::{Tensor, meshgrid};
+/// let grid = meshgrid(&[&Tensor::from([1.0, 2.0]), &Tensor::from([3.0, 4.0, 5.0])]);
+/// assert_eq!(grid[1].to_vec::<f64>(), [3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
+    let shape: Vec<usize> = vectors.iter().map(|x| x.len()).collect();
+    let mut grid = Vec::with_capacity(vectors.len());
+    for (k, x) in vectors.iter().enumerate() {
+        let mut thin = vec![1; shape.len()];
+        thin[k] = x.len();
+        grid.push(x.reshape(&thin[..]).expand(&shape[..]));
+    }
+    grid
+}
+
+/// What [`Tensor::pad_by`] puts around the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Border {
+    /// The elements again in reverse, without the one at the edge: `c b | a b c | b a`.
+    Reflect,
+    /// The one at the edge, repeated: `a a | a b c | c c`.
+    Replicate,
+    /// The elements again from the other end: `b c | a b c | a b`.
+    Circular,
+}
+
+impl Tensor {
+    /// Elements of the tensor itself around it: `(before, after)` for each axis.
+    ///
+    /// ```
+    /// use pullback::{Border, Tensor};
+    /// let x = Tensor::from([1.0, 2.0, 3.0]);
+    /// assert_eq!(x.pad_by(&[(2, 1)], Border::Reflect).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis, or an axis is too short for it.
+    #[track_caller]
+    #[must_use]
+    pub fn pad_by(&self, padding: &[(usize, usize)], border: Border) -> Tensor {
+        if padding.len() != self.rank() {
+            let message = format!("{padding:?} does not name each of the {} axes of {}", self.rank(), self.spec());
+            return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
+        }
+        let mut x = self.clone();
+        for (axis, &(before, after)) in padding.iter().enumerate().filter(|(_, p)| **p != (0, 0)) {
+            let n = self.shape()[axis] as i64;
+            let room = match border {
+                Border::Reflect => n - 1,
+                Border::Replicate => if n == 0 { 0 } else { i64::MAX },
+                Border::Circular => n,
+            };
+            if before.max(after) as i64 > room {
+                let message = format!("axis {axis} of {} is too short for {border:?} by {before}, {after}", self.spec());
+                return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
+            }
+            let from = |i: i64| match border {
+                Border::Reflect => if i < 0 { -i } else if i >= n { 2 * (n - 1) - i } else { i },
+                Border::Replicate => i.clamp(0, n - 1),
+                Border::Circular => i.rem_euclid(n),
+            };
+            let index: Vec<i64> = (-(before as i64)..n + after as i64).map(from).collect();
+            x = x.index_select(axis as isize, &Tensor::from(index));
+        }
+        x
+    }
+
+    /// Each slice of an axis `times` times in a row.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).repeat_each(2, 0).to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn repeat_each(&self, times: usize, axis: isize) -> Tensor {
+        let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
+        let at = x.axis("repeat_each", axis);
+        let mut wide = x.shape().to_vec();
+        wide.insert(at + 1, times);
+        let mut merged = x.shape().to_vec();
+        merged[at] *= times;
+        x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..])
+    }
+
+    /// Differences of neighbours along an axis, `order` times over.
+    #[track_caller]
+    #[must_use]
+    pub fn diff(&self, order: usize, axis: isize) -> Tensor {
+        let at = self.axis("diff", axis);
+        let Some(&n) = self.shape().get(at) else {
+            return self.checked(Err(Error::shape("diff", "a 0-d tensor has no neighbours").on([self.spec()])));
+        };
+        let order = order.min(n);
+        (0..order).fold(self.clone(), |x, k| {
+            let m = n - k;
+            if m == 0 {
+                return x;
+            }
+            let (low, high) = (x.narrow(axis, 0, m - 1), x.narrow(axis, 1, m - 1));
+            if x.dtype() == DType::Bool { high.logical_xor(&low) } else { high - low }
+        })
+    }
+
+    /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`; zeros around it.
+    #[track_caller]
+    #[must_use]
+    pub fn im2col(
+        &self,
+        kernel: [usize; 2],
+        dilation: [usize; 2],
+        padding: [usize; 2],
+        stride: [usize; 2],
+    ) -> Tensor {
+        if !(3..=4).contains(&self.rank()) {
+            let error = Error::shape("im2col", format!("takes [n, c, h, w], not {}", self.spec()));
+            fail::raise(error.at(mode::user_line(Location::caller())));
+        }
+        if self.rank() == 3 {
+            return self.unsqueeze(0).im2col(kernel, dilation, padding, stride).squeeze_axis(0);
+        }
+        let mut x = self.pad(&[(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]);
+        for i in 0..2 {
+            // [.., windows, .., taps]: every dilation-th tap of a window.
+            x = x.unfold(i as isize + 2, (kernel[i] - 1) * dilation[i] + 1, stride[i]);
+            let taps = crate::Index::Range { start: None, stop: None, step: dilation[i] as isize };
+            x = x.at(&[crate::Index::Ellipsis, taps][..]);
+        }
+        let (n, c, h, w) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
+        x.permute([0, 1, 4, 5, 2, 3]).reshape([n, c * kernel[0] * kernel[1], h * w])
+    }
+
+    /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.
+    #[track_caller]
+    #[must_use]
+    pub fn pixel_shuffle(&self, r: usize) -> Tensor {
+        let (lead, [c, h, w]) = self.image("pixel_shuffle");
+        let shape = |tail: &[usize]| [lead.as_slice(), tail].concat();
+        let k = lead.len() as isize;
+        let split = self.reshape(shape(&[c / (r * r).max(1), r, r, h, w]));
+        let order: Vec<isize> = (0..k).chain([0, 3, 1, 4, 2].map(|i| i + k)).collect();
+        split.permute(order).reshape(shape(&[c / (r * r).max(1), h * r, w * r]))
+    }
+
+    /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
+    #[track_caller]
+    #[must_use]
+    pub fn pixel_unshuffle(&self, r: usize) -> Tensor {
+        let (lead, [c, h, w]) = self.image("pixel_unshuffle");
+        let shape = |tail: &[usize]| [lead.as_slice(), tail].concat();
+        let k = lead.len() as isize;
+        let (h, w) = (h / r.max(1), w / r.max(1));
+        let split = self.reshape(shape(&[c, h, r, w, r]));
+        let order: Vec<isize> = (0..k).chain([0, 2, 4, 1, 3].map(|i| i + k)).collect();
+        split.permute(order).reshape(shape(&[c * r * r, h, w]))
+    }
+
+    /// Leading lengths, and the last three.
+    #[track_caller]
+    fn image(&self, op: &'static str) -> (Vec<usize>, [usize; 3]) {
+        match self.shape() {
+            [lead @ .., c, h, w] => (lead.to_vec(), [*c, *h, *w]),
+            _ => self.checked(Err(Error::shape(op, format!("takes [.., c, h, w], not {}", self.spec())).on([self.spec()]))),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Norms of any order, and distances.
+
+use crate::{IntoAxes, Tensor};
+
+impl Tensor {
+    /// The norm of order `p` over some axes: (Σ|x|ᵖ)^(1/p); the largest |x| for ∞, the smallest for −∞, the number
+    /// of non-zeros for 0. Its derivative at the origin is 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([3.0, -4.0]);
+    /// assert_eq!(x.vector_norm(1.0, 0).item::<f64>(), 7.0);
+    /// assert_eq!(x.vector_norm(f64::INFINITY, 0).item::<f64>(), 4.0);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Tensor {
+        let (x, axes) = (self.real(), axes.list());
+        if p == f64::INFINITY {
+            return x.abs().max_over(axes);
+        }
+        if p == f64::NEG_INFINITY {
+            return x.abs().min_over(axes);
+        }
+        if p == 0.0 {
+            return x.ne(0.0).cast(x.dtype()).sum_over(axes);
+        }
+        if p == 1.0 {
+            return x.abs().sum_over(axes);
+        }
+        if p == 2.0 {
+            return x.norm_over(axes);
+        }
+        // Zeros stay out of the power, whose slope may be infinite there; so does a sum of zero.
+        let zero = x.eq(0.0);
+        let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
+        let powers = zero.select_or(at_zero, zero.select_or(1.0, x.abs()).pow(p));
+        let sum = powers.sum_over(axes);
+        let origin = sum.eq(at_zero);
+        origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p))
+    }
+
+    /// [`Tensor::vector_norm`] over axes that stay, with length 1.
+    #[track_caller]
+    #[must_use]
+    pub fn vector_norm_keep(&self, p: f64, axes: impl IntoAxes) -> Tensor {
+        let axes = axes.list();
+        let norm = self.vector_norm(p, axes.clone());
+        let mut places: Vec<usize> = axes.iter().map(|&i| self.axis("vector_norm", i)).collect();
+        places.sort_unstable();
+        match self.rank() {
+            0 => norm,
+            _ => places.iter().fold(norm, |y, &i| y.unsqueeze(i as isize)),
+        }
+    }
+
+    /// The norm of order `p` of the difference.
+    #[track_caller]
+    #[must_use]
+    pub fn dist(&self, other: &Tensor, p: f64) -> Tensor {
+        let difference = self - other;
+        let axes = difference.all_axes();
+        difference.vector_norm(p, axes)
+    }
+
+    /// All distances of order `p` between the rows of two (stacks of) matrices.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[0.0, 0.0], [3.0, 4.0]]);
+    /// assert_eq!(x.cdist(&x, 2.0).to_vec::<f64>(), [0.0, 5.0, 5.0, 0.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn cdist(&self, other: &Tensor, p: f64) -> Tensor {
+        (self.unsqueeze(-2) - other.unsqueeze(-3)).vector_norm(p, -1)
+    }
+
+    /// The norm of order `p` of `self − other + eps` over the last axis.
+    #[track_caller]
+    #[must_use]
+    pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Tensor {
+        (self - other + eps).vector_norm(p, -1)
+    }
+
+    /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while the gradient
+    /// passes through them.
+    #[track_caller]
+    #[must_use]
+    pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
+        let floored = |x: &Tensor| {
+            let norm = x.norm_keep(axis);
+            let raised = (norm.detach().clamp_min(eps) - norm.detach()).detach();
+            norm + raised
+        };
+        // In one shape first: an axis is counted there.
+        let shape = (self * other).detach();
+        let (a, b) = (self.expand(shape.shape()), other.expand(shape.shape()));
+        (&a / floored(&a) * (&b / floored(&b))).sum_over(axis)
+    }
+
+    /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
+    #[track_caller]
+    #[must_use]
+    pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
+        self / self.vector_norm_keep(p, axis).clamp_min(eps)
+    }
+}

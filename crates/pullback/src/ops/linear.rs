@@ -1,0 +1,119 @@
+//! Products with an added term, and contractions over chosen axes.
+
+use crate::{Error, Tensor, einsum};
+
+impl Tensor {
+    /// self · beta, where a `beta` of 0 drops even what is not finite.
+    #[track_caller]
+    fn scaled(&self, beta: f64) -> Tensor {
+        match beta {
+            0.0 => self.zeros_like_splat(),
+            1.0 => self.clone(),
+            _ => self * beta,
+        }
+    }
+
+    /// beta · self + alpha · a·b, for matrices.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let a = Tensor::from([[1.0, 2.0]]);
+    /// assert_eq!(Tensor::from([[3.0]]).addmm(&a, &a.t(), 2.0, 1.0).to_vec::<f64>(), [11.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn addmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        self.scaled(beta) + a.matmul(b).scaled(alpha)
+    }
+
+    /// beta · self + alpha · matrix·vector.
+    #[track_caller]
+    #[must_use]
+    pub fn addmv(&self, matrix: &Tensor, vector: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        self.scaled(beta) + matrix.matmul(vector).scaled(alpha)
+    }
+
+    /// beta · self + alpha · a ⊗ b, for vectors a and b.
+    #[track_caller]
+    #[must_use]
+    pub fn addr(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        self.scaled(beta) + a.outer(b).scaled(alpha)
+    }
+
+    /// beta · self + alpha · a·b, for stacks of matrices.
+    #[track_caller]
+    #[must_use]
+    pub fn baddbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        self.scaled(beta) + a.matmul(b).scaled(alpha)
+    }
+
+    /// beta · self + alpha · Σ a·b, summed over stacks of matrices.
+    #[track_caller]
+    #[must_use]
+    pub fn addbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        self.scaled(beta) + a.matmul(b).sum_over(0).scaled(alpha)
+    }
+
+    /// The sum of products over the last axes of both; a 0-d operand multiplies.
+    #[track_caller]
+    #[must_use]
+    pub fn inner(&self, other: &Tensor) -> Tensor {
+        match self.rank() == 0 || other.rank() == 0 {
+            true => self * other,
+            false => self.tensordot(other, &[-1], &[-1]),
+        }
+    }
+
+    /// The sum of products along one axis, the others broadcast.
+    #[track_caller]
+    #[must_use]
+    pub fn vecdot(&self, other: &Tensor, axis: isize) -> Tensor {
+        (self * other).sum_over(axis)
+    }
+
+    /// The sum of products over pairs of axes; the other axes of `self` come first, then those of `other`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (a, b) = (Tensor::ones([2, 3, 4]), Tensor::ones([4, 3, 5]));
+    /// assert_eq!(a.tensordot(&b, &[1, 2], &[1, 0]).shape(), [2, 5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the lists differ in length, or paired axes do.
+    #[track_caller]
+    #[must_use]
+    pub fn tensordot(&self, other: &Tensor, axes: &[isize], with: &[isize]) -> Tensor {
+        let a: Vec<usize> = axes.iter().map(|&i| self.axis("tensordot", i)).collect();
+        let b: Vec<usize> = with.iter().map(|&i| other.axis("tensordot", i)).collect();
+        let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> { axes.iter().map(|&i| x.shape()[i]).collect() };
+        let (la, lb) = (lengths(self, &a), lengths(other, &b));
+        if la != lb {
+            let message = format!("axes {axes:?} of {} and {with:?} of {} differ in length", self.spec(), other.spec());
+            return self.checked(Err(Error::shape("tensordot", message).on([self.spec(), other.spec()])));
+        }
+        let rest = |x: &Tensor, axes: &[usize]| -> Vec<usize> { (0..x.rank()).filter(|i| !axes.contains(i)).collect() };
+        let (ra, rb) = (rest(self, &a), rest(other, &b));
+        let (sa, sb) = (lengths(self, &ra), lengths(other, &rb));
+        let inner: usize = la.iter().product();
+        let left = self.permute([&ra[..], &a[..]].concat()).reshape([sa.iter().product(), inner]);
+        let right = other.permute([&b[..], &rb[..]].concat()).reshape([inner, sb.iter().product()]);
+        left.matmul(&right).reshape([sa, sb].concat())
+    }
+
+    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`).
+    #[track_caller]
+    #[must_use]
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let y = self.matmul(&weight.t());
+        bias.map_or_else(|| y.clone(), |b| &y + b)
+    }
+
+    /// Σᵢⱼ selfᵢ · weightₖᵢⱼ · otherⱼ + biasₖ over the last axes.
+    #[track_caller]
+    #[must_use]
+    pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let y = einsum("...i,kij,...j->...k", &[self, weight, other]);
+        bias.map_or_else(|| y.clone(), |b| &y + b)
+    }
+}

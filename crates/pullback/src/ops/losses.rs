@@ -1,0 +1,196 @@
+//! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
+
+use crate::{DType, Reduction, Tensor};
+
+/// One number of many, or all of them.
+#[track_caller]
+fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
+    match reduction {
+        Reduction::Mean => losses.mean(),
+        Reduction::Sum => losses.sum(),
+        Reduction::None => losses,
+    }
+}
+
+/// (x − y)².
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let loss = losses::mse(&Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 4.0]), Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 2.0);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    reduced((x - y).square(), reduction)
+}
+
+/// |x − y|.
+#[track_caller]
+#[must_use]
+pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    reduced((x - y).abs(), reduction)
+}
+
+/// ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
+#[track_caller]
+#[must_use]
+pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+    let z = x - y;
+    let near = z.abs().lt(delta);
+    reduced(near.select(&(z.square() * 0.5), &((z.abs() - 0.5 * delta) * delta)), reduction)
+}
+
+/// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
+#[track_caller]
+#[must_use]
+pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+    if beta == 0.0 {
+        return l1(x, y, reduction);
+    }
+    let z = x - y;
+    let near = z.abs().lt(beta);
+    reduced(near.select(&(z.square() * (0.5 / beta)), &(z.abs() - 0.5 * beta)), reduction)
+}
+
+/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their
+/// logarithms with `log_target`.
+#[track_caller]
+#[must_use]
+pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
+    let losses = if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x };
+    reduced(losses, reduction)
+}
+
+fn weighted(losses: Tensor, weight: Option<&Tensor>) -> Tensor {
+    weight.map_or(losses.clone(), |w| losses * w)
+}
+
+/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+#[track_caller]
+#[must_use]
+pub fn binary_cross_entropy(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Tensor {
+    let losses = (y - 1.0) * (-x).log1p().clamp_min(-100.0) - y * x.log().clamp_min(-100.0);
+    reduced(weighted(losses, weight), reduction)
+}
+
+/// [`binary_cross_entropy`] of sigmoid(x), without overflow; `positive` weighs the term of y.
+#[track_caller]
+#[must_use]
+pub fn binary_cross_entropy_with_logits(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    positive: Option<&Tensor>,
+    reduction: Reduction,
+) -> Tensor {
+    let log_p = x.log_sigmoid();
+    let scaled = positive.map_or(log_p.clone(), |p| ((p - 1.0) * y + 1.0) * &log_p);
+    reduced(weighted((1.0 - y) * x - scaled, weight), reduction)
+}
+
+/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class. Elements of the class
+/// `ignored` count for nothing. The mean is over the weights.
+#[track_caller]
+#[must_use]
+pub fn nll(
+    log_p: &Tensor,
+    classes: &Tensor,
+    weight: Option<&Tensor>,
+    ignored: Option<i64>,
+    reduction: Reduction,
+) -> Tensor {
+    let axis = if log_p.rank() > 1 { 1 } else { 0 };
+    let classes = classes.cast(DType::I64);
+    let counted = ignored.map_or_else(|| classes.eq(&classes), |i| classes.ne(i));
+    let safe = counted.select(&classes, &classes.zeros_like_splat());
+    let picked = log_p.gather(axis, &safe.unsqueeze(axis)).squeeze_axis(axis);
+    let weights = match weight {
+        Some(w) => w.cast(log_p.dtype()).take(&safe).only(&counted),
+        None => counted.cast(log_p.dtype()),
+    };
+    let losses = -(picked.only(&counted) * &weights);
+    match reduction {
+        Reduction::Mean => losses.sum() / weights.sum(),
+        _ => reduced(losses, reduction),
+    }
+}
+
+/// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still passes), and the constant
+/// ½log 2π if `full`.
+#[track_caller]
+#[must_use]
+pub fn gaussian_nll(x: &Tensor, y: &Tensor, variance: &Tensor, full: bool, eps: f64, reduction: Reduction) -> Tensor {
+    let known = variance.detach();
+    let v = variance + (known.clamp_min(eps) - known);
+    let losses = (v.log() + (x - y).square() / &v) * 0.5;
+    let constant = if full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
+    reduced(losses + constant, reduction)
+}
+
+/// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's term for y > 1 if `full`.
+#[track_caller]
+#[must_use]
+pub fn poisson_nll(x: &Tensor, y: &Tensor, log_input: bool, full: bool, eps: f64, reduction: Reduction) -> Tensor {
+    let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
+    if full {
+        let large = y.gt(1.0);
+        let safe = large.select(y, &y.ones_like_splat());
+        let stirling = &safe * safe.log() - &safe + (&safe * (2.0 * std::f64::consts::PI)).log() * 0.5;
+        losses = losses + stirling.only(&large);
+    }
+    reduced(losses, reduction)
+}
+
+/// x where y is 1, max(0, margin − x) where y is −1.
+#[track_caller]
+#[must_use]
+pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    let far = (margin - x).clamp_min(0.0);
+    reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
+}
+
+/// max(0, margin − y·(a − b)).
+#[track_caller]
+#[must_use]
+pub fn margin_ranking(a: &Tensor, b: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
+}
+
+/// log(1 + exp(−y·x)), without overflow.
+#[track_caller]
+#[must_use]
+pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    reduced(-(y * x).log_sigmoid(), reduction)
+}
+
+/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
+#[track_caller]
+#[must_use]
+pub fn cosine_embedding(a: &Tensor, b: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    let size = |x: &Tensor| x.square().sum_over(-1) + 1e-12;
+    let cosine = (a * b).sum_over(-1) / (size(a) * size(b)).sqrt();
+    let near = (1.0 - &cosine).only(&y.eq(1.0));
+    let far = (cosine - margin).clamp_min(0.0).only(&y.eq(-1.0));
+    reduced(near + far, reduction)
+}
+
+/// max(0, margin + |anchor − near| − |anchor − far|), in the norm of order `p` over the last axis; with `swap`, from the
+/// nearer of anchor and `near`.
+#[track_caller]
+#[must_use]
+pub fn triplet_margin(
+    anchor: &Tensor,
+    near: &Tensor,
+    far: &Tensor,
+    (margin, p, eps): (f64, f64, f64),
+    swap: bool,
+    reduction: Reduction,
+) -> Tensor {
+    let to_near = anchor.pairwise_distance(near, p, eps);
+    let mut to_far = anchor.pairwise_distance(far, p, eps);
+    if swap {
+        to_far = to_far.minimum(&near.pairwise_distance(far, p, eps));
+    }
+    reduced((to_near - to_far + margin).clamp_min(0.0), reduction)
+}

@@ -1,0 +1,81 @@
+//! Normalisation over batches and groups, and attention: composites of what is there.
+
+use crate::{Error, Tensor};
+
+impl Tensor {
+    /// One value per channel (axis 1), to broadcast against this tensor.
+    #[track_caller]
+    fn per_channel(&self, x: &Tensor) -> Tensor {
+        let mut shape = vec![1; self.rank().max(2)];
+        shape[1] = x.len();
+        x.reshape(&shape[..])
+    }
+
+    /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1).
+    #[track_caller]
+    #[must_use]
+    pub fn channel_norm(
+        &self,
+        mean: &Tensor,
+        variance: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Tensor {
+        let scale = (self.per_channel(variance) + eps).rsqrt();
+        let y = (self - self.per_channel(mean)) * scale;
+        let y = weight.map_or(y.clone(), |w| y * self.per_channel(w));
+        bias.map_or(y.clone(), |b| y + self.per_channel(b))
+    }
+
+    /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over every axis but 1.
+    #[track_caller]
+    #[must_use]
+    pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
+        let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i != 1).collect();
+        let (mean, variance) = (self.mean_over(axes.clone()), self.var_with(axes, 0.0));
+        self.channel_norm(&mean, &variance, weight, bias, eps)
+    }
+
+    /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
+    #[track_caller]
+    #[must_use]
+    pub fn group_norm(&self, groups: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
+        let channels = self.shape().get(1).copied().unwrap_or(0);
+        if groups == 0 || channels % groups != 0 || self.rank() < 2 {
+            let message = format!("the channels of {} do not fall into {groups} groups", self.spec());
+            return self.checked(Err(Error::shape("group_norm", message).on([self.spec()])));
+        }
+        let n = self.shape()[0];
+        let each = if n * groups == 0 { 0 } else { self.len() / (n * groups) };
+        let grouped = self.reshape([n, groups, each]);
+        let centred = &grouped - grouped.mean_keep(-1);
+        let y = (&centred * (centred.square().mean_keep(-1) + eps).rsqrt()).reshape(self.shape());
+        let y = weight.map_or(y.clone(), |w| y * self.per_channel(w));
+        bias.map_or(y.clone(), |b| y + self.per_channel(b))
+    }
+
+    /// Attention: softmax(self·keysᵀ·scale + mask)·values over the last two axes. With `causal`, a position sees
+    /// itself and those before it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::ones([1, 3, 2]);
+    /// assert_eq!(x.attention(&x, &x, None, true, 1.0).to_vec::<f32>(), [1.0; 6]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn attention(&self, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>, causal: bool, scale: f64) -> Tensor {
+        let mut scores = self.matmul(&keys.t()) * scale;
+        let hide = |scores: Tensor, keep: &Tensor| keep.logical_not().select_or(f64::NEG_INFINITY, scores);
+        if causal {
+            let (rows, columns) = (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
+            let keep = Tensor::iota(columns).le(&Tensor::iota(rows).unsqueeze(1));
+            scores = hide(scores, &keep);
+        }
+        if let Some(mask) = mask {
+            scores = if mask.dtype() == crate::DType::Bool { hide(scores, mask) } else { scores + mask };
+        }
+        scores.softmax(-1).matmul(values)
+    }
+}

@@ -1,0 +1,160 @@
+//! Picking elements: by flat index, by mask, by rank.
+
+use crate::{DType, Error, Tensor};
+
+impl Tensor {
+    /// The elements at these indices of the flattened tensor, shaped as `index`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.take(&Tensor::from([3i64, 0])).to_vec::<f64>(), [4.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn take(&self, index: &Tensor) -> Tensor {
+        self.reshape([self.len()]).gather(0, &index.reshape([index.len()])).reshape(index.shape())
+    }
+
+    /// [`Tensor::gather`] after both are broadcast on the other axes.
+    #[track_caller]
+    #[must_use]
+    pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
+        let at = self.axis("take_along", axis);
+        if self.rank() != index.rank() {
+            let message = format!("{} and the index {} differ in their number of axes", self.spec(), index.spec());
+            return self.checked(Err(Error::shape("take_along", message).on([self.spec(), index.spec()])));
+        }
+        let wide = |x: &Tensor, other: &Tensor| {
+            let length = |i: usize| if i != at && x.shape()[i] == 1 { other.shape()[i] } else { x.shape()[i] };
+            x.expand((0..x.rank()).map(length).collect::<Vec<usize>>())
+        };
+        wide(self, index).gather(axis, &wide(index, self))
+    }
+
+    /// The elements where `mask` is true, as a vector; both broadcast. The length depends on the values.
+    #[track_caller]
+    #[must_use]
+    pub fn masked_select(&self, mask: &Tensor) -> Tensor {
+        let both = self.checked(pullback_ir::infer::args::broadcast("masked_select", self.spec(), mask.spec()));
+        let (x, mask) = (self.expand_to(&both), mask.ne(0).expand_to(&both));
+        x.reshape([x.len()]).gather(0, &positions(&mask))
+    }
+
+    /// This tensor with `values` at `indices`: one index tensor for each of the first axes, all broadcast together.
+    /// With `accumulate`, values are added, also where an index occurs twice.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let at = Tensor::from([0i64, 0]);
+    /// let y = Tensor::from([1.0, 2.0]).index_put(&[&at], &Tensor::from([5.0, 6.0]), true);
+    /// assert_eq!(y.to_vec::<f64>(), [12.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn index_put(&self, indices: &[&Tensor], values: &Tensor, accumulate: bool) -> Tensor {
+        let (flat, rows, shape) = self.flat_index("index_put", indices);
+        let n: usize = rows.len();
+        let whole: Vec<usize> = [rows.shape(), &shape[1..]].concat();
+        let lines: Vec<usize> = [&[n][..], &shape[1..]].concat();
+        let values = values.cast(self.dtype()).expand(&whole[..]).reshape(&lines[..]);
+        let rows = rows.reshape([n]);
+        let out = if accumulate { flat.index_add(0, &rows, &values) } else { flat.index_copy(0, &rows, &values) };
+        out.reshape(self.shape())
+    }
+
+    /// The elements at `indices`: one index tensor for each of the first axes, all broadcast together.
+    #[track_caller]
+    #[must_use]
+    pub fn index_get(&self, indices: &[&Tensor]) -> Tensor {
+        let (flat, rows, shape) = self.flat_index("index_get", indices);
+        let whole: Vec<usize> = [rows.shape(), &shape[1..]].concat();
+        flat.index_select(0, &rows.reshape([rows.len()])).reshape(&whole[..])
+    }
+
+    /// The tensor with its first axes merged, the index into them, and the shape. A mask stands for the indices
+    /// of its true elements.
+    #[track_caller]
+    fn flat_index(&self, op: &'static str, indices: &[&Tensor]) -> (Tensor, Tensor, Vec<usize>) {
+        let (mut places, mut axis) = (Vec::new(), 0);
+        for index in indices {
+            let covers = if index.dtype() == DType::Bool { index.rank() } else { 1 };
+            if axis + covers > self.rank() {
+                let message = format!("more indices than {} has axes", self.spec());
+                return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+            }
+            if index.dtype() == DType::Bool {
+                let mut flat = positions(index);
+                for i in (0..covers).rev() {
+                    let n = index.shape()[i];
+                    places.insert(places.len() - (covers - 1 - i), flat.remainder(n));
+                    flat = flat.floor_div(n);
+                }
+            } else {
+                let (n, index) = (self.shape()[axis], index.cast(DType::I64));
+                places.push(index.lt(0).select(&(&index + n), &index));
+            }
+            axis += covers;
+        }
+        let mut rows = Tensor::from(0i64);
+        for (place, &n) in places.iter().zip(self.shape()) {
+            rows = rows * n + place;
+        }
+        let merged: usize = self.shape()[..axis].iter().product();
+        let shape: Vec<usize> = [&[merged][..], &self.shape()[axis..]].concat();
+        (self.reshape(&shape[..]), rows, shape)
+    }
+
+    /// The `k` largest (or smallest) elements of an axis in order, and where they are.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (values, places) = Tensor::from([3.0, 1.0, 2.0]).topk(2, 0, true);
+    /// assert_eq!((values.to_vec::<f64>(), places.to_vec::<i64>()), (vec![3.0, 2.0], vec![0, 2]));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn topk(&self, k: usize, axis: isize, largest: bool) -> (Tensor, Tensor) {
+        let (values, places) = self.sort(axis, largest);
+        match self.rank() {
+            0 => (values, places),
+            _ => (values.narrow(axis, 0, k), places.narrow(axis, 0, k)),
+        }
+    }
+
+    /// The `k`-th smallest element of an axis, counted from 1, which disappears, and where it is.
+    #[track_caller]
+    #[must_use]
+    pub fn kthvalue(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
+        let (values, places) = self.sort(axis, false);
+        match self.rank() {
+            0 => (values, places),
+            _ => (values.select_at(axis, k as isize - 1), places.select_at(axis, k as isize - 1)),
+        }
+    }
+
+    /// The median of an axis, which disappears, and where it is: the lower of two; NaN if any is.
+    #[track_caller]
+    #[must_use]
+    pub fn median(&self, axis: isize) -> (Tensor, Tensor) {
+        if self.rank() == 0 {
+            return self.kthvalue(1, axis);
+        }
+        let n = self.shape()[self.axis("median", axis)];
+        let (values, places) = self.sort(axis, false);
+        // NaN sorts last; where there is one, it is the median.
+        let middle = places.narrow(axis, n.saturating_sub(1) as isize / 2, 1);
+        let last = values.narrow(axis, n as isize - 1, 1).is_nan();
+        let place = last.select(&self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
+        (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
+    }
+}
+
+/// The flat indices of the true elements, in order.
+#[track_caller]
+fn positions(mask: &Tensor) -> Tensor {
+    let flags = mask.detach().ne(0).to_vec::<bool>();
+    let found: Vec<i64> = flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
+    let n = found.len();
+    Tensor::from_vec(found, [n])
+}

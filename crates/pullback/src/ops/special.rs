@@ -1,0 +1,175 @@
+//! Pointwise functions that are one formula of others.
+
+use crate::ops::Operand;
+use crate::{DType, Tensor};
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+impl Tensor {
+    /// log(x / (1 − x)).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(0.5).logit().item::<f64>(), 0.0);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn logit(&self) -> Tensor {
+        (self / (1.0 - self)).log()
+    }
+
+    /// sin(πx) / (πx), and 1 at 0.
+    #[track_caller]
+    #[must_use]
+    pub fn sinc(&self) -> Tensor {
+        let origin = self.eq(0.0);
+        let angle = origin.select_or(1.0, self * PI);
+        origin.select_or(1.0, angle.sin() / &angle)
+    }
+
+    /// x·log(y), and 0 where x is 0 and y is not positive.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(0.0).xlogy(&Tensor::from(0.0)).item::<f64>(), 0.0);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn xlogy(&self, y: &Tensor) -> Tensor {
+        let void = self.eq(0.0).logical_and(y.le(0.0).logical_or(y.eq(f64::INFINITY)));
+        self * void.select_or(1.0, y.real()).log()
+    }
+
+    /// x·log(1 + y), and 0 where x is 0 and y is not above −1.
+    #[track_caller]
+    #[must_use]
+    pub fn xlog1py(&self, y: &Tensor) -> Tensor {
+        let void = self.eq(0.0).logical_and(y.le(-1.0).logical_or(y.eq(f64::INFINITY)));
+        self * void.select_or(0.0, y.real()).log1p()
+    }
+
+    /// The entropy −x·log(x): 0 at 0, −∞ below.
+    #[track_caller]
+    #[must_use]
+    pub fn entr(&self) -> Tensor {
+        let (below, zero) = (self.lt(0.0), self.eq(0.0));
+        let inside = below.logical_or(&zero).select_or(1.0, self.clone());
+        below.select_or(f64::NEG_INFINITY, zero.select_or(0.0, -(&inside * inside.log())))
+    }
+
+    /// The distribution function of the standard normal.
+    #[track_caller]
+    #[must_use]
+    pub fn ndtr(&self) -> Tensor {
+        (self * -FRAC_1_SQRT_2).erfc() * 0.5
+    }
+
+    /// The fraction x − trunc(x), with the sign of x.
+    #[track_caller]
+    #[must_use]
+    pub fn frac(&self) -> Tensor {
+        self - self.trunc()
+    }
+
+    /// Degrees as radians.
+    #[track_caller]
+    #[must_use]
+    pub fn deg2rad(&self) -> Tensor {
+        self * (PI / 180.0)
+    }
+
+    /// Radians as degrees.
+    #[track_caller]
+    #[must_use]
+    pub fn rad2deg(&self) -> Tensor {
+        self * (180.0 / PI)
+    }
+
+    /// NaN and the infinities replaced; the gradient passes elsewhere.
+    #[track_caller]
+    #[must_use]
+    pub fn nan_to_num(&self, nan: f64, positive: f64, negative: f64) -> Tensor {
+        let x = self.is_nan().select_or(nan, self.clone());
+        let x = x.eq(f64::INFINITY).select_or(positive, x);
+        x.eq(f64::NEG_INFINITY).select_or(negative, x)
+    }
+
+    /// self + value · a · b.
+    #[track_caller]
+    #[must_use]
+    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
+        self + a * b * value
+    }
+
+    /// self + value · a / b.
+    #[track_caller]
+    #[must_use]
+    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
+        self + a / b * value
+    }
+
+    /// The larger of each pair, ignoring NaN; a tie gives the gradient to `self`.
+    #[track_caller]
+    #[must_use]
+    pub fn fmax(&self, other: &Tensor) -> Tensor {
+        self.ge(other).logical_or(other.is_nan()).select(self, other)
+    }
+
+    /// The smaller of each pair, ignoring NaN; a tie gives the gradient to `self`.
+    #[track_caller]
+    #[must_use]
+    pub fn fmin(&self, other: &Tensor) -> Tensor {
+        self.le(other).logical_or(other.is_nan()).select(self, other)
+    }
+
+    /// √(a² + b²); its derivative at the origin is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn hypot(&self, other: &Tensor) -> Tensor {
+        let square = self.square() + other.square();
+        let origin = square.eq(0.0);
+        origin.select_or(0.0, origin.select_or(1.0, square).sqrt())
+    }
+
+    /// log₂(2ᵃ + 2ᵇ), without overflow.
+    #[track_caller]
+    #[must_use]
+    pub fn logaddexp2(&self, other: &Tensor) -> Tensor {
+        let ln2 = std::f64::consts::LN_2;
+        (self * ln2).logaddexp(&(other * ln2)) / ln2
+    }
+
+    /// 0 below zero, 1 above, `middle` at zero; its derivative is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn heaviside(&self, middle: impl Operand) -> Tensor {
+        let middle = middle.beside(self).detach();
+        let step = self.gt(0).cast(self.dtype());
+        let step = self.is_nan().select(&self.detach(), &step);
+        self.eq(0).select(&middle, &step)
+    }
+
+    /// Division rounded towards zero; its derivative is zero.
+    #[track_caller]
+    #[must_use]
+    pub fn trunc_div(&self, other: impl Operand) -> Tensor {
+        let other = other.beside(self);
+        match self.dtype().promote(other.dtype()).is_float() {
+            true => (self / &*other).trunc(),
+            false => {
+                let exact = self.cast(DType::I64).abs().floor_div(&other.cast(DType::I64).abs());
+                exact * self.sign() * other.sign()
+            }
+        }
+    }
+
+    /// Rounded to this many decimals, ties to even; its derivative is zero.
+    #[track_caller]
+    #[must_use]
+    pub fn round_to(&self, decimals: i32) -> Tensor {
+        let scale = 10f64.powi(decimals.abs());
+        match decimals >= 0 {
+            true => (self * scale).round() / scale,
+            false => (self / scale).round() * scale,
+        }
+    }
+}

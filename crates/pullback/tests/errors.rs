@@ -1,0 +1,158 @@
+//! Bad input gets a sentence: the op, the operands, the user's line. One case per function family.
+
+use pullback::{CrossEntropy, DType, Index, Op, Tensor, cat, catch, cross_entropy, einsum, stack, try_apply};
+
+/// Runs `f`, which must fail, and checks that the sentence holds every part and this file's name.
+#[track_caller]
+fn fails<R>(f: impl FnOnce() -> R, parts: &[&str]) {
+    let Err(error) = catch(f) else { panic!("did not fail: {parts:?}") };
+    let text = error.to_string();
+    for part in parts.iter().chain(&["tests/errors.rs:"]) {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+    let at = error.location().expect("a location");
+    assert!(at.file().ends_with("errors.rs"), "{at}");
+}
+
+fn f32s(shape: &[usize]) -> Tensor {
+    Tensor::ones(shape)
+}
+
+#[test]
+fn creation() {
+    fails(|| Tensor::from_vec(vec![1.0, 2.0], [3]), &["from_vec", "2 values do not fill f64[3]"]);
+    fails(|| Tensor::zeros([-1, 2]), &["zeros", "[-1, 2] is not a shape"]);
+    fails(|| Tensor::zeros([usize::MAX, usize::MAX]), &["zeros", "is not a shape"]);
+    fails(|| Tensor::arange_by(0.0, 1.0, 0.0), &["arange", "from 0 to 1 by 0"]);
+}
+
+#[test]
+fn reading() {
+    fails(|| f32s(&[2]).to_vec::<f64>(), &["to_vec", "the elements are f32, not f64", "hint"]);
+    fails(|| f32s(&[2]).item::<f32>(), &["item", "f32[2] has 2 elements, not one"]);
+}
+
+#[test]
+fn pointwise() {
+    fails(|| f32s(&[2, 3]) + f32s(&[4]), &["add", "f32[2,3]", "f32[4]", "do not broadcast"]);
+    fails(|| f32s(&[2]).maximum(&f32s(&[3])), &["maximum", "f32[2]", "f32[3]"]);
+    fails(|| f32s(&[2]).logical_and(true), &["and", "does not take f32"]);
+    fails(|| f32s(&[2]).logical_not(), &["not", "bool or integers"]);
+    fails(|| Tensor::from([true]).neg(), &["neg", "numbers"]);
+}
+
+#[test]
+fn selection() {
+    fails(|| Tensor::from([true, false]).select(&f32s(&[3]), 0.0), &["select", "bool[2]", "f32[3]"]);
+    fails(|| f32s(&[2]).masked_fill(&Tensor::from([true, true, true]), 0.0), &["select", "bool[3]"]);
+}
+
+#[test]
+fn views() {
+    fails(|| f32s(&[2, 3]).reshape([4]), &["reshape", "f32[2,3] has 6 elements"]);
+    fails(|| f32s(&[2, 3]).reshape([-1, -1]), &["reshape", "one -1"]);
+    fails(|| f32s(&[2, 3]).reshape([-1, 4]), &["reshape", "6 elements of f32[2,3]"]);
+    fails(|| f32s(&[2, 3]).permute([0, 0]), &["permute", "[0, 0]"]);
+    fails(|| f32s(&[2, 3]).permute([0]), &["permute", "each of the 2 axes"]);
+    fails(|| f32s(&[2, 3]).transpose(0, 2), &["transpose", "axis 2 is out of range for f32[2,3]"]);
+    fails(|| f32s(&[2, 3]).expand([2, 4]), &["broadcast", "f32[2,3] does not broadcast to [2, 4]"]);
+    fails(|| f32s(&[2]).unsqueeze(3), &["unsqueeze", "axis 3"]);
+    fails(|| f32s(&[2]).select_at(0, 2), &["select", "index 2 is out of range"]);
+    fails(|| f32s(&[2]).select_at(0, -3), &["select", "index -3 is out of range"]);
+    fails(|| f32s(&[4]).narrow(0, 3, 2), &["slice", "reaches outside f32[4]"]);
+    fails(|| f32s(&[2]).diagonal(), &["diagonal", "f32[2]"]);
+    fails(|| f32s(&[2, 2]).diagonal_of(0, 1, 1), &["diagonal", "the two axes are the same"]);
+    fails(|| f32s(&[4]).unfold(0, 5, 1), &["unfold", "windows of 5"]);
+    fails(|| f32s(&[4]).unfold(0, 2, 0), &["unfold", "every 0"]);
+    fails(|| f32s(&[4]).at((0, 1)), &["at", "2 entries for f32[4]"]);
+    fails(|| f32s(&[4]).at(4), &["at", "index 4 is out of range"]);
+    fails(|| f32s(&[4]).at((Index::Ellipsis, Index::Ellipsis)), &["at", "more than one ellipsis"]);
+    fails(|| f32s(&[4]).at(Index::Range { start: None, stop: None, step: 0 }), &["at", "step of 0"]);
+    fails(|| f32s(&[4]).flip([0, 0]), &["flip", "named twice"]);
+    fails(|| f32s(&[4]).put(|v| v * 2.0, &f32s(&[4])), &["put", "chain of views"]);
+    fails(|| f32s(&[4]).put(|v| v.unfold(0, 2, 1), &f32s(&[3, 2])), &["put", "several indices share"]);
+}
+
+#[test]
+fn movement() {
+    fails(|| f32s(&[2]).pad(&[(1, 1), (1, 1)]), &["pad", "2 paddings for f32[2]"]);
+    fails(|| cat(&[], 0), &["cat", "at least one"]);
+    fails(|| cat(&[&f32s(&[2, 3]), &f32s(&[2, 4])], 0), &["cat", "f32[2,4]", "does not fit f32[2,3]"]);
+    fails(|| stack(&[&f32s(&[2]), &f32s(&[3])], 0), &["cat", "does not fit"]);
+    fails(|| f32s(&[4]).split(0, 0), &["split", "size 0"]);
+    fails(|| f32s(&[4]).split_sizes(&[1, 2], 0), &["split", "[1, 2] do not add up to the 4"]);
+    fails(|| f32s(&[4]).chunk(0, 0), &["chunk", "0 pieces"]);
+    fails(|| f32s(&[4, 4]).repeat(&[2]), &["repeat", "f32[4,4]"]);
+}
+
+#[test]
+fn reductions() {
+    fails(|| f32s(&[2]).sum_over(1), &["sum", "axis 1 is out of range for f32[2]"]);
+    fails(|| f32s(&[2, 2]).sum_over([0, -2]), &["sum", "named twice"]);
+    fails(|| f32s(&[0]).max(), &["max", "length 0"]);
+    fails(|| f32s(&[0]).argmax(0), &["argmax", "length 0"]);
+    fails(|| f32s(&[2]).cumsum(2), &["cumsum", "axis 2"]);
+    fails(|| f32s(&[2]).sort(1, false), &["sort", "axis 1"]);
+}
+
+#[test]
+fn products() {
+    fails(|| f32s(&[32, 784]).matmul(&f32s(&[512, 10])), &["matmul: inner dimensions differ: f32[32,784] · f32[512,10] (784 ≠ 512)"]);
+    fails(|| f32s(&[2, 3, 4]).matmul(&f32s(&[3, 4, 5])), &["matmul", "batch dimensions do not broadcast"]);
+    fails(|| Tensor::from(1.0).matmul(&f32s(&[2])), &["matmul", "0-d"]);
+    fails(|| f32s(&[2, 2]).dot(&f32s(&[2])), &["dot", "two vectors"]);
+    fails(|| einsum("ij,jk->ik", &[&f32s(&[2, 3]), &f32s(&[4, 5])]), &["einsum", "j"]);
+    fails(|| einsum("ij,jk->ik", &[&f32s(&[2, 3])]), &["einsum"]);
+    fails(|| einsum("i?->i", &[&f32s(&[2])]), &["einsum"]);
+}
+
+#[test]
+fn indexing() {
+    let x = f32s(&[3, 2]);
+    fails(|| x.gather(0, &Tensor::from([[3i64, 0]])), &["gather", "index 3", "length 3", "f32[3,2]"]);
+    fails(|| x.gather(0, &Tensor::from([[-4i64, 0]])), &["gather", "out of range"]);
+    fails(|| x.gather(0, &Tensor::from([0i64])), &["gather", "i64[1] does not fit f32[3,2]"]);
+    fails(|| x.gather(0, &Tensor::from([[0.0, 1.0]])), &["gather", "indices must be integers, not f64"]);
+    fails(|| x.index_select(0, &Tensor::from([5i64])), &["gather", "index 5"]);
+    fails(|| x.index_select(0, &Tensor::from([[0i64]])), &["index_select", "must be a vector"]);
+    fails(|| x.scatter_add(0, &Tensor::from([[7i64, 0]]), &f32s(&[1, 2])), &["scatter", "index 7"]);
+    fails(|| x.scatter(0, &Tensor::from([[0i64, 0]]), &f32s(&[2])), &["scatter", "f32[2]"]);
+    fails(|| x.index_add(0, &Tensor::from([0i64]), &f32s(&[2, 2])), &["scatter", "f32[2,2]"]);
+}
+
+#[test]
+fn norms_and_losses() {
+    fails(|| f32s(&[2, 3]).softmax(2), &["softmax", "axis 2"]);
+    fails(|| f32s(&[2, 3]).layer_norm(&f32s(&[4]), &f32s(&[4]), 1e-5), &["layer_norm", "f32[4]", "f32[2,3]"]);
+    fails(|| cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 1, 2])), &["cross_entropy", "f32[2,3]", "i64[3]"]);
+    fails(|| cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 3])), &["cross_entropy", "index 3", "length 3"]);
+    let smooth = CrossEntropy::new().label_smoothing(2.0);
+    fails(|| smooth.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])), &["cross_entropy", "between 0 and 1, not 2"]);
+    let weighted = CrossEntropy::new().weight(&f32s(&[2]));
+    fails(|| weighted.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])), &["cross_entropy", "one element per class (3)"]);
+}
+
+#[test]
+fn ops_as_data() {
+    let error = try_apply("tanh".parse::<Op>().unwrap(), &[]).unwrap_err().to_string();
+    assert!(error.contains("tanh: takes 1 operands, not 0"), "{error}");
+    let x = Tensor::from([1i64]);
+    let error = try_apply(Op::Dot, &[&x, &x]).unwrap_err().to_string();
+    assert!(error.contains("matmul") && error.contains("i64[1]"), "{error}");
+    assert!("tanhh".parse::<Op>().is_err());
+    let error = try_apply(Op::Cast(DType::F32), &[&x, &x]).unwrap_err().to_string();
+    assert!(error.contains("cast"), "{error}");
+}
+
+#[test]
+fn a_panic_outside_catch_carries_the_same_sentence() {
+    let caught = std::panic::catch_unwind(|| f32s(&[2]).reshape([3])).unwrap_err();
+    let text = caught.downcast_ref::<String>().expect("a message");
+    assert!(text.starts_with("reshape: f32[2] has 2 elements") && text.contains("tests/errors.rs:"), "{text}");
+}
+
+#[test]
+fn other_panics_pass_through_catch() {
+    let caught = std::panic::catch_unwind(|| catch(|| panic!("mine"))).unwrap_err();
+    assert_eq!(caught.downcast_ref::<&str>(), Some(&"mine"));
+}

@@ -1,0 +1,88 @@
+//! Activations, normalisation and attention.
+
+use super::one;
+use crate::args::Args;
+use pullback::Tensor;
+
+pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
+    let short = name.strip_prefix("nn.functional.")?;
+    let x = || a.x();
+    one(match short {
+        "relu" => x().relu(),
+        "relu6" => x().relu6(),
+        "elu" => x().elu(a.float_or(1, "alpha", 1.0)),
+        "celu" => x().celu(a.float_or(1, "alpha", 1.0)),
+        "selu" => x().selu(),
+        "gelu" if a.text(1, "approximate") == Some("tanh") => x().gelu_tanh(),
+        "gelu" => x().gelu(),
+        "silu" => x().silu(),
+        "mish" => x().mish(),
+        "sigmoid" => x().sigmoid(),
+        "tanh" => x().tanh(),
+        "softsign" => x().softsign(),
+        "logsigmoid" => x().log_sigmoid(),
+        "tanhshrink" => x().tanhshrink(),
+        "softshrink" => x().softshrink(a.float_or(1, "lambd", 0.5)),
+        "hardshrink" => x().hardshrink(a.float_or(1, "lambd", 0.5)),
+        "hardtanh" => x().hardtanh(a.float_or(1, "min_val", -1.0), a.float_or(2, "max_val", 1.0)),
+        "hardsigmoid" => x().hardsigmoid(),
+        "hardswish" => x().hardswish(),
+        "leaky_relu" => x().leaky_relu(a.float_or(1, "negative_slope", 0.01)),
+        "rrelu" if !a.flag(3, "training", false) => {
+            x().leaky_relu((a.float_or(1, "lower", 1.0 / 8.0) + a.float_or(2, "upper", 1.0 / 3.0)) / 2.0)
+        }
+        "prelu" => x().prelu(&a.tensor(1, "weight")),
+        "softplus" => x().softplus(a.float_or(1, "beta", 1.0), a.float_or(2, "threshold", 20.0)),
+        "threshold" => x().threshold(a.float(1, "threshold"), a.float(2, "value")),
+        "glu" => x().glu(a.int_or(1, "dim", -1)),
+        "layer_norm" => {
+            let (x, shape) = (x(), a.ints(1, "normalized_shape"));
+            let filled = |w: Option<Tensor>, value: f64| {
+                w.unwrap_or_else(|| Tensor::full(shape.clone(), value).cast(x.dtype()))
+            };
+            let (weight, bias) = (filled(a.maybe_tensor(2, "weight"), 1.0), filled(a.maybe_tensor(3, "bias"), 0.0));
+            x.layer_norm(&weight, &bias, a.float_or(4, "eps", 1e-5))
+        }
+        "rms_norm" => {
+            let ones = || Tensor::full(a.ints(1, "normalized_shape"), 1.0).cast(x().dtype());
+            x().rms_norm(&a.maybe_tensor(2, "weight").unwrap_or_else(ones), a.float_or(3, "eps", f64::EPSILON))
+        }
+        "group_norm" => {
+            let (weight, bias) = (a.maybe_tensor(2, "weight"), a.maybe_tensor(3, "bias"));
+            x().group_norm(a.int(1, "num_groups") as usize, weight.as_ref(), bias.as_ref(), a.float_or(4, "eps", 1e-5))
+        }
+        "instance_norm" => {
+            let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));
+            if !a.flag(5, "use_input_stats", true) {
+                return None;
+            }
+            x().group_norm(x().shape()[1], weight.as_ref(), bias.as_ref(), a.float_or(7, "eps", 1e-5))
+        }
+        "batch_norm" => {
+            let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));
+            let eps = a.float_or(7, "eps", 1e-5);
+            match a.flag(5, "training", false) {
+                true => x().batch_norm(weight.as_ref(), bias.as_ref(), eps),
+                false => {
+                    let (mean, variance) = (a.tensor(1, "running_mean"), a.tensor(2, "running_var"));
+                    x().channel_norm(&mean, &variance, weight.as_ref(), bias.as_ref(), eps)
+                }
+            }
+        }
+        "scaled_dot_product_attention" => {
+            let (q, mut k, mut v) = (a.tensor(0, "query"), a.tensor(1, "key"), a.tensor(2, "value"));
+            // What is dropped is random, so it has no reference.
+            if a.float_or(4, "dropout_p", 0.0) != 0.0 {
+                return None;
+            }
+            if a.flag(7, "enable_gqa", false) && q.rank() > 2 {
+                let heads = |x: &Tensor| x.shape()[x.rank() - 3];
+                let shared = |x: &Tensor| x.repeat_each(heads(&q) / heads(x), -3);
+                (k, v) = (shared(&k), shared(&v));
+            }
+            let scale = a.float_or(6, "scale", 1.0 / (q.shape()[q.rank() - 1] as f64).sqrt());
+            q.attention(&k, &v, a.maybe_tensor(3, "attn_mask").as_ref(), a.flag(5, "is_causal", false), scale)
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,55 @@
+//! The operators that must not be missing, by family.
+
+/// Families and their operators, in PyTorch's names.
+#[rustfmt::skip]
+pub const OPERATORS: &[(&str, &[&str])] = &[
+    ("pointwise", &[
+        "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign",
+        "cos", "cosh", "deg2rad", "div.no_rounding_mode", "erf", "erfc", "exp", "exp2", "expm1", "float_power", "floor",
+        "fmod", "frac", "lerp", "log", "log10", "log1p", "log2", "logaddexp", "logit", "mul", "nan_to_num", "neg", "pow",
+        "rad2deg", "reciprocal", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sinc", "sinh", "special.entr",
+        "special.ndtr", "special.xlog1py", "sqrt", "square", "sub", "tan", "tanh", "trunc", "xlogy",
+        "nn.functional.elu", "nn.functional.gelu", "nn.functional.glu", "nn.functional.hardshrink",
+        "nn.functional.hardsigmoid", "nn.functional.hardswish", "nn.functional.hardtanh", "nn.functional.leaky_relu",
+        "nn.functional.logsigmoid", "nn.functional.prelu", "nn.functional.relu", "nn.functional.relu6",
+        "nn.functional.selu", "nn.functional.silu", "nn.functional.softplus", "nn.functional.softshrink",
+        "nn.functional.tanhshrink", "nn.functional.threshold",
+    ]),
+    ("comparison and selection", &[
+        "clamp", "clamp_max", "clamp_min", "fmax", "masked_fill", "masked_select", "max.binary", "maximum", "min.binary",
+        "minimum", "where",
+    ]),
+    ("views", &[
+        "broadcast_to", "chunk", "diag", "diag_embed", "diagonal", "expand", "flatten", "flip", "narrow", "permute",
+        "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "transpose", "tril", "triu", "unbind",
+        "unflatten", "unfold", "unsqueeze", "nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle",
+    ]),
+    ("padding and concatenation", &[
+        "block_diag", "cat", "column_stack", "hstack", "meshgrid.variadic_tensors", "nn.functional.pad.circular",
+        "nn.functional.pad.constant", "nn.functional.pad.reflect", "nn.functional.pad.replicate", "repeat",
+        "repeat_interleave", "roll", "stack", "vstack",
+    ]),
+    ("reductions", &[
+        "amax", "amin", "dist", "linalg.vector_norm", "logsumexp", "max.reduction_no_dim", "max.reduction_with_dim", "mean",
+        "median", "min.reduction_no_dim", "min.reduction_with_dim", "nanmean", "nansum", "norm", "norm.fro", "norm.inf",
+        "prod", "std", "std_mean", "sum", "trace", "var", "var_mean",
+    ]),
+    ("cumulative", &["cummax", "cumprod", "cumsum", "diff", "logcumsumexp"]),
+    ("softmax", &["log_softmax", "softmax", "nn.functional.softmin"]),
+    ("losses", &[
+        "nn.functional.binary_cross_entropy", "nn.functional.binary_cross_entropy_with_logits",
+        "nn.functional.cross_entropy", "nn.functional.huber_loss", "nn.functional.kl_div", "nn.functional.l1_loss",
+        "nn.functional.mse_loss", "nn.functional.nll_loss", "nn.functional.smooth_l1_loss",
+    ]),
+    ("normalisation", &["nn.functional.layer_norm", "nn.functional.rms_norm"]),
+    ("contractions", &[
+        "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "dot", "einsum", "inner", "linalg.cross", "linalg.vecdot",
+        "matmul", "mm", "mv", "outer", "tensordot", "nn.functional.bilinear", "nn.functional.linear",
+    ]),
+    ("indexing", &[
+        "gather", "index_add", "index_fill", "index_put", "index_select", "nn.functional.embedding", "scatter",
+        "scatter_add", "scatter_reduce.amax", "scatter_reduce.mean", "scatter_reduce.prod", "scatter_reduce.sum", "take",
+        "take_along_dim",
+    ]),
+    ("order", &["kthvalue", "msort", "sort", "topk"]),
+];

@@ -1,0 +1,78 @@
+//! Every op of the table, through every property that holds for all ops. A new op gets all of these
+//! tests by its arm in `table/samples.rs` and its arm in `table/naive.rs`.
+
+#[path = "table/derivatives.rs"]
+mod derivatives;
+#[path = "table/kernels.rs"]
+mod kernels;
+#[path = "table/naive.rs"]
+mod naive;
+#[path = "table/samples.rs"]
+mod samples;
+#[path = "table/threads.rs"]
+mod threads;
+
+use pullback::{DType, Op, Tensor, try_apply};
+use samples::Sample;
+
+/// Every sample of every op.
+fn all_samples() -> Vec<Sample> {
+    Op::forms().flat_map(|form| samples::samples(&form)).collect()
+}
+
+/// Collects what failed, so that one run tells all of it.
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn new() -> Failures {
+        Failures(Vec::new())
+    }
+
+    fn note(&mut self, sample: &Sample, what: impl std::fmt::Display) {
+        let specs: Vec<String> = sample.inputs.iter().map(|x| x.spec().to_string()).collect();
+        self.0.push(format!("{} on {}: {what}", sample.op, specs.join(", ")));
+    }
+
+    #[track_caller]
+    fn assert_none(self) {
+        assert!(self.0.is_empty(), "{} failures:\n{}", self.0.len(), self.0.join("\n"));
+    }
+}
+
+impl Sample {
+    /// The sample with its `f64` operands in another dtype, and none if it has none to cast.
+    fn cast(&self, dtype: DType) -> Sample {
+        let cast = |x: &Tensor| if x.dtype() == DType::F64 { x.cast(dtype) } else { x.clone() };
+        Sample { op: self.op.clone(), inputs: self.inputs.iter().map(cast).collect(), check: self.check }
+    }
+
+    fn run(&self) -> pullback::Result<Vec<Tensor>> {
+        try_apply(self.op.clone(), &self.inputs.iter().collect::<Vec<_>>())
+    }
+}
+
+/// The values by their bits; widening to `f64` is exact. NaNs are alike.
+fn bits(x: &Tensor) -> Vec<u64> {
+    let one = |v: f64| if v.is_nan() { f64::NAN.to_bits() } else { v.to_bits() };
+    match x.dtype() {
+        DType::I64 => x.to_vec::<i64>().into_iter().map(|v| v as u64).collect(),
+        _ => x.to_f64_vec().into_iter().map(one).collect(),
+    }
+}
+
+#[test]
+fn every_form_that_can_run_has_samples() {
+    for form in Op::forms() {
+        let none = samples::samples(&form).is_empty();
+        let unfused = matches!(form, Op::UnaryVjp(f) if f.fused_vjp().is_none());
+        assert_eq!(none, unfused, "{form}");
+    }
+}
+
+#[test]
+fn ops_print_and_parse_back() {
+    for sample in all_samples() {
+        let text = sample.op.to_string();
+        assert_eq!(text.parse::<Op>().as_ref(), Ok(&sample.op), "{text}");
+    }
+}
