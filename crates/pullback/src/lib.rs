@@ -13,6 +13,55 @@
 //! # Ok::<(), pullback::Error>(())
 //! ```
 //!
+//! # The worked examples of reverse mode
+//!
+//! ```
+//! use pullback::Tensor;
+//! let leaf = |v: f64| Tensor::from(v).requires_grad();
+//! let grad = |x: &Tensor| x.grad().unwrap().item::<f64>();
+//! let near = |a: f64, b: f64| assert!((a - b).abs() < 5e-5, "{a} is not {b}");
+//!
+//! // z = (x + y)² at (2, 3): 10, 10
+//! let (x, y) = (leaf(2.0), leaf(3.0));
+//! (&x + &y).square().backward()?;
+//! assert_eq!((grad(&x), grad(&y)), (10.0, 10.0));
+//!
+//! // x² + x at 3: 7
+//! let x = leaf(3.0);
+//! (x.square() + &x).backward()?;
+//! assert_eq!(grad(&x), 7.0);
+//!
+//! // xy + x + y at (2, 3): 4, 3
+//! let (x, y) = (leaf(2.0), leaf(3.0));
+//! (&x * &y + &x + &y).backward()?;
+//! assert_eq!((grad(&x), grad(&y)), (4.0, 3.0));
+//!
+//! // x² at [1, 2, 3] with the cotangent [10, 1, 0.1]: [20, 4, 0.6]
+//! let x = Tensor::from([1.0, 2.0, 3.0]).requires_grad();
+//! x.square().backward_with(&Tensor::from([10.0, 1.0, 0.1]))?;
+//! let g = x.grad().unwrap().to_vec::<f64>();
+//! near(g[0], 20.0);
+//! near(g[1], 4.0);
+//! near(g[2], 0.6);
+//!
+//! // (x₁ + x₂)·x₁ at (3, 4): 21 with 10, 3
+//! let (x1, x2) = (leaf(3.0), leaf(4.0));
+//! let z = (&x1 + &x2) * &x1;
+//! z.backward()?;
+//! assert_eq!((z.item::<f64>(), grad(&x1), grad(&x2)), (21.0, 10.0, 3.0));
+//!
+//! // xy + sin(xy) at (2, 3): 5.7206 with 5.8805, 3.9203
+//! let (x, y) = (leaf(2.0), leaf(3.0));
+//! let z = &x * &y + (&x * &y).sin();
+//! z.backward()?;
+//! near(z.item(), 5.7206);
+//! near(grad(&x), 5.8805);
+//! near(grad(&y), 3.9203);
+//! # Ok::<(), pullback::Error>(())
+//! ```
+//!
+//! # Names
+//!
 //! PyTorch's words for eager things ([`Tensor::requires_grad`], [`Tensor::backward`], [`no_grad`]), JAX's for transforms
 //! ([`grad`], [`vjp`], [`jvp`], [`hessian`]). Both run on one tape, nest freely, and never return a
 //! silently wrong gradient: see `docs/conventions.md` for the choices at kinks, and [`check`] for the means
@@ -21,6 +70,10 @@
 
 // `#[derive(Tree)]` names this crate from outside; inside, it is the same name.
 extern crate self as pullback;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 mod apply;
 pub mod check;

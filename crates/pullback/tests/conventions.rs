@@ -1,0 +1,120 @@
+//! The values at kinks that `docs/conventions.md` promises, in both modes.
+
+use pullback::{Tensor, grad, jvp};
+
+/// The derivative of `f` at `x`, the same in reverse and forward mode.
+#[track_caller]
+fn slope(f: impl Fn(&Tensor) -> Tensor, x: f64) -> f64 {
+    let x = Tensor::from(x);
+    let reverse = grad(&f)(&x).item::<f64>();
+    let forward = jvp(&f, &x, &Tensor::from(1.0)).1.item::<f64>();
+    assert!(reverse == forward || (reverse.is_nan() && forward.is_nan()), "{reverse} and {forward}");
+    reverse
+}
+
+/// The gradient of the sum of `f` at `x`.
+fn slopes(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> Vec<f64> {
+    let x = Tensor::from(x);
+    let reverse = grad(|x: &Tensor| f(x).sum())(&x).to_vec::<f64>();
+    let basis = |i: usize| Tensor::from((0..x.len()).map(|j| f64::from(u8::from(i == j))).collect::<Vec<_>>());
+    let forward: Vec<f64> = (0..x.len()).map(|i| jvp(|x: &Tensor| f(x).sum(), &x, &basis(i)).1.item()).collect();
+    assert_eq!(reverse, forward);
+    reverse
+}
+
+#[test]
+fn functions_of_one_element() {
+    assert_eq!(slope(Tensor::relu, 0.0), 0.0);
+    assert_eq!(slope(Tensor::abs, 0.0), 0.0);
+    assert_eq!(slope(Tensor::sqrt, 0.0), f64::INFINITY);
+    for f in [Tensor::sign, Tensor::floor, Tensor::ceil, Tensor::round, Tensor::trunc] {
+        for x in [-0.5, 0.0, 0.5, 1.0] {
+            assert_eq!(slope(|x: &Tensor| f(x) + x * 0.0, x), 0.0);
+        }
+    }
+    assert_eq!(slope(|x: &Tensor| x.clamp(-1.0, 1.0), 1.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| x.clamp(-1.0, 1.0), -1.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| x.clamp(-1.0, 1.0), 1.5), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.clamp_min(0.0), 0.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| x.clamp_max(0.0), 0.0), 1.0);
+}
+
+#[test]
+fn functions_of_two_elements() {
+    let two = Tensor::from(2.0);
+    for f in [|a: &Tensor, b: &Tensor| a.maximum(b), |a: &Tensor, b: &Tensor| a.minimum(b)] {
+        assert_eq!(slope(|x: &Tensor| f(x, &two), 2.0), 0.5);
+        assert_eq!(slope(|x: &Tensor| f(&two, x), 2.0), 0.5);
+    }
+    assert_eq!(slope(|x: &Tensor| x.maximum(&two), 3.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| x.floor_div(&two) + x * 0.0, 3.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.pow(0.0), 0.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.pow(1.0), 0.0), 1.0);
+    assert_eq!(slope(|b: &Tensor| Tensor::from(0.0).pow(b), 0.0), 0.0);
+    assert_eq!(slope(|b: &Tensor| Tensor::from(0.0).pow(b), 2.0), 0.0);
+    assert!(slope(|x: &Tensor| x.atan2(&Tensor::from(0.0)), 0.0).is_nan());
+}
+
+#[test]
+fn reductions() {
+    assert_eq!(slopes(Tensor::max, &[1.0, 3.0, 3.0]), [0.0, 0.5, 0.5]);
+    assert_eq!(slopes(Tensor::min, &[1.0, 1.0, 1.0, 2.0]), [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| x.max_at(0).0, &[1.0, 3.0, 3.0]), [0.0, 1.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| x.min_at(0).0, &[1.0, 3.0, 1.0]), [1.0, 0.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| x.cummax(0), &[2.0, 2.0, 1.0]), [1.0, 2.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| x.cummin(0), &[2.0, 2.0, 1.0]), [1.0, 1.0, 1.0]);
+    assert_eq!(slopes(Tensor::norm, &[0.0, 0.0]), [0.0, 0.0]);
+    assert_eq!(slopes(Tensor::norm, &[0.0, -2.0]), [0.0, -1.0]);
+    assert_eq!(slopes(Tensor::prod, &[2.0, 0.0, 3.0]), [0.0, 6.0, 0.0]);
+    assert_eq!(slopes(Tensor::prod, &[0.0, 0.0, 3.0]), [0.0, 0.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| x.cumprod(0), &[2.0, 0.0, 3.0]), [1.0, 8.0, 0.0]);
+    let weights = Tensor::from([1.0, 10.0, 100.0]);
+    assert_eq!(slopes(|x: &Tensor| x.sort(0, false).0 * &weights, &[5.0, 5.0, 1.0]), [10.0, 100.0, 1.0]);
+}
+
+#[test]
+fn scatter() {
+    let index = Tensor::from([0i64, 0]);
+    let base = Tensor::from([1.0]);
+    assert_eq!(slopes(|x: &Tensor| base.scatter(0, &index, x), &[5.0, 7.0]), [0.0, 1.0]);
+    assert_eq!(slopes(|x: &Tensor| base.scatter_max(0, &index, x), &[7.0, 7.0]), [0.5, 0.5]);
+    assert_eq!(slopes(|x: &Tensor| base.scatter_min(0, &index, x), &[1.0, 7.0]), [0.5, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| base.scatter_mul(0, &index, x), &[0.0, 7.0]), [7.0, 0.0]);
+    assert_eq!(slopes(|x: &Tensor| base.scatter_mul(0, &index, x), &[0.0, 0.0]), [0.0, 0.0]);
+}
+
+#[test]
+fn nan_and_infinities() {
+    let nan = f64::NAN;
+    let x = Tensor::from([1.0, nan, 3.0]);
+    for y in [x.max(), x.min(), x.sum(), x.clamp(0.0, 2.0).at(1), x.relu().at(1), x.sign().at(1), x.maximum(0.0).at(1)] {
+        assert!(y.item::<f64>().is_nan());
+    }
+    assert!(x.cummax(0).at(2).item::<f64>().is_nan());
+    assert_eq!(x.argmax(0).item::<i64>(), 1);
+    assert_eq!(x.argmin(0).item::<i64>(), 1);
+    assert_eq!(x.sort(0, false).1.to_vec::<i64>(), [0, 2, 1]);
+    assert_eq!(x.ne(&x).to_vec::<bool>(), [false, true, false]);
+    assert_eq!(x.eq(&x).to_vec::<bool>(), [true, false, true]);
+    let low = Tensor::from([f64::NEG_INFINITY, f64::NEG_INFINITY]);
+    assert_eq!(low.logsumexp().item::<f64>(), f64::NEG_INFINITY);
+    assert_eq!(Tensor::from([0.0, f64::NEG_INFINITY]).softmax(0).to_vec::<f64>(), [1.0, 0.0]);
+}
+
+#[test]
+fn types() {
+    use pullback::DType::*;
+    let (i, b, f) = (Tensor::from([7i64, 2]), Tensor::from([true, false]), Tensor::from([1.0f32, 2.0]));
+    assert_eq!((&i / 2).dtype(), F32);
+    assert_eq!((&i + 1.5).dtype(), F32);
+    assert_eq!((&b + 1).dtype(), I64);
+    assert_eq!((&f * 2.0).dtype(), F32);
+    assert_eq!((2.0 * &f - f.clone() / 3.0).dtype(), F32);
+    assert_eq!((&f + &i).dtype(), F32);
+    assert_eq!((f.cast(BF16) + f.cast(F16)).dtype(), F32);
+    assert_eq!(i.sum().dtype(), I64);
+    assert_eq!(b.sum().item::<i64>(), 1);
+    assert_eq!(i.floor_div(&Tensor::from([0i64, 2])).to_vec::<i64>(), [0, 1]);
+    assert_eq!(Tensor::from([1e30, -1e30, f64::NAN]).cast(I32).to_vec::<i32>(), [i32::MAX, i32::MIN, 0]);
+    assert_eq!((Tensor::from([200u8]) + 100u8).to_vec::<u8>(), [44]);
+}
