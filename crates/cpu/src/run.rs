@@ -36,12 +36,21 @@ pub type Outputs = SmallVec<[Output; 1]>;
 
 /// Runs an op. Views are not run: they are arithmetic on layouts.
 pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
-    let (mut specs, mut sources): (SmallVec<[&Spec; 4]>, SmallVec<[Source; 4]>) = Default::default();
-    for input in inputs {
-        specs.push(input.spec);
-        sources.push(source(input)?);
+    // The common arities without lists: a small op takes less time than filling one.
+    match inputs {
+        [] => run_on(op, &[], &[], inputs),
+        [a] => run_on(op, &[a.spec], &[source(a)?], inputs),
+        [a, b] => run_on(op, &[a.spec, b.spec], &[source(a)?, source(b)?], inputs),
+        _ => {
+            let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
+            let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
+            run_on(op, &specs, &sources, inputs)
+        }
     }
-    let results = infer(op, &specs)?;
+}
+
+fn run_on(op: &Op, specs: &[&Spec], sources: &[Source], inputs: &[Input]) -> Result<Outputs> {
+    let results = infer(op, specs)?;
     let splat = matches!(op, Op::Literal { .. });
     let mut outputs = Outputs::new();
     for spec in results {
@@ -53,7 +62,7 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
         let shape: &[usize] = if splat { &[] } else { &o.spec.shape };
         sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape, dtype: o.spec.dtype });
     }
-    let done = dispatch(op, &sources, &sinks, inputs);
+    let done = dispatch(op, sources, &sinks, inputs);
     drop(sinks);
     done.map(|()| outputs)
 }
@@ -79,7 +88,7 @@ pub fn run_in_place(
     for input in inputs {
         operands.push(match input {
             Some(input) => source(input)?,
-            None => Source { ptr, shape: &layout.shape, strides: &layout.strides, dtype: spec.dtype },
+            None => Source { ptr, shape: &spec.shape, strides: &layout.strides, dtype: spec.dtype },
         });
     }
     dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }], &[])
@@ -105,19 +114,21 @@ fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
 fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
     check(input.buffer, input.layout, input.spec)?;
     let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * input.spec.dtype.size());
-    Ok(Source { ptr, shape: &input.layout.shape, strides: &input.layout.strides, dtype: input.spec.dtype })
+    Ok(Source { ptr, shape: &input.spec.shape, strides: &input.layout.strides, dtype: input.spec.dtype })
 }
 
 /// Every index of the layout lies inside the buffer.
 fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
-    let (mut low, mut high) = (layout.offset as isize, layout.offset as isize);
-    for (&n, &s) in layout.shape.iter().zip(&layout.strides) {
+    let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
+    let (mut low, mut high, mut empty) = (layout.offset as isize, layout.offset as isize, false);
+    for (&n, &s) in shape.iter().zip(strides) {
         let reach = s * (n as isize - 1);
         low += reach.min(0);
         high += reach.max(0);
+        empty |= n == 0;
     }
     let fits = low >= 0 && (high as usize + 1) * spec.dtype.size() <= buffer.len();
-    if layout.shape == spec.shape && (fits || spec.is_empty()) {
+    if shape.len() == strides.len() && (fits || empty) {
         return Ok(());
     }
     Err(Error::argument("run", format!("a layout reaches outside its buffer of {} bytes", buffer.len())).on([spec]))

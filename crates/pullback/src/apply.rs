@@ -76,7 +76,7 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     }
     let outs = run(&op, inputs).map_err(|e| e.at(at))?;
     if tracked || dual || operands.iter().any(|o| !matches!(o.history, History::None)) {
-        record(op, inputs, operands, &outs, at);
+        record(op, inputs, &operands, &outs, at);
     }
     Ok(outs)
 }
@@ -117,7 +117,7 @@ fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Outs> {
 fn record(
     op: Op,
     inputs: &[&Tensor],
-    operands: SmallVec<[Operand; 3]>,
+    operands: &[Operand],
     outs: &Outs,
     at: &'static Location<'static>,
 ) {
@@ -129,7 +129,7 @@ fn record(
     }
     let differentiable = outs.iter().any(|y| y.dtype().is_float());
     if mode::is_grad_enabled() && differentiable && tracked.contains(&true) {
-        let mut saved: SmallVec<[Saved; 2]> = SmallVec::new();
+        let mut saved: Vec<Saved> = Vec::new();
         for (i, x) in inputs.iter().enumerate() {
             if row.keeps(Val::In(i), &tracked) {
                 saved.push(Saved::pack(From::Input(i), x));
@@ -161,17 +161,17 @@ fn record(
         for (k, y) in outs.iter().enumerate() {
             y.lock().history = match y.dtype().is_float() {
                 true => History::Node(node.clone(), k),
-                false => constant(CutReason::Constant, &op, at, &operands),
+                false => constant(CutReason::Constant, &op, at, operands),
             };
         }
     } else {
         let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
         for y in outs {
-            y.lock().history = constant(why, &op, at, &operands);
+            y.lock().history = constant(why, &op, at, operands);
         }
     }
     if operands.iter().any(|o| !o.tangents.is_empty()) {
-        mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
+        mode::speaking_for(at, || push_tangents(&op, &row, inputs, operands, outs));
     }
 }
 
@@ -227,6 +227,6 @@ pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: &'static L
         let (history, tangents) = x.state(at)?;
         operands.push(Operand { history, tangents });
     }
-    record(op, inputs, operands, &smallvec![out.clone()], at);
+    record(op, inputs, &operands, &smallvec![out.clone()], at);
     Ok(())
 }

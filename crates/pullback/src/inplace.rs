@@ -13,7 +13,7 @@ use crate::apply;
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tensor::Tangents;
-use crate::{Error, Result, Scalar, Tensor, fail, lock, mode};
+use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode};
 use pullback_cpu::Input;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
 use smallvec::SmallVec;
@@ -199,13 +199,32 @@ impl Tensor {
         Ok(())
     }
 
-    /// Adds `other` over this tensor if nobody else can see it and nothing is being differentiated.
-    pub(crate) fn add_in_place_if_sole(&self, other: &Tensor) -> bool {
+    /// Whether this tensor may be written over because nobody else can see it and nothing is
+    /// being differentiated.
+    fn is_quiet_beside(&self, other: &Tensor) -> bool {
         let quiet = |x: &Tensor| {
             let state = x.lock();
             !state.history.is_tracked() && state.tangents.is_empty()
         };
-        if !self.is_sole_owner() || !self.is_contiguous() || !quiet(self) || !quiet(other) || self.spec() != other.spec() {
+        self.is_sole_owner() && self.is_contiguous() && quiet(self) && quiet(other)
+    }
+
+    /// Adds `other` to the part of this tensor seen through a view, if it may be written over.
+    pub(crate) fn add_to_part_if_sole(&self, view: &View, other: &Tensor) -> bool {
+        let Some(layout) = self.0.layout.view(view).filter(|l| !l.overlaps()) else { return false };
+        if !self.is_quiet_beside(other) || self.dtype() != other.dtype() || layout.shape != *other.dims() {
+            return false;
+        }
+        let part = Tensor::new(other.spec().clone(), layout, self.0.storage.clone());
+        let Ok(sum) = apply::try_apply(Op::Binary(Binary::Add), &[&part, other]) else { return false };
+        lock::write(&self.0.storage, &[&sum[0]], |buffer, inputs| {
+            pullback_cpu::copy_into(buffer, &part.0.layout, part.spec(), inputs[0]).is_ok()
+        })
+    }
+
+    /// Adds `other` over this tensor, if it may be written over.
+    pub(crate) fn add_in_place_if_sole(&self, other: &Tensor) -> bool {
+        if !self.is_quiet_beside(other) || self.spec() != other.spec() {
             return false;
         }
         let inner = &*self.0;
@@ -241,8 +260,8 @@ macro_rules! in_place {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self $(, $arg: impl Into<Tensor>)*) -> &Tensor {
-                $(let $arg = $arg.into();)*
+            pub fn $name(&self $(, $arg: impl Operand)*) -> &Tensor {
+                $(let $arg = $arg.beside(self);)*
                 fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Location::caller()));
                 self
             }

@@ -31,7 +31,10 @@ impl Model {
         Model {
             embedding: weight(&keys[0], WORDS, WIDTH),
             layers: vec![layer(&keys[1], CONTEXT * WIDTH), layer(&keys[2], HIDDEN)],
-            head: [weight(&keys[3], HIDDEN, CLASSES), Tensor::zeros_with([CLASSES], dtype).requires_grad()],
+            head: [
+                weight(&keys[3], HIDDEN, CLASSES),
+                Tensor::zeros_with([CLASSES], dtype).requires_grad(),
+            ],
         }
     }
 
@@ -58,7 +61,8 @@ fn train(dtype: DType) -> Vec<Vec<u64>> {
     let key = Key::new(42);
     let (model_key, data_key) = key.split();
     let model = Model::new(&model_key, dtype);
-    let momentum: Vec<Tensor> = model.parameters().iter().map(|p| no_grad(|| p.zeros_like())).collect();
+    let momentum: Vec<Tensor> =
+        model.parameters().iter().map(|p| no_grad(|| p.zeros_like())).collect();
     let mut seen = Vec::new();
     for step in 0..STEPS {
         let (words, classes) = data_key.fold_in(step as u64).split();
@@ -95,7 +99,11 @@ fn training_gives_the_same_bits_for_any_number_of_threads() {
             let many = with_threads(n, || train(dtype));
             assert_eq!(one.len(), many.len());
             let differ: Vec<usize> = (0..one.len()).filter(|&i| one[i] != many[i]).collect();
-            assert!(differ.is_empty(), "{dtype}, {n} threads: values {differ:?} of {} differ", one.len());
+            assert!(
+                differ.is_empty(),
+                "{dtype}, {n} threads: values {differ:?} of {} differ",
+                one.len()
+            );
         }
     }
 }
@@ -110,13 +118,18 @@ fn training_again_gives_the_same_bits() {
 fn attention_gives_the_same_bits_for_any_number_of_threads() {
     let run = || {
         let keys = Key::new(5).split_n(3);
-        let [q, k, v] = [0, 1, 2].map(|i: usize| keys[i].normal([5, 131, 47], DType::F32, 0.0, 1.0).requires_grad());
+        let [q, k, v] = [0, 1, 2]
+            .map(|i: usize| keys[i].normal([5, 131, 47], DType::F32, 0.0, 1.0).requires_grad());
         let scores = q.matmul(&k.transpose(-1, -2)) / (47.0f64).sqrt();
         let places = Tensor::arange(0, 131);
-        let ahead = places.reshape([1, 131]).gt(&places.reshape([131, 1]));
-        let weights = scores.masked_fill(&ahead.expand([5, 131, 131]), f64::NEG_INFINITY).softmax(-1);
+        let ahead = places.reshape([1, 131]).gt(places.reshape([131, 1]));
+        let weights =
+            scores.masked_fill(&ahead.expand([5, 131, 131]), f64::NEG_INFINITY).softmax(-1);
         let out = weights.matmul(&v);
-        let loss = out.square().mean() + weights.max_over(-1).sum() + out.logsumexp_over([0, 2]).sum() + out.cumsum(1).var();
+        let loss = out.square().mean()
+            + weights.max_over(-1).sum()
+            + out.logsumexp_over([0, 2]).sum()
+            + out.cumsum(1).var();
         loss.backward().unwrap();
         let mut all = vec![bits(&loss)];
         all.extend([&q, &k, &v].map(|x| bits(&x.grad().unwrap())));

@@ -15,7 +15,10 @@ impl Twin {
     /// Distinct small integers, so that sums are exact.
     fn iota(shape: &[usize]) -> Twin {
         let n: usize = shape.iter().product();
-        Twin { shape: shape.to_vec(), values: (0..n).map(|k| ((k * 7919) % 1009) as f64 - 500.0).collect() }
+        Twin {
+            shape: shape.to_vec(),
+            values: (0..n).map(|k| ((k * 7919) % 1009) as f64 - 500.0).collect(),
+        }
     }
 
     fn make(shape: &[usize], f: impl Fn(&[usize]) -> f64) -> Twin {
@@ -71,7 +74,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         prop::collection::vec(0usize..100, 6).prop_map(Step::Permute),
         n.clone().prop_map(Step::Flip),
-        (n.clone(), n.clone(), n.clone(), 1usize..4).prop_map(|(a, s, l, k)| Step::Narrow(a, s, l, k)),
+        (n.clone(), n.clone(), n.clone(), 1usize..4)
+            .prop_map(|(a, s, l, k)| Step::Narrow(a, s, l, k)),
         n.clone().prop_map(Step::Expand),
         n.clone().prop_map(Step::Unsqueeze),
         Just(Step::Flatten),
@@ -119,12 +123,19 @@ fn take(step: &Step, x: Tensor, t: Twin) -> (Tensor, Twin) {
             (x.at(&entries[..]), twin)
         }
         Step::Expand(n) => {
-            let lengths: Vec<usize> = [n % 3 + 1].into_iter().chain(shape.iter().map(|&m| if m == 1 { n % 4 + 1 } else { m })).collect();
+            let lengths: Vec<usize> = [n % 3 + 1]
+                .into_iter()
+                .chain(shape.iter().map(|&m| if m == 1 { n % 4 + 1 } else { m }))
+                .collect();
             if lengths.iter().product::<usize>() > 4000 {
                 return (x, t);
             }
             let twin = Twin::make(&lengths, |i| {
-                t.at(&i[1..].iter().zip(&shape).map(|(&k, &m)| if m == 1 { 0 } else { k }).collect::<Vec<_>>())
+                t.at(&i[1..]
+                    .iter()
+                    .zip(&shape)
+                    .map(|(&k, &m)| if m == 1 { 0 } else { k })
+                    .collect::<Vec<_>>())
             });
             (x.expand(&lengths[..]), twin)
         }
@@ -137,7 +148,7 @@ fn take(step: &Step, x: Tensor, t: Twin) -> (Tensor, Twin) {
         Step::Split(axis) => {
             let axis = axis % rank;
             let n = shape[axis];
-            let factor = (2..=n.max(1)).find(|f| n % f == 0).unwrap_or(1);
+            let factor = (2..=n.max(1)).find(|f| n.is_multiple_of(*f)).unwrap_or(1);
             shape.splice(axis..=axis, [n / factor, factor]);
             (x.reshape(&shape[..]), Twin { shape, ..t })
         }
@@ -149,7 +160,11 @@ fn take(step: &Step, x: Tensor, t: Twin) -> (Tensor, Twin) {
             let seen: Vec<usize> = shape[1..a].iter().copied().chain([len]).collect();
             let twin = Twin::make(&seen, |i| {
                 let k = i[i.len() - 1];
-                let from: Vec<usize> = [k + right].into_iter().chain(i[..i.len() - 1].iter().copied()).chain([k + down]).collect();
+                let from: Vec<usize> = [k + right]
+                    .into_iter()
+                    .chain(i[..i.len() - 1].iter().copied())
+                    .chain([k + down])
+                    .collect();
                 t.at(&from)
             });
             (x.diagonal_of(*offset, -1, 0), twin)
@@ -161,7 +176,8 @@ fn take(step: &Step, x: Tensor, t: Twin) -> (Tensor, Twin) {
             }
             shape[axis] = (shape[axis] - size) / step + 1;
             shape.push(*size);
-            let twin = Twin::make(&shape, |i| t.at(&with(&i[..rank], axis, i[axis] * step + i[rank])));
+            let twin =
+                Twin::make(&shape, |i| t.at(&with(&i[..rank], axis, i[axis] * step + i[rank])));
             (x.unfold(axis as isize, *size, *step), twin)
         }
         Step::Swap(a, b) => {
@@ -192,7 +208,11 @@ fn chained(shape: &[usize], chain: &[Step]) -> (Tensor, Twin) {
 fn entries() -> impl Strategy<Value = Vec<Index>> {
     let bound = prop::option::of(-7isize..8);
     let step = prop_oneof![Just(1isize), Just(2), Just(3), Just(-1), Just(-2)];
-    let range = (bound.clone(), bound, step).prop_map(|(start, stop, step)| Index::Range { start, stop, step });
+    let range = (bound.clone(), bound, step).prop_map(|(start, stop, step)| Index::Range {
+        start,
+        stop,
+        step,
+    });
     let entry = prop_oneof![4 => range, 2 => (-4isize..4).prop_map(Index::At), 1 => Just(Index::NewAxis), 1 => Just(Index::Ellipsis)];
     prop::collection::vec(entry, 0..5)
 }
@@ -200,8 +220,14 @@ fn entries() -> impl Strategy<Value = Vec<Index>> {
 /// Python's `range(*slice(start, stop, step).indices(n))`.
 fn python(start: Option<isize>, stop: Option<isize>, step: isize, n: isize) -> Vec<usize> {
     let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
-    let bound = |v: Option<isize>, open: isize| v.map_or(open, |v| (if v < 0 { v + n } else { v }).clamp(low, high));
-    let (mut k, stop) = if step > 0 { (bound(start, 0), bound(stop, n)) } else { (bound(start, n - 1), bound(stop, -1)) };
+    let bound = |v: Option<isize>, open: isize| {
+        v.map_or(open, |v| (if v < 0 { v + n } else { v }).clamp(low, high))
+    };
+    let (mut k, stop) = if step > 0 {
+        (bound(start, 0), bound(stop, n))
+    } else {
+        (bound(start, n - 1), bound(stop, -1))
+    };
     let mut out = Vec::new();
     while (step > 0 && k < stop) || (step < 0 && k > stop) {
         out.push(k as usize);

@@ -43,7 +43,11 @@ impl Sample {
     /// The sample with its `f64` operands in another dtype, and none if it has none to cast.
     fn cast(&self, dtype: DType) -> Sample {
         let cast = |x: &Tensor| if x.dtype() == DType::F64 { x.cast(dtype) } else { x.clone() };
-        Sample { op: self.op.clone(), inputs: self.inputs.iter().map(cast).collect(), check: self.check }
+        Sample {
+            op: self.op.clone(),
+            inputs: self.inputs.iter().map(cast).collect(),
+            check: self.check,
+        }
     }
 
     fn run(&self) -> pullback::Result<Vec<Tensor>> {

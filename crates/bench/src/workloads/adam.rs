@@ -44,7 +44,7 @@ impl Adam {
                 square.mul_(BETA2).add_(g.square().mul_(1.0 - BETA2));
                 let scale = square.sqrt();
                 scale.div_(unbias2.sqrt()).add_(EPS);
-                x.sub_((&*mean / scale).mul_(self.rate / unbias1));
+                x.sub_((mean / scale).mul_(self.rate / unbias1));
             }
         });
     }

@@ -173,7 +173,8 @@ impl Tensor {
     pub fn glu(&self, axis: isize) -> Tensor {
         let n = self.shape().get(self.axis("glu", axis)).copied().unwrap_or(1);
         if n % 2 != 0 {
-            let message = format!("axis {axis} of {} has odd length {n}, so it has no halves", self.spec());
+            let message =
+                format!("axis {axis} of {} has odd length {n}, so it has no halves", self.spec());
             return self.checked(Err(crate::Error::shape("glu", message).on([self.spec()])));
         }
         self.narrow(axis, 0, n / 2) * self.narrow(axis, (n / 2) as isize, n / 2).sigmoid()

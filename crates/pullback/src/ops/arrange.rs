@@ -1,7 +1,6 @@
 //! Putting tensors together, and padding by what is there.
 
-use crate::{DType, Error, Tensor, cat, fail, mode};
-use std::panic::Location;
+use crate::{DType, Error, Tensor, cat};
 
 /// At least this many axes: new ones come first, except the third, which comes last.
 fn raised(x: &Tensor, rank: usize) -> Tensor {
@@ -103,7 +102,11 @@ impl Tensor {
     #[must_use]
     pub fn pad_by(&self, padding: &[(usize, usize)], border: Border) -> Tensor {
         if padding.len() != self.rank() {
-            let message = format!("{padding:?} does not name each of the {} axes of {}", self.rank(), self.spec());
+            let message = format!(
+                "{padding:?} does not name each of the {} axes of {}",
+                self.rank(),
+                self.spec()
+            );
             return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
         }
         let mut x = self.clone();
@@ -111,15 +114,32 @@ impl Tensor {
             let n = self.shape()[axis] as i64;
             let room = match border {
                 Border::Reflect => n - 1,
-                Border::Replicate => if n == 0 { 0 } else { i64::MAX },
+                Border::Replicate => {
+                    if n == 0 {
+                        0
+                    } else {
+                        i64::MAX
+                    }
+                }
                 Border::Circular => n,
             };
             if before.max(after) as i64 > room {
-                let message = format!("axis {axis} of {} is too short for {border:?} by {before}, {after}", self.spec());
+                let message = format!(
+                    "axis {axis} of {} is too short for {border:?} by {before}, {after}",
+                    self.spec()
+                );
                 return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
             }
             let from = |i: i64| match border {
-                Border::Reflect => if i < 0 { -i } else if i >= n { 2 * (n - 1) - i } else { i },
+                Border::Reflect => {
+                    if i < 0 {
+                        -i
+                    } else if i >= n {
+                        2 * (n - 1) - i
+                    } else {
+                        i
+                    }
+                }
                 Border::Replicate => i.clamp(0, n - 1),
                 Border::Circular => i.rem_euclid(n),
             };
@@ -153,7 +173,9 @@ impl Tensor {
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
         let at = self.axis("diff", axis);
         let Some(&n) = self.shape().get(at) else {
-            return self.checked(Err(Error::shape("diff", "a 0-d tensor has no neighbours").on([self.spec()])));
+            return self.checked(Err(
+                Error::shape("diff", "a 0-d tensor has no neighbours").on([self.spec()])
+            ));
         };
         let order = order.min(n);
         (0..order).fold(self.clone(), |x, k| {
@@ -178,7 +200,11 @@ impl Tensor {
     ) -> Tensor {
         if !(3..=4).contains(&self.rank()) {
             let error = Error::shape("im2col", format!("takes [n, c, h, w], not {}", self.spec()));
-            fail::raise(error.at(mode::user_line(Location::caller())));
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        if [kernel, dilation, stride].concat().contains(&0) {
+            let error = Error::argument("im2col", "kernel, dilation and stride must be at least 1");
+            return self.checked(Err(error.on([self.spec()])));
         }
         if self.rank() == 3 {
             return self.unsqueeze(0).im2col(kernel, dilation, padding, stride).squeeze_axis(0);
@@ -224,7 +250,11 @@ impl Tensor {
     fn image(&self, op: &'static str) -> (Vec<usize>, [usize; 3]) {
         match self.shape() {
             [lead @ .., c, h, w] => (lead.to_vec(), [*c, *h, *w]),
-            _ => self.checked(Err(Error::shape(op, format!("takes [.., c, h, w], not {}", self.spec())).on([self.spec()]))),
+            _ => self.checked(Err(Error::shape(
+                op,
+                format!("takes [.., c, h, w], not {}", self.spec()),
+            )
+            .on([self.spec()]))),
         }
     }
 }

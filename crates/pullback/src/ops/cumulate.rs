@@ -168,9 +168,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {
+        // The larger by selection, so that both branches are smooth and a tie is no kink.
+        let first = self.ge(other);
+        let (high, low) = (first.select(self, other), first.select(other, self));
         // Equal infinities would give NaN as a difference.
-        let difference = self - other;
-        let difference = self.eq(other).select(&difference.zeros_like_splat(), &difference);
-        self.maximum(other) + (-difference.abs()).exp().log1p()
+        let endless = high.eq(&low).logical_and(high.is_inf());
+        let difference = endless.select_or(0.0, low - &high);
+        high + difference.exp().log1p()
     }
 }

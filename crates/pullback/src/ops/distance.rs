@@ -1,6 +1,7 @@
 //! Norms of any order, and distances.
 
 use crate::{IntoAxes, Tensor};
+use pullback_ir::infer::args;
 
 impl Tensor {
     /// The norm of order `p` over some axes: (Σ|x|ᵖ)^(1/p); the largest |x| for ∞, the smallest for −∞, the number
@@ -94,8 +95,8 @@ impl Tensor {
             norm + raised
         };
         // In one shape first: an axis is counted there.
-        let shape = (self * other).detach();
-        let (a, b) = (self.expand(shape.shape()), other.expand(shape.shape()));
+        let shape = self.checked(args::broadcast("cosine_similarity", self.spec(), other.spec()));
+        let (a, b) = (self.expand_to(&shape), other.expand_to(&shape));
         (&a / floored(&a) * (&b / floored(&b))).sum_over(axis)
     }
 

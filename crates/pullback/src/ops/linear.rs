@@ -80,24 +80,40 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the lists differ in length, or paired axes do.
+    /// If the lists differ in length, or paired axes do (unless one has length 1).
     #[track_caller]
     #[must_use]
     pub fn tensordot(&self, other: &Tensor, axes: &[isize], with: &[isize]) -> Tensor {
         let a: Vec<usize> = axes.iter().map(|&i| self.axis("tensordot", i)).collect();
         let b: Vec<usize> = with.iter().map(|&i| other.axis("tensordot", i)).collect();
-        let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> { axes.iter().map(|&i| x.shape()[i]).collect() };
-        let (la, lb) = (lengths(self, &a), lengths(other, &b));
+        let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> {
+            axes.iter().map(|&i| x.shape()[i]).collect()
+        };
+        // An axis of length 1 goes with any: it multiplies the sum over the other.
+        let thin = |x: &Tensor, axes: &[usize], y: &Tensor, with: &[usize]| {
+            let paired =
+                axes.iter().zip(with).filter(|(i, j)| x.shape()[**i] != 1 && y.shape()[**j] == 1);
+            paired.fold(x.clone(), |x, (&i, _)| x.sum_keep(i as isize))
+        };
+        let (left, right) = (thin(self, &a, other, &b), thin(other, &b, self, &a));
+        let (la, lb) = (lengths(&left, &a), lengths(&right, &b));
         if la != lb {
-            let message = format!("axes {axes:?} of {} and {with:?} of {} differ in length", self.spec(), other.spec());
-            return self.checked(Err(Error::shape("tensordot", message).on([self.spec(), other.spec()])));
+            let message = format!(
+                "axes {axes:?} of {} and {with:?} of {} differ in length",
+                self.spec(),
+                other.spec()
+            );
+            return self
+                .checked(Err(Error::shape("tensordot", message).on([self.spec(), other.spec()])));
         }
-        let rest = |x: &Tensor, axes: &[usize]| -> Vec<usize> { (0..x.rank()).filter(|i| !axes.contains(i)).collect() };
+        let rest = |x: &Tensor, axes: &[usize]| -> Vec<usize> {
+            (0..x.rank()).filter(|i| !axes.contains(i)).collect()
+        };
         let (ra, rb) = (rest(self, &a), rest(other, &b));
         let (sa, sb) = (lengths(self, &ra), lengths(other, &rb));
         let inner: usize = la.iter().product();
-        let left = self.permute([&ra[..], &a[..]].concat()).reshape([sa.iter().product(), inner]);
-        let right = other.permute([&b[..], &rb[..]].concat()).reshape([inner, sb.iter().product()]);
+        let left = left.permute([&ra[..], &a[..]].concat()).reshape([sa.iter().product(), inner]);
+        let right = right.permute([&b[..], &rb[..]].concat()).reshape([inner, sb.iter().product()]);
         left.matmul(&right).reshape([sa, sb].concat())
     }
 

@@ -69,7 +69,12 @@ fn weighted(losses: Tensor, weight: Option<&Tensor>) -> Tensor {
 /// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
 #[track_caller]
 #[must_use]
-pub fn binary_cross_entropy(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, reduction: Reduction) -> Tensor {
+pub fn binary_cross_entropy(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Tensor {
     let losses = (y - 1.0) * (-x).log1p().clamp_min(-100.0) - y * x.log().clamp_min(-100.0);
     reduced(weighted(losses, weight), reduction)
 }
@@ -120,7 +125,14 @@ pub fn nll(
 /// ½log 2π if `full`.
 #[track_caller]
 #[must_use]
-pub fn gaussian_nll(x: &Tensor, y: &Tensor, variance: &Tensor, full: bool, eps: f64, reduction: Reduction) -> Tensor {
+pub fn gaussian_nll(
+    x: &Tensor,
+    y: &Tensor,
+    variance: &Tensor,
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+) -> Tensor {
     let known = variance.detach();
     let v = variance + (known.clamp_min(eps) - known);
     let losses = (v.log() + (x - y).square() / &v) * 0.5;
@@ -131,12 +143,20 @@ pub fn gaussian_nll(x: &Tensor, y: &Tensor, variance: &Tensor, full: bool, eps: 
 /// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's term for y > 1 if `full`.
 #[track_caller]
 #[must_use]
-pub fn poisson_nll(x: &Tensor, y: &Tensor, log_input: bool, full: bool, eps: f64, reduction: Reduction) -> Tensor {
+pub fn poisson_nll(
+    x: &Tensor,
+    y: &Tensor,
+    log_input: bool,
+    full: bool,
+    eps: f64,
+    reduction: Reduction,
+) -> Tensor {
     let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
     if full {
         let large = y.gt(1.0);
         let safe = large.select(y, &y.ones_like_splat());
-        let stirling = &safe * safe.log() - &safe + (&safe * (2.0 * std::f64::consts::PI)).log() * 0.5;
+        let stirling =
+            &safe * safe.log() - &safe + (&safe * (2.0 * std::f64::consts::PI)).log() * 0.5;
         losses = losses + stirling.only(&large);
     }
     reduced(losses, reduction)
@@ -153,7 +173,13 @@ pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction
 /// max(0, margin − y·(a − b)).
 #[track_caller]
 #[must_use]
-pub fn margin_ranking(a: &Tensor, b: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+pub fn margin_ranking(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Tensor {
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
 
@@ -167,7 +193,13 @@ pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 /// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
 #[track_caller]
 #[must_use]
-pub fn cosine_embedding(a: &Tensor, b: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+pub fn cosine_embedding(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Tensor {
     let size = |x: &Tensor| x.square().sum_over(-1) + 1e-12;
     let cosine = (a * b).sum_over(-1) / (size(a) * size(b)).sqrt();
     let near = (1.0 - &cosine).only(&y.eq(1.0));

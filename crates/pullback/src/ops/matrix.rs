@@ -1,6 +1,6 @@
 //! Diagonals, triangles and blocks of matrices.
 
-use crate::{DType, Error, Shape, Tensor, cat, fail, mode};
+use crate::{DType, Error, Tensor, cat, fail, mode};
 use pullback_ir::infer::args;
 use std::panic::Location;
 
@@ -34,12 +34,15 @@ impl Tensor {
         let a = self.checked(args::axis("diag_embed", a, &grown));
         let b = self.checked(args::axis("diag_embed", b, &grown));
         if a == b {
-            return self.checked(Err(Error::argument("diag_embed", "the two axes are the same").on([self.spec()])));
+            return self.checked(Err(
+                Error::argument("diag_embed", "the two axes are the same").on([self.spec()])
+            ));
         }
         let n = x.shape()[x.rank() - 1] + offset.unsigned_abs();
         let mut shape = x.shape()[..x.rank() - 1].to_vec();
         shape.extend([n, n]);
-        let square = Tensor::zeros_with(&shape[..], x.dtype()).put(|v| v.diagonal_of(offset, -2, -1), &x);
+        let square =
+            Tensor::zeros_with(&shape[..], x.dtype()).put(|v| v.diagonal_of(offset, -2, -1), &x);
         let mut others = 0..;
         let place = |i: usize| match i {
             i if i == a => x.rank() - 1,
@@ -107,7 +110,8 @@ impl Tensor {
         let at = self.axis("cross", axis);
         if self.shape().get(at) != Some(&3) {
             let message = format!("axis {axis} of {} does not have length 3", self.spec());
-            return self.checked(Err(Error::shape("cross", message).on([self.spec(), other.spec()])));
+            return self
+                .checked(Err(Error::shape("cross", message).on([self.spec(), other.spec()])));
         }
         let from_end = at as isize - self.rank() as isize;
         let turned = |x: &Tensor, by: isize| x.roll(by, from_end);

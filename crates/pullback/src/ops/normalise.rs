@@ -6,8 +6,11 @@ impl Tensor {
     /// One value per channel (axis 1), to broadcast against this tensor.
     #[track_caller]
     fn per_channel(&self, x: &Tensor) -> Tensor {
-        let mut shape = vec![1; self.rank().max(2)];
-        shape[1] = x.len();
+        let mut shape = vec![1; self.rank()];
+        match shape.get_mut(1) {
+            Some(channels) => *channels = x.len(),
+            None => return x.clone(),
+        }
         x.reshape(&shape[..])
     }
 
@@ -40,10 +43,17 @@ impl Tensor {
     /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
     #[track_caller]
     #[must_use]
-    pub fn group_norm(&self, groups: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Tensor {
         let channels = self.shape().get(1).copied().unwrap_or(0);
         if groups == 0 || channels % groups != 0 || self.rank() < 2 {
-            let message = format!("the channels of {} do not fall into {groups} groups", self.spec());
+            let message =
+                format!("the channels of {} do not fall into {groups} groups", self.spec());
             return self.checked(Err(Error::shape("group_norm", message).on([self.spec()])));
         }
         let n = self.shape()[0];
@@ -65,16 +75,26 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn attention(&self, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>, causal: bool, scale: f64) -> Tensor {
+    pub fn attention(
+        &self,
+        keys: &Tensor,
+        values: &Tensor,
+        mask: Option<&Tensor>,
+        causal: bool,
+        scale: f64,
+    ) -> Tensor {
         let mut scores = self.matmul(&keys.t()) * scale;
-        let hide = |scores: Tensor, keep: &Tensor| keep.logical_not().select_or(f64::NEG_INFINITY, scores);
+        let hide =
+            |scores: Tensor, keep: &Tensor| keep.logical_not().select_or(f64::NEG_INFINITY, scores);
         if causal {
-            let (rows, columns) = (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
+            let (rows, columns) =
+                (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
             let keep = Tensor::iota(columns).le(&Tensor::iota(rows).unsqueeze(1));
             scores = hide(scores, &keep);
         }
         if let Some(mask) = mask {
-            scores = if mask.dtype() == crate::DType::Bool { hide(scores, mask) } else { scores + mask };
+            scores =
+                if mask.dtype() == crate::DType::Bool { hide(scores, mask) } else { scores + mask };
         }
         scores.softmax(-1).matmul(values)
     }

@@ -22,11 +22,18 @@ impl Tensor {
     pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
         let at = self.axis("take_along", axis);
         if self.rank() != index.rank() {
-            let message = format!("{} and the index {} differ in their number of axes", self.spec(), index.spec());
-            return self.checked(Err(Error::shape("take_along", message).on([self.spec(), index.spec()])));
+            let message = format!(
+                "{} and the index {} differ in their number of axes",
+                self.spec(),
+                index.spec()
+            );
+            return self
+                .checked(Err(Error::shape("take_along", message).on([self.spec(), index.spec()])));
         }
         let wide = |x: &Tensor, other: &Tensor| {
-            let length = |i: usize| if i != at && x.shape()[i] == 1 { other.shape()[i] } else { x.shape()[i] };
+            let length = |i: usize| {
+                if i != at && x.shape()[i] == 1 { other.shape()[i] } else { x.shape()[i] }
+            };
             x.expand((0..x.rank()).map(length).collect::<Vec<usize>>())
         };
         wide(self, index).gather(axis, &wide(index, self))
@@ -36,7 +43,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn masked_select(&self, mask: &Tensor) -> Tensor {
-        let both = self.checked(pullback_ir::infer::args::broadcast("masked_select", self.spec(), mask.spec()));
+        let both = self.checked(pullback_ir::infer::args::broadcast(
+            "masked_select",
+            self.spec(),
+            mask.spec(),
+        ));
         let (x, mask) = (self.expand_to(&both), mask.ne(0).expand_to(&both));
         x.reshape([x.len()]).gather(0, &positions(&mask))
     }
@@ -59,7 +70,11 @@ impl Tensor {
         let lines: Vec<usize> = [&[n][..], &shape[1..]].concat();
         let values = values.cast(self.dtype()).expand(&whole[..]).reshape(&lines[..]);
         let rows = rows.reshape([n]);
-        let out = if accumulate { flat.index_add(0, &rows, &values) } else { flat.index_copy(0, &rows, &values) };
+        let out = if accumulate {
+            flat.index_add(0, &rows, &values)
+        } else {
+            flat.index_copy(0, &rows, &values)
+        };
         out.reshape(self.shape())
     }
 
@@ -126,6 +141,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn kthvalue(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
+        if k == 0 {
+            let error = Error::argument(
+                "kthvalue",
+                "the smallest element is number 1, there is no number 0",
+            );
+            return self.checked(Err(error.on([self.spec()])));
+        }
         let (values, places) = self.sort(axis, false);
         match self.rank() {
             0 => (values, places),
@@ -145,7 +167,8 @@ impl Tensor {
         // NaN sorts last; where there is one, it is the median.
         let middle = places.narrow(axis, n.saturating_sub(1) as isize / 2, 1);
         let last = values.narrow(axis, n as isize - 1, 1).is_nan();
-        let place = last.select(&self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
+        let place =
+            last.select(&self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 }
@@ -154,7 +177,8 @@ impl Tensor {
 #[track_caller]
 fn positions(mask: &Tensor) -> Tensor {
     let flags = mask.detach().ne(0).to_vec::<bool>();
-    let found: Vec<i64> = flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
+    let found: Vec<i64> =
+        flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
     let n = found.len();
     Tensor::from_vec(found, [n])
 }

@@ -171,8 +171,8 @@ reductions! {
     all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     var var_over var_keep |x, axes| x.var_with(axes, 1.0);
-    /// The standard deviation, with Bessel's correction.
-    std std_over std_keep |x, axes| x.var_with(axes, 1.0).sqrt();
+    /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
+    std std_over std_keep |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
     logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes);
     /// The square root of the sum of squares; its derivative at the origin is 0.
@@ -193,6 +193,15 @@ impl Tensor {
         let n = self.count("var", &axes) as f64;
         let centred = self.real() - self.mean_keep(axes.clone());
         centred.square().sum_over(axes) / (n - correction).max(0.0)
+    }
+
+    /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0 is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
+        let variance = self.var_with(axes, correction);
+        let zero = variance.eq(0.0);
+        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt())
     }
 
     /// The index of the first largest element along an axis, which disappears.

@@ -288,9 +288,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
-        let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
-        let axis = x.axis("unfold", axis);
-        x.view(View::Unfold { axis, size, step })
+        let axis = self.axis("unfold", axis);
+        match self.rank() {
+            // Its one window is the scalar itself.
+            0 => self.reshape([1]).narrow(0, 0, size),
+            _ => self.view(View::Unfold { axis, size, step }),
+        }
     }
 
     /// `other` in place of the part of this tensor that `part` shows; this tensor is not changed.

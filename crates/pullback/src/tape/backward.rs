@@ -13,7 +13,7 @@ use super::saved::From;
 use super::{History, Key, Leaf, Node};
 use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, fail, mode, ops};
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BinaryHeap;
@@ -155,6 +155,11 @@ impl<'a> Walk<'a> {
         if !needs.contains(&true) {
             return Ok(());
         }
+        if let (Op::View(view), Some(dy), false) = (&node.op, &grads[0], self.manner.create) {
+            if self.give_part(node, view, dy)? {
+                return Ok(());
+            }
+        }
         let dxs = mode::set_recording(self.manner.create, || {
             mode::speaking_for(node.at, || {
                 let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs.clone());
@@ -205,6 +210,25 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+    }
+
+    /// The gradient of a slice, added to the part of a gradient that is already there: so the slices of a
+    /// tensor cost as much as the tensor together, not each. `false` where the general rule must run.
+    fn give_part(&mut self, node: &Arc<Node>, view: &View, dy: &Tensor) -> Result<bool> {
+        let slot = match &node.inputs[0] {
+            History::Node(node, k) => self.pending.get(&node.seq).and_then(|p| p.grads[*k].as_ref()),
+            // A leaf that someone waits for counts its contributions.
+            History::Leaf(_) if self.expected.is_some() => None,
+            History::Leaf(leaf) => self.leaf_at.get(&leaf.seq).and_then(|&at| self.leaves[at].1.as_ref()),
+            History::None | History::Cut(_) => None,
+        };
+        let Some(sum) = slot.filter(|_| matches!(view, View::Slice(_) | View::Diagonal { .. })) else {
+            return Ok(false);
+        };
+        if mode::anomaly() {
+            check_finite(node, 0, dy)?;
+        }
+        Ok(!node.is_freed() && sum.add_to_part_if_sole(view, dy))
     }
 
     /// Adds what was collected for a leaf to its `.grad`.

@@ -70,13 +70,10 @@ pub(crate) struct Node {
     /// Specs of the operands; empty for pointwise ops of one dtype, whose operands are as the output.
     pub in_specs: Box<[Spec]>,
     pub out_specs: Specs,
-    saved: Mutex<SavedValues>,
+    /// What backward needs; `None` once it was freed. A list of its own, so that a node that keeps
+    /// nothing stays small.
+    saved: Mutex<Option<Vec<Saved>>>,
     hooks: Mutex<Hooks>,
-}
-
-enum SavedValues {
-    Kept(SmallVec<[Saved; 2]>),
-    Freed,
 }
 
 /// A tensor that requires grad, apart from its values.
@@ -124,9 +121,9 @@ impl Node {
         inputs: SmallVec<[History; 2]>,
         in_specs: Box<[Spec]>,
         out_specs: Specs,
-        saved: SmallVec<[Saved; 2]>,
+        saved: Vec<Saved>,
     ) -> Node {
-        let saved = Mutex::new(SavedValues::Kept(saved));
+        let saved = Mutex::new(Some(saved));
         Node { seq: next_seq(), op, at, inputs, in_specs, out_specs, saved, hooks: Mutex::default() }
     }
 
@@ -134,21 +131,26 @@ impl Node {
         self.in_specs.get(i).unwrap_or(&self.out_specs[0])
     }
 
-    fn saved(&self) -> MutexGuard<'_, SavedValues> {
+    fn saved(&self) -> MutexGuard<'_, Option<Vec<Saved>>> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the tangents that an output got to the saved copies of it.
     pub fn attach_tangents(&self, output: usize, tangents: &[(u64, Tensor)]) {
-        if let SavedValues::Kept(values) = &mut *self.saved() {
+        if let Some(values) = &mut *self.saved() {
             for value in values.iter_mut().filter(|v| v.is_output(output)) {
                 value.tangents = tangents.to_vec();
             }
         }
     }
 
+    pub fn is_freed(&self) -> bool {
+        self.saved().is_none()
+    }
+
     pub fn free(&self) {
-        let values = std::mem::replace(&mut *self.saved(), SavedValues::Freed);
+        // Dropped after the lock is released.
+        let values = self.saved().take();
         drop(values);
     }
 }
@@ -211,13 +213,18 @@ thread_local! {
 }
 
 /// What a dropped node held that may hold further nodes. Never read, only dropped.
-struct Remains(#[allow(dead_code)] SmallVec<[History; 2]>, #[allow(dead_code)] SavedValues);
+struct Remains(#[allow(dead_code)] SmallVec<[History; 2]>, #[allow(dead_code)] Option<Vec<Saved>>);
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let inputs = std::mem::take(&mut self.inputs);
         let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let remains = Remains(inputs, std::mem::replace(saved, SavedValues::Freed));
+        // Only a node that holds the last reference to another one, or tangents that may, leads on.
+        let last = |h: &History| matches!(h, History::Node(node, _) if Arc::strong_count(node) == 1);
+        let tangents = saved.iter().flatten().any(|s| !s.tangents.is_empty());
+        if !tangents && !self.inputs.iter().any(last) {
+            return;
+        }
+        let remains = Remains(std::mem::take(&mut self.inputs), saved.take());
         // While the thread is ending the list is gone; what is left then is dropped as it comes.
         let _ = LEFT_BEHIND.try_with(|list| {
             let Ok(mut held) = list.try_borrow_mut() else { return };

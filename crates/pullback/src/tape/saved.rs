@@ -4,7 +4,7 @@
 //! and a saved output belongs to the node itself, so nothing points in a circle. It remembers the
 //! storage version it saw; if the memory was written to since, unpacking fails with a sentence.
 
-use super::{History, Node, SavedValues};
+use super::{History, Node};
 use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -86,7 +86,7 @@ impl Node {
     /// Calls `f` with each kept value.
     pub fn unpack(self: &Arc<Node>, mut f: impl FnMut(From, Tensor)) -> Result<()> {
         let saved = self.saved();
-        let SavedValues::Kept(values) = &*saved else {
+        let Some(values) = &*saved else {
             let message = format!("the graph through `{}` was freed by an earlier backward", self.op.name());
             return Err(Error::gradient("backward", message)
                 .at(self.at)

@@ -29,7 +29,9 @@ impl Arg {
             Arg::Float(x) => Tensor::from(*x),
             Arg::Int(n) => Tensor::from(*n),
             Arg::Bool(b) => Tensor::from(*b),
-            Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => panic!("an argument should be a tensor"),
+            Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
+                panic!("an argument should be a tensor")
+            }
         }
     }
 
@@ -39,7 +41,9 @@ impl Arg {
             Arg::Bool(b) => *b as isize,
             Arg::Float(x) if x.fract() == 0.0 => *x as isize,
             Arg::Tensor(x) => x.cast(pullback::DType::I64).item::<i64>() as isize,
-            Arg::Float(_) | Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => panic!("an argument should be an integer"),
+            Arg::Float(_) | Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
+                panic!("an argument should be an integer")
+            }
         }
     }
 
@@ -49,7 +53,9 @@ impl Arg {
             Arg::Int(n) => *n as f64,
             Arg::Bool(b) => f64::from(u8::from(*b)),
             Arg::Tensor(x) => x.cast(pullback::DType::F64).item::<f64>(),
-            Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => panic!("an argument should be a number"),
+            Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
+                panic!("an argument should be a number")
+            }
         }
     }
 
@@ -72,7 +78,9 @@ impl Arg {
 impl Args {
     /// The argument at a position or under a name (`dim|axis`: either); `None` if it is absent or null.
     pub fn get(&self, i: usize, names: &str) -> Option<&Arg> {
-        let named = || self.named.iter().find(|(k, _)| names.split('|').any(|name| name == k)).map(|(_, v)| v);
+        let named = || {
+            self.named.iter().find(|(k, _)| names.split('|').any(|name| name == k)).map(|(_, v)| v)
+        };
         self.positional.get(i).or_else(named).filter(|a| !matches!(a, Arg::Null))
     }
 
@@ -99,7 +107,11 @@ impl Args {
 
     /// All positional tensors, given one by one or as a list.
     pub fn every_tensor(&self) -> Vec<Tensor> {
-        self.positional.iter().filter(|a| matches!(a, Arg::Tensor(_) | Arg::List(_))).flat_map(Arg::tensors).collect()
+        self.positional
+            .iter()
+            .filter(|a| matches!(a, Arg::Tensor(_) | Arg::List(_)))
+            .flat_map(Arg::tensors)
+            .collect()
     }
 
     pub fn int(&self, i: usize, names: &str) -> isize {

@@ -10,7 +10,18 @@ use std::sync::Once;
 /// The one relative tolerance.
 const RELATIVE: f64 = 1e-9;
 /// Beside it, for values that are differences of larger ones.
-const ABSOLUTE: f64 = 1e-11;
+const ABSOLUTE: f64 = 1e-12;
+
+/// Operators whose reference is itself less exact, and why.
+#[rustfmt::skip]
+const LOOSER: &[(&str, f64, &str)] = &[
+    ("nn.functional.hardsigmoid", 1e-7, "the reference multiplies by 1/6 in single precision in its backward"),
+    ("nn.functional.binary_cross_entropy", 1e-8, "the reference adds 1e-12 to denominators in its double backward"),
+];
+
+fn tolerance(name: &str) -> f64 {
+    LOOSER.iter().find(|row| row.0 == name).map_or(RELATIVE, |row| row.1)
+}
 
 /// How the checks of a case, or of an operator, went.
 #[derive(Default)]
@@ -42,7 +53,7 @@ enum Verdict {
 
 /// Runs the checks that a case asks for.
 pub fn check(name: &str, case: &Case) -> Tally {
-    let missing = std::cell::Cell::new(false);
+    let missing = Cell::new(false);
     let call = |values: &[Tensor]| match calls::call(name, &case.args(values)) {
         Some(outs) => outs,
         None => {
@@ -50,15 +61,17 @@ pub fn check(name: &str, case: &Case) -> Tally {
             panic!("not mapped")
         }
     };
-    let mut checks: Vec<(&str, Box<dyn Fn() -> Result<(), String> + '_>)> = vec![("out", Box::new(|| outputs(case, &call)))];
+    let near = tolerance(name);
+    let mut checks: Vec<(&str, Box<dyn Fn() -> Result<(), String> + '_>)> =
+        vec![("out", Box::new(|| outputs(case, &call, near)))];
     if case.vjp {
-        checks.push(("vjp", Box::new(|| reverse(case, &call))));
+        checks.push(("vjp", Box::new(|| reverse(case, &call, near))));
     }
     if case.jvp {
-        checks.push(("jvp", Box::new(|| forward(case, &call))));
+        checks.push(("jvp", Box::new(|| forward(case, &call, near))));
     }
     if case.gg {
-        checks.push(("second order", Box::new(|| second(case, &call))));
+        checks.push(("second order", Box::new(|| second(case, &call, near))));
     }
     let mut tally = Tally::default();
     for (kind, run) in checks {
@@ -79,44 +92,54 @@ pub fn check(name: &str, case: &Case) -> Tally {
 
 type Call<'a> = &'a dyn Fn(&[Tensor]) -> Vec<Tensor>;
 
-fn outputs(case: &Case, call: Call) -> Result<(), String> {
+fn outputs(case: &Case, call: Call, near: f64) -> Result<(), String> {
     let found = call(&point(case));
     if found.len() != case.outputs.len() {
         return Err(format!("{} outputs instead of {}", found.len(), case.outputs.len()));
     }
     for (k, (y, wanted)) in found.iter().zip(&case.outputs).enumerate() {
         if (y.shape(), y.dtype()) != (&wanted.shape[..], wanted.dtype) {
-            return Err(format!("output {k} is {}, not {}{:?}", y.spec(), wanted.dtype, wanted.shape));
+            return Err(format!(
+                "output {k} is {}, not {}{:?}",
+                y.spec(),
+                wanted.dtype,
+                wanted.shape
+            ));
         }
         let expected = case.tensor("out", k).ok_or("the reference has no such output")?;
-        same(&format!("output {k}"), y, Some(expected))?;
+        same(&format!("output {k}"), y, Some(expected), near)?;
     }
     Ok(())
 }
 
-fn reverse(case: &Case, call: Call) -> Result<(), String> {
+fn reverse(case: &Case, call: Call, near: f64) -> Result<(), String> {
     let (_, pullback) = vjp(|x: &Vec<Tensor>| differentiable(case, call(x)), &point(case));
     let grads = pullback(&cotangents(case));
-    each(case, "grad", &grads)
+    each(case, "grad", &grads, near)
 }
 
-fn forward(case: &Case, call: Call) -> Result<(), String> {
-    let (_, tangents) = jvp(|x: &Vec<Tensor>| differentiable(case, call(x)), &point(case), &directions(case));
+fn forward(case: &Case, call: Call, near: f64) -> Result<(), String> {
+    let (_, tangents) =
+        jvp(|x: &Vec<Tensor>| differentiable(case, call(x)), &point(case), &directions(case));
     for (t, k) in tangents.iter().zip(kept(case)) {
-        same(&format!("jvp.{k}"), t, case.tensor("jvp", k))?;
+        same(&format!("jvp.{k}"), t, case.tensor("jvp", k), near)?;
     }
     Ok(())
 }
 
 /// The gradient of Σ ⟨grad.J, tan.J⟩: a gradient of the vjp.
-fn second(case: &Case, call: Call) -> Result<(), String> {
+fn second(case: &Case, call: Call, near: f64) -> Result<(), String> {
     let (cotangents, directions) = (cotangents(case), directions(case));
     let inner = |x: &Vec<Tensor>| {
         let (_, pullback) = vjp(|x: &Vec<Tensor>| differentiable(case, call(x)), x);
-        let terms = pullback(&cotangents).iter().zip(&directions).map(|(g, t)| (g * t).sum()).reduce(|a, b| a + b);
+        let terms = pullback(&cotangents)
+            .iter()
+            .zip(&directions)
+            .map(|(g, t)| (g * t).sum())
+            .reduce(|a, b| a + b);
         terms.unwrap_or_else(|| Tensor::from(0.0))
     };
-    each(case, "gg", &grad(inner)(&point(case)))
+    each(case, "gg", &grad(inner)(&point(case)), near)
 }
 
 fn point(case: &Case) -> Vec<Tensor> {
@@ -124,7 +147,8 @@ fn point(case: &Case) -> Vec<Tensor> {
 }
 
 fn directions(case: &Case) -> Vec<Tensor> {
-    let direction = |&j: &usize| case.tensor("tan", j).cloned().unwrap_or_else(|| case.inputs[&j].zeros_like());
+    let direction =
+        |&j: &usize| case.tensor("tan", j).cloned().unwrap_or_else(|| case.inputs[&j].zeros_like());
     case.wrt.iter().map(direction).collect()
 }
 
@@ -142,12 +166,15 @@ fn cotangents(case: &Case) -> Vec<Tensor> {
     kept(case).map(|k| case.tensor("cot", k).cloned().unwrap_or_else(|| zero(k))).collect()
 }
 
-fn each(case: &Case, kind: &str, found: &[Tensor]) -> Result<(), String> {
-    case.wrt.iter().zip(found).try_for_each(|(&j, x)| same(&format!("{kind}.{j}"), x, case.tensor(kind, j)))
+fn each(case: &Case, kind: &str, found: &[Tensor], near: f64) -> Result<(), String> {
+    case.wrt
+        .iter()
+        .zip(found)
+        .try_for_each(|(&j, x)| same(&format!("{kind}.{j}"), x, case.tensor(kind, j), near))
 }
 
 /// Compares with the reference; none is zero. NaN equals NaN.
-fn same(what: &str, found: &Tensor, expected: Option<&Tensor>) -> Result<(), String> {
+fn same(what: &str, found: &Tensor, expected: Option<&Tensor>, near: f64) -> Result<(), String> {
     let zero;
     let expected = match expected {
         Some(x) => x,
@@ -168,7 +195,9 @@ fn same(what: &str, found: &Tensor, expected: Option<&Tensor>) -> Result<(), Str
     }
     let list = |x: &Tensor| x.cast(DType::F64).to_vec::<f64>();
     for (i, (a, b)) in list(found).into_iter().zip(list(expected)).enumerate() {
-        let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= RELATIVE * b.abs().max(a.abs()) + ABSOLUTE;
+        let close = a == b
+            || (a.is_nan() && b.is_nan())
+            || (a - b).abs() <= near * b.abs().max(a.abs()) + ABSOLUTE;
         // An infinity is near nothing but itself.
         if !close || (a != b && (a.is_infinite() || b.is_infinite())) {
             return Err(format!("{what}, element {i} of {}: {a:e} instead of {b:e}", found.spec()));

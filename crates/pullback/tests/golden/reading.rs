@@ -20,12 +20,15 @@ pub fn folder() -> PathBuf {
 
 /// Every operator that the folder has cases for, in order.
 pub fn operators(folder: &Path) -> Read<Vec<String>> {
-    let entries = std::fs::read_dir(folder).map_err(|e| format!("the folder {} cannot be read: {e}", folder.display()))?;
+    let entries = std::fs::read_dir(folder)
+        .map_err(|e| format!("the folder {} cannot be read: {e}", folder.display()))?;
     let name = |path: PathBuf| path.file_name()?.to_str()?.strip_suffix(".json").map(String::from);
     let mut names: Vec<String> = entries.filter_map(|e| name(e.ok()?.path())).collect();
     names.sort();
     match names.is_empty() {
-        true => Err(format!("the folder {} has no operator in it (no .json file)", folder.display())),
+        true => {
+            Err(format!("the folder {} has no operator in it (no .json file)", folder.display()))
+        }
         false => Ok(names),
     }
 }
@@ -77,18 +80,28 @@ impl Case {
 /// The cases of one operator.
 pub fn cases(folder: &Path, name: &str) -> Read<Vec<Case>> {
     let at = |suffix: &str| folder.join(format!("{name}.{suffix}"));
-    let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()));
-    let corrupt = |path: &Path, e: &dyn std::fmt::Display| format!("{} is corrupt: {e}", path.display());
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+    };
+    let corrupt =
+        |path: &Path, e: &dyn std::fmt::Display| format!("{} is corrupt: {e}", path.display());
     let (json, data) = (at("json"), at("safetensors"));
     let listing: Value = serde_json::from_slice(&read(&json)?).map_err(|e| corrupt(&json, &e))?;
     let bytes = read(&data)?;
     let store = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(&data, &e))?;
-    let list = listing["cases"].as_array().ok_or_else(|| corrupt(&json, &"it has no list `cases`"))?;
+    let list =
+        listing["cases"].as_array().ok_or_else(|| corrupt(&json, &"it has no list `cases`"))?;
     let mut by_case: HashMap<usize, HashMap<String, (Dtype, Vec<usize>, &[u8])>> = HashMap::new();
     for (key, view) in store.iter() {
-        let parts = key.split_once('.').and_then(|(case, rest)| Some((case.parse().ok()?, rest.to_string())));
-        let (case, rest) = parts.ok_or_else(|| corrupt(&data, &format!("`{key}` is not CASE.KIND.INDEX")))?;
-        by_case.entry(case).or_default().insert(rest, (view.dtype(), view.shape().to_vec(), view.data()));
+        let parts = key
+            .split_once('.')
+            .and_then(|(case, rest)| Some((case.parse().ok()?, rest.to_string())));
+        let (case, rest) =
+            parts.ok_or_else(|| corrupt(&data, &format!("`{key}` is not CASE.KIND.INDEX")))?;
+        by_case
+            .entry(case)
+            .or_default()
+            .insert(rest, (view.dtype(), view.shape().to_vec(), view.data()));
     }
     let one = |(i, value): (usize, &Value)| {
         let raw = by_case.remove(&i).unwrap_or_default();
@@ -113,11 +126,16 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
         let lengths = output["shape"].as_array().ok_or("an output has no shape")?;
         let shape = lengths.iter().map(|n| n.as_u64().map(|n| n as usize)).collect::<Option<_>>();
         let shape = shape.ok_or("a length of an output is not a number")?;
-        outputs.push(Output { shape, dtype: dtype(&output["dtype"])?, diff: output["diff"] == true });
+        outputs.push(Output {
+            shape,
+            dtype: dtype(&output["dtype"])?,
+            diff: output["diff"] == true,
+        });
     }
     let mut tensors = HashMap::new();
     for (key, (stored, shape, bytes)) in raw {
-        let (kind, index) = key.split_once('.').ok_or_else(|| format!("`{key}` is not KIND.INDEX"))?;
+        let (kind, index) =
+            key.split_once('.').ok_or_else(|| format!("`{key}` is not KIND.INDEX"))?;
         let index: usize = index.parse().map_err(|_| format!("`{key}` is not KIND.INDEX"))?;
         let wanted = match kind {
             "out" => outputs.get(index).map(|o| o.dtype),
@@ -128,12 +146,23 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
     }
     let mut inputs = BTreeMap::new();
     for &j in named.keys() {
-        let x = tensors.get(&format!("in.{j}")).ok_or_else(|| format!("there is no tensor in.{j}"))?;
+        let x =
+            tensors.get(&format!("in.{j}")).ok_or_else(|| format!("there is no tensor in.{j}"))?;
         inputs.insert(j, x.clone());
     }
     let wrt = named.iter().filter(|(_, n)| n.1).map(|(&j, _)| j).collect();
     let has = |key: &str| value[key] == true;
-    Ok(Case { args, kwargs, outputs, vjp: has("vjp"), jvp: has("jvp"), gg: has("gg"), inputs, wrt, tensors })
+    Ok(Case {
+        args,
+        kwargs,
+        outputs,
+        vjp: has("vjp"),
+        jvp: has("jvp"),
+        gg: has("gg"),
+        inputs,
+        wrt,
+        tensors,
+    })
 }
 
 /// Notes the tensors that an argument names, with dtype and whether they are differentiated.
@@ -172,7 +201,9 @@ fn tensor(stored: Dtype, shape: &[usize], bytes: &[u8], wanted: Option<DType>) -
         Dtype::I64 => Tensor::from_vec(words(bytes, i64::from_le_bytes), shape),
         Dtype::I32 => Tensor::from_vec(words(bytes, i32::from_le_bytes), shape),
         Dtype::U8 => Tensor::from_vec(bytes.to_vec(), shape),
-        Dtype::BOOL => Tensor::from_vec(bytes.iter().map(|&b| b != 0).collect::<Vec<bool>>(), shape),
+        Dtype::BOOL => {
+            Tensor::from_vec(bytes.iter().map(|&b| b != 0).collect::<Vec<bool>>(), shape)
+        }
         other => return Err(format!("the stored dtype {other:?} is not known here")),
     };
     Ok(wanted.map_or(x.clone(), |dtype| x.cast(dtype)))
@@ -193,7 +224,9 @@ fn argument(value: &Value, inputs: &BTreeMap<usize, Tensor>) -> Arg {
     match value {
         Value::Null => Arg::Null,
         Value::Bool(b) => Arg::Bool(*b),
-        Value::Number(n) => n.as_i64().map_or_else(|| Arg::Float(n.as_f64().unwrap_or(f64::NAN)), Arg::Int),
+        Value::Number(n) => {
+            n.as_i64().map_or_else(|| Arg::Float(n.as_f64().unwrap_or(f64::NAN)), Arg::Int)
+        }
         Value::String(s) => Arg::Text(s.clone()),
         Value::Array(list) => Arg::List(list.iter().map(|v| argument(v, inputs)).collect()),
         Value::Object(_) => panic!("an argument of an unknown kind: {value}"),

@@ -14,7 +14,9 @@ fn derivatives_equal_difference_quotients_to_the_second_order() {
     let mut failures = Failures::new();
     let mut compared = 0;
     for sample in all_samples().into_iter().filter(|s| s.check) {
-        let f = |xs: &Vec<Tensor>| try_apply(sample.op.clone(), &xs.iter().collect::<Vec<_>>()).unwrap();
+        let f = |xs: &Vec<Tensor>| {
+            try_apply(sample.op.clone(), &xs.iter().collect::<Vec<_>>()).unwrap()
+        };
         // 1e-6: the error of the fourth-order quotient with a step of 1e-3, and 1e-8 that of its rounding.
         let check = Check::new().order(2).tolerance(1e-6, 1e-8);
         match catch(|| check.run(f, &sample.inputs)) {
@@ -44,7 +46,8 @@ impl Forward {
         let leaves: Vec<Tensor> = sample.inputs.iter().map(leaf).collect();
         let outs = try_apply(sample.op.clone(), &leaves.iter().collect::<Vec<_>>()).unwrap();
         let floats = outs.iter().filter(|y| y.dtype().is_float() && y.is_tracked());
-        let copies: Vec<Tensor> = floats.map(|y| try_apply(Op::Copy, &[y]).unwrap().remove(0)).collect();
+        let copies: Vec<Tensor> =
+            floats.map(|y| try_apply(Op::Copy, &[y]).unwrap().remove(0)).collect();
         let ramp = |y: &Tensor| {
             let values = (0..y.len()).map(|k| 0.5 + k as f64 * 0.25).collect::<Vec<f64>>();
             Tensor::from_vec(values, y.shape()).cast(y.dtype())
@@ -78,7 +81,9 @@ fn poison(x: &Tensor) -> bool {
 fn what_is_not_kept_is_not_needed() {
     let mut failures = Failures::new();
     let (mut refused, mut same) = (0, 0);
-    for sample in all_samples().into_iter().filter(|s| s.inputs.iter().any(|x| x.dtype().is_float())) {
+    for sample in
+        all_samples().into_iter().filter(|s| s.inputs.iter().any(|x| x.dtype().is_float()))
+    {
         let expected = Forward::of(&sample).backward().unwrap();
         let fresh = Forward::of(&sample);
         if fresh.copies.is_empty() {
@@ -93,7 +98,10 @@ fn what_is_not_kept_is_not_needed() {
             }
             match forward.backward() {
                 Ok(given) if given == expected => same += 1,
-                Ok(_) => failures.note(&sample, format!("value {i} is not kept, but the gradient depends on it")),
+                Ok(_) => failures.note(
+                    &sample,
+                    format!("value {i} is not kept, but the gradient depends on it"),
+                ),
                 Err(error) if error.kind() == ErrorKind::InPlace => refused += 1,
                 Err(error) => failures.note(&sample, error),
             }
@@ -111,14 +119,19 @@ fn the_tape_keeps_no_more_than_it_must() {
             op,
             Op::Binary(pullback_ir::Binary::Add | pullback_ir::Binary::Sub)
                 | Op::Reduce(Reduction::Sum, _)
-                | Op::View(_) | Op::Copy | Op::Pad(_) | Op::Cat(_) | Op::Put(_)
+                | Op::View(_)
+                | Op::Copy
+                | Op::Pad(_)
+                | Op::Cat(_)
+                | Op::Put(_)
         )
     };
     let of_y = |op: &Op| {
         matches!(
             op,
             Op::Unary(Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Relu | Unary::Sqrt)
-                | Op::Fused(Fused::Softmax(_) | Fused::LogSoftmax(_)) | Op::Sort { .. }
+                | Op::Fused(Fused::Softmax(_) | Fused::LogSoftmax(_))
+                | Op::Sort { .. }
         )
     };
     for sample in all_samples().into_iter().filter(|s| free(&s.op) || of_y(&s.op)) {
@@ -135,14 +148,17 @@ fn the_tape_keeps_no_more_than_it_must() {
 fn layouts_do_not_change_gradients() {
     let mut failures = Failures::new();
     let grads = |sample: &Sample, i: usize, x: Tensor| -> Vec<Vec<f64>> {
-        let leaf = |x: &Tensor| if x.dtype().is_float() { x.detach().requires_grad() } else { x.clone() };
+        let leaf =
+            |x: &Tensor| if x.dtype().is_float() { x.detach().requires_grad() } else { x.clone() };
         let mut leaves: Vec<Tensor> = sample.inputs.iter().map(leaf).collect();
         leaves[i] = leaf(&x);
         let outs = try_apply(sample.op.clone(), &leaves.iter().collect::<Vec<_>>()).unwrap();
-        let outs: Vec<&Tensor> = outs.iter().filter(|y| y.is_tracked() && y.dtype().is_float()).collect();
+        let outs: Vec<&Tensor> =
+            outs.iter().filter(|y| y.is_tracked() && y.dtype().is_float()).collect();
         let ones: Vec<Tensor> = outs.iter().map(|y| y.detach().ones_like()).collect();
         let floats: Vec<&Tensor> = leaves.iter().filter(|x| x.dtype().is_float()).collect();
-        let backward = Backward::of_all(&outs).cotangents(&ones.iter().collect::<Vec<_>>()).allow_unused();
+        let backward =
+            Backward::of_all(&outs).cotangents(&ones.iter().collect::<Vec<_>>()).allow_unused();
         backward.wrt(&floats).unwrap().iter().map(Tensor::to_f64_vec).collect()
     };
     let floats = |s: &Sample| s.inputs.iter().any(|x| x.dtype().is_float());
@@ -151,10 +167,17 @@ fn layouts_do_not_change_gradients() {
             for (name, laid) in layouts(&sample.inputs[i]) {
                 let expected = grads(&sample, i, laid.deep_clone());
                 let given = grads(&sample, i, laid);
-                let near = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-12 * b.abs().max(1.0);
+                let near = |(a, b): (&f64, &f64)| {
+                    a == b
+                        || (a.is_nan() && b.is_nan())
+                        || (a - b).abs() <= 1e-12 * b.abs().max(1.0)
+                };
                 let alike = given.iter().flatten().zip(expected.iter().flatten()).all(near);
                 if !alike || given.len() != expected.len() {
-                    failures.note(&sample, format!("operand {i} {name}: {given:?} instead of {expected:?}"));
+                    failures.note(
+                        &sample,
+                        format!("operand {i} {name}: {given:?} instead of {expected:?}"),
+                    );
                 }
             }
         }

@@ -34,14 +34,19 @@ fn inferred_specs_are_the_actual_ones() {
                 }
                 (Err(error), Err(raised)) => {
                     let sentence = error.to_string();
-                    let plain = sentence.contains(": ") && sentence.len() > 15 && !sentence.contains("{ ");
-                    let kind = matches!(error.kind(), ErrorKind::Shape | ErrorKind::DType | ErrorKind::Argument);
+                    let plain =
+                        sentence.contains(": ") && sentence.len() > 15 && !sentence.contains("{ ");
+                    let kind = matches!(
+                        error.kind(),
+                        ErrorKind::Shape | ErrorKind::DType | ErrorKind::Argument
+                    );
                     if !plain || !kind || raised.kind() != error.kind() {
                         failures.note(&sample, format!("not a sentence: {sentence}"));
                     }
                 }
                 (inferred, actual) => {
-                    failures.note(&sample, format!("inferred {inferred:?}, got {:?}", actual.err()));
+                    failures
+                        .note(&sample, format!("inferred {inferred:?}, got {:?}", actual.err()));
                 }
             }
         }
@@ -49,22 +54,33 @@ fn inferred_specs_are_the_actual_ones() {
     failures.assert_none();
 }
 
+/// What an op may add to the usual tolerance.
+#[derive(Clone, Copy)]
+struct Slack {
+    /// How often a result is rounded to its dtype.
+    roundings: f64,
+    /// How many terms may be folded one after the other, in the compute type.
+    terms: f64,
+}
+
 /// How far a kernel may be from the naive twin in `f64` on the same (already rounded) operands.
 ///
-/// Kernels compute in `f64` or `f32` and round once to the dtype. So there are two terms: half a unit
+/// Kernels compute in `f64` or `f32` and round once to the dtype. So there are two parts: half a unit
 /// in the last place of the dtype, relative to the value; and a few units of the compute type, relative to the
-/// largest value of the result (sums of a few dozen terms cancel, and functions are good to some ulp).
-fn tolerance(dtype: DType, value: f64, scale: f64) -> f64 {
-    let (rounding, compute) = match dtype {
-        DType::F64 => (4.0 * f64::EPSILON, 64.0 * f64::EPSILON),
-        DType::F32 => (f64::from(f32::EPSILON), 16.0 * f64::from(f32::EPSILON)),
+/// largest value of the result (sums of a few dozen terms cancel, and functions are good to some ulp). A fold of n
+/// terms in sequence adds n half units of the compute type.
+fn tolerance(dtype: DType, value: f64, scale: f64, slack: Slack) -> f64 {
+    let single = f64::from(f32::EPSILON);
+    let (rounding, unit, tiny) = match dtype {
+        DType::F64 => (4.0 * f64::EPSILON, f64::EPSILON, 48.0 * f64::EPSILON),
+        DType::F32 => (single, single, 0.0),
         // 8 bits of precision: half a unit is 2⁻⁸, and a little for values at the edge of it.
-        DType::BF16 => (1.01 / 256.0, 16.0 * f64::from(f32::EPSILON)),
+        DType::BF16 => (slack.roundings * 1.01 / 256.0, single, 0.0),
         // 11 bits of precision; below 2⁻¹⁴ the spacing is 2⁻²⁴.
-        DType::F16 => (1.01 / 2048.0, 16.0 * f64::from(f32::EPSILON) + 6e-8),
-        DType::I64 | DType::I32 | DType::U8 | DType::Bool => (0.0, 0.0),
+        DType::F16 => (slack.roundings * 1.01 / 2048.0, single, 6e-8),
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => return 0.0,
     };
-    rounding * value.abs() + compute * scale.max(1.0)
+    (rounding + unit * slack.terms / 2.0) * value.abs() + 16.0 * unit * scale.max(1.0) + tiny
 }
 
 fn largest(dtype: DType) -> f64 {
@@ -76,17 +92,31 @@ fn largest(dtype: DType) -> f64 {
     }
 }
 
-/// How often a result in a narrow dtype may be rounded: once, but a scatter that combines single
-/// elements stores each partial result in the memory of the base.
-fn roundings(sample: &Sample) -> f64 {
-    match sample.op {
+/// A result is rounded once; but a scatter that combines single elements stores each partial result in
+/// the memory of the base, in its narrow dtype.
+fn dense_slack(sample: &Sample) -> Slack {
+    let roundings = match sample.op {
         Op::Scatter(axis, _) => 1.0 + sample.inputs[1].shape()[axis] as f64,
         _ => 1.0,
-    }
+    };
+    Slack { roundings, terms: 0.0 }
+}
+
+/// A reduction folds dense memory over 64 lanes, but strided memory one element after the other, in blocks
+/// of up to 4096.
+fn strided_slack(sample: &Sample) -> Slack {
+    let terms = match &sample.op {
+        Op::Reduce(_, axes) => {
+            axes.iter().map(|&a| sample.inputs[0].shape()[a]).product::<usize>().min(4096)
+        }
+        Op::Cumulate { axis, .. } => sample.inputs[0].shape()[*axis],
+        _ => 0,
+    };
+    Slack { terms: terms as f64, ..dense_slack(sample) }
 }
 
 /// What differs, if anything.
-fn difference(given: &Tensor, expected: &Array, roundings: f64) -> Option<String> {
+fn difference(given: &Tensor, expected: &Array, slack: Slack) -> Option<String> {
     if given.shape() != expected.shape || given.dtype() != expected.dtype {
         return Some(format!("{} instead of {}{:?}", given.spec(), expected.dtype, expected.shape));
     }
@@ -98,7 +128,7 @@ fn difference(given: &Tensor, expected: &Array, roundings: f64) -> Option<String
         let alike = a == b
             || (a.is_nan() && b.is_nan())
             || (a.is_infinite() && b.abs() > largest(dtype) && (a < 0.0) == (b < 0.0))
-            || (a - b).abs() <= roundings * tolerance(dtype, b, scale);
+            || (a - b).abs() <= tolerance(dtype, b, scale, slack);
         if !alike {
             return Some(format!("element {i}: {a:?} instead of {b:?}"));
         }
@@ -130,7 +160,7 @@ fn kernels_equal_their_naive_twins() {
             assert_eq!(given.len(), expected.len());
             for (given, expected) in given.iter().zip(&expected) {
                 compared += expected.values.len();
-                if let Some(difference) = difference(given, expected, roundings(&sample)) {
+                if let Some(difference) = difference(given, expected, dense_slack(&sample)) {
                     failures.note(&sample, difference);
                 }
             }
@@ -145,8 +175,10 @@ pub fn layouts(x: &Tensor) -> Vec<(&'static str, Tensor)> {
     let rank = x.rank();
     let backwards: Vec<isize> = (0..rank as isize).rev().collect();
     let all: Vec<isize> = (0..rank as isize).collect();
-    let loose: Vec<Padding> = (0..rank).map(|i| Padding { before: 1 + i, after: 2, between: 1 }).collect();
-    let spans: Vec<Span> = (0..rank).map(|i| Span { start: 1 + i, len: x.shape()[i], step: 2 }).collect();
+    let loose: Vec<Padding> =
+        (0..rank).map(|i| Padding { before: 1 + i, after: 2, between: 1 }).collect();
+    let spans: Vec<Span> =
+        (0..rank).map(|i| Span { start: 1 + i, len: x.shape()[i], step: 2 }).collect();
     let wide = try_apply(Op::Pad(loose.into()), &[x]).unwrap().remove(0);
     let sliced = try_apply(Op::View(View::Slice(spans.into())), &[&wide]).unwrap().remove(0);
     let mut out = vec![
@@ -158,7 +190,10 @@ pub fn layouts(x: &Tensor) -> Vec<(&'static str, Tensor)> {
         out.push(("broadcast", x.narrow(axis as isize, 0, 1).expand(x.shape())));
     }
     if x.len() > 1 {
-        out.push(("splat", x.reshape([-1]).narrow(0, 0, 1).reshape(vec![1usize; rank]).expand(x.shape())));
+        out.push((
+            "splat",
+            x.reshape([-1]).narrow(0, 0, 1).reshape(vec![1usize; rank]).expand(x.shape()),
+        ));
     }
     out
 }
@@ -179,14 +214,20 @@ fn layouts_do_not_matter() {
                     assert!(dense[i].is_contiguous());
                     let mut inputs = sample.inputs.clone();
                     inputs[i] = laid;
-                    let run = |inputs: &[Tensor]| try_apply(sample.op.clone(), &inputs.iter().collect::<Vec<_>>());
+                    let run = |inputs: &[Tensor]| {
+                        try_apply(sample.op.clone(), &inputs.iter().collect::<Vec<_>>())
+                    };
                     let (expected, given) = (run(&dense).unwrap(), run(&inputs).unwrap());
                     for (a, b) in given.iter().zip(&expected) {
-                        let slack = roundings(&sample) * terms(&sample.op, sample.inputs.first());
-                        let near = || difference(a, &Array::of(b), slack).is_none();
+                        let near =
+                            || difference(a, &Array::of(b), strided_slack(&sample)).is_none();
                         let alike = bits(a) == bits(b) || (reorders(&sample.op, dtype) && near());
                         if !alike {
-                            let what = format!("operand {i} {name}: {:?} instead of {:?}", a.to_f64_vec(), b.to_f64_vec());
+                            let what = format!(
+                                "operand {i} {name}: {:?} instead of {:?}",
+                                a.to_f64_vec(),
+                                b.to_f64_vec()
+                            );
                             failures.note(&sample, what);
                         }
                     }
@@ -197,22 +238,23 @@ fn layouts_do_not_matter() {
     failures.assert_none();
 }
 
-/// A reduction folds what is strided one element after the other, in blocks of 4096; what is dense, over 64
-/// lanes. Between the two lie as many roundings as a block has elements.
-fn terms(op: &Op, x: Option<&Tensor>) -> f64 {
-    match (op, x) {
-        (Op::Reduce(..) | Op::Cumulate { .. }, Some(x)) => (x.len().min(4096) as f64 / 64.0).max(1.0),
-        _ => 1.0,
-    }
-}
-
 /// Whether an op adds up floats, in an order or precision that may follow the layout.
 fn reorders(op: &Op, dtype: DType) -> bool {
     match op {
         Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Fused(_) => true,
         Op::Scatter(..) => dtype.size() == 2,
-        Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } | Op::Unary(_) | Op::UnaryVjp(_) => false,
-        Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::Put(_) => false,
+        Op::Literal { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::UnaryVjp(_) => false,
+        Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast(_)
+        | Op::View(_)
+        | Op::Copy
+        | Op::Put(_) => false,
         Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::ArgReduce(..) | Op::Sort { .. } => false,
     }
 }
@@ -238,11 +280,23 @@ fn misfits_are_refused_with_a_sentence() {
             let sample = Sample { op: sample.op.clone(), inputs, check: false };
             let specs: Vec<_> = sample.inputs.iter().map(|x| x.spec()).collect();
             match (infer(&sample.op, &specs), sample.run()) {
-                (Ok(inferred), Ok(actual)) if inferred.iter().eq(actual.iter().map(|y| y.spec())) => {}
-                (Err(error), Err(raised)) if error.message() == raised.message() && raised.location().is_some() => refused += 1,
+                (Ok(inferred), Ok(actual))
+                    if inferred.iter().eq(actual.iter().map(|y| y.spec())) => {}
+                (Err(error), Err(raised))
+                    if error.message() == raised.message() && raised.location().is_some() =>
+                {
+                    refused += 1
+                }
                 // An index may still point outside: only the values tell.
-                (Ok(_), Err(raised)) if raised.kind() == ErrorKind::Argument && raised.message().contains("index") => refused += 1,
-                (inferred, actual) => failures.note(&sample, format!("inferred {inferred:?}, got {:?}", actual.err())),
+                (Ok(_), Err(raised))
+                    if raised.kind() == ErrorKind::Argument
+                        && raised.message().contains("index") =>
+                {
+                    refused += 1
+                }
+                (inferred, actual) => {
+                    failures.note(&sample, format!("inferred {inferred:?}, got {:?}", actual.err()))
+                }
             }
         }
     }
@@ -266,7 +320,9 @@ fn indices_outside_are_refused() {
             inputs[1] = Tensor::from_vec(values, inputs[1].shape());
             let sample = Sample { op: sample.op.clone(), inputs, check: false };
             match sample.run() {
-                Err(error) if error.kind() == ErrorKind::Argument && error.message().contains(&outside.to_string()) => {}
+                Err(error)
+                    if error.kind() == ErrorKind::Argument
+                        && error.message().contains(&outside.to_string()) => {}
                 other => failures.note(&sample, format!("index {outside} gives {:?}", other.err())),
             }
         }

@@ -2,9 +2,10 @@
 
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
-    Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View, diagonal_len,
+    Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
+    diagonal_len,
 };
-use std::f64::consts::{FRAC_2_SQRT_PI, FRAC_1_SQRT_2, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 /// Values in row-major order. Integers and booleans are held as floats, exactly (the samples are small).
 #[derive(Clone, Debug)]
@@ -46,7 +47,10 @@ impl Array {
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for &n in shape {
-        all = all.iter().flat_map(|head| (0..n).map(move |k| [head.clone(), vec![k]].concat())).collect();
+        all = all
+            .iter()
+            .flat_map(|head| (0..n).map(move |k| [head.clone(), vec![k]].concat()))
+            .collect();
     }
     all
 }
@@ -300,8 +304,20 @@ fn binary(f: Binary, a: f64, b: f64, dtype: DType) -> f64 {
 fn floor_div_limit(a: f64, b: f64) -> f64 {
     match (a.is_infinite(), b.is_infinite()) {
         _ if a.is_nan() || b.is_nan() => f64::NAN,
-        (true, _) => if b == 0.0 { a / b } else { f64::NAN },
-        (false, true) => if a != 0.0 && (a < 0.0) != (b < 0.0) { -1.0 } else { (a / b).floor() },
+        (true, _) => {
+            if b == 0.0 {
+                a / b
+            } else {
+                f64::NAN
+            }
+        }
+        (false, true) => {
+            if a != 0.0 && (a < 0.0) != (b < 0.0) {
+                -1.0
+            } else {
+                (a / b).floor()
+            }
+        }
         (false, false) => a / b,
     }
 }
@@ -380,18 +396,22 @@ fn source(view: &View, shape: &[usize], i: &[usize]) -> Vec<usize> {
             i.iter().enumerate().map(at).collect()
         }
         View::Flip(axes) => {
-            let at = |(a, &k): (usize, &usize)| if axes.contains(&a) { shape[a] - 1 - k } else { k };
+            let at =
+                |(a, &k): (usize, &usize)| if axes.contains(&a) { shape[a] - 1 - k } else { k };
             i.iter().enumerate().map(at).collect()
         }
         View::Diagonal { offset, a, b } => {
             let (k, mut index) = (i[i.len() - 1] as isize, i[..i.len() - 1].to_vec());
             let (row, column) = ((k - offset.min(&0)) as usize, (k + offset.max(&0)) as usize);
-            let [first, second] = if a < b { [(*a, row), (*b, column)] } else { [(*b, column), (*a, row)] };
+            let [first, second] =
+                if a < b { [(*a, row), (*b, column)] } else { [(*b, column), (*a, row)] };
             index.insert(first.0, first.1);
             index.insert(second.0, second.1);
             index
         }
-        View::Unfold { axis, step, .. } => with(&i[..i.len() - 1], *axis, i[*axis] * step + i[i.len() - 1]),
+        View::Unfold { axis, step, .. } => {
+            with(&i[..i.len() - 1], *axis, i[*axis] * step + i[i.len() - 1])
+        }
     }
 }
 
@@ -400,18 +420,21 @@ fn put(views: &[View], base: &Array, part: &Array) -> Array {
     for i in indices(&part.shape) {
         let mut shapes = vec![base.shape.clone()];
         views.iter().for_each(|v| shapes.push(view_shape(v, &shapes[shapes.len() - 1])));
-        let to = views.iter().zip(&shapes).rev().fold(i.clone(), |i, (v, shape)| source(v, shape, &i));
+        let to =
+            views.iter().zip(&shapes).rev().fold(i.clone(), |i, (v, shape)| source(v, shape, &i));
         out.values[ravel(&to, &base.shape)] = part.at(&i);
     }
     out
 }
 
 fn pad(padding: &[Padding], x: &Array) -> Array {
-    let grow = |(&n, p): (&usize, &Padding)| n + p.before + p.after + n.saturating_sub(1) * p.between;
+    let grow =
+        |(&n, p): (&usize, &Padding)| n + p.before + p.after + n.saturating_sub(1) * p.between;
     let shape: Vec<usize> = x.shape.iter().zip(padding).map(grow).collect();
     let mut out = Array::make(&shape, x.dtype, |_| 0.0);
     for i in indices(&x.shape) {
-        let to: Vec<usize> = i.iter().zip(padding).map(|(&k, p)| p.before + k * (p.between + 1)).collect();
+        let to: Vec<usize> =
+            i.iter().zip(padding).map(|(&k, p)| p.before + k * (p.between + 1)).collect();
         out.values[ravel(&to, &shape)] = x.at(&i);
     }
     out
@@ -428,8 +451,20 @@ fn reduce(kind: Reduction, axes: &[usize], x: &Array) -> Array {
         Reduction::Sum => 0.0,
         Reduction::Prod => 1.0,
         // Of no booleans, none is true and all are.
-        Reduction::Max => if dtype == DType::Bool { 0.0 } else { f64::NEG_INFINITY },
-        Reduction::Min => if dtype == DType::Bool { 1.0 } else { f64::INFINITY },
+        Reduction::Max => {
+            if dtype == DType::Bool {
+                0.0
+            } else {
+                f64::NEG_INFINITY
+            }
+        }
+        Reduction::Min => {
+            if dtype == DType::Bool {
+                1.0
+            } else {
+                f64::INFINITY
+            }
+        }
     };
     let mut out = Array::make(&shape, dtype, |_| unit);
     for i in indices(&x.shape) {
@@ -458,18 +493,24 @@ fn cumulate(kind: Cumulation, part: &[f64]) -> f64 {
 
 fn log_sum_exp(line: &[f64]) -> f64 {
     let top = line.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if top == f64::NEG_INFINITY { top } else { top + line.iter().map(|v| (v - top).exp()).sum::<f64>().ln() }
+    if top == f64::NEG_INFINITY {
+        top
+    } else {
+        top + line.iter().map(|v| (v - top).exp()).sum::<f64>().ln()
+    }
 }
 
 fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
     let like = |f: &mut dyn FnMut(&[usize]) -> f64| vec![Array::make(&x[0].shape, x[0].dtype, f)];
     let total = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     match f {
-        Fused::Softmax(axis) => like(&mut |i| (x[0].at(i) - log_sum_exp(&x[0].line(i, axis))).exp()),
-        Fused::LogSoftmax(axis) => like(&mut |i| x[0].at(i) - log_sum_exp(&x[0].line(i, axis))),
-        Fused::SoftmaxVjp(axis) => {
-            like(&mut |i| x[0].at(i) * (x[1].at(i) - total(&x[0].line(i, axis), &x[1].line(i, axis))))
+        Fused::Softmax(axis) => {
+            like(&mut |i| (x[0].at(i) - log_sum_exp(&x[0].line(i, axis))).exp())
         }
+        Fused::LogSoftmax(axis) => like(&mut |i| x[0].at(i) - log_sum_exp(&x[0].line(i, axis))),
+        Fused::SoftmaxVjp(axis) => like(&mut |i| {
+            x[0].at(i) * (x[1].at(i) - total(&x[0].line(i, axis), &x[1].line(i, axis)))
+        }),
         Fused::LogSoftmaxVjp(axis) => {
             like(&mut |i| x[1].at(i) - x[0].at(i).exp() * x[1].line(i, axis).iter().sum::<f64>())
         }
@@ -526,7 +567,8 @@ fn layer_norm_vjp(eps: f64, x: &Array, w: &Array, dy: &Array) -> Vec<Array> {
         let g_mean = tails.iter().map(|t| at(dy, t) * w.at(t)).sum::<f64>() / n;
         let gx_mean = tails.iter().map(|t| at(dy, t) * w.at(t) * hat(t)).sum::<f64>() / n;
         for (k, t) in tails.iter().enumerate() {
-            dx.values[ravel(&[&head, &t[..]].concat(), &x.shape)] = scale * (at(dy, t) * w.at(t) - g_mean - hat(t) * gx_mean);
+            dx.values[ravel(&[&head, &t[..]].concat(), &x.shape)] =
+                scale * (at(dy, t) * w.at(t) - g_mean - hat(t) * gx_mean);
             dw.values[k] += at(dy, t) * hat(t);
             db.values[k] += at(dy, t);
         }

@@ -6,7 +6,8 @@
 
 use pullback::{DType, Op, Scalar, Tensor};
 use pullback_ir::{
-    Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Span, Unary, View,
+    Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Span, Unary,
+    View,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -105,7 +106,7 @@ const SPECIAL: [f64; 12] =
     [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 0.5, 2.5, -2.5, 30.0, -30.0];
 
 fn special() -> Tensor {
-    Tensor::from_vec(SPECIAL.to_vec(), [12])
+    Tensor::from_vec(SPECIAL, [12])
 }
 
 /// Every pair of special values.
@@ -131,21 +132,32 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             for dtype in DType::ALL {
                 let value = if dtype.is_float() { Scalar::from(0.5) } else { Scalar::from(1) };
                 for shape in [&[][..], &[2, 3], &[0]] {
-                    add(Op::Literal { value, shape: Shape::from_slice(shape), dtype }, vec![], true);
+                    add(
+                        Op::Literal { value, shape: Shape::from_slice(shape), dtype },
+                        vec![],
+                        true,
+                    );
                 }
             }
         }
         Op::Iota { .. } => {
             for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
-                [0, 1, 5, 200].into_iter().for_each(|len| add(Op::Iota { len, dtype }, vec![], true));
+                [0, 1, 5, 200]
+                    .into_iter()
+                    .for_each(|len| add(Op::Iota { len, dtype }, vec![], true));
             }
         }
         Op::Random { kind, .. } => {
             let key = Tensor::from_vec(vec![1i64, 2], [2]);
             for dtype in DType::ALL {
-                let fits = if *kind == Random::Bits { dtype == DType::I64 } else { dtype.is_float() };
+                let fits =
+                    if *kind == Random::Bits { dtype == DType::I64 } else { dtype.is_float() };
                 for shape in [&[][..], &[2, 3], &[0], &[97]].into_iter().filter(|_| fits) {
-                    add(Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype }, vec![key.clone()], true);
+                    add(
+                        Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype },
+                        vec![key.clone()],
+                        true,
+                    );
                 }
             }
         }
@@ -182,7 +194,9 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         Op::Compare(_) => {
-            SHAPES.into_iter().for_each(|shape| add(form.clone(), dice.two(shape, WIDE).to_vec(), few(shape)));
+            SHAPES
+                .into_iter()
+                .for_each(|shape| add(form.clone(), dice.two(shape, WIDE).to_vec(), few(shape)));
             add(form.clone(), special_pairs(), false);
             add(form.clone(), vec![dice.index(&[3, 5], 3), dice.index(&[3, 5], 3)], true);
         }
@@ -196,7 +210,9 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             for dtype in DType::ALL {
                 // A narrow float has steps; a difference quotient sees them.
                 let check = !dtype.is_float() || dtype == DType::F64;
-                SHAPES.into_iter().for_each(|shape| add(Op::Cast(dtype), vec![dice.tensor(shape, WIDE)], check && few(shape)));
+                SHAPES.into_iter().for_each(|shape| {
+                    add(Op::Cast(dtype), vec![dice.tensor(shape, WIDE)], check && few(shape))
+                });
                 add(Op::Cast(dtype), vec![dice.index(&[2, 3], 200)], true);
                 add(Op::Cast(dtype), vec![dice.bools(&[2, 3])], true);
                 add(Op::Cast(dtype), vec![special()], false);
@@ -208,7 +224,9 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         Op::Copy => {
-            SHAPES.into_iter().for_each(|shape| add(Op::Copy, vec![dice.tensor(shape, WIDE)], few(shape)));
+            SHAPES
+                .into_iter()
+                .for_each(|shape| add(Op::Copy, vec![dice.tensor(shape, WIDE)], few(shape)));
         }
         Op::Put(_) => {
             for (views, base, part) in puts() {
@@ -255,12 +273,23 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                     // Distinct across both, so that an extreme has one winner.
                     let (n, m): (usize, usize) = (base.iter().product(), index.iter().product());
                     let all = dice.values(n + m, (0.4, 1.7));
-                    let (x, source) = (Tensor::from_vec(&all[..n], &base[..]), Tensor::from_vec(&all[n..], &index[..]));
-                    add(Op::Scatter(axis, combine), vec![x, dice.index(&index, base[axis]), source], true);
+                    let (x, source) = (
+                        Tensor::from_vec(&all[..n], &base[..]),
+                        Tensor::from_vec(&all[n..], &index[..]),
+                    );
+                    add(
+                        Op::Scatter(axis, combine),
+                        vec![x, dice.index(&index, base[axis]), source],
+                        true,
+                    );
                 }
                 // One index for a whole row, as an embedding has it.
                 let rows = dice.index(&[40, 1], 17).expand([40, 33]);
-                let operands = vec![dice.tensor(&[17, 33], (0.6, 1.4)), rows, dice.tensor(&[40, 33], (0.6, 1.4))];
+                let operands = vec![
+                    dice.tensor(&[17, 33], (0.6, 1.4)),
+                    rows,
+                    dice.tensor(&[40, 33], (0.6, 1.4)),
+                ];
                 add(Op::Scatter(0, combine), operands, false);
             }
         }
@@ -280,7 +309,11 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             for (shape, axes) in lists {
                 let void = axes.iter().any(|&a| shape[a] == 0);
                 if !(void && matches!(kind, Reduction::Max | Reduction::Min)) {
-                    add(Op::Reduce(*kind, Shape::from_slice(axes)), vec![dice.tensor(shape, WIDE)], true);
+                    add(
+                        Op::Reduce(*kind, Shape::from_slice(axes)),
+                        vec![dice.tensor(shape, WIDE)],
+                        true,
+                    );
                 }
             }
             add(Op::Reduce(*kind, [1].into()), vec![dice.tensor(&[5, 41], (-1.2, 1.2))], false);
@@ -312,7 +345,11 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
             let range = if *kind == Cumulation::Prod { (0.99, 1.01) } else { (0.6, 1.4) };
             for (shape, axis) in [([2, 701], 1), ([301, 5], 0)] {
-                add(Op::Cumulate { kind: *kind, axis, reverse: axis == 0 }, vec![dice.tensor(&shape, range)], false);
+                add(
+                    Op::Cumulate { kind: *kind, axis, reverse: axis == 0 },
+                    vec![dice.tensor(&shape, range)],
+                    false,
+                );
             }
             if *kind != Cumulation::LogSumExp {
                 let op = Op::Cumulate { kind: *kind, axis: 0, reverse: true };
@@ -369,8 +406,10 @@ fn binary(f: Binary, shape: &[usize], dice: &mut Dice) -> Vec<Tensor> {
         // The quotient is never near an integer, where these jump.
         Remainder | Fmod | FloorDiv => {
             let b: Vec<f64> = dice.values(n, (0.7, 2.0));
-            let b: Vec<f64> = b.into_iter().map(|v| if dice.roll(3) == 0 { -v } else { v }).collect();
-            let quotient = |b: &f64| b * (dice.roll(7) as f64 - 3.0 + 0.3 + 0.01 * dice.roll(40) as f64);
+            let b: Vec<f64> =
+                b.into_iter().map(|v| if dice.roll(3) == 0 { -v } else { v }).collect();
+            let quotient =
+                |b: &f64| b * (dice.roll(7) as f64 - 3.0 + 0.3 + 0.01 * dice.roll(40) as f64);
             let a: Vec<f64> = b.iter().map(quotient).collect();
             vec![Tensor::from_vec(a, shape), Tensor::from_vec(b, shape)]
         }
@@ -382,7 +421,14 @@ fn binary(f: Binary, shape: &[usize], dice: &mut Dice) -> Vec<Tensor> {
 /// Lines along an axis, of length 1 and 0 too.
 fn lines() -> impl Iterator<Item = (&'static [usize], usize)> {
     let list: [(&[usize], usize); 8] = [
-        (&[1], 0), (&[6], 0), (&[2, 4], 0), (&[2, 4], 1), (&[2, 3, 2], 1), (&[3, 1, 2], 1), (&[2, 0], 1), (&[0, 3], 1),
+        (&[1], 0),
+        (&[6], 0),
+        (&[2, 4], 0),
+        (&[2, 4], 1),
+        (&[2, 3, 2], 1),
+        (&[3, 1, 2], 1),
+        (&[2, 0], 1),
+        (&[0, 3], 1),
     ];
     list.into_iter()
 }
@@ -473,16 +519,23 @@ fn puts() -> Vec<(Vec<View>, Vec<usize>, Vec<usize>)> {
 
 /// Each fused op on several axes and shapes.
 fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
-    let on = |dice: &mut Dice, make: fn(usize) -> Fused, n: usize, range| -> Vec<(Fused, Vec<Tensor>)> {
-        let one = |(shape, axis): (&[usize], usize)| {
-            let first = dice.tensor(shape, range);
-            let rest = (1..n).map(|_| dice.tensor(shape, WIDE)).collect::<Vec<_>>();
-            (make(axis), [vec![first], rest].concat())
+    let on =
+        |dice: &mut Dice, make: fn(usize) -> Fused, n: usize, range| -> Vec<(Fused, Vec<Tensor>)> {
+            let one = |(shape, axis): (&[usize], usize)| {
+                let first = dice.tensor(shape, range);
+                let rest = (1..n).map(|_| dice.tensor(shape, WIDE)).collect::<Vec<_>>();
+                (make(axis), [vec![first], rest].concat())
+            };
+            let long: [(&[usize], usize); 2] = [(&[3, 301], 1), (&[301, 3], 0)];
+            lines().chain(long).map(one).collect()
         };
-        let long: [(&[usize], usize); 2] = [(&[3, 301], 1), (&[301, 3], 0)];
-        lines().chain(long).map(one).collect()
-    };
-    let norms: [(&[usize], &[usize]); 5] = [(&[5, 301], &[301]), (&[2, 3], &[3]), (&[4], &[4]), (&[2, 2, 3], &[2, 3]), (&[0, 3], &[3])];
+    let norms: [(&[usize], &[usize]); 5] = [
+        (&[5, 301], &[301]),
+        (&[2, 3], &[3]),
+        (&[4], &[4]),
+        (&[2, 2, 3], &[2, 3]),
+        (&[0, 3], &[3]),
+    ];
     let classes: [(usize, usize); 5] = [(7, 301), (2, 3), (1, 1), (4, 2), (0, 3)];
     match f {
         Fused::Softmax(_) => on(dice, Fused::Softmax, 1, WIDE),
@@ -491,16 +544,28 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
         Fused::LogSoftmaxVjp(_) => on(dice, Fused::LogSoftmaxVjp, 2, (-3.0, -0.1)),
         Fused::LogSumExp(_) => on(dice, Fused::LogSumExp, 1, WIDE),
         Fused::LayerNorm(_) => norms
-            .map(|(x, w)| (Fused::LayerNorm(Real(1e-3)), vec![dice.tensor(x, WIDE), dice.tensor(w, WIDE), dice.tensor(w, WIDE)]))
+            .map(|(x, w)| {
+                (
+                    Fused::LayerNorm(Real(1e-3)),
+                    vec![dice.tensor(x, WIDE), dice.tensor(w, WIDE), dice.tensor(w, WIDE)],
+                )
+            })
             .to_vec(),
         Fused::LayerNormVjp(_) => norms
-            .map(|(x, w)| (Fused::LayerNormVjp(Real(1e-3)), vec![dice.tensor(x, WIDE), dice.tensor(w, WIDE), dice.tensor(x, WIDE)]))
+            .map(|(x, w)| {
+                (
+                    Fused::LayerNormVjp(Real(1e-3)),
+                    vec![dice.tensor(x, WIDE), dice.tensor(w, WIDE), dice.tensor(x, WIDE)],
+                )
+            })
             .to_vec(),
-        Fused::CrossEntropy => {
-            classes.map(|(n, c)| (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c)])).to_vec()
-        }
+        Fused::CrossEntropy => classes
+            .map(|(n, c)| (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c)]))
+            .to_vec(),
         Fused::CrossEntropyVjp => classes
-            .map(|(n, c)| (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c), dice.tensor(&[n], WIDE)]))
+            .map(|(n, c)| {
+                (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c), dice.tensor(&[n], WIDE)])
+            })
             .to_vec(),
     }
 }

@@ -12,7 +12,10 @@ const SQUARE: [usize; 2] = [400, 500];
 fn random(dice: &mut Dice, shape: &[usize], (low, high): (f64, f64)) -> Tensor {
     let n: usize = shape.iter().product();
     let step = (high - low) / 65536.0;
-    Tensor::from_vec((0..n).map(|_| low + step * dice.roll(65536) as f64).collect::<Vec<f64>>(), shape)
+    Tensor::from_vec(
+        (0..n).map(|_| low + step * dice.roll(65536) as f64).collect::<Vec<f64>>(),
+        shape,
+    )
 }
 
 /// Large operands for an op of this form.
@@ -39,7 +42,8 @@ fn large(form: &Op) -> Vec<Sample> {
         }
         Op::UnaryVjp(f) if f.fused_vjp().is_none() => {}
         Op::UnaryVjp(_) => {
-            let inputs = vec![random(dice, &SQUARE, (0.1, 0.9)), random(dice, &[500, 400], WIDE).t()];
+            let inputs =
+                vec![random(dice, &SQUARE, (0.1, 0.9)), random(dice, &[500, 400], WIDE).t()];
             add(form.clone(), inputs);
         }
         Op::Binary(Binary::And | Binary::Or | Binary::Xor) => {
@@ -51,21 +55,34 @@ fn large(form: &Op) -> Vec<Sample> {
         }
         Op::Select => {
             let condition = dice.bools(&SQUARE);
-            add(form.clone(), vec![condition, random(dice, &SQUARE, WIDE), random(dice, &[500, 400], WIDE).t()]);
+            add(
+                form.clone(),
+                vec![condition, random(dice, &SQUARE, WIDE), random(dice, &[500, 400], WIDE).t()],
+            );
         }
-        Op::Cast(_) => DType::ALL.into_iter().for_each(|d| add(Op::Cast(d), vec![random(dice, &[MANY], WIDE)])),
+        Op::Cast(_) => {
+            DType::ALL.into_iter().for_each(|d| add(Op::Cast(d), vec![random(dice, &[MANY], WIDE)]))
+        }
         Op::Copy => add(Op::Copy, vec![random(dice, &SQUARE, WIDE).t()]),
-        Op::View(_) => add(Op::View(View::Reshape([MANY].into())), vec![random(dice, &SQUARE, WIDE).t()]),
+        Op::View(_) => {
+            add(Op::View(View::Reshape([MANY].into())), vec![random(dice, &SQUARE, WIDE).t()])
+        }
         Op::Put(_) => {
             let views = vec![View::Slice(smallvec![Span { start: 1, len: 399, step: 1 }])];
             add(Op::Put(views), vec![random(dice, &SQUARE, WIDE), random(dice, &[399, 500], WIDE)]);
         }
         Op::Pad(_) => {
-            let padding = smallvec![Padding { before: 3, after: 1, between: 1 }, Padding { before: 0, after: 2, between: 0 }];
+            let padding = smallvec![
+                Padding { before: 3, after: 1, between: 1 },
+                Padding { before: 0, after: 2, between: 0 }
+            ];
             add(Op::Pad(padding), vec![random(dice, &SQUARE, WIDE)]);
         }
         Op::Cat(_) => [0, 1].into_iter().for_each(|axis| {
-            add(Op::Cat(axis), vec![random(dice, &SQUARE, WIDE), random(dice, &[500, 400], WIDE).t()]);
+            add(
+                Op::Cat(axis),
+                vec![random(dice, &SQUARE, WIDE), random(dice, &[500, 400], WIDE).t()],
+            );
         }),
         Op::Gather(_) => {
             let rows = dice.index(&[700, 1], 400).expand([700, 500]);
@@ -76,11 +93,32 @@ fn large(form: &Op) -> Vec<Sample> {
         Op::Scatter(..) => {
             for &combine in Combine::ALL {
                 let rows = dice.index(&[700, 1], 90).expand([700, 300]);
-                add(Op::Scatter(0, combine), vec![random(dice, &[100, 300], (0.9, 1.1)), rows, random(dice, &[700, 300], (0.9, 1.1))]);
+                add(
+                    Op::Scatter(0, combine),
+                    vec![
+                        random(dice, &[100, 300], (0.9, 1.1)),
+                        rows,
+                        random(dice, &[700, 300], (0.9, 1.1)),
+                    ],
+                );
                 let free = dice.index(&[300, 700], 50);
-                add(Op::Scatter(1, combine), vec![random(dice, &[300, 60], (0.9, 1.1)), free, random(dice, &[300, 700], (0.9, 1.1))]);
+                add(
+                    Op::Scatter(1, combine),
+                    vec![
+                        random(dice, &[300, 60], (0.9, 1.1)),
+                        free,
+                        random(dice, &[300, 700], (0.9, 1.1)),
+                    ],
+                );
                 let flat = dice.index(&[MANY], 1000);
-                add(Op::Scatter(0, combine), vec![random(dice, &[1000], (0.9, 1.1)), flat, random(dice, &[MANY], (0.9, 1.1))]);
+                add(
+                    Op::Scatter(0, combine),
+                    vec![
+                        random(dice, &[1000], (0.9, 1.1)),
+                        flat,
+                        random(dice, &[MANY], (0.9, 1.1)),
+                    ],
+                );
             }
         }
         Op::Reduce(kind, _) => {
@@ -92,14 +130,22 @@ fn large(form: &Op) -> Vec<Sample> {
             add(Op::Reduce(*kind, [0, 1].into()), vec![random(dice, &SQUARE, (0.99, 1.01)).t()]);
         }
         Op::ArgReduce(kind, _) => {
-            [0, 1].into_iter().for_each(|axis| add(Op::ArgReduce(*kind, axis), vec![random(dice, &SQUARE, WIDE)]));
+            [0, 1].into_iter().for_each(|axis| {
+                add(Op::ArgReduce(*kind, axis), vec![random(dice, &SQUARE, WIDE)])
+            });
             add(Op::ArgReduce(*kind, 0), vec![random(dice, &[MANY], WIDE)]);
         }
         Op::Cumulate { kind, .. } => {
             for (axis, reverse) in [(0, false), (1, false), (0, true), (1, true)] {
-                add(Op::Cumulate { kind: *kind, axis, reverse }, vec![random(dice, &SQUARE, (0.99, 1.01))]);
+                add(
+                    Op::Cumulate { kind: *kind, axis, reverse },
+                    vec![random(dice, &SQUARE, (0.99, 1.01))],
+                );
             }
-            add(Op::Cumulate { kind: *kind, axis: 0, reverse: false }, vec![random(dice, &[MANY], (0.9999, 1.0001))]);
+            add(
+                Op::Cumulate { kind: *kind, axis: 0, reverse: false },
+                vec![random(dice, &[MANY], (0.9999, 1.0001))],
+            );
         }
         Op::Sort { .. } => {
             for (axis, descending) in [(0, false), (1, true)] {
@@ -109,19 +155,25 @@ fn large(form: &Op) -> Vec<Sample> {
         }
         Op::Dot => {
             add(Op::Dot, vec![random(dice, &[300, 300], WIDE), random(dice, &[300, 300], WIDE)]);
-            add(Op::Dot, vec![random(dice, &[257, 311], WIDE).t(), random(dice, &[257, 123], WIDE)]);
+            add(
+                Op::Dot,
+                vec![random(dice, &[257, 311], WIDE).t(), random(dice, &[257, 123], WIDE)],
+            );
             add(Op::Dot, vec![random(dice, &[1, 5000], WIDE), random(dice, &[5000, 37], WIDE)]);
             add(Op::Dot, vec![random(dice, &[3, 20000], WIDE), random(dice, &[20000, 5], WIDE)]);
             add(Op::Dot, vec![random(dice, &[9, 61, 67], WIDE), random(dice, &[9, 67, 71], WIDE)]);
         }
-        Op::Fused(f) => fused(*f, dice).into_iter().for_each(|(f, inputs)| add(Op::Fused(f), inputs)),
+        Op::Fused(f) => {
+            fused(*f, dice).into_iter().for_each(|(f, inputs)| add(Op::Fused(f), inputs))
+        }
     }
     out
 }
 
 fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
     let both = |dice: &mut Dice, make: fn(usize) -> Fused, n: usize| {
-        let one = |axis: usize| (make(axis), (0..n).map(|_| random(dice, &SQUARE, (0.0, 1.0))).collect());
+        let one =
+            |axis: usize| (make(axis), (0..n).map(|_| random(dice, &SQUARE, (0.0, 1.0))).collect());
         [0, 1].map(one).to_vec()
     };
     let weight = |dice: &mut Dice| random(dice, &[500], WIDE);
@@ -132,8 +184,12 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
         Fused::LogSoftmax(_) => both(dice, Fused::LogSoftmax, 1),
         Fused::LogSoftmaxVjp(_) => both(dice, Fused::LogSoftmaxVjp, 2),
         Fused::LogSumExp(_) => both(dice, Fused::LogSumExp, 1),
-        Fused::LayerNorm(_) => vec![(Fused::LayerNorm(Real(1e-5)), vec![x(dice), weight(dice), weight(dice)])],
-        Fused::LayerNormVjp(_) => vec![(Fused::LayerNormVjp(Real(1e-5)), vec![x(dice), weight(dice), x(dice)])],
+        Fused::LayerNorm(_) => {
+            vec![(Fused::LayerNorm(Real(1e-5)), vec![x(dice), weight(dice), weight(dice)])]
+        }
+        Fused::LayerNormVjp(_) => {
+            vec![(Fused::LayerNormVjp(Real(1e-5)), vec![x(dice), weight(dice), x(dice)])]
+        }
         Fused::CrossEntropy => vec![(f, vec![x(dice), dice.index(&[400], 500)])],
         Fused::CrossEntropyVjp => {
             let classes = dice.index(&[400], 500);

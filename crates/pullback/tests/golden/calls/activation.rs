@@ -28,9 +28,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "hardsigmoid" => x().hardsigmoid(),
         "hardswish" => x().hardswish(),
         "leaky_relu" => x().leaky_relu(a.float_or(1, "negative_slope", 0.01)),
-        "rrelu" if !a.flag(3, "training", false) => {
-            x().leaky_relu((a.float_or(1, "lower", 1.0 / 8.0) + a.float_or(2, "upper", 1.0 / 3.0)) / 2.0)
-        }
+        "rrelu" if !a.flag(3, "training", false) => x().leaky_relu(
+            (a.float_or(1, "lower", 1.0 / 8.0) + a.float_or(2, "upper", 1.0 / 3.0)) / 2.0,
+        ),
         "prelu" => x().prelu(&a.tensor(1, "weight")),
         "softplus" => x().softplus(a.float_or(1, "beta", 1.0), a.float_or(2, "threshold", 20.0)),
         "threshold" => x().threshold(a.float(1, "threshold"), a.float(2, "value")),
@@ -40,23 +40,37 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let filled = |w: Option<Tensor>, value: f64| {
                 w.unwrap_or_else(|| Tensor::full(shape.clone(), value).cast(x.dtype()))
             };
-            let (weight, bias) = (filled(a.maybe_tensor(2, "weight"), 1.0), filled(a.maybe_tensor(3, "bias"), 0.0));
+            let (weight, bias) =
+                (filled(a.maybe_tensor(2, "weight"), 1.0), filled(a.maybe_tensor(3, "bias"), 0.0));
             x.layer_norm(&weight, &bias, a.float_or(4, "eps", 1e-5))
         }
         "rms_norm" => {
             let ones = || Tensor::full(a.ints(1, "normalized_shape"), 1.0).cast(x().dtype());
-            x().rms_norm(&a.maybe_tensor(2, "weight").unwrap_or_else(ones), a.float_or(3, "eps", f64::EPSILON))
+            x().rms_norm(
+                &a.maybe_tensor(2, "weight").unwrap_or_else(ones),
+                a.float_or(3, "eps", f64::EPSILON),
+            )
         }
         "group_norm" => {
             let (weight, bias) = (a.maybe_tensor(2, "weight"), a.maybe_tensor(3, "bias"));
-            x().group_norm(a.int(1, "num_groups") as usize, weight.as_ref(), bias.as_ref(), a.float_or(4, "eps", 1e-5))
+            x().group_norm(
+                a.int(1, "num_groups") as usize,
+                weight.as_ref(),
+                bias.as_ref(),
+                a.float_or(4, "eps", 1e-5),
+            )
         }
         "instance_norm" => {
             let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));
             if !a.flag(5, "use_input_stats", true) {
                 return None;
             }
-            x().group_norm(x().shape()[1], weight.as_ref(), bias.as_ref(), a.float_or(7, "eps", 1e-5))
+            x().group_norm(
+                x().shape()[1],
+                weight.as_ref(),
+                bias.as_ref(),
+                a.float_or(7, "eps", 1e-5),
+            )
         }
         "batch_norm" => {
             let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));
@@ -64,13 +78,15 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             match a.flag(5, "training", false) {
                 true => x().batch_norm(weight.as_ref(), bias.as_ref(), eps),
                 false => {
-                    let (mean, variance) = (a.tensor(1, "running_mean"), a.tensor(2, "running_var"));
+                    let (mean, variance) =
+                        (a.tensor(1, "running_mean"), a.tensor(2, "running_var"));
                     x().channel_norm(&mean, &variance, weight.as_ref(), bias.as_ref(), eps)
                 }
             }
         }
         "scaled_dot_product_attention" => {
-            let (q, mut k, mut v) = (a.tensor(0, "query"), a.tensor(1, "key"), a.tensor(2, "value"));
+            let (q, mut k, mut v) =
+                (a.tensor(0, "query"), a.tensor(1, "key"), a.tensor(2, "value"));
             // What is dropped is random, so it has no reference.
             if a.float_or(4, "dropout_p", 0.0) != 0.0 {
                 return None;
@@ -81,7 +97,13 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 (k, v) = (shared(&k), shared(&v));
             }
             let scale = a.float_or(6, "scale", 1.0 / (q.shape()[q.rank() - 1] as f64).sqrt());
-            q.attention(&k, &v, a.maybe_tensor(3, "attn_mask").as_ref(), a.flag(5, "is_causal", false), scale)
+            q.attention(
+                &k,
+                &v,
+                a.maybe_tensor(3, "attn_mask").as_ref(),
+                a.flag(5, "is_causal", false),
+                scale,
+            )
         }
         _ => return None,
     })

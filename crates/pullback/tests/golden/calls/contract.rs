@@ -20,16 +20,28 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "addmm" => one(x().addmm(&a.tensor(1, "mat1"), &a.tensor(2, "mat2"), beta(), alpha())),
         "addmv" => one(x().addmv(&a.tensor(1, "mat"), &a.tensor(2, "vec"), beta(), alpha())),
         "addr" => one(x().addr(&a.tensor(1, "vec1"), &a.tensor(2, "vec2"), beta(), alpha())),
-        "baddbmm" => one(x().baddbmm(&a.tensor(1, "batch1"), &a.tensor(2, "batch2"), beta(), alpha())),
-        "addbmm" => one(x().addbmm(&a.tensor(1, "batch1"), &a.tensor(2, "batch2"), beta(), alpha())),
-        "linalg.vecdot" | "vecdot" => one(x().vecdot(&a.tensor(1, "y|other"), a.int_or(2, "dim", -1))),
-        "linalg.multi_dot" | "chain_matmul" => one(a.every_tensor().into_iter().reduce(|p, q| p.matmul(&q))?),
+        "baddbmm" => {
+            one(x().baddbmm(&a.tensor(1, "batch1"), &a.tensor(2, "batch2"), beta(), alpha()))
+        }
+        "addbmm" => {
+            one(x().addbmm(&a.tensor(1, "batch1"), &a.tensor(2, "batch2"), beta(), alpha()))
+        }
+        "linalg.vecdot" | "vecdot" => {
+            one(x().vecdot(&a.tensor(1, "y|other"), a.int_or(2, "dim", -1)))
+        }
+        "linalg.multi_dot" | "chain_matmul" => {
+            one(a.every_tensor().into_iter().reduce(|p, q| p.matmul(&q))?)
+        }
         "linalg.matrix_power" | "matrix_power" => {
             let n = a.int(1, "n");
             if n < 0 {
                 return None;
             }
-            let identity = Tensor::eye_with(x().shape()[x().rank() - 1], x().shape()[x().rank() - 1], x().dtype());
+            let identity = Tensor::eye_with(
+                x().shape()[x().rank() - 1],
+                x().shape()[x().rank() - 1],
+                x().dtype(),
+            );
             one((0..n).fold(identity.expand(x().shape()), |p, _| p.matmul(&x())))
         }
         "tensordot" => {
@@ -56,9 +68,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(x().cross(&a.tensor(1, "other"), a.get(2, "dim").map_or_else(first, Arg::int)))
         }
         "linalg.cross" => one(x().cross(&a.tensor(1, "other"), a.int_or(2, "dim", -1))),
-        "nn.functional.linear" => one(x().linear(&a.tensor(1, "weight"), a.maybe_tensor(2, "bias").as_ref())),
+        "nn.functional.linear" => {
+            one(x().linear(&a.tensor(1, "weight"), a.maybe_tensor(2, "bias").as_ref()))
+        }
         "nn.functional.bilinear" => {
-            let (second, weight, bias) = (a.tensor(1, "input2"), a.tensor(2, "weight"), a.maybe_tensor(3, "bias"));
+            let (second, weight, bias) =
+                (a.tensor(1, "input2"), a.tensor(2, "weight"), a.maybe_tensor(3, "bias"));
             one(a.tensor(0, "input1").bilinear(&second, &weight, bias.as_ref()))
         }
         _ => None,

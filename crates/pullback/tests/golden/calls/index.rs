@@ -8,7 +8,30 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
     let (dim, index) = (|| a.int(1, "dim"), || a.tensor(2, "index"));
     match name {
-        "gather" => one(x().gather(dim(), &index())),
+        "gather" => one(match index().is_empty() {
+            // An empty index may have any number of axes.
+            true => x().reshape([x().len()]).narrow(0, 0, 0).reshape(index().shape()),
+            false => x().gather(dim(), &index()),
+        }),
+        "masked_scatter" => {
+            let (mask, source) = (a.tensor(1, "mask").expand(x().shape()), a.tensor(2, "source"));
+            let n = mask.ne(0).sum().item::<i64>() as usize;
+            one(x().index_put(
+                &[&mask.ne(0)],
+                &source.reshape([source.len()]).narrow(0, 0, n),
+                false,
+            ))
+        }
+        "put" => {
+            let (index, source) = (a.tensor(1, "index"), a.tensor(2, "source"));
+            let flat = |x: &Tensor| x.reshape([x.len()]);
+            let y = flat(&x()).index_put(
+                &[&flat(&index)],
+                &flat(&source),
+                a.flag(3, "accumulate", false),
+            );
+            one(y.reshape(x().shape()))
+        }
         "index_select" => one(x().index_select(dim(), &index())),
         "take" => one(x().take(&a.tensor(1, "index"))),
         "take_along_dim" => {
@@ -19,7 +42,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             })
         }
         "masked_select" => one(x().masked_select(&a.tensor(1, "mask"))),
-        "index_fill" => one(x().index_fill(dim(), &index(), &a.tensor(3, "value").cast(x().dtype()))),
+        "index_fill" => {
+            one(x().index_fill(dim(), &index(), &a.tensor(3, "value").cast(x().dtype())))
+        }
         "index_copy" => one(x().index_copy(dim(), &index(), &a.tensor(3, "source"))),
         "index_add" => {
             let alpha = a.get(4, "alpha").map_or(Tensor::from(1i64), Arg::tensor);
@@ -27,7 +52,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "index_put" => {
             let indices = a.tensors(1, "indices");
-            one(x().index_put(&indices.iter().collect::<Vec<_>>(), &a.tensor(2, "values"), a.flag(3, "accumulate", false)))
+            one(x().index_put(
+                &indices.iter().collect::<Vec<_>>(),
+                &a.tensor(2, "values"),
+                a.flag(3, "accumulate", false),
+            ))
         }
         "scatter" => {
             let source = spread_source(a, &index(), &x());
@@ -40,7 +69,13 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "scatter_add" => one(x().scatter_add(dim(), &index(), &a.tensor(3, "src"))),
         "scatter_reduce" => {
             let reduce = a.text(4, "reduce")?;
-            one(x().scatter_with(dim(), &index(), &a.tensor(3, "src"), reduce, a.flag(5, "include_self", true)))
+            one(x().scatter_with(
+                dim(),
+                &index(),
+                &a.tensor(3, "src"),
+                reduce,
+                a.flag(5, "include_self", true),
+            ))
         }
         "index_reduce" => {
             let (x, source) = (x(), a.tensor(3, "source"));
@@ -48,7 +83,13 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let mut thin = vec![1; source.rank()];
             thin[axis] = index().len();
             let index = index().reshape(thin).expand(source.shape());
-            one(x.scatter_with(axis as isize, &index, &source, a.text(4, "reduce")?, a.flag(5, "include_self", true)))
+            one(x.scatter_with(
+                axis as isize,
+                &index,
+                &source,
+                a.text(4, "reduce")?,
+                a.flag(5, "include_self", true),
+            ))
         }
         "nn.functional.embedding" => {
             // The samples name the table first. A row that is padding gets no gradient.
@@ -77,11 +118,25 @@ fn spread_source(a: &Args, index: &Tensor, x: &Tensor) -> Tensor {
 }
 
 trait ScatterWith {
-    fn scatter_with(&self, axis: isize, index: &Tensor, source: &Tensor, reduce: &str, include_self: bool) -> Tensor;
+    fn scatter_with(
+        &self,
+        axis: isize,
+        index: &Tensor,
+        source: &Tensor,
+        reduce: &str,
+        include_self: bool,
+    ) -> Tensor;
 }
 
 impl ScatterWith for Tensor {
-    fn scatter_with(&self, axis: isize, index: &Tensor, source: &Tensor, reduce: &str, include_self: bool) -> Tensor {
+    fn scatter_with(
+        &self,
+        axis: isize,
+        index: &Tensor,
+        source: &Tensor,
+        reduce: &str,
+        include_self: bool,
+    ) -> Tensor {
         let ones = Tensor::ones_with(index.shape(), self.dtype());
         let hits = self.detach().zeros_like().scatter_add(axis, index, &ones);
         let unit = match reduce {
@@ -114,7 +169,9 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
     if entries.iter().any(|e| matches!(e, Arg::Tensor(_) | Arg::List(_))) {
         let place = |e: &Arg| match e {
             Arg::Tensor(t) => Some(t.clone()),
-            Arg::List(_) => Some(Tensor::from(e.ints().into_iter().map(|i| i as i64).collect::<Vec<_>>())),
+            Arg::List(_) => {
+                Some(Tensor::from(e.ints().into_iter().map(|i| i as i64).collect::<Vec<_>>()))
+            }
             Arg::Int(i) => Some(Tensor::from(*i)),
             _ => None,
         };
@@ -123,7 +180,9 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
     }
     let entry = |e: &Arg| match e {
         Arg::Int(i) => Some(Index::At(*i as isize)),
-        Arg::Slice(start, stop, step) => Some(Index::Range { start: *start, stop: *stop, step: step.unwrap_or(1) }),
+        Arg::Slice(start, stop, step) => {
+            Some(Index::Range { start: *start, stop: *stop, step: step.unwrap_or(1) })
+        }
         Arg::Null => Some(Index::NewAxis),
         Arg::Text(s) if s == "..." => Some(Index::Ellipsis),
         _ => None,

@@ -49,6 +49,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "trunc" | "fix"    => unary(Tensor::trunc),
         "special.entr"     => unary(Tensor::entr),
         "special.ndtr"     => unary(Tensor::ndtr),
+        "zeros_like"       => unary(Tensor::zeros_like),
+        "ones_like"        => unary(Tensor::ones_like),
+        "full_like" | "fill" => one(a.tensor(1, "fill_value|value").cast(a.x().dtype()).expand(a.x().shape())),
+        "conj" | "conj_physical" | "resolve_conj" | "resolve_neg" | "real" => unary(Tensor::clone),
+        "isreal"           => unary(|x| x.eq(x).logical_or(x.ne(x))),
         "isnan"            => unary(Tensor::is_nan),
         "isinf"            => unary(Tensor::is_inf),
         "isfinite"         => unary(Tensor::is_finite),
@@ -60,7 +65,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             None => unary(Tensor::round),
         },
         "logit" | "special.logit" => match a.get(1, "eps") {
-            Some(eps) => one(a.x().clamp(eps.float(), 1.0 - eps.float()).logit()),
+            Some(eps) => {
+                // The lower bound comes first, also where it is above the upper one.
+                let (x, eps) = (a.x(), eps.float());
+                one(x.lt(eps).select(eps, &x.clamp_max(1.0 - eps)).logit())
+            }
             None => unary(Tensor::logit),
         },
         "nan_to_num" => {

@@ -31,7 +31,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "argmax" | "argmin" => {
             let arg = |x: &Tensor, d| if name == "argmax" { x.argmax(d) } else { x.argmin(d) };
             one(match a.get(1, "dim") {
-                Some(_) => over(&|x, d| arg(x, d[0])),
+                Some(axis) => over(&|x, _| arg(x, axis.int())),
                 None => {
                     let all: Vec<isize> = (0..x().rank() as isize).collect();
                     let found = arg(&x().reshape([x().len()]), 0);
@@ -47,9 +47,15 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             Some(_) => Some(pair(a, 1, 2, &|x, d| x.median(d))),
             None => one(x().reshape([x().len()]).median(0).0),
         },
+        "nanmedian" if a.get(1, "dim").is_none() => {
+            let (x, n) =
+                (x().reshape([x().len()]), x().is_nan().logical_not().sum().item::<i64>() as usize);
+            one(x.kthvalue(n.div_ceil(2).max(1), 0).0)
+        }
         "kthvalue" => Some(pair(a, 2, 3, &|x, d| x.kthvalue(a.int(1, "k") as usize, d))),
         "topk" => {
-            let (values, places) = x().topk(a.int(1, "k") as usize, dim(2, -1), a.flag(3, "largest", true));
+            let (values, places) =
+                x().topk(a.int(1, "k") as usize, dim(2, -1), a.flag(3, "largest", true));
             Some(vec![values, places])
         }
         "sort" => {
@@ -62,8 +68,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
 
         "var" | "std" | "var_mean" | "std_mean" => {
             let (x, d, correction, keep) = spread(a);
-            let variance = x.var_with(d.clone(), correction);
-            let first = if name.starts_with("std") { root(variance) } else { variance };
+            let deviation = name.starts_with("std");
+            let first = if deviation {
+                x.std_with(d.clone(), correction)
+            } else {
+                x.var_with(d.clone(), correction)
+            };
             let first = kept(&x, &d, keep, first);
             match name.ends_with("_mean") {
                 true => Some(vec![first, kept(&x, &d, keep, x.mean_over(d.clone()))]),
@@ -82,7 +92,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "linalg.vector_norm" => {
             let (x, d) = (x(), axes(a, &x(), 2));
-            one(kept(&x, &d, a.flag(3, "keepdim", false), x.vector_norm(a.float_or(1, "ord", 2.0), d.clone())))
+            one(kept(
+                &x,
+                &d,
+                a.flag(3, "keepdim", false),
+                x.vector_norm(a.float_or(1, "ord", 2.0), d.clone()),
+            ))
         }
         "linalg.matrix_norm" => {
             let d = a.maybe_ints(2, "dim").unwrap_or(vec![-2, -1]);
@@ -119,7 +134,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let (axis, eps) = (dim(2, 1), a.float_or(3, "eps", 1e-8));
             one(a.tensor(0, "x1").cosine_similarity(&a.tensor(1, "x2"), axis, eps))
         }
-        "nn.functional.normalize" => one(x().normalize(a.float_or(1, "p", 2.0), dim(2, 1), a.float_or(3, "eps", 1e-12))),
+        "nn.functional.normalize" => {
+            one(x().normalize(a.float_or(1, "p", 2.0), dim(2, 1), a.float_or(3, "eps", 1e-12)))
+        }
 
         "cumsum" => one(x().cumsum(dim(1, 0))),
         "cumprod" => one(x().cumprod(dim(1, 0))),
@@ -131,16 +148,21 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             Some(vec![y.clone(), latest(&x, &y, axis)])
         }
         "diff" => {
-            let axis = a.int_or(2, "dim", -1);
+            let (n, axis) = (a.int_or(1, "n", 1) as usize, a.int_or(2, "dim", -1));
+            if n == 0 {
+                return one(x());
+            }
             let ends = [a.maybe_tensor(3, "prepend"), Some(x()), a.maybe_tensor(4, "append")];
             let parts: Vec<Tensor> = ends.into_iter().flatten().collect();
-            let whole = if parts.len() == 1 { x() } else { cat(&parts.iter().collect::<Vec<_>>(), axis) };
-            one(whole.diff(a.int_or(1, "n", 1) as usize, axis))
+            let whole =
+                if parts.len() == 1 { x() } else { cat(&parts.iter().collect::<Vec<_>>(), axis) };
+            one(whole.diff(n, axis))
         }
         "trapezoid" | "trapz" | "cumulative_trapezoid" => {
             let (y, axis) = (x(), a.int_or(usize::MAX, "dim", -1));
             let n = y.shape()[axis.rem_euclid(y.rank() as isize) as usize];
-            let pairs = y.narrow(axis, 1, n.saturating_sub(1)) + y.narrow(axis, 0, n.saturating_sub(1));
+            let pairs =
+                y.narrow(axis, 1, n.saturating_sub(1)) + y.narrow(axis, 0, n.saturating_sub(1));
             let steps = match a.maybe_tensor(1, "x") {
                 Some(at) if at.rank() == 1 => {
                     let mut shape = vec![1; y.rank()];
@@ -151,10 +173,18 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 None => Tensor::from(a.float_or(usize::MAX, "dx", 1.0)),
             };
             let areas = pairs * steps * 0.5;
-            one(if name == "cumulative_trapezoid" { areas.cumsum(axis) } else { areas.sum_over(axis) })
+            one(if name == "cumulative_trapezoid" {
+                areas.cumsum(axis)
+            } else {
+                areas.sum_over(axis)
+            })
         }
-        "softmax" | "special.softmax" | "nn.functional.softmax" | "_softmax" => one(typed(x(), a).softmax(dim(1, -1))),
-        "log_softmax" | "special.log_softmax" | "nn.functional.log_softmax" => one(typed(x(), a).log_softmax(dim(1, -1))),
+        "softmax" | "special.softmax" | "nn.functional.softmax" | "_softmax" => {
+            one(typed(x(), a).softmax(dim(1, -1)))
+        }
+        "log_softmax" | "special.log_softmax" | "nn.functional.log_softmax" => {
+            one(typed(x(), a).log_softmax(dim(1, -1)))
+        }
         "nn.functional.softmin" | "softmin" => one((-typed(x(), a)).softmax(dim(1, -1))),
         _ => None,
     }
@@ -187,7 +217,12 @@ fn kept(x: &Tensor, axes: &[isize], keep: bool, y: Tensor) -> Tensor {
 }
 
 /// A value and its place along one axis.
-fn pair(a: &Args, i: usize, keep: usize, f: &dyn Fn(&Tensor, isize) -> (Tensor, Tensor)) -> Vec<Tensor> {
+fn pair(
+    a: &Args,
+    i: usize,
+    keep: usize,
+    f: &dyn Fn(&Tensor, isize) -> (Tensor, Tensor),
+) -> Vec<Tensor> {
     let (x, axis, keep) = (a.x(), a.int_or(i, "dim", -1), a.flag(keep, "keepdim", false));
     let (value, place) = f(&x, axis);
     if x.rank() == 0 {
@@ -209,13 +244,6 @@ fn spread(a: &Args) -> (Tensor, Vec<isize>, f64, bool) {
     (x, d, correction, a.flag(3, "keepdim", false))
 }
 
-/// A root whose derivative at 0 is 0, as that of a standard deviation is.
-fn root(x: Tensor) -> Tensor {
-    let zero = x.eq(0.0);
-    let safe = zero.select(&x.ones_like(), &x);
-    zero.select(&x.zeros_like(), &safe.sqrt())
-}
-
 /// Norms of matrices that need no singular values.
 fn matrix_norm(x: &Tensor, order: Option<&Arg>, d: &[isize]) -> Option<Tensor> {
     let (rows, columns) = (d[0].rem_euclid(x.rank() as isize), d[1].rem_euclid(x.rank() as isize));
@@ -232,7 +260,11 @@ fn matrix_norm(x: &Tensor, order: Option<&Arg>, d: &[isize]) -> Option<Tensor> {
                 _ => return None,
             };
             let sums = x.abs().sum_over(inner);
-            if extreme { sums.max_over(then(inner, outer)) } else { sums.min_over(then(inner, outer)) }
+            if extreme {
+                sums.max_over(then(inner, outer))
+            } else {
+                sums.min_over(then(inner, outer))
+            }
         }
     })
 }

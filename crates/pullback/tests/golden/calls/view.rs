@@ -2,14 +2,18 @@
 
 use super::one;
 use crate::args::{Arg, Args};
-use pullback::{Border, Index, Tensor, block_diag, cat, column_stack, dstack, hstack, meshgrid, stack, vstack};
+use pullback::{
+    Border, Index, Tensor, block_diag, cat, column_stack, dstack, hstack, meshgrid, stack, vstack,
+};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
     let dim = |i: usize, default: isize| a.int_or(i, "dim|axis", default);
     let each = |f: fn(&Tensor) -> Tensor| Some(a.every_tensor().iter().map(f).collect());
     match name {
-        "reshape" | "view" | "_unsafe_view" | "unsafe_view" | "view_copy" => one(x().reshape(a.rest(1, "shape|size"))),
+        "reshape" | "view" | "_unsafe_view" | "unsafe_view" | "view_copy" => {
+            one(x().reshape(a.rest(1, "shape|size")))
+        }
         "reshape_as" | "view_as" => one(x().reshape(a.tensor(1, "other").shape())),
         "expand" | "broadcast_to" | "expand_copy" => one(x().expand(a.rest(1, "size|shape"))),
         "expand_as" => one(x().expand(a.tensor(1, "other").shape())),
@@ -25,7 +29,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "transpose" | "swapaxes" | "swapdims" | "transpose_copy" => {
             one(x().transpose(a.int(1, "dim0|axis0"), a.int(2, "dim1|axis1")))
         }
-        "t" | "T" | "t_copy" => one(if x().rank() < 2 { x() } else { x().permute((0..x().rank()).rev().collect::<Vec<_>>()) }),
+        "t" | "T" | "t_copy" => one(if x().rank() < 2 {
+            x()
+        } else {
+            x().permute((0..x().rank()).rev().collect::<Vec<_>>())
+        }),
         "mT" | "mH" | "H" | "adjoint" => one(x().t()),
         "movedim" | "moveaxis" => one(moved(&x(), &a.ints(1, "source"), &a.ints(2, "destination"))),
         "squeeze" | "squeeze_copy" => one(match a.maybe_ints(1, "dim") {
@@ -57,7 +65,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 _ => x().flip(dims[0]).transpose(dims[0], dims[1]),
             })
         }
-        "narrow" | "narrow_copy" => one(x().narrow(a.int(1, "dim"), a.int(2, "start"), a.int(3, "length") as usize)),
+        "narrow" | "narrow_copy" => {
+            one(x().narrow(a.int(1, "dim"), a.int(2, "start"), a.int(3, "length") as usize))
+        }
         "select" => one(x().select_at(a.int(1, "dim"), a.int(2, "index"))),
         "slice" => {
             let range = Index::Range {
@@ -67,7 +77,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             };
             one(x().at(&along(&x(), dim(1, 0), range)[..]))
         }
-        "select_scatter" => one(x().put(|v| v.select_at(a.int(2, "dim"), a.int(3, "index")), &a.tensor(1, "src"))),
+        "select_scatter" => {
+            one(x().put(|v| v.select_at(a.int(2, "dim"), a.int(3, "index")), &a.tensor(1, "src")))
+        }
         "slice_scatter" => {
             let range = Index::Range {
                 start: a.get(3, "start").map(Arg::int),
@@ -77,33 +89,55 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(x().put(|v| v.at(&along(v, dim(2, 0), range)[..]), &a.tensor(1, "src")))
         }
         "diagonal_scatter" => {
-            let (offset, p, q) = (a.int_or(2, "offset", 0), a.int_or(3, "dim1", 0), a.int_or(4, "dim2", 1));
+            let (offset, p, q) =
+                (a.int_or(2, "offset", 0), a.int_or(3, "dim1", 0), a.int_or(4, "dim2", 1));
             one(x().put(|v| v.diagonal_of(offset, p, q), &a.tensor(1, "src")))
         }
-        "diagonal" | "diagonal_copy" => {
-            one(x().diagonal_of(a.int_or(1, "offset", 0), a.int_or(2, "dim1", 0), a.int_or(3, "dim2", 1)))
-        }
-        "linalg.diagonal" => {
-            one(x().diagonal_of(a.int_or(1, "offset", 0), a.int_or(2, "dim1", -2), a.int_or(3, "dim2", -1)))
-        }
-        "diag_embed" => one(x().diag_embed(a.int_or(1, "offset", 0), a.int_or(2, "dim1", -2), a.int_or(3, "dim2", -1))),
+        "diagonal" | "diagonal_copy" => one(x().diagonal_of(
+            a.int_or(1, "offset", 0),
+            a.int_or(2, "dim1", 0),
+            a.int_or(3, "dim2", 1),
+        )),
+        "linalg.diagonal" => one(x().diagonal_of(
+            a.int_or(1, "offset", 0),
+            a.int_or(2, "dim1", -2),
+            a.int_or(3, "dim2", -1),
+        )),
+        "diag_embed" => one(x().diag_embed(
+            a.int_or(1, "offset", 0),
+            a.int_or(2, "dim1", -2),
+            a.int_or(3, "dim2", -1),
+        )),
         "diag" => one(x().diag(a.int_or(1, "diagonal", 0))),
         "diagflat" => one(x().reshape([x().len()]).diag(a.int_or(1, "offset", 0))),
         "tril" => one(x().tril(a.int_or(1, "diagonal", 0))),
         "triu" => one(x().triu(a.int_or(1, "diagonal", 0))),
-        "unfold" | "unfold_copy" => {
-            one(x().unfold(a.int(1, "dimension"), a.int(2, "size") as usize, a.int(3, "step") as usize))
-        }
+        "unfold" | "unfold_copy" => one(x().unfold(
+            a.int(1, "dimension"),
+            a.int(2, "size") as usize,
+            a.int(3, "step") as usize,
+        )),
         "unbind" | "unbind_copy" => Some(x().unbind(dim(1, 0))),
         "chunk" | "unsafe_chunk" => Some(x().chunk(a.int(1, "chunks") as usize, dim(2, 0))),
         "split" | "split_with_sizes" | "unsafe_split" | "split_with_sizes_copy" => {
             Some(match a.get(1, "split_size_or_sections|split_size|split_sizes")? {
-                Arg::List(_) => x().split_sizes(&lengths(&a.ints(1, "split_size_or_sections|split_size|split_sizes")), dim(2, 0)),
+                Arg::List(_) => x().split_sizes(
+                    &lengths(&a.ints(1, "split_size_or_sections|split_size|split_sizes")),
+                    dim(2, 0),
+                ),
                 size => x().split(size.int() as usize, dim(2, 0)),
             })
         }
-        "tensor_split" => Some(parts(&x(), a.get(1, "indices_or_sections|sections|indices|tensor_indices_or_sections")?, dim(2, 0))),
-        "hsplit" => Some(parts(&x(), a.get(1, "indices_or_sections|sections|indices")?, if x().rank() == 1 { 0 } else { 1 })),
+        "tensor_split" => Some(parts(
+            &x(),
+            a.get(1, "indices_or_sections|sections|indices|tensor_indices_or_sections")?,
+            dim(2, 0),
+        )),
+        "hsplit" => Some(parts(
+            &x(),
+            a.get(1, "indices_or_sections|sections|indices")?,
+            if x().rank() == 1 { 0 } else { 1 },
+        )),
         "vsplit" => Some(parts(&x(), a.get(1, "indices_or_sections|sections|indices")?, 0)),
         "dsplit" => Some(parts(&x(), a.get(1, "indices_or_sections|sections|indices")?, 2)),
         "roll" => {
@@ -127,7 +161,8 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(match a.get(1, "repeats")? {
                 Arg::Tensor(times) if times.len() != 1 => {
                     let times = times.cast(pullback::DType::I64).to_vec::<i64>();
-                    let index: Vec<i64> = (0..).zip(times).flat_map(|(i, n)| (0..n).map(move |_| i)).collect();
+                    let index: Vec<i64> =
+                        (0..).zip(times).flat_map(|(i, n)| (0..n).map(move |_| i)).collect();
                     x.index_select(axis, &Tensor::from(index))
                 }
                 times => x.repeat_each(times.int() as usize, axis),
@@ -147,6 +182,23 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "dstack" => one(dstack(&a.every_tensor().iter().collect::<Vec<_>>())),
         "column_stack" => one(column_stack(&a.every_tensor().iter().collect::<Vec<_>>())),
         "block_diag" => one(block_diag(&a.every_tensor().iter().collect::<Vec<_>>())),
+        "cartesian_prod" => {
+            let list = a.every_tensor();
+            let grid = meshgrid(&list.iter().collect::<Vec<_>>());
+            let flat: Vec<Tensor> = grid.iter().map(|x| x.reshape([x.len()])).collect();
+            one(if flat.len() == 1 {
+                flat[0].clone()
+            } else {
+                stack(&flat.iter().collect::<Vec<_>>(), 1)
+            })
+        }
+        "sum_to_size" => {
+            let (x, size) = (x(), a.rest(1, "size"));
+            let new = x.rank() - size.len();
+            let axes: Vec<usize> =
+                (new..x.rank()).filter(|&i| size[i - new] == 1 && x.shape()[i] != 1).collect();
+            one(x.sum_keep(axes).sum_over((0..new).collect::<Vec<_>>()))
+        }
         "meshgrid" => {
             let list = a.every_tensor();
             let mut list: Vec<&Tensor> = list.iter().collect();
@@ -157,13 +209,16 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let mut grid = meshgrid(&list);
             if swap {
                 grid.swap(0, 1);
-                grid = grid.iter().map(|x| x.transpose(0, 1)).collect();
             }
             Some(grid)
         }
         "nn.functional.pad" | "constant_pad_nd" => one(padded(&x(), a)?),
-        "nn.functional.pixel_shuffle" => one(x().pixel_shuffle(a.int(1, "upscale_factor") as usize)),
-        "nn.functional.pixel_unshuffle" => one(x().pixel_unshuffle(a.int(1, "downscale_factor") as usize)),
+        "nn.functional.pixel_shuffle" => {
+            one(x().pixel_shuffle(a.int(1, "upscale_factor") as usize))
+        }
+        "nn.functional.pixel_unshuffle" => {
+            one(x().pixel_unshuffle(a.int(1, "downscale_factor") as usize))
+        }
         "nn.functional.channel_shuffle" => {
             let (x, groups) = (x(), a.int(1, "groups"));
             let split = x.unflatten(1, [groups, -1]).transpose(1, 2);
@@ -218,12 +273,15 @@ fn moved(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
 fn parts(x: &Tensor, how: &Arg, axis: isize) -> Vec<Tensor> {
     let n = x.shape()[from_front(axis, x.rank())];
     let how = match how {
-        Arg::Tensor(t) if t.rank() > 0 => Arg::List(t.to_vec::<i64>().into_iter().map(Arg::Int).collect()),
+        Arg::Tensor(t) if t.rank() > 0 => {
+            Arg::List(t.to_vec::<i64>().into_iter().map(Arg::Int).collect())
+        }
         how => how.clone(),
     };
     let bounds: Vec<usize> = match &how {
         Arg::List(_) => {
-            let inside = |i: isize| (if i < 0 { i + n as isize } else { i }).clamp(0, n as isize) as usize;
+            let inside =
+                |i: isize| (if i < 0 { i + n as isize } else { i }).clamp(0, n as isize) as usize;
             [0].into_iter().chain(how.ints().into_iter().map(inside)).chain([n]).collect()
         }
         count => {
@@ -247,10 +305,12 @@ fn padded(x: &Tensor, a: &Args) -> Option<Tensor> {
         padding[axis] = (pair[0].max(0) as usize, pair[1].max(0) as usize);
     }
     Some(match a.text(2, "mode").unwrap_or("constant") {
-        "constant" => match a.float_or(if a.text(2, "mode").is_some() { 3 } else { 2 }, "value", 0.0) {
-            0.0 => x.pad(&padding),
-            value => x.pad_with(&padding, value),
-        },
+        "constant" => {
+            match a.float_or(if a.text(2, "mode").is_some() { 3 } else { 2 }, "value", 0.0) {
+                0.0 => x.pad(&padding),
+                value => x.pad_with(&padding, value),
+            }
+        }
         "reflect" => x.pad_by(&padding, Border::Reflect),
         "replicate" => x.pad_by(&padding, Border::Replicate),
         "circular" => x.pad_by(&padding, Border::Circular),
