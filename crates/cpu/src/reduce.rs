@@ -21,10 +21,10 @@
 use crate::buffer::Buffer;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
-use crate::par;
+use crate::{par, pointwise};
 use crate::simd::{Level, level};
 use crate::walk::Walk;
-use pullback_ir::{Extreme, Reduction};
+use pullback_ir::{DType, Extreme, Reduction, Scalar};
 use std::ops::Range;
 
 /// Elements that are worth a task.
@@ -95,12 +95,27 @@ pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
+    if x.is_empty() && let Some(value) = extreme_of_none(kind, out.dtype) {
+        return pointwise::fill(value, out);
+    }
     with_elem!(x.dtype, T => match kind {
         Reduction::Sum => run::<T, Sum>(axes, x, out),
         Reduction::Prod => run::<T, Prod>(axes, x, out),
         Reduction::Max => run::<T, Max>(axes, x, out),
         Reduction::Min => run::<T, Min>(axes, x, out),
     });
+}
+
+/// The largest or smallest of nothing: the value of the dtype that any other replaces. Of no
+/// booleans, none is true and all are.
+fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
+    match (kind, dtype) {
+        (Reduction::Max, DType::Bool) => Some(false.into()),
+        (Reduction::Min, DType::Bool) => Some(true.into()),
+        (Reduction::Max, _) => Some(f64::NEG_INFINITY.into()),
+        (Reduction::Min, _) => Some(f64::INFINITY.into()),
+        (Reduction::Sum | Reduction::Prod, _) => None,
+    }
 }
 
 /// Writes a result, converted to the dtype of the output.

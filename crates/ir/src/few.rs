@@ -8,9 +8,9 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
 /// How many elements fit without an allocation.
-const INLINE: usize = 6;
+const INLINE: usize = 4;
 
-/// A list of numbers; up to six are stored inline.
+/// A list of numbers; up to four are stored inline.
 ///
 /// ```
 /// # use pullback_ir::Few;

@@ -2,7 +2,7 @@
 
 use crate::Few;
 
-/// Length of each axis, outermost first. Inline up to rank 6.
+/// Length of each axis, outermost first. Inline up to rank 4.
 pub type Shape = Few<usize>;
 
 /// A set or order of axes, already counted from the front.

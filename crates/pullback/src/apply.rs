@@ -57,16 +57,11 @@ struct Operand {
 
 fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
     let at = mode::user_line(caller);
-    let mut operands: SmallVec<[Operand; 3]> = SmallVec::new();
+    let mut seen = Seen::default();
     for x in inputs {
-        let (history, tangents) = x.state(at)?;
-        operands.push(Operand { history, tangents });
+        x.look(at, &mut seen)?;
     }
-    let floats = |i: usize| inputs[i].dtype().is_float();
-    let recording = mode::is_grad_enabled();
-    let tracked = (0..inputs.len()).any(|i| floats(i) && operands[i].history.is_tracked());
-    let dual = (0..inputs.len()).any(|i| floats(i) && !operands[i].tangents.is_empty());
-    if (tracked && recording) || dual {
+    if (seen.tracked && mode::is_grad_enabled()) || seen.dual {
         if let Grad::Decompose(decompose) = ops::row(&op) {
             // Checked here, so that a wrong shape is an error of this op and not of its parts.
             let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
@@ -75,10 +70,30 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
         }
     }
     let outs = run(&op, inputs).map_err(|e| e.at(at))?;
-    if tracked || dual || operands.iter().any(|o| !matches!(o.history, History::None)) {
-        record(op, inputs, &operands, &outs, at);
+    if seen.noted {
+        record(op, inputs, operands(inputs, at)?, &outs, at);
     }
     Ok(outs)
+}
+
+/// What the operands of an op have between them, seen at a glance.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Some have a history or tangents of any kind.
+    pub noted: bool,
+    /// A float is tracked.
+    pub tracked: bool,
+    /// A float carries a tangent.
+    pub dual: bool,
+}
+
+fn operands(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<SmallVec<[Operand; 3]>> {
+    let mut operands = SmallVec::new();
+    for x in inputs {
+        let (history, tangents) = x.state(at)?;
+        operands.push(Operand { history, tangents });
+    }
+    Ok(operands)
 }
 
 /// Computes the values.
@@ -117,27 +132,32 @@ fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Outs> {
 fn record(
     op: Op,
     inputs: &[&Tensor],
-    operands: &[Operand],
+    mut operands: SmallVec<[Operand; 3]>,
     outs: &Outs,
     at: &'static Location<'static>,
 ) {
     let row = ops::row(&op);
     let reaches = |i: usize| inputs[i].dtype().is_float() && row.reaches(i);
-    let mut tracked: SmallVec<[bool; 4]> = SmallVec::new();
+    // Which of the first operands are tracked: rows that ask have at most three.
+    let (mut tracked, mut any) = ([false; 4], false);
     for (i, o) in operands.iter().enumerate() {
-        tracked.push(reaches(i) && o.history.is_tracked());
+        let on = reaches(i) && o.history.is_tracked();
+        any |= on;
+        if let Some(slot) = tracked.get_mut(i) {
+            *slot = on;
+        }
     }
     let differentiable = outs.iter().any(|y| y.dtype().is_float());
-    if mode::is_grad_enabled() && differentiable && tracked.contains(&true) {
+    if any && differentiable && mode::is_grad_enabled() {
         let mut saved: Vec<Saved> = Vec::new();
         for (i, x) in inputs.iter().enumerate() {
             if row.keeps(Val::In(i), &tracked) {
-                saved.push(Saved::pack(From::Input(i), x));
+                saved.push(Saved::pack(From::Input(i as u32), x, &operands[i].tangents));
             }
         }
         for (k, y) in outs.iter().enumerate() {
             if row.keeps(Val::Out(k), &tracked) {
-                saved.push(Saved::pack(From::Output(k), y));
+                saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new()));
             }
         }
         let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
@@ -149,29 +169,33 @@ fn record(
         for y in outs {
             out_specs.push(y.spec().clone());
         }
-        for (i, o) in operands.iter().enumerate() {
-            edges.push(match (&o.history, reaches(i)) {
-                (History::Leaf(_) | History::Node(..), false) => {
-                    Cut::between(CutReason::Constant, op.name(), at, [&o.history].into_iter())
+        let dual = operands.iter().any(|o| !o.tangents.is_empty());
+        let ints = outs.iter().any(|y| !y.dtype().is_float());
+        for (i, o) in operands.iter_mut().enumerate() {
+            edges.push(match (&mut o.history, reaches(i)) {
+                (history @ (History::Leaf(_) | History::Node(..)), false) => {
+                    Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
                 }
-                (history, _) => history.clone(),
+                // Needed again below only where there are tangents or results without derivative.
+                (history, _) if dual || ints => history.clone(),
+                (history, _) => std::mem::take(history),
             });
         }
         let node = Arc::new(Node::new(op.clone(), at, edges, in_specs, out_specs, saved));
         for (k, y) in outs.iter().enumerate() {
             y.lock().history = match y.dtype().is_float() {
-                true => History::Node(node.clone(), k),
-                false => constant(CutReason::Constant, &op, at, operands),
+                true => History::Node(node.clone(), k as u32),
+                false => constant(CutReason::Constant, &op, at, &operands),
             };
         }
     } else {
         let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
         for y in outs {
-            y.lock().history = constant(why, &op, at, operands);
+            y.lock().history = constant(why, &op, at, &operands);
         }
     }
     if operands.iter().any(|o| !o.tangents.is_empty()) {
-        mode::speaking_for(at, || push_tangents(&op, &row, inputs, operands, outs));
+        mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
     }
 }
 
@@ -222,11 +246,6 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
 
 /// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
 pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: &'static Location<'static>) -> Result<()> {
-    let mut operands: SmallVec<[Operand; 3]> = SmallVec::new();
-    for x in inputs {
-        let (history, tangents) = x.state(at)?;
-        operands.push(Operand { history, tangents });
-    }
-    record(op, inputs, &operands, &smallvec![out.clone()], at);
+    record(op, inputs, operands(inputs, at)?, &smallvec![out.clone()], at);
     Ok(())
 }

@@ -9,7 +9,7 @@
 //! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
-use crate::apply;
+use crate::apply::{self, Seen};
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tensor::Tangents;
@@ -44,6 +44,27 @@ impl Tensor {
         let mut state = self.lock();
         (state.history, state.tangents, state.version) = (history.clone(), tangents.clone(), current);
         Ok((history, tangents))
+    }
+
+    /// Notes what this operand brings, without taking it.
+    pub(crate) fn look(&self, at: &'static Location<'static>, seen: &mut Seen) -> Result<()> {
+        let state = self.lock();
+        let (tracked, dual, noted) = match state.version == self.0.storage.version() {
+            true => {
+                let (history, dual) = (&state.history, !state.tangents.is_empty());
+                (history.is_tracked(), dual, dual || !matches!(history, History::None))
+            }
+            false => {
+                drop(state);
+                let (history, tangents) = self.state(at)?;
+                (history.is_tracked(), !tangents.is_empty(), true)
+            }
+        };
+        let float = self.dtype().is_float();
+        seen.noted |= noted;
+        seen.tracked |= tracked && float;
+        seen.dual |= dual && float;
+        Ok(())
     }
 
     /// The history alone; where it is out of date beyond repair, none.

@@ -54,7 +54,7 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
             one(Spec::new(*dtype, shape.clone()))
         }
         Op::Unary(f) => one(pointwise::unary(*f, operands(f.name(), inputs)?)?),
-        Op::UnaryVjp(f) => one(pointwise::same_floats(f.name(), operands::<2>(f.name(), inputs)?)?),
+        Op::UnaryVjp(f) => one(pointwise::unary_vjp(*f, operands(f.vjp_name(), inputs)?)?),
         Op::Binary(f) => one(pointwise::binary(*f, operands(f.name(), inputs)?)?),
         Op::Compare(f) => one(pointwise::compare(*f, operands(f.name(), inputs)?)?),
         Op::Select => one(pointwise::select(operands("select", inputs)?)?),

@@ -49,7 +49,11 @@ pub(super) fn select([condition, a, b]: [&Spec; 3]) -> Result<Spec> {
     Ok(a.clone())
 }
 
-pub(super) fn same_floats(op: &'static str, [a, b]: [&Spec; 2]) -> Result<Spec> {
+pub(super) fn unary_vjp(f: Unary, [a, b]: [&Spec; 2]) -> Result<Spec> {
+    let op = f.vjp_name();
+    if f.fused_vjp().is_none() {
+        return Err(Error::argument(op, format!("there is no kernel for the derivative of `{}`", f.name())).on([a, b]));
+    }
     same(op, [a, b])?;
     if !a.dtype.is_float() {
         return Err(Error::dtype(op, format!("takes floats, not {}", a.dtype)).on([a, b]));

@@ -56,11 +56,8 @@ struct Wanted<'a> {
 pub(crate) fn into_leaves(roots: Vec<(History, Tensor)>, manner: Manner) -> Result<()> {
     let expected = any_ready_hook().then(|| contributions(&roots));
     let mut walk = Walk::new(manner, None, expected);
-    walk.start(roots);
-    walk.run()?;
-    for i in 0..walk.leaves.len() {
-        walk.finish_leaf(i);
-    }
+    walk.go(roots)?;
+    mode::set_recording(manner.create, || (0..walk.leaves.len()).for_each(|i| walk.finish_leaf(i)));
     Ok(())
 }
 
@@ -82,13 +79,12 @@ pub(crate) fn of_targets(
 ) -> Result<Vec<Option<Tensor>>> {
     let wanted = Wanted { targets, found: FxHashMap::default(), leading: plan.leading };
     let mut walk = Walk::new(manner, Some(wanted), None);
-    walk.start(roots);
-    walk.run()?;
+    walk.go(roots)?;
     let leaves = std::mem::take(&mut walk.leaves);
     let Some(mut wanted) = walk.wanted.take() else { return Ok(Vec::new()) };
     for (leaf, grad) in leaves {
         if let Some(grad) = grad {
-            wanted.found.insert((leaf.seq, 0), leaf.pass_hooks(grad));
+            wanted.found.insert((leaf.seq, 0), leaf.hooks.pass(0, grad));
         }
     }
     Ok(targets.iter().map(|key| wanted.found.get(key).cloned()).collect())
@@ -107,14 +103,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn start(&mut self, roots: Vec<(History, Tensor)>) {
-        let wanted: Vec<_> = roots.into_iter().filter(|r| self.wants(&r.0)).collect();
-        mode::set_recording(self.manner.create, || {
-            wanted.into_iter().for_each(|(history, dy)| self.give(&history, dy));
-        });
+    /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
+    fn go(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
+        mode::set_recording(self.manner.create, || fail::catch(|| self.run(roots)))?
     }
 
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
+        for (history, dy) in roots {
+            if self.wants(&history) {
+                self.give(&history, dy);
+            }
+        }
         while let Some(seq) = self.heap.pop() {
             if let Some(Pending { node, grads }) = self.pending.remove(&seq) {
                 self.visit(&node, grads)?;
@@ -141,11 +140,14 @@ impl<'a> Walk<'a> {
     fn visit(&mut self, node: &Arc<Node>, mut grads: Maybe) -> Result<()> {
         for (k, slot) in grads.iter_mut().enumerate() {
             let Some(grad) = slot.take() else { continue };
-            let grad = node.pass_hooks(k, grad);
-            check_gradient(node, &node.out_specs[k], &grad)?;
+            let grad = node.hooks.pass(k as u32, grad);
+            // What a rule gave was checked there; a hook may give anything.
+            if !node.hooks.is_empty() {
+                check_gradient(node, &node.out_specs[k], &grad)?;
+            }
             if let Some(wanted) = &mut self.wanted {
-                if wanted.targets.contains(&(node.seq, k)) {
-                    wanted.found.insert((node.seq, k), grad.clone());
+                if wanted.targets.contains(&(node.seq, k as u32)) {
+                    wanted.found.insert((node.seq, k as u32), grad.clone());
                 }
             }
             *slot = Some(grad);
@@ -160,25 +162,22 @@ impl<'a> Walk<'a> {
                 return Ok(());
             }
         }
-        let dxs = mode::set_recording(self.manner.create, || {
-            mode::speaking_for(node.at, || {
-                let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs.clone());
-                node.unpack(|from, value| match from {
-                    From::Input(i) => facts.set(Val::In(i), value),
-                    From::Output(k) => facts.set(Val::Out(k), value),
-                })?;
-                // A rule is a formula: what it panics with becomes an error of this pass.
-                fail::catch(|| ops::row(&node.op).vjp(&facts, &grads))?
-            })
+        let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
+        let dxs = mode::speaking_for(node.at, || {
+            node.unpack(|from, value| match from {
+                From::Input(i) => facts.set(Val::In(i as usize), value),
+                From::Output(k) => facts.set(Val::Out(k as usize), value),
+            })?;
+            ops::row(&node.op).vjp(&facts, &grads)
         })?;
         drop(grads);
         for (i, dx) in dxs.into_iter().enumerate() {
-            let Some(dx) = dx.filter(|_| needs[i]) else { continue };
+            let Some(dx) = dx.filter(|_| facts.needs(i)) else { continue };
             check_gradient(node, node.in_spec(i), &dx)?;
             if mode::anomaly() {
                 check_finite(node, i, &dx)?;
             }
-            mode::set_recording(self.manner.create, || self.give(&node.inputs[i], dx));
+            self.give(&node.inputs[i], dx);
         }
         Ok(())
     }
@@ -194,7 +193,7 @@ impl<'a> Walk<'a> {
                     node.out_specs.iter().for_each(|_| grads.push(None));
                     Pending { node: node.clone(), grads }
                 });
-                accumulate(&mut pending.grads[*k], grad);
+                accumulate(&mut pending.grads[*k as usize], grad);
             }
             History::Leaf(leaf) => {
                 let at = *self.leaf_at.entry(leaf.seq).or_insert_with(|| {
@@ -216,7 +215,7 @@ impl<'a> Walk<'a> {
     /// tensor cost as much as the tensor together, not each. `false` where the general rule must run.
     fn give_part(&mut self, node: &Arc<Node>, view: &View, dy: &Tensor) -> Result<bool> {
         let slot = match &node.inputs[0] {
-            History::Node(node, k) => self.pending.get(&node.seq).and_then(|p| p.grads[*k].as_ref()),
+            History::Node(node, k) => self.pending.get(&node.seq).and_then(|p| p.grads[*k as usize].as_ref()),
             // A leaf that someone waits for counts its contributions.
             History::Leaf(_) if self.expected.is_some() => None,
             History::Leaf(leaf) => self.leaf_at.get(&leaf.seq).and_then(|&at| self.leaves[at].1.as_ref()),
@@ -235,21 +234,20 @@ impl<'a> Walk<'a> {
     fn finish_leaf(&mut self, at: usize) {
         let (leaf, grad) = &mut self.leaves[at];
         let Some(grad) = grad.take() else { return };
-        let grad = leaf.pass_hooks(grad);
-        let total = mode::set_recording(self.manner.create, || {
-            let mut slot = leaf.grad();
-            match &mut *slot {
-                Some(_) => accumulate(&mut slot, grad),
-                // Stored for the user, who may write to it: it must be dense and its own.
-                None if self.manner.create || (grad.is_contiguous() && grad.is_sole_owner()) => {
-                    *slot = Some(grad);
-                }
-                None => *slot = Some(grad.deep_clone()),
+        let grad = leaf.hooks.pass(0, grad);
+        let mut slot = leaf.grad();
+        match &mut *slot {
+            Some(_) => accumulate(&mut slot, grad),
+            // Stored for the user, who may write to it: it must be dense and its own.
+            None if self.manner.create || (grad.is_contiguous() && grad.is_sole_owner()) => {
+                *slot = Some(grad);
             }
-            slot.clone()
-        });
-        if let Some(total) = total.filter(|_| self.expected.is_some()) {
-            leaf.tell_ready(&total);
+            None => *slot = Some(grad.deep_clone()),
+        }
+        let total = slot.as_ref().filter(|_| self.expected.is_some()).cloned();
+        drop(slot);
+        if let Some(total) = total {
+            leaf.hooks.tell_ready(&total);
         }
     }
 }

@@ -4,17 +4,64 @@ use super::{History, Leaf, Node};
 use crate::{Error, Tensor, fail};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 type GradHook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
 type ReadyHook = Arc<dyn Fn(&Tensor) + Send + Sync>;
 
+/// The hooks of a leaf or a node; nearly always none, and then one word that nobody locks.
 #[derive(Default)]
-pub(crate) struct Hooks {
+pub(crate) struct Hooks(OnceLock<Box<Mutex<Lists>>>);
+
+#[derive(Default)]
+struct Lists {
     /// On the gradient of output `k`; may replace it.
-    grad: Vec<(u64, usize, GradHook)>,
+    grad: Vec<(u64, u32, GradHook)>,
     /// After a leaf's gradient is complete.
     ready: Vec<(u64, ReadyHook)>,
+}
+
+impl Hooks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes a gradient through the hooks. They run without the lock, so that they may register or
+    /// remove hooks themselves.
+    pub(super) fn pass(&self, output: u32, mut grad: Tensor) -> Tensor {
+        if self.is_empty() {
+            return grad;
+        }
+        let list: Vec<_> = self.lists().grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
+        for hook in list {
+            if let Some(other) = hook(&grad) {
+                grad = other;
+            }
+        }
+        grad
+    }
+
+    pub(super) fn tell_ready(&self, grad: &Tensor) {
+        if self.is_empty() {
+            return;
+        }
+        let list: Vec<_> = self.lists().ready.iter().map(|h| h.1.clone()).collect();
+        for hook in list {
+            hook(grad);
+        }
+    }
+
+    fn remove(&self, id: u64) {
+        let mut lists = self.lists();
+        let ready = lists.ready.len();
+        lists.grad.retain(|h| h.0 != id);
+        lists.ready.retain(|h| h.0 != id);
+        READY_HOOKS.fetch_sub(ready - lists.ready.len(), Ordering::AcqRel);
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -26,7 +73,7 @@ pub(crate) fn any_ready_hook() -> bool {
     READY_HOOKS.load(Ordering::Acquire) > 0
 }
 
-impl Drop for Hooks {
+impl Drop for Lists {
     fn drop(&mut self) {
         READY_HOOKS.fetch_sub(self.ready.len(), Ordering::AcqRel);
     }
@@ -48,59 +95,11 @@ enum Owner {
 impl HookHandle {
     /// Removes the hook.
     pub fn remove(self) {
-        let remove = |mut hooks: MutexGuard<'_, Hooks>| {
-            let ready = hooks.ready.len();
-            hooks.grad.retain(|h| h.0 != self.id);
-            hooks.ready.retain(|h| h.0 != self.id);
-            READY_HOOKS.fetch_sub(ready - hooks.ready.len(), Ordering::AcqRel);
-        };
         match &self.owner {
-            Owner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| remove(l.hooks())),
-            Owner::Node(node) => node.upgrade().iter().for_each(|n| remove(n.hooks())),
+            Owner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| l.hooks.remove(self.id)),
+            Owner::Node(node) => node.upgrade().iter().for_each(|n| n.hooks.remove(self.id)),
         }
     }
-}
-
-impl Leaf {
-    fn hooks(&self) -> MutexGuard<'_, Hooks> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn pass_hooks(&self, grad: Tensor) -> Tensor {
-        pass(self.hooks(), 0, grad)
-    }
-
-    pub(super) fn tell_ready(&self, grad: &Tensor) {
-        let hooks: Vec<_> = self.hooks().ready.iter().map(|h| h.1.clone()).collect();
-        for hook in hooks {
-            hook(grad);
-        }
-    }
-}
-
-impl Node {
-    fn hooks(&self) -> MutexGuard<'_, Hooks> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn pass_hooks(&self, output: usize, grad: Tensor) -> Tensor {
-        pass(self.hooks(), output, grad)
-    }
-}
-
-/// Hooks run without the lock, so that they may register or remove hooks themselves.
-fn pass(hooks: MutexGuard<'_, Hooks>, output: usize, mut grad: Tensor) -> Tensor {
-    if hooks.grad.is_empty() {
-        return grad;
-    }
-    let list: Vec<_> = hooks.grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
-    drop(hooks);
-    for hook in list {
-        if let Some(other) = hook(&grad) {
-            grad = other;
-        }
-    }
-    grad
 }
 
 impl Tensor {
@@ -127,11 +126,11 @@ impl Tensor {
         let hook: GradHook = Arc::new(hook);
         match self.history() {
             History::Leaf(leaf) => {
-                leaf.hooks().grad.push((id, 0, hook));
+                leaf.hooks.lists().grad.push((id, 0, hook));
                 HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
             }
             History::Node(node, k) => {
-                node.hooks().grad.push((id, k, hook));
+                node.hooks.lists().grad.push((id, k, hook));
                 HookHandle { id, owner: Owner::Node(Arc::downgrade(&node)) }
             }
             History::None | History::Cut(_) => fail::raise(untracked("register_hook", self)),
@@ -158,7 +157,7 @@ impl Tensor {
     pub fn on_grad_ready(&self, hook: impl Fn(&Tensor) + Send + Sync + 'static) -> HookHandle {
         let Some(leaf) = self.leaf() else { fail::raise(untracked("on_grad_ready", self)) };
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        leaf.hooks().ready.push((id, Arc::new(hook)));
+        leaf.hooks.lists().ready.push((id, Arc::new(hook)));
         READY_HOOKS.fetch_add(1, Ordering::AcqRel);
         HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
     }

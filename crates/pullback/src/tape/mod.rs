@@ -39,7 +39,7 @@ pub(crate) enum History {
     /// A tensor that requires grad.
     Leaf(Arc<Leaf>),
     /// An output of a recorded op.
-    Node(Arc<Node>, usize),
+    Node(Arc<Node>, u32),
 }
 
 impl History {
@@ -58,7 +58,7 @@ impl History {
 }
 
 /// Sequence number and output index: names one tracked value.
-pub(crate) type Key = (u64, usize);
+pub(crate) type Key = (u64, u32);
 
 /// A recorded op.
 pub(crate) struct Node {
@@ -73,14 +73,14 @@ pub(crate) struct Node {
     /// What backward needs; `None` once it was freed. A list of its own, so that a node that keeps
     /// nothing stays small.
     saved: Mutex<Option<Vec<Saved>>>,
-    hooks: Mutex<Hooks>,
+    hooks: Hooks,
 }
 
 /// A tensor that requires grad, apart from its values.
 pub(crate) struct Leaf {
     pub seq: u64,
     grad: Mutex<Option<Tensor>>,
-    hooks: Mutex<Hooks>,
+    hooks: Hooks,
 }
 
 /// A place where a path was cut.
@@ -124,7 +124,7 @@ impl Node {
         saved: Vec<Saved>,
     ) -> Node {
         let saved = Mutex::new(Some(saved));
-        Node { seq: next_seq(), op, at, inputs, in_specs, out_specs, saved, hooks: Mutex::default() }
+        Node { seq: next_seq(), op, at, inputs, in_specs, out_specs, saved, hooks: Hooks::default() }
     }
 
     pub fn in_spec(&self, i: usize) -> &Spec {
@@ -136,7 +136,7 @@ impl Node {
     }
 
     /// Gives the tangents that an output got to the saved copies of it.
-    pub fn attach_tangents(&self, output: usize, tangents: &[(u64, Tensor)]) {
+    pub fn attach_tangents(&self, output: u32, tangents: &[(u64, Tensor)]) {
         if let Some(values) = &mut *self.saved() {
             for value in values.iter_mut().filter(|v| v.is_output(output)) {
                 value.tangents = tangents.to_vec();
@@ -157,7 +157,7 @@ impl Node {
 
 impl Leaf {
     pub fn new() -> Leaf {
-        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Mutex::default() }
+        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Hooks::default() }
     }
 
     pub fn grad(&self) -> MutexGuard<'_, Option<Tensor>> {

@@ -9,12 +9,12 @@ use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, mode};
-use pullback_ir::{ErrorKind, Layout, Spec};
+use pullback_ir::{DType, ErrorKind, Layout, Spec};
 use std::sync::Arc;
 
 pub(crate) struct Saved {
     from: From,
-    spec: Spec,
+    dtype: DType,
     layout: Layout,
     storage: Arc<Storage>,
     version: u64,
@@ -23,25 +23,25 @@ pub(crate) struct Saved {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
-    Input(usize),
-    Output(usize),
+    Input(u32),
+    Output(u32),
 }
 
 impl Saved {
     /// Keeps a value.
-    pub fn pack(from: From, value: &Tensor) -> Saved {
+    pub fn pack(from: From, value: &Tensor, tangents: &Tangents) -> Saved {
         let inner = &*value.0;
         Saved {
             from,
-            spec: inner.spec.clone(),
+            dtype: inner.spec.dtype,
             layout: inner.layout.clone(),
             storage: inner.storage.clone(),
             version: inner.storage.version(),
-            tangents: value.lock().tangents.clone(),
+            tangents: tangents.clone(),
         }
     }
 
-    pub fn is_output(&self, k: usize) -> bool {
+    pub fn is_output(&self, k: u32) -> bool {
         self.from == From::Output(k)
     }
 
@@ -50,13 +50,13 @@ impl Saved {
         if self.storage.version() != self.version {
             return Err(self.overwritten(node));
         }
-        let out = Tensor::new(self.spec.clone(), self.layout.clone(), self.storage.clone());
+        let out = Tensor::new(Spec::new(self.dtype, self.layout.shape.clone()), self.layout.clone(), self.storage.clone());
         if mode::is_grad_enabled() || !self.tangents.is_empty() {
             let mut state = out.lock();
             state.tangents = levels::alive(&self.tangents);
             if mode::is_grad_enabled() {
                 state.history = match self.from {
-                    From::Input(i) => node.inputs[i].clone(),
+                    From::Input(i) => node.inputs[i as usize].clone(),
                     From::Output(k) => History::Node(node.clone(), k),
                 };
             }
