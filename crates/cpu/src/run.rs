@@ -6,9 +6,9 @@
 
 use crate::operand::{Sink, Source};
 use crate::{Buffer, dot, index, movement, norm, pointwise, random, reduce, scan, sort};
-use pullback_ir::infer::infer;
+use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// An operand: a buffer seen through a layout.
 #[derive(Clone, Copy)]
@@ -31,11 +31,11 @@ pub struct Output {
     pub splat: bool,
 }
 
-/// The results of an op; nearly always one.
+/// The results of an op.
 pub type Outputs = SmallVec<[Output; 1]>;
 
-/// Runs an op. Views are not run: they are arithmetic on layouts.
-pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+/// Runs an op with one result. Views are not run: they are arithmetic on layouts.
+pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
     // The common arities without lists: a small op takes less time than filling one.
     match inputs {
         [] => run_on(op, &[], &[], inputs),
@@ -49,20 +49,36 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Outputs> {
     }
 }
 
-fn run_on(op: &Op, specs: &[&Spec], sources: &[Source], inputs: &[Input]) -> Result<Outputs> {
-    let results = infer(op, specs)?;
+fn run_on(op: &Op, specs: &[&Spec], sources: &[Source], inputs: &[Input]) -> Result<Output> {
+    if op.results() != 1 {
+        return Err(Error::argument(op.name(), "has several results"));
+    }
+    let spec = infer_one(op, specs)?;
     let splat = matches!(op, Op::Literal { .. });
+    let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
+    let mut buffer = allocate(op, bytes)?;
+    let shape: &[usize] = if splat { &[] } else { &spec.shape };
+    let sink = Sink { ptr: buffer.as_mut_ptr(), shape, dtype: spec.dtype };
+    dispatch(op, sources, &[sink], inputs)?;
+    Ok(Output { buffer, spec, splat })
+}
+
+/// Runs an op with any number of results.
+pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+    if op.results() == 1 {
+        return Ok(smallvec![run(op, inputs)?]);
+    }
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
+    let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
     let mut outputs = Outputs::new();
-    for spec in results {
-        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
-        outputs.push(Output { buffer: allocate(op, bytes)?, spec, splat });
+    for spec in infer(op, &specs)? {
+        outputs.push(Output { buffer: allocate(op, spec.bytes())?, spec, splat: false });
     }
     let mut sinks: SmallVec<[Sink; 3]> = SmallVec::new();
     for o in &mut outputs {
-        let shape: &[usize] = if splat { &[] } else { &o.spec.shape };
-        sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape, dtype: o.spec.dtype });
+        sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape: &o.spec.shape, dtype: o.spec.dtype });
     }
-    let done = dispatch(op, sources, &sinks, inputs);
+    let done = dispatch(op, &sources, &sinks, inputs);
     drop(sinks);
     done.map(|()| outputs)
 }
@@ -77,8 +93,8 @@ pub fn run_in_place(
     inputs: &[Option<Input>],
 ) -> Result<()> {
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.map_or(spec, |x| x.spec)).collect();
-    let result = infer(op, &specs)?;
-    if !op.is_pointwise() || result[..] != [spec.clone()] || !layout.is_dense() {
+    let result = infer_one(op, &specs)?;
+    if !op.is_pointwise() || result != *spec || !layout.is_dense() {
         return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
     }
     check(target, layout, spec)?;

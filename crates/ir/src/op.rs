@@ -304,6 +304,15 @@ impl Cumulation {
 }
 
 impl Op {
+    /// How many results the op has.
+    pub fn results(&self) -> usize {
+        match self {
+            Op::Sort { .. } => 2,
+            Op::Fused(Fused::LayerNormVjp(_)) => 3,
+            _ => 1,
+        }
+    }
+
     /// Whether each element of the result depends on the elements at the same index alone.
     pub fn is_pointwise(&self) -> bool {
         matches!(

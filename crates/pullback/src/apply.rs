@@ -11,9 +11,9 @@ use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
-use crate::{Result, Tensor, fail, lock, mode, ops};
+use crate::{Error, Result, Tensor, fail, lock, mode, ops};
 use pullback_cpu::Output;
-use pullback_ir::infer::{Specs, infer};
+use pullback_ir::infer::{Specs, infer, infer_one};
 use pullback_ir::{Layout, Op, Spec, View};
 use smallvec::{SmallVec, smallvec};
 use std::panic::Location;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 /// Applies an op with one result.
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
-    match apply_at(op, inputs, Location::caller()) {
-        Ok(mut outs) => outs.swap_remove(0),
+    match apply_one(op, inputs, Location::caller()) {
+        Ok(y) => y,
         Err(error) => fail::raise(error),
     }
 }
@@ -50,62 +50,87 @@ pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 }
 
 /// What `apply` learns of an operand.
-struct Operand {
-    history: History,
-    tangents: Tangents,
+#[derive(Default)]
+pub(crate) struct Operand {
+    pub history: History,
+    pub tangents: Tangents,
+}
+
+/// What it learns of all of them.
+struct Operands {
+    list: SmallVec<[Operand; 2]>,
+    /// Some have a history or tangents of any kind.
+    noted: bool,
+    /// A derivative of the result will be wanted.
+    differentiated: bool,
+}
+
+impl Operands {
+    fn of(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Operands> {
+        let mut all = Operands { list: SmallVec::new(), noted: false, differentiated: false };
+        for x in inputs {
+            let operand = x.state(at)?;
+            if !matches!(operand.history, History::None) || !operand.tangents.is_empty() {
+                all.noted = true;
+                let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
+                all.differentiated |= x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
+            }
+            all.list.push(operand);
+        }
+        Ok(all)
+    }
+}
+
+/// The way of an op with one result, which nearly all are.
+fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+    let at = mode::user_line(caller);
+    let operands = Operands::of(inputs, at)?;
+    if operands.differentiated {
+        if let Some(mut outs) = decompose(&op, inputs, at)? {
+            return Ok(outs.swap_remove(0));
+        }
+    }
+    let y = run(&op, inputs).map_err(|e| e.at(at))?;
+    if operands.noted {
+        record(op, inputs, operands.list, std::slice::from_ref(&y), at);
+    }
+    Ok(y)
 }
 
 fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
-    let at = mode::user_line(caller);
-    let mut seen = Seen::default();
-    for x in inputs {
-        x.look(at, &mut seen)?;
+    if op.results() == 1 {
+        return Ok(smallvec![apply_one(op, inputs, caller)?]);
     }
-    if (seen.tracked && mode::is_grad_enabled()) || seen.dual {
-        if let Grad::Decompose(decompose) = ops::row(&op) {
-            // Checked here, so that a wrong shape is an error of this op and not of its parts.
-            let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-            infer(&op, &specs).map_err(|e| e.at(at))?;
-            return Ok(mode::speaking_for(at, || decompose(&op, inputs)));
+    let at = mode::user_line(caller);
+    let operands = Operands::of(inputs, at)?;
+    if operands.differentiated {
+        if let Some(outs) = decompose(&op, inputs, at)? {
+            return Ok(outs);
         }
     }
-    let outs = run(&op, inputs).map_err(|e| e.at(at))?;
-    if seen.noted {
-        record(op, inputs, operands(inputs, at)?, &outs, at);
+    let outputs = lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs)).map_err(|e| e.at(at))?;
+    let outs: Outs = outputs.into_iter().map(from_output).collect();
+    if operands.noted {
+        record(op, inputs, operands.list, &outs, at);
     }
     Ok(outs)
 }
 
-/// What the operands of an op have between them, seen at a glance.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// Some have a history or tangents of any kind.
-    pub noted: bool,
-    /// A float is tracked.
-    pub tracked: bool,
-    /// A float carries a tangent.
-    pub dual: bool,
+/// The results by way of simpler ops, if the row says so.
+fn decompose(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Option<Outs>> {
+    let Grad::Decompose(decompose) = ops::row(op) else { return Ok(None) };
+    // Checked here, so that a wrong shape is an error of this op and not of its parts.
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
+    infer(op, &specs).map_err(|e| e.at(at))?;
+    Ok(Some(mode::speaking_for(at, || decompose(op, inputs))))
 }
 
-fn operands(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<SmallVec<[Operand; 3]>> {
-    let mut operands = SmallVec::new();
-    for x in inputs {
-        let (history, tangents) = x.state(at)?;
-        operands.push(Operand { history, tangents });
+/// Computes the value.
+fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
+    match op {
+        Op::View(view) => run_view(op, view, inputs),
+        _ => lock::read(inputs, |inputs| pullback_cpu::run(op, inputs)).map(from_output),
     }
-    Ok(operands)
-}
-
-/// Computes the values.
-fn run(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
-    if let Op::View(view) = op {
-        return run_view(op, view, inputs);
-    }
-    let mut outs = Outs::new();
-    for output in lock::read(inputs, |inputs| pullback_cpu::run(op, inputs))? {
-        outs.push(from_output(output));
-    }
-    Ok(outs)
 }
 
 fn from_output(output: Output) -> Tensor {
@@ -115,51 +140,45 @@ fn from_output(output: Output) -> Tensor {
 }
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
-fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Outs> {
-    let specs: SmallVec<[&Spec; 1]> = inputs.iter().map(|x| x.spec()).collect();
-    let spec = infer(op, &specs)?.swap_remove(0);
-    let x = inputs[0];
+fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Tensor> {
+    let &[x] = inputs else { return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len()))) };
+    let spec = infer_one(op, &[x.spec()])?;
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
-        return Ok(smallvec![Tensor::with_parent(spec, layout, x.0.storage.clone(), parent)]);
+        return Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent));
     }
-    let mut dense = lock::read(&[x], |inputs| pullback_cpu::run(&Op::Copy, inputs))?;
-    let buffer = dense.swap_remove(0).buffer;
-    Ok(smallvec![Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)))])
+    let buffer = lock::read(&[x], |inputs| pullback_cpu::run(&Op::Copy, inputs))?.buffer;
+    Ok(Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer))))
 }
 
 /// Puts the results of an op on the tape and gives them their tangents.
 fn record(
     op: Op,
     inputs: &[&Tensor],
-    mut operands: SmallVec<[Operand; 3]>,
-    outs: &Outs,
+    mut operands: SmallVec<[Operand; 2]>,
+    outs: &[Tensor],
     at: &'static Location<'static>,
 ) {
     let row = ops::row(&op);
-    let reaches = |i: usize| inputs[i].dtype().is_float() && row.reaches(i);
-    // Which of the first operands are tracked: rows that ask have at most three.
-    let (mut tracked, mut any) = ([false; 4], false);
-    for (i, o) in operands.iter().enumerate() {
-        let on = reaches(i) && o.history.is_tracked();
+    let dual = operands.iter().any(|o| !o.tangents.is_empty());
+    let (mut reached, mut tracked, mut any) = (SmallVec::<[bool; 8]>::new(), [false; 4], false);
+    for (i, (x, o)) in inputs.iter().zip(&operands).enumerate() {
+        let reaches = x.dtype().is_float() && row.reaches(i);
+        reached.push(reaches);
+        let on = reaches && o.history.is_tracked();
         any |= on;
+        // Rows that ask which operands are tracked have at most three.
         if let Some(slot) = tracked.get_mut(i) {
             *slot = on;
         }
     }
-    let differentiable = outs.iter().any(|y| y.dtype().is_float());
-    if any && differentiable && mode::is_grad_enabled() {
-        let mut saved: Vec<Saved> = Vec::new();
-        for (i, x) in inputs.iter().enumerate() {
-            if row.keeps(Val::In(i), &tracked) {
-                saved.push(Saved::pack(From::Input(i as u32), x, &operands[i].tangents));
-            }
-        }
-        for (k, y) in outs.iter().enumerate() {
-            if row.keeps(Val::Out(k), &tracked) {
-                saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new()));
-            }
-        }
+    let (mut floats, mut others) = (false, false);
+    for y in outs {
+        floats |= y.dtype().is_float();
+        others |= !y.dtype().is_float();
+    }
+    if any && floats && mode::is_grad_enabled() {
+        let saved = keep(&row, inputs, &operands, outs, &tracked);
         let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
         let in_specs = match uniform {
             true => Box::default(),
@@ -169,34 +188,54 @@ fn record(
         for y in outs {
             out_specs.push(y.spec().clone());
         }
-        let dual = operands.iter().any(|o| !o.tangents.is_empty());
-        let ints = outs.iter().any(|y| !y.dtype().is_float());
-        for (i, o) in operands.iter_mut().enumerate() {
-            edges.push(match (&mut o.history, reaches(i)) {
-                (history @ (History::Leaf(_) | History::Node(..)), false) => {
+        // What the edges take is needed again only where there are tangents or constant results.
+        let again = dual || others;
+        for (o, &reaches) in operands.iter_mut().zip(&reached) {
+            edges.push(match (&mut o.history, reaches) {
+                (history, false) if history.is_tracked() => {
                     Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
                 }
-                // Needed again below only where there are tangents or results without derivative.
-                (history, _) if dual || ints => history.clone(),
+                (history, _) if again => history.clone(),
                 (history, _) => std::mem::take(history),
             });
         }
-        let node = Arc::new(Node::new(op.clone(), at, edges, in_specs, out_specs, saved));
-        for (k, y) in outs.iter().enumerate() {
-            y.lock().history = match y.dtype().is_float() {
-                true => History::Node(node.clone(), k as u32),
-                false => constant(CutReason::Constant, &op, at, &operands),
-            };
+        let op_again = again.then(|| op.clone());
+        let node = Arc::new(Node::new(op, at, edges, in_specs, out_specs, saved));
+        for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
+            y.lock().history = History::Node(node.clone(), k as u32);
         }
-    } else {
-        let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
-        for y in outs {
-            y.lock().history = constant(why, &op, at, &operands);
+        let Some(op) = op_again else { return };
+        for y in outs.iter().filter(|y| !y.dtype().is_float()) {
+            y.lock().history = constant(CutReason::Constant, &op, at, &operands);
         }
+        if dual {
+            mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
+        }
+        return;
     }
-    if operands.iter().any(|o| !o.tangents.is_empty()) {
+    let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
+    for y in outs {
+        y.lock().history = constant(why, &op, at, &operands);
+    }
+    if dual {
         mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
     }
+}
+
+/// The values that the row wants for backward.
+fn keep(row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor], tracked: &[bool]) -> Vec<Saved> {
+    let mut saved = Vec::new();
+    for (i, x) in inputs.iter().enumerate() {
+        if row.keeps(Val::In(i), tracked) {
+            saved.push(Saved::pack(From::Input(i as u32), x, &operands[i].tangents));
+        }
+    }
+    for (k, y) in outs.iter().enumerate() {
+        if row.keeps(Val::Out(k), tracked) {
+            saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new()));
+        }
+    }
+    saved
 }
 
 fn constant(why: CutReason, op: &Op, at: &'static Location<'static>, operands: &[Operand]) -> History {
@@ -205,7 +244,7 @@ fn constant(why: CutReason, op: &Op, at: &'static Location<'static>, operands: &
 
 /// Forward mode. Levels go from the outermost in: at each, operands and results carry the tangents
 /// of the levels outside it, so a tangent is itself differentiated by those.
-fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &Outs) {
+fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor]) {
     let mut levels: SmallVec<[u64; 2]> =
         operands.iter().flat_map(|o| o.tangents.iter().map(|t| t.0)).collect();
     levels.sort_unstable();
@@ -246,6 +285,6 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
 
 /// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
 pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: &'static Location<'static>) -> Result<()> {
-    record(op, inputs, operands(inputs, at)?, &smallvec![out.clone()], at);
+    record(op, inputs, Operands::of(inputs, at)?.list, std::slice::from_ref(out), at);
     Ok(())
 }

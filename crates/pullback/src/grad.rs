@@ -263,7 +263,7 @@ impl<'a> Backward<'a> {
         let roots = self.roots()?;
         let mut targets = Vec::new();
         for x in inputs {
-            let history = x.state(self.at)?.0;
+            let history = x.state(self.at)?.history;
             match history.key() {
                 Some(key) => targets.push(key),
                 // A name for "nothing": no tracked value has number 0.
@@ -323,7 +323,7 @@ impl<'a> Backward<'a> {
                         .hint("reduce it to a loss (sum, mean), or use backward_with(&cotangent)"));
                 }
             };
-            roots.push((y.state(self.at)?.0, cotangent));
+            roots.push((y.state(self.at)?.history, cotangent));
         }
         Ok(roots)
     }

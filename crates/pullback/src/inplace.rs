@@ -9,7 +9,7 @@
 //! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
-use crate::apply::{self, Seen};
+use crate::apply;
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tensor::Tangents;
@@ -21,14 +21,29 @@ use std::panic::Location;
 
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
-    pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<(History, Tangents)> {
+    pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
         let state = self.lock();
-        let current = self.0.storage.version();
-        if state.version == current {
-            return Ok((state.history.clone(), state.tangents.clone()));
+        if state.version == self.0.storage.version() {
+            return Ok(apply::Operand { history: state.history.clone(), tangents: state.tangents.clone() });
         }
-        let history = state.history.clone();
         drop(state);
+        // A view follows from its parent, which may be out of date itself: from the root down, in a loop.
+        let mut line = vec![self.clone()];
+        while let Some(parent) = line[line.len() - 1].0.parent.as_ref().map(|p| p.0.clone()) {
+            if parent.lock().version == self.0.storage.version() {
+                break;
+            }
+            line.push(parent);
+        }
+        line.iter().rev().try_for_each(|tensor| tensor.refresh(at))?;
+        let state = self.lock();
+        Ok(apply::Operand { history: state.history.clone(), tangents: state.tangents.clone() })
+    }
+
+    /// Brings history and tangents up to date, given that the parent's are.
+    fn refresh(&self, at: &'static Location<'static>) -> Result<()> {
+        let current = self.0.storage.version();
+        let history = self.lock().history.clone();
         let (history, tangents) = match (&self.0.parent, history) {
             // A constant or a leaf stays one, whatever its value.
             (_, history @ (History::Cut(_) | History::Leaf(_))) => (history, Tangents::new()),
@@ -42,35 +57,14 @@ impl Tensor {
             (None, History::Node(node, _)) => return Err(self.overwritten_elsewhere(node.op.name(), node.at, at)),
         };
         let mut state = self.lock();
-        (state.history, state.tangents, state.version) = (history.clone(), tangents.clone(), current);
-        Ok((history, tangents))
-    }
-
-    /// Notes what this operand brings, without taking it.
-    pub(crate) fn look(&self, at: &'static Location<'static>, seen: &mut Seen) -> Result<()> {
-        let state = self.lock();
-        let (tracked, dual, noted) = match state.version == self.0.storage.version() {
-            true => {
-                let (history, dual) = (&state.history, !state.tangents.is_empty());
-                (history.is_tracked(), dual, dual || !matches!(history, History::None))
-            }
-            false => {
-                drop(state);
-                let (history, tangents) = self.state(at)?;
-                (history.is_tracked(), !tangents.is_empty(), true)
-            }
-        };
-        let float = self.dtype().is_float();
-        seen.noted |= noted;
-        seen.tracked |= tracked && float;
-        seen.dual |= dual && float;
+        (state.history, state.tangents, state.version) = (history, tangents, current);
         Ok(())
     }
 
     /// The history alone; where it is out of date beyond repair, none.
     #[track_caller]
     pub(crate) fn history(&self) -> History {
-        fail::or_raise(self.state(mode::user_line(Location::caller()))).0
+        fail::or_raise(self.state(mode::user_line(Location::caller()))).history
     }
 
     fn overwritten_elsewhere(
@@ -111,7 +105,7 @@ impl Tensor {
                 "make it its own with deep_clone() first",
             );
         }
-        let histories = [self.state(at)?.0, root.state(at)?.0];
+        let histories = [self.state(at)?.history, root.state(at)?.history];
         if mode::is_grad_enabled() {
             if histories.iter().any(|h| matches!(h, History::Leaf(_))) {
                 return refuse(
@@ -138,8 +132,8 @@ impl Tensor {
             operands.push(x.try_cast_and_expand(name, self.spec(), at)?);
         }
         let derivative = |x: &Tensor| -> Result<bool> {
-            let (history, tangents) = x.state(at)?;
-            Ok((mode::is_grad_enabled() && history.is_tracked()) || !tangents.is_empty())
+            let x = x.state(at)?;
+            Ok((mode::is_grad_enabled() && x.history.is_tracked()) || !x.tangents.is_empty())
         };
         let mut plain = !derivative(self)? && !derivative(&root)?;
         for x in &operands {

@@ -33,6 +33,16 @@ pub(crate) struct Inner {
     state: Mutex<State>,
 }
 
+/// A view of a view of a view … is dropped in a loop, not by nested calls.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(link) = parent {
+            parent = Arc::into_inner(link.0.0).and_then(|mut inner| inner.parent.take());
+        }
+    }
+}
+
 /// What may change about a tensor while handles to it are around.
 #[derive(Default)]
 pub(crate) struct State {

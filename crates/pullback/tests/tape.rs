@@ -259,6 +259,24 @@ fn a_million_nodes_are_built_walked_and_dropped() {
 }
 
 #[test]
+fn a_view_of_a_view_of_a_view_is_no_deeper_than_its_root() {
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let run = small.spawn(|| {
+        let base = Tensor::zeros([2, 2]);
+        let mut x = base.clone();
+        for _ in 0..200_000 {
+            x = x.t();
+        }
+        let w = Tensor::from([1.0f32, 2.0]).requires_grad();
+        base.add_(&w);
+        // Out of date all the way down: brought up to date in a loop.
+        x.sum().backward().unwrap();
+        assert_eq!(w.grad().unwrap().to_vec::<f32>(), [2.0, 2.0]);
+    });
+    run.unwrap().join().unwrap();
+}
+
+#[test]
 fn a_shared_subgraph_is_walked_once() {
     // y = ((x·x)·(x·x))…: 2^60 paths, 60 nodes.
     let x = leaf(1.0);

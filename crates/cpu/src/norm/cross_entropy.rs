@@ -1,7 +1,7 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view};
+use super::lanes::{Ahead, Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::index::{IndexError, check};
@@ -75,7 +75,7 @@ impl<E: Elem<Compute: Float>> Work for Rows<'_, E> {
                 if let Some(dy) = dy {
                     let dy = (*dy.ptr.cast::<E>().offset(at * dy.strides[0])).load();
                     let one = E::Compute::real(1.0);
-                    let scale = one / exp_sum::<E::Compute, I>(a, most, p);
+                    let scale = one / exp_sum::<E::Compute, I>(a, most, p, Ahead::NOTHING);
                     let out = out.add(i * c);
                     for (j, &p) in p[..c].iter().enumerate() {
                         out.add(j).write(E::store(p * scale * dy));
@@ -83,7 +83,7 @@ impl<E: Elem<Compute: Float>> Work for Rows<'_, E> {
                     out.add(class).write(E::store((p[class] * scale - one) * dy));
                 } else {
                     let by = shift(most);
-                    let total = exp_sum::<E::Compute, I>(a, by, p);
+                    let total = exp_sum::<E::Compute, I>(a, by, p, Ahead::NOTHING);
                     out.add(i).write(E::store(total.log::<I>() - (a[class] - by)));
                 }
             }

@@ -229,9 +229,55 @@ pub(super) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usi
     }
 }
 
+/// Elements whose successors are asked for at a time.
+const STEP: usize = 4 * LANES;
+
+/// Where the operands of the next line lie, to be brought nearer while this one is worked on: the
+/// processor itself does not look beyond the end of a page. They need not be readable.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    first: *const u8,
+    second: *const u8,
+    /// Bytes from one element to the next; zero for nothing.
+    size: usize,
+}
+
+impl Ahead {
+    /// Nothing is asked for.
+    pub(super) const NOTHING: Ahead = Ahead { first: std::ptr::null(), second: std::ptr::null(), size: 0 };
+
+    /// Contiguous lines of one operand, or of two.
+    #[inline(always)]
+    pub(super) fn new<E>(first: *const E, second: Option<*const E>) -> Ahead {
+        Ahead { first: first.cast(), second: second.map_or(std::ptr::null(), <*const E>::cast), size: size_of::<E>() }
+    }
+
+    /// Asks for the elements `at..at + N`.
+    #[inline(always)]
+    pub(super) fn fetch<const N: usize>(self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if self.size != 0 {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for ptr in [self.first, self.second] {
+                if !ptr.is_null() {
+                    for byte in (0..N * self.size).step_by(64) {
+                        // SAFETY: a hint may name any address; SSE is part of the target.
+                        unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr.wrapping_add(at * self.size + byte).cast()) };
+                    }
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
+
 /// The sum of the partial sums, in a fixed order.
 #[inline(always)]
-pub(super) fn total<C: Float>(mut lanes: [C; LANES]) -> C {
+pub(super) fn total<C: Float>(lanes: [C; LANES]) -> C {
+    // Through memory: a compiler that sees how they are added up forms vectors of two for it, and
+    // keeps to that width in the loop that made them.
+    let mut lanes = std::hint::black_box(lanes);
     let mut half = LANES / 2;
     while half > 0 {
         for j in 0..half {
@@ -260,11 +306,12 @@ pub(super) fn sum<C: Float>(a: &[C]) -> C {
 
 /// The inner product of two scratch lines, in two levels.
 #[inline(always)]
-pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
+pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C], ahead: Ahead) -> C {
     let mut all = C::default();
-    for (a, b) in a.chunks(PIECE).zip(b.chunks(PIECE)) {
+    for (k, (a, b)) in a.chunks(PIECE).zip(b.chunks(PIECE)).enumerate() {
         let mut lanes = [C::default(); LANES];
-        for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+        for (i, (a, b)) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)).enumerate() {
+            ahead.fetch::<LANES>(k * PIECE + i * LANES);
             for j in 0..LANES {
                 lanes[j] = a[j].fma::<I>(b[j], lanes[j]);
             }
@@ -318,10 +365,13 @@ pub(super) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
 
 /// `to = exp(a − shift)`; gives the sum.
 #[inline(always)]
-pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C]) -> C {
+pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
     // Two loops: with the partial sums in the first, it would not stay in registers.
-    for (to, &a) in to.iter_mut().zip(a) {
-        *to = (a - shift).exp_down::<I>();
+    for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
+        ahead.fetch::<STEP>(k * STEP);
+        for (to, &a) in to.iter_mut().zip(a) {
+            *to = (a - shift).exp_down::<I>();
+        }
     }
     sum(to)
 }

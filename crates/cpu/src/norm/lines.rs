@@ -9,7 +9,7 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Float, Scratch, Work, load, padded, store, vectorised, view};
+use super::lanes::{Ahead, Float, Scratch, Work, load, padded, store, vectorised, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -37,8 +37,8 @@ pub(super) trait Line {
     /// Whether the result is one element.
     const REDUCE: bool;
     /// What the whole line `a` (and the second operand `b`) says about its elements; `to` is
-    /// scratch for one value each. Of a reduction, the first number is the result.
-    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C]) -> [C; 2];
+    /// scratch for one value each, and `ahead` the next line, to be asked for on the way. Of a reduction, the first number is the result.
+    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Ahead) -> [C; 2];
     /// An element of the result, from those of the operands and of scratch.
     fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
     /// All of it on `W` lines: element `i` of line `j` is `a[i * W + j]`. The result replaces `a`,
@@ -141,7 +141,13 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
             unsafe {
                 let a = view(x.offset(at[0]), along[0], n, a.as_mut());
                 let b = if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
-                let whole = L::row::<E::Compute, I>(a, b, c);
+                let next = walk.offsets(line + usize::from(line + 1 < to));
+                let ahead = if along == [1, 1] {
+                    Ahead::new(x.wrapping_offset(next[0]), L::TWO.then(|| second.wrapping_offset(next[1])))
+                } else {
+                    Ahead::NOTHING
+                };
+                let whole = L::row::<E::Compute, I>(a, b, c, ahead);
                 if L::REDUCE {
                     out.add(line).write(E::store(whole[0]));
                     continue;

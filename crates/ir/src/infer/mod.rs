@@ -15,7 +15,7 @@ mod view;
 
 pub use view::view_shape;
 
-use crate::{DType, Error, Op, Random, Result, Scalar, Spec};
+use crate::{DType, Error, Fused, Op, Random, Result, Scalar, Spec};
 use smallvec::{SmallVec, smallvec};
 
 /// The specs of an op's results; nearly always one.
@@ -23,21 +23,30 @@ pub type Specs = SmallVec<[Spec; 1]>;
 
 /// Checks `op` against its operands and gives the specs of its results.
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
-    let one = |spec: Spec| -> Result<Specs> { Ok(smallvec![spec]) };
+    match op {
+        Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
+        Op::Fused(Fused::LayerNormVjp(_)) => norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?),
+        _ => Ok(smallvec![infer_one(op, inputs)?]),
+    }
+}
+
+/// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
+/// [`Op::Sort`] and the layer norm's vjp.
+pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     match op {
         Op::Literal { value, shape, dtype } => {
             arity("literal", inputs, 0)?;
             if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
                 return Err(Error::dtype("literal", format!("the fraction {value} does not fit {dtype}")));
             }
-            one(Spec::new(*dtype, shape.clone()))
+            Ok(Spec::new(*dtype, shape.clone()))
         }
         Op::Iota { len, dtype } => {
             arity("iota", inputs, 0)?;
             if *dtype == DType::Bool {
                 return Err(Error::dtype("iota", "counts in numbers, not bool"));
             }
-            one(Spec::new(*dtype, [*len].as_slice()))
+            Ok(Spec::new(*dtype, [*len].as_slice()))
         }
         Op::Random { kind, shape, dtype } => {
             let [key] = operands("random", inputs)?;
@@ -51,26 +60,26 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
             if !fits {
                 return Err(Error::dtype("random", format!("{kind:?} numbers cannot be {dtype}")));
             }
-            one(Spec::new(*dtype, shape.clone()))
+            Ok(Spec::new(*dtype, shape.clone()))
         }
-        Op::Unary(f) => one(pointwise::unary(*f, operands(f.name(), inputs)?)?),
-        Op::UnaryVjp(f) => one(pointwise::unary_vjp(*f, operands(f.vjp_name(), inputs)?)?),
-        Op::Binary(f) => one(pointwise::binary(*f, operands(f.name(), inputs)?)?),
-        Op::Compare(f) => one(pointwise::compare(*f, operands(f.name(), inputs)?)?),
-        Op::Select => one(pointwise::select(operands("select", inputs)?)?),
-        Op::Cast(dtype) => one(operands::<1>("cast", inputs)?[0].with_dtype(*dtype)),
-        Op::Copy => one(operands::<1>("copy", inputs)?[0].clone()),
-        Op::View(v) => one(view::view(v, operands(op.name(), inputs)?)?),
-        Op::Put(views) => one(view::put(views, operands("put", inputs)?)?),
-        Op::Pad(padding) => one(movement::pad(padding, operands("pad", inputs)?)?),
-        Op::Cat(axis) => one(movement::cat(*axis, inputs)?),
-        Op::Gather(axis) => one(index::gather(*axis, operands("gather", inputs)?)?),
-        Op::Scatter(axis, combine) => one(index::scatter(*axis, *combine, operands("scatter", inputs)?)?),
-        Op::Reduce(kind, axes) => one(reduce::reduce(*kind, axes, operands(op.name(), inputs)?)?),
-        Op::ArgReduce(kind, axis) => one(reduce::arg_reduce(*kind, *axis, operands(op.name(), inputs)?)?),
-        Op::Cumulate { kind, axis, .. } => one(reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?)?),
-        Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
-        Op::Dot => one(dot::dot(operands("matmul", inputs)?)?),
+        Op::Unary(f) => pointwise::unary(*f, operands(f.name(), inputs)?),
+        Op::UnaryVjp(f) => pointwise::unary_vjp(*f, operands(f.vjp_name(), inputs)?),
+        Op::Binary(f) => pointwise::binary(*f, operands(f.name(), inputs)?),
+        Op::Compare(f) => pointwise::compare(*f, operands(f.name(), inputs)?),
+        Op::Select => pointwise::select(operands("select", inputs)?),
+        Op::Cast(dtype) => Ok(operands::<1>("cast", inputs)?[0].with_dtype(*dtype)),
+        Op::Copy => Ok(operands::<1>("copy", inputs)?[0].clone()),
+        Op::View(v) => view::view(v, operands(op.name(), inputs)?),
+        Op::Put(views) => view::put(views, operands("put", inputs)?),
+        Op::Pad(padding) => movement::pad(padding, operands("pad", inputs)?),
+        Op::Cat(axis) => movement::cat(*axis, inputs),
+        Op::Gather(axis) => index::gather(*axis, operands("gather", inputs)?),
+        Op::Scatter(axis, combine) => index::scatter(*axis, *combine, operands("scatter", inputs)?),
+        Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, operands(op.name(), inputs)?),
+        Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, operands(op.name(), inputs)?),
+        Op::Cumulate { kind, axis, .. } => reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?),
+        Op::Sort { axis, .. } => Ok(reduce::sort(*axis, operands("sort", inputs)?)?.swap_remove(0)),
+        Op::Dot => dot::dot(operands("matmul", inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
     }
 }

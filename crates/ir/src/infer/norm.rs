@@ -1,24 +1,24 @@
 //! Fused operations: softmax, normalisation, cross-entropy.
 
 use super::{Specs, check_axis, check_index, operands};
-use crate::{Error, Fused, Result, Spec};
+use crate::{Error, Fused, Real, Result, Spec};
 use smallvec::smallvec;
 
-pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
+pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
     let op = f.name();
     Ok(match f {
         Fused::Softmax(axis) | Fused::LogSoftmax(axis) => {
             let [x] = operands(op, inputs)?;
             check_axis(op, axis, x)?;
             floats(op, inputs)?;
-            smallvec![x.clone()]
+            x.clone()
         }
         Fused::SoftmaxVjp(axis) | Fused::LogSoftmaxVjp(axis) => {
             let [y, dy] = operands(op, inputs)?;
             check_axis(op, axis, y)?;
             floats(op, inputs)?;
             same_shape(op, y, dy)?;
-            smallvec![y.clone()]
+            y.clone()
         }
         Fused::LogSumExp(axis) => {
             let [x] = operands(op, inputs)?;
@@ -26,35 +26,38 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
             floats(op, inputs)?;
             let mut shape = x.shape.clone();
             shape.remove(axis);
-            smallvec![x.with_shape(shape)]
+            x.with_shape(shape)
         }
         Fused::LayerNorm(_) => {
             let [x, w, b] = operands(op, inputs)?;
             floats(op, inputs)?;
             same_shape(op, w, b)?;
             trailing(op, x, w)?;
-            smallvec![x.clone()]
+            x.clone()
         }
-        Fused::LayerNormVjp(_) => {
-            let [x, w, dy] = operands(op, inputs)?;
-            floats(op, inputs)?;
-            trailing(op, x, w)?;
-            same_shape(op, x, dy)?;
-            smallvec![x.clone(), w.clone(), w.clone()]
-        }
+        Fused::LayerNormVjp(_) => layer_norm_vjp(operands(op, inputs)?)?.swap_remove(0),
         Fused::CrossEntropy => {
             let [logits, classes] = operands(op, inputs)?;
             rows(op, logits, classes)?;
-            smallvec![logits.with_shape(classes.shape.clone())]
+            logits.with_shape(classes.shape.clone())
         }
         Fused::CrossEntropyVjp => {
             let [logits, classes, dy] = operands(op, inputs)?;
             rows(op, logits, classes)?;
             same_shape(op, classes, dy)?;
             floats(op, &[logits, dy])?;
-            smallvec![logits.clone()]
+            logits.clone()
         }
     })
+}
+
+/// `dx`, `dw` and `db`.
+pub(super) fn layer_norm_vjp([x, w, dy]: [&Spec; 3]) -> Result<Specs> {
+    let op = Fused::LayerNormVjp(Real(0.0)).name();
+    floats(op, &[x, w, dy])?;
+    trailing(op, x, w)?;
+    same_shape(op, x, dy)?;
+    Ok(smallvec![x.clone(), w.clone(), w.clone()])
 }
 
 fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {

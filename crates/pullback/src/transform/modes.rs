@@ -123,9 +123,9 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
         i += 1;
         match direction {
             Some(t) if t.spec() == x.spec() && x.dtype().is_float() => {
-                let (history, mut tangents) = fail::or_raise(x.state(at));
-                tangents.push((level.0, t));
-                x.alias(history, tangents)
+                let mut state = fail::or_raise(x.state(at));
+                state.tangents.push((level.0, t));
+                x.alias(state.history, state.tangents)
             }
             Some(t) if t.spec() == x.spec() => x.clone(),
             other => {
@@ -190,7 +190,7 @@ impl<T: Tree> Frame<T> {
 
     fn plan(&self, results: &[Tensor], at: &'static Location<'static>) -> Plan {
         let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
-        let histories: Vec<History> = results.iter().map(|y| fail::or_raise(y.state(at)).0).collect();
+        let histories: Vec<History> = results.iter().map(|y| fail::or_raise(y.state(at)).history).collect();
         let mut plan = plan(histories.iter(), &targets);
         // A leaf made by an identity has someone behind it.
         plan.outside |= self.leaves.iter().any(|x| matches!(x.lock().history, History::Node(..)));
@@ -234,9 +234,9 @@ impl<T: Tree> Frame<T> {
 }
 
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
-    let (history, tangents) = fail::or_raise(x.state(at));
-    if !(recorded && history.is_tracked()) {
-        return x.alias(History::Leaf(Arc::new(Leaf::new())), tangents);
+    let state = fail::or_raise(x.state(at));
+    if !(recorded && state.history.is_tracked()) {
+        return x.alias(History::Leaf(Arc::new(Leaf::new())), state.tangents);
     }
     let copy = x.alias(History::None, Tangents::new());
     fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));
