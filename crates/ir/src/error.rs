@@ -55,7 +55,11 @@ struct Inner {
 impl Error {
     /// An error of `op`; the message says what is wrong, operands and location are added by
     /// [`Error::on`] and [`Error::at`].
-    pub fn new(kind: ErrorKind, op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
+    pub fn new(
+        kind: ErrorKind,
+        op: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Error {
         Error(Box::new(Inner {
             kind,
             op: op.into(),

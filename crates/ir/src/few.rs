@@ -210,10 +210,14 @@ impl<'a, T> IntoIterator for &'a mut Few<T> {
 
 impl<T: Copy + Default> IntoIterator for Few<T> {
     type Item = T;
-    type IntoIter = std::vec::IntoIter<T>;
+    type IntoIter = std::iter::Take<std::vec::IntoIter<T>>;
 
-    fn into_iter(self) -> std::vec::IntoIter<T> {
-        self.to_vec().into_iter()
+    fn into_iter(self) -> Self::IntoIter {
+        let n = self.len();
+        match self.0 {
+            Store::Inline(_, items) => Vec::from(items).into_iter().take(n),
+            Store::Heap(all) => all.into_iter().take(n),
+        }
     }
 }
 

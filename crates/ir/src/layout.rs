@@ -4,9 +4,9 @@
 //! may fail: a permuted array has no strides for some shapes, and then the elements must be
 //! copied.
 
+use crate::Few;
 use crate::shape::{Axes, Shape, Strides, dense_strides};
 use crate::view::{Span, View};
-use crate::Few;
 use smallvec::SmallVec;
 
 /// Shape, strides (in elements) and offset of the first element (in elements).

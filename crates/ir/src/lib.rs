@@ -18,15 +18,17 @@ mod text;
 mod view;
 
 pub use dtype::DType;
-pub use few::Few;
 pub use error::{Error, ErrorKind, Result};
+pub use few::Few;
 pub use layout::{Layout, diagonal_len};
 pub use op::{
-    Binary, Combine, Compare, Cumulation, Extreme, Fused, Kept, Op, Padding, Random, Reduction, Unary,
+    Binary, Combine, Compare, Cumulation, Extreme, Fused, Kept, Op, Padding, Random, Reduction,
+    Unary,
 };
 pub use scalar::{Real, Scalar};
 pub use shape::{
-    Axes, Shape, Strides, broadcast_shapes, dense_strides, inverse_order, normalize_axis, other_axes,
+    Axes, Shape, Strides, broadcast_shapes, dense_strides, inverse_order, normalize_axis,
+    other_axes,
 };
 pub use spec::{Device, Spec};
 pub use text::ParseOpError;

@@ -97,27 +97,63 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named after its function; `Unary::formula` says what it is
 pub enum Unary {
-    Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not,
-    Square, Sqrt, Rsqrt, Recip,
-    Exp, Exp2, Expm1, Log, Log2, Log10, Log1p,
-    Sin, Cos, Tan, Asin, Acos, Atan,
-    Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
-    Erf, Erfc,
-    Sigmoid, Relu, Gelu, GeluTanh, Silu,
+    Neg,
+    Abs,
+    Sign,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Not,
+    Square,
+    Sqrt,
+    Rsqrt,
+    Recip,
+    Exp,
+    Exp2,
+    Expm1,
+    Log,
+    Log2,
+    Log10,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Erfc,
+    Sigmoid,
+    Relu,
+    Gelu,
+    GeluTanh,
+    Silu,
 }
 
 /// Functions of two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Binary {
-    Add, Sub, Mul, Div,
+    Add,
+    Sub,
+    Mul,
+    Div,
     /// The remainder with the sign of the divisor, as Python's `%`.
     Remainder,
     /// The remainder with the sign of the dividend, as C's `fmod`.
     Fmod,
     /// Division rounded towards minus infinity.
     FloorDiv,
-    Pow, Atan2, Copysign,
+    Pow,
+    Atan2,
+    Copysign,
     /// The larger; NaN if either is.
     Maximum,
     /// The smaller; NaN if either is.
@@ -133,7 +169,14 @@ pub enum Binary {
 /// Tests of two elements. Any comparison with NaN is false, except `Ne`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Compare { Eq, Ne, Lt, Le, Gt, Ge }
+pub enum Compare {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
 
 /// Distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,12 +231,21 @@ pub enum Reduction {
 /// Which extreme `ArgReduce` looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Extreme { Max, Min }
+pub enum Extreme {
+    Max,
+    Min,
+}
 
 /// What a running reduction accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Cumulation { Sum, Prod, Max, Min, LogSumExp }
+pub enum Cumulation {
+    Sum,
+    Prod,
+    Max,
+    Min,
+    LogSumExp,
+}
 
 /// Operations that are compositions of others, with a kernel that does them in one go.
 ///
@@ -317,7 +369,13 @@ impl Op {
     pub fn is_pointwise(&self) -> bool {
         matches!(
             self,
-            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy
+            Op::Unary(_)
+                | Op::UnaryVjp(_)
+                | Op::Binary(_)
+                | Op::Compare(_)
+                | Op::Select
+                | Op::Cast(_)
+                | Op::Copy
         )
     }
 }

@@ -48,7 +48,7 @@ fn number() -> impl Strategy<Value = usize> {
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
-    prop::collection::vec(number(), 0..7).prop_map(Shape::from_vec)
+    prop::collection::vec(number(), 0..7).prop_map(Shape::from)
 }
 
 fn dtypes() -> impl Strategy<Value = DType> {
@@ -58,13 +58,13 @@ fn dtypes() -> impl Strategy<Value = DType> {
 fn paddings() -> impl Strategy<Value = SmallVec<[Padding; 2]>> {
     let one = (number(), number(), number());
     let one = one.prop_map(|(before, after, between)| Padding { before, after, between });
-    prop::collection::vec(one, 0..4).prop_map(SmallVec::from_vec)
+    prop::collection::vec(one, 0..4).prop_map(Into::into)
 }
 
 fn spans() -> impl Strategy<Value = SmallVec<[Span; 2]>> {
     let one = (number(), number(), number());
     let one = one.prop_map(|(start, len, step)| Span { start, len, step });
-    prop::collection::vec(one, 0..4).prop_map(SmallVec::from_vec)
+    prop::collection::vec(one, 0..4).prop_map(Into::into)
 }
 
 fn views() -> impl Strategy<Value = View> {

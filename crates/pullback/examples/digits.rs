@@ -88,7 +88,8 @@ fn main() -> pullback::Result<()> {
     // The set is in the order of its writers: shuffle before it is split.
     let order = key.fold_in(1).permutation(y.len());
     let (x, y) = (x.index_select(0, &order), y.index_select(0, &order));
-    let (train_x, train_y, test_x, test_y) = (x.at(..1437), y.at(..1437), x.at(1437..), y.at(1437..));
+    let (train_x, train_y, test_x, test_y) =
+        (x.at(..1437), y.at(..1437), x.at(1437..), y.at(1437..));
     let model = Mlp::new(&key, 128);
     let optimiser = Sgd::new(&model);
     println!("training on {} images, testing on {}", train_y.len(), test_y.len());
@@ -104,7 +105,11 @@ fn main() -> pullback::Result<()> {
         }
         if (epoch + 1) % 5 == 0 {
             let loss = total / train_y.len() as f64;
-            println!("epoch {:2}  loss {loss:.4}  test accuracy {:.1}%", epoch + 1, 100.0 * accuracy(&model, &test_x, &test_y));
+            println!(
+                "epoch {:2}  loss {loss:.4}  test accuracy {:.1}%",
+                epoch + 1,
+                100.0 * accuracy(&model, &test_x, &test_y)
+            );
         }
     }
     let reached = accuracy(&model, &test_x, &test_y);

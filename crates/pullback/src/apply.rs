@@ -73,7 +73,8 @@ impl Operands {
             if !matches!(operand.history, History::None) || !operand.tangents.is_empty() {
                 all.noted = true;
                 let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
-                all.differentiated |= x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
+                all.differentiated |=
+                    x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
             }
             all.list.push(operand);
         }
@@ -85,10 +86,10 @@ impl Operands {
 fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
-    if operands.differentiated {
-        if let Some(mut outs) = decompose(&op, inputs, at)? {
-            return Ok(outs.swap_remove(0));
-        }
+    if operands.differentiated
+        && let Some(mut outs) = decompose(&op, inputs, at)?
+    {
+        return Ok(outs.swap_remove(0));
     }
     let y = run(&op, inputs).map_err(|e| e.at(at))?;
     if operands.noted {
@@ -103,12 +104,13 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     }
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
-    if operands.differentiated {
-        if let Some(outs) = decompose(&op, inputs, at)? {
-            return Ok(outs);
-        }
+    if operands.differentiated
+        && let Some(outs) = decompose(&op, inputs, at)?
+    {
+        return Ok(outs);
     }
-    let outputs = lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs)).map_err(|e| e.at(at))?;
+    let outputs =
+        lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs)).map_err(|e| e.at(at))?;
     let outs: Outs = outputs.into_iter().map(from_output).collect();
     if operands.noted {
         record(op, inputs, operands.list, &outs, at);
@@ -141,7 +143,9 @@ fn from_output(output: Output) -> Tensor {
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
 fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Tensor> {
-    let &[x] = inputs else { return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len()))) };
+    let &[x] = inputs else {
+        return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len())));
+    };
     let spec = infer_one(op, &[x.spec()])?;
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
@@ -223,7 +227,13 @@ fn record(
 }
 
 /// The values that the row wants for backward.
-fn keep(row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor], tracked: &[bool]) -> Vec<Saved> {
+fn keep(
+    row: &Grad,
+    inputs: &[&Tensor],
+    operands: &[Operand],
+    outs: &[Tensor],
+    tracked: &[bool],
+) -> Vec<Saved> {
     let mut saved = Vec::new();
     for (i, x) in inputs.iter().enumerate() {
         if row.keeps(Val::In(i), tracked) {
@@ -238,7 +248,12 @@ fn keep(row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor], t
     saved
 }
 
-fn constant(why: CutReason, op: &Op, at: &'static Location<'static>, operands: &[Operand]) -> History {
+fn constant(
+    why: CutReason,
+    op: &Op,
+    at: &'static Location<'static>,
+    operands: &[Operand],
+) -> History {
     Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history))
 }
 
@@ -252,7 +267,8 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
     let in_specs: SmallVec<[Spec; 2]> = inputs.iter().map(|x| x.spec().clone()).collect();
     let out_specs: SmallVec<[Spec; 1]> = outs.iter().map(|y| y.spec().clone()).collect();
     for level in levels {
-        let mut facts = Facts::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
+        let mut facts =
+            Facts::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
         for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
             let outer = o.tangents.iter().filter(|t| t.0 < level).cloned().collect();
             facts.set(Val::In(i), x.alias(o.history.clone(), outer));
@@ -284,7 +300,12 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
 }
 
 /// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
-pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: &'static Location<'static>) -> Result<()> {
+pub(crate) fn record_as(
+    op: Op,
+    inputs: &[&Tensor],
+    out: &Tensor,
+    at: &'static Location<'static>,
+) -> Result<()> {
     record(op, inputs, Operands::of(inputs, at)?.list, std::slice::from_ref(out), at);
     Ok(())
 }

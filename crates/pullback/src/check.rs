@@ -72,7 +72,15 @@ pub fn check_grads<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y, x: &T, order: usize) -
 
 impl Default for Check {
     fn default() -> Check {
-        Check { order: 1, step: 1e-3, relative: 1e-6, absolute: 1e-8, seed: 0, forward: true, reverse: true }
+        Check {
+            order: 1,
+            step: 1e-3,
+            relative: 1e-6,
+            absolute: 1e-8,
+            seed: 0,
+            forward: true,
+            reverse: true,
+        }
     }
 }
 
@@ -138,7 +146,9 @@ impl Check {
         let inputs = x.leaves();
         if let Some(x) = inputs.iter().find(|x| x.dtype().is_float() && x.dtype() != DType::F64) {
             let message = format!("gradients are checked in f64, not {}", x.dtype());
-            return Err(Error::new(ErrorKind::Check, "check_grads", message).at(at).hint("cast the arguments to f64"));
+            return Err(Error::new(ErrorKind::Check, "check_grads", message)
+                .at(at)
+                .hint("cast the arguments to f64"));
         }
         let on_leaves = |leaves: &Vec<Tensor>| f(&x.with_leaves(leaves)).leaves();
         let mut report = Report { compared: 0, worst: None };
@@ -155,7 +165,7 @@ impl Check {
         }
     }
 
-    fn check(&self, f: &Function, x: &Vec<Tensor>, order: usize, report: &mut Report) {
+    fn check(&self, f: &Function, x: &[Tensor], order: usize, report: &mut Report) {
         let detached: Vec<Tensor> = x.iter().map(Tensor::detach).collect();
         let x = &detached;
         let y = f(x);
@@ -180,7 +190,20 @@ impl Check {
             for flat in 0..input.len() {
                 let expected = self.numeric(&scalar, x, i, flat);
                 let index = unravel(flat, input.shape());
-                let mut note = |mode, given| self.note(report, Entry { order, mode, input: i, index: index.clone(), expected, given, excess: 0.0 });
+                let mut note = |mode, given| {
+                    self.note(
+                        report,
+                        Entry {
+                            order,
+                            mode,
+                            input: i,
+                            index: index.clone(),
+                            expected,
+                            given,
+                            excess: 0.0,
+                        },
+                    )
+                };
                 if let Some(grads) = &reverse {
                     note("reverse", grads[i].to_vec::<f64>()[flat]);
                 }
@@ -189,7 +212,12 @@ impl Check {
                     tangent[i] = bump(&tangent[i], flat, 1.0);
                     let ty = jvp(f, x, &tangent).1;
                     let terms = ty.iter().zip(&cotangents).filter(|(t, _)| t.dtype().is_float());
-                    note("forward", terms.map(|(t, c)| (t.detach() * c).sum().cast(DType::F64).item::<f64>()).sum());
+                    note(
+                        "forward",
+                        terms
+                            .map(|(t, c)| (t.detach() * c).sum().cast(DType::F64).item::<f64>())
+                            .sum(),
+                    );
                 }
             }
         }
@@ -199,11 +227,17 @@ impl Check {
     }
 
     /// The central difference of fourth order.
-    fn numeric(&self, f: &dyn Fn(&Vec<Tensor>) -> f64, x: &Vec<Tensor>, input: usize, flat: usize) -> f64 {
+    fn numeric(
+        &self,
+        f: &dyn Fn(&Vec<Tensor>) -> f64,
+        x: &[Tensor],
+        input: usize,
+        flat: usize,
+    ) -> f64 {
         let value = x[input].to_vec::<f64>()[flat];
         let h = self.step * value.abs().max(1.0);
         let at = |steps: f64| {
-            let mut moved = x.clone();
+            let mut moved = x.to_vec();
             moved[input] = bump(&x[input], flat, steps * h);
             f(&moved)
         };
@@ -218,7 +252,10 @@ impl Check {
             false => distance / (self.absolute + self.relative * scale),
         };
         report.compared += 1;
-        let worse = report.worst.as_ref().is_none_or(|w| !w.excess.is_nan() && !(entry.excess <= w.excess));
+        // NaN is the worst of all, and stays.
+        let worse = report.worst.as_ref().is_none_or(|w| {
+            !w.excess.is_nan() && (entry.excess.is_nan() || entry.excess > w.excess)
+        });
         if worse {
             report.worst = Some(entry);
         }

@@ -104,7 +104,8 @@ impl Tensor {
         let spec = Spec::new(T::DTYPE, known_shape("from_vec", shape));
         let at = mode::user_line(Location::caller());
         if values.len() != spec.len() {
-            let message = format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
+            let message =
+                format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
             fail::raise(Error::shape("from_vec", message).at(at));
         }
         let buffer = fail::or_raise(Buffer::from_slice(values).map_err(|e| e.at(at)));
@@ -269,7 +270,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn eye_with(rows: usize, columns: usize, dtype: DType) -> Tensor {
-        Tensor::iota(rows).unsqueeze(1).eq(&Tensor::iota(columns)).cast(dtype)
+        Tensor::iota(rows).unsqueeze(1).eq(Tensor::iota(columns)).cast(dtype)
     }
 }
 

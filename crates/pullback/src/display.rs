@@ -56,7 +56,9 @@ impl fmt::Debug for Tensor {
         match history {
             History::None | History::Cut(_) => {}
             History::Leaf(_) => f.write_str(", requires_grad")?,
-            History::Node(node, _) => write!(f, ", tracked by `{}` at {}", node.op.name(), node.at)?,
+            History::Node(node, _) => {
+                write!(f, ", tracked by `{}` at {}", node.op.name(), node.at)?
+            }
         }
         let values = if self.is_empty() { "[]".to_string() } else { values(self, f.precision()) };
         let gap = if values.contains('\n') { '\n' } else { ' ' };
@@ -123,7 +125,8 @@ impl Shown {
         out.push('[');
         if axis + 1 == self.shape.len() {
             let dots = "...";
-            let mut words: Vec<&str> = self.words[start..start + n].iter().map(String::as_str).collect();
+            let mut words: Vec<&str> =
+                self.words[start..start + n].iter().map(String::as_str).collect();
             if self.cut[axis] {
                 words.insert(EDGE, dots);
             }
@@ -228,12 +231,14 @@ impl Style {
             (true, false) => {
                 let shortest = shortest(value, self.dtype);
                 let (mantissa, _) = shortest.split_once('e').unwrap_or((&shortest, ""));
-                let long = mantissa.split_once('.').is_some_and(|(_, after)| after.len() > self.precision);
+                let long =
+                    mantissa.split_once('.').is_some_and(|(_, after)| after.len() > self.precision);
                 if long { format!("{value:.*e}", self.precision) } else { shortest }
             }
             (false, false) => {
                 let shortest = positional(&shortest(value, self.dtype));
-                let long = shortest.split_once('.').is_some_and(|(_, after)| after.len() > self.precision);
+                let long =
+                    shortest.split_once('.').is_some_and(|(_, after)| after.len() > self.precision);
                 if long { format!("{value:.*}", self.precision) } else { shortest }
             }
         };
@@ -317,7 +322,8 @@ fn shortest(value: f64, dtype: DType) -> String {
     match dtype {
         DType::F32 => format!("{:e}", value as f32),
         DType::BF16 | DType::F16 => {
-            let found = (0..PRECISION).map(|digits| format!("{value:.digits$e}")).find(|text| same(text));
+            let found =
+                (0..PRECISION).map(|digits| format!("{value:.digits$e}")).find(|text| same(text));
             found.unwrap_or_else(|| format!("{value:e}"))
         }
         _ => format!("{value:e}"),
@@ -348,7 +354,8 @@ mod tests {
 
     /// A multiline text as it is written in these tests: each line after a `|`.
     fn lines(text: &str) -> String {
-        let lines: Vec<&str> = text.lines().filter_map(|l| l.split_once('|')).map(|l| l.1).collect();
+        let lines: Vec<&str> =
+            text.lines().filter_map(|l| l.split_once('|')).map(|l| l.1).collect();
         lines.join("\n")
     }
 

@@ -108,7 +108,10 @@ impl Tensor {
     fn cut(&self, op: &'static str, caller: &'static Location<'static>) -> Tensor {
         let at = mode::user_line(caller);
         let history = self.lock().history.clone();
-        self.alias(Cut::between(CutReason::Detached, op, at, [&history].into_iter()), Tangents::new())
+        self.alias(
+            Cut::between(CutReason::Detached, op, at, [&history].into_iter()),
+            Tangents::new(),
+        )
     }
 
     /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on.
@@ -163,7 +166,11 @@ impl Tensor {
 /// # Errors
 /// As [`Tensor::backward`], or if an output does not depend on an input.
 #[track_caller]
-pub fn grad_of(outputs: &[&Tensor], inputs: &[&Tensor], cotangents: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub fn grad_of(
+    outputs: &[&Tensor],
+    inputs: &[&Tensor],
+    cotangents: &[&Tensor],
+) -> Result<Vec<Tensor>> {
     Backward::at(outputs, Location::caller()).cotangents(cotangents).wrt(inputs)
 }
 
@@ -269,19 +276,24 @@ impl<'a> Backward<'a> {
                 // A name for "nothing": no tracked value has number 0.
                 None if self.allow_unused => targets.push((0, 0)),
                 None => {
-                    let error = Error::gradient("grad_of", "an input does not require grad").on([x.spec()]);
-                    return Err(error.at(self.at).hint("call requires_grad() on it before it is used"));
+                    let error =
+                        Error::gradient("grad_of", "an input does not require grad").on([x.spec()]);
+                    return Err(error
+                        .at(self.at)
+                        .hint("call requires_grad() on it before it is used"));
                 }
             }
         }
-        if !self.allow_unused && roots.iter().all(|r| !r.0.is_tracked()) {
-            if let Some(y) = self.outputs.first() {
-                return Err(self.untracked(y));
-            }
+        if !self.allow_unused
+            && roots.iter().all(|r| !r.0.is_tracked())
+            && let Some(y) = self.outputs.first()
+        {
+            return Err(self.untracked(y));
         }
         let known: Vec<_> = targets.iter().copied().filter(|t| t.0 != 0).collect();
         let plan = plan(roots.iter().map(|r| &r.0), &known);
-        let mut found = of_targets(roots, &known, plan, self.manner).map_err(|e| e.at(self.at))?.into_iter();
+        let mut found =
+            of_targets(roots, &known, plan, self.manner).map_err(|e| e.at(self.at))?.into_iter();
         let mut grads = Vec::new();
         for (x, key) in inputs.iter().zip(targets) {
             let grad = if key.0 == 0 { None } else { found.next().flatten() };
@@ -290,9 +302,14 @@ impl<'a> Backward<'a> {
                 None if self.allow_unused => x.zeros_like_splat(),
                 None => {
                     let message = "an output does not depend on this input, so it has no gradient";
-                    let why = self.outputs.first().map(|y| y.explain_no_grad(x)).unwrap_or_default();
-                    let error = Error::gradient("grad_of", message).on([x.spec()]).detail(why.replace('\n', "\n  "));
-                    return Err(error.at(self.at).hint("use Backward::allow_unused() to get zeros instead"));
+                    let why =
+                        self.outputs.first().map(|y| y.explain_no_grad(x)).unwrap_or_default();
+                    let error = Error::gradient("grad_of", message)
+                        .on([x.spec()])
+                        .detail(why.replace('\n', "\n  "));
+                    return Err(error
+                        .at(self.at)
+                        .hint("use Backward::allow_unused() to get zeros instead"));
                 }
             });
         }
@@ -317,10 +334,11 @@ impl<'a> Backward<'a> {
                     Tensor::splat(Scalar::Int(1), y.shape(), y.dtype())
                 }
                 None => {
-                    let message = format!("{} is not a scalar, so backward needs a cotangent", y.spec());
-                    return Err(Error::gradient("backward", message)
-                        .at(self.at)
-                        .hint("reduce it to a loss (sum, mean), or use backward_with(&cotangent)"));
+                    let message =
+                        format!("{} is not a scalar, so backward needs a cotangent", y.spec());
+                    return Err(Error::gradient("backward", message).at(self.at).hint(
+                        "reduce it to a loss (sum, mean), or use backward_with(&cotangent)",
+                    ));
                 }
             };
             roots.push((y.state(self.at)?.history, cotangent));
@@ -333,7 +351,8 @@ impl<'a> Backward<'a> {
         let error = Error::gradient("backward", message).on([y.spec()]).at(self.at);
         match &y.lock().history {
             History::Cut(cut) => error.detail(format!("the path was cut {}", cut.describe())),
-            _ => error.hint("call requires_grad() on what you want the gradient of, before it is used"),
+            _ => error
+                .hint("call requires_grad() on what you want the gradient of, before it is used"),
         }
     }
 }

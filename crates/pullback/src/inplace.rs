@@ -24,7 +24,10 @@ impl Tensor {
     pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
         let state = self.lock();
         if state.version == self.0.storage.version() {
-            return Ok(apply::Operand { history: state.history.clone(), tangents: state.tangents.clone() });
+            return Ok(apply::Operand {
+                history: state.history.clone(),
+                tangents: state.tangents.clone(),
+            });
         }
         drop(state);
         // A view follows from its parent, which may be out of date itself: from the root down, in a loop.
@@ -54,7 +57,9 @@ impl Tensor {
                 let state = fresh.lock();
                 (state.history.clone(), state.tangents.clone())
             }
-            (None, History::Node(node, _)) => return Err(self.overwritten_elsewhere(node.op.name(), node.at, at)),
+            (None, History::Node(node, _)) => {
+                return Err(self.overwritten_elsewhere(node.op.name(), node.at, at));
+            }
         };
         let mut state = self.lock();
         (state.history, state.tangents, state.version) = (history, tangents, current);
@@ -73,7 +78,8 @@ impl Tensor {
         made_at: &'static Location<'static>,
         at: &'static Location<'static>,
     ) -> Error {
-        let message = "this value was overwritten through a detached alias, so its history no longer holds";
+        let message =
+            "this value was overwritten through a detached alias, so its history no longer holds";
         let mut error = Error::new(ErrorKind::InPlace, "in-place", message)
             .on([self.spec()])
             .detail(format!("made by      {made_by:<8} at {made_at}"));
@@ -95,7 +101,12 @@ impl Tensor {
     }
 
     /// Whether this tensor may be written to; an error with the reason if not.
-    fn check_writable(&self, name: &'static str, root: &Tensor, at: &'static Location<'static>) -> Result<()> {
+    fn check_writable(
+        &self,
+        name: &'static str,
+        root: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Result<()> {
         let refuse = |why: &str, hint: &str| {
             Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
         };
@@ -123,7 +134,13 @@ impl Tensor {
     }
 
     /// Overwrites this tensor with `op(self, others…)`.
-    fn in_place(&self, name: &'static str, op: Op, others: &[&Tensor], caller: &'static Location<'static>) -> Result<()> {
+    fn in_place(
+        &self,
+        name: &'static str,
+        op: Op,
+        others: &[&Tensor],
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
         let at = mode::user_line(caller);
         let (root, views) = self.root();
         self.check_writable(name, &root, at)?;
@@ -144,13 +161,20 @@ impl Tensor {
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
-        let all: SmallVec<[&Tensor; 4]> = with_self.then_some(self).into_iter().chain(&operands).collect();
+        let all: SmallVec<[&Tensor; 4]> =
+            with_self.then_some(self).into_iter().chain(&operands).collect();
         let new = mode::speaking_for(at, || apply::try_apply(op, &all))?.swap_remove(0);
         self.write_value(&new, &root, views, plain, writer)
     }
 
     /// Nothing to differentiate: the kernel writes straight over the old values.
-    fn write_plain(&self, op: &Op, operands: &[Tensor], root: &Tensor, writer: Writer) -> Result<()> {
+    fn write_plain(
+        &self,
+        op: &Op,
+        operands: &[Tensor],
+        root: &Tensor,
+        writer: Writer,
+    ) -> Result<()> {
         let inner = &*self.0;
         let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
         let with_self = !matches!(op, Op::Copy);
@@ -170,9 +194,17 @@ impl Tensor {
     }
 
     /// Writes a computed value over this tensor and takes over its history.
-    fn write_value(&self, new: &Tensor, root: &Tensor, views: Vec<View>, plain: bool, writer: Writer) -> Result<()> {
+    fn write_value(
+        &self,
+        new: &Tensor,
+        root: &Tensor,
+        views: Vec<View>,
+        plain: bool,
+        writer: Writer,
+    ) -> Result<()> {
         if new.spec() != self.spec() {
-            let message = format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
+            let message =
+                format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
             return Err(Error::new(ErrorKind::InPlace, writer.op, message).at(writer.at));
         }
         let whole = self.is_same(root);
@@ -227,11 +259,16 @@ impl Tensor {
     /// Adds `other` to the part of this tensor seen through a view, if it may be written over.
     pub(crate) fn add_to_part_if_sole(&self, view: &View, other: &Tensor) -> bool {
         let Some(layout) = self.0.layout.view(view).filter(|l| !l.overlaps()) else { return false };
-        if !self.is_quiet_beside(other) || self.dtype() != other.dtype() || layout.shape != *other.dims() {
+        if !self.is_quiet_beside(other)
+            || self.dtype() != other.dtype()
+            || layout.shape != *other.dims()
+        {
             return false;
         }
         let part = Tensor::new(other.spec().clone(), layout, self.0.storage.clone());
-        let Ok(sum) = apply::try_apply(Op::Binary(Binary::Add), &[&part, other]) else { return false };
+        let Ok(sum) = apply::try_apply(Op::Binary(Binary::Add), &[&part, other]) else {
+            return false;
+        };
         lock::write(&self.0.storage, &[&sum[0]], |buffer, inputs| {
             pullback_cpu::copy_into(buffer, &part.0.layout, part.spec(), inputs[0]).is_ok()
         })
@@ -256,7 +293,10 @@ fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
     let mut layout = Layout::dense(root.dims().clone());
     for view in views {
         layout = layout.view(view).filter(|l| !l.overlaps()).ok_or_else(|| {
-            let message = format!("cannot write through this chain of views: `{}` has no strides of its own", view.name());
+            let message = format!(
+                "cannot write through this chain of views: `{}` has no strides of its own",
+                view.name()
+            );
             Error::new(ErrorKind::InPlace, writer.op, message)
                 .on([root.spec()])
                 .at(writer.at)

@@ -101,16 +101,20 @@ pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::{
-    Border, CrossEntropy, Index, Indices, IntoIndex, Operand, Reduction, block_diag, cat, column_stack, cross_entropy,
-    dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
+    Border, CrossEntropy, Index, Indices, IntoIndex, Operand, Reduction, block_diag, cat,
+    column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
 };
 pub use pullback_cpu::HostElement;
-pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory};
+pub use pullback_cpu::buffer::{
+    PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory,
+};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
 pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Result, Scalar, Shape, Spec};
 pub use random::{Key, manual_seed, next_key};
 pub use tape::HookHandle;
 pub use tensor::Tensor;
-pub use transform::{grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp};
+pub use transform::{
+    grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp,
+};
 pub use tree::{Path, Tree};

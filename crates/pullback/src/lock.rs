@@ -54,7 +54,8 @@ pub(crate) fn write<R>(
     f: impl FnOnce(&mut Buffer, &[Input]) -> R,
 ) -> R {
     let storages = in_order(inputs);
-    let (below, above) = storages.split_at(storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(target)));
+    let (below, above) =
+        storages.split_at(storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(target)));
     let mut guards: Guards = below.iter().map(|s| s.read()).collect();
     let mut buffer = target.write();
     guards.extend(above.iter().map(|s| s.read()));
@@ -68,7 +69,11 @@ fn in_order<'a>(inputs: &[&'a Tensor]) -> Storages<'a> {
     storages
 }
 
-fn operands<'a>(inputs: &[&'a Tensor], storages: &Storages, guards: &'a Guards) -> SmallVec<[Input<'a>; 4]> {
+fn operands<'a>(
+    inputs: &[&'a Tensor],
+    storages: &Storages,
+    guards: &'a Guards,
+) -> SmallVec<[Input<'a>; 4]> {
     let operand = |x: &&'a Tensor| {
         let at = storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(&x.0.storage));
         input(x, &guards[at])

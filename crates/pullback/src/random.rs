@@ -207,7 +207,11 @@ impl Key {
             refuse_dtype("normal", dtype);
         }
         if !(std >= 0.0 && std.is_finite() && mean.is_finite()) {
-            refuse("normal", format!("no distribution has mean {mean} and standard deviation {std}"), &[]);
+            refuse(
+                "normal",
+                format!("no distribution has mean {mean} and standard deviation {std}"),
+                &[],
+            );
         }
         let standard = self.draw(Random::Normal, &shape, dtype);
         match (mean, std) {
@@ -239,7 +243,11 @@ impl Key {
         let seen = chance.detach();
         if !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
             let range = format!("from {} to {}", seen.min(), seen.max());
-            refuse("bernoulli", format!("probabilities lie between 0 and 1, not {range}"), &[p.spec()]);
+            refuse(
+                "bernoulli",
+                format!("probabilities lie between 0 and 1, not {range}"),
+                &[p.spec()],
+            );
         }
         self.draw(Random::Uniform, p.shape(), chance.dtype()).lt(&chance).cast(p.dtype())
     }
@@ -349,7 +357,9 @@ impl Key {
             refuse(op, "the weights of a row are all zero".to_string(), on);
         }
         if !replacement && (choices as usize) < samples {
-            let message = format!("{samples} samples without replacement need as many positive weights, but a row has {choices}");
+            let message = format!(
+                "{samples} samples without replacement need as many positive weights, but a row has {choices}"
+            );
             refuse(op, message, on);
         }
         match replacement {

@@ -29,14 +29,17 @@ impl Tensor {
     pub fn try_to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
-            let hint = format!("read them as {}, or cast(DType::{:?}) first", self.dtype(), T::DTYPE);
+            let hint =
+                format!("read them as {}, or cast(DType::{:?}) first", self.dtype(), T::DTYPE);
             return Err(Error::dtype("to_vec", message).on([self.spec()]).hint(hint));
         }
         let dense = mode::set_recording(false, || self.detach().contiguous());
         let read = lock::read(&[&dense], |inputs| {
             inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
         });
-        read.ok_or_else(|| Error::argument("to_vec", "the memory is shorter than the tensor").on([self.spec()]))
+        read.ok_or_else(|| {
+            Error::argument("to_vec", "the memory is shorter than the tensor").on([self.spec()])
+        })
     }
 
     /// The only element.

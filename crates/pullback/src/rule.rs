@@ -111,7 +111,12 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub fn new(op: &'a Op, in_specs: &'a [Spec], out_specs: &'a [Spec], needs: SmallVec<[bool; 4]>) -> Facts<'a> {
+    pub fn new(
+        op: &'a Op,
+        in_specs: &'a [Spec],
+        out_specs: &'a [Spec],
+        needs: SmallVec<[bool; 4]>,
+    ) -> Facts<'a> {
         let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
         needs.iter().for_each(|_| inputs.push(None));
         out_specs.iter().for_each(|_| outputs.push(None));
@@ -142,7 +147,10 @@ impl<'a> Facts<'a> {
         };
         match found {
             Some(tensor) => tensor,
-            None => fail::raise(Error::gradient(self.op.name(), format!("its row does not keep {val:?}"))),
+            None => fail::raise(Error::gradient(
+                self.op.name(),
+                format!("its row does not keep {val:?}"),
+            )),
         }
     }
 
@@ -181,7 +189,9 @@ impl Grad {
             Grad::Slopes(slopes) => {
                 slopes.iter().enumerate().any(|(i, s)| wanted(i) && s.uses.contains(&val))
             }
-            Grad::Linear(linear) => matches!(val, Val::In(i) if !linear.wrt.has(i) && linear.uses.has(i)),
+            Grad::Linear(linear) => {
+                matches!(val, Val::In(i) if !linear.wrt.has(i) && linear.uses.has(i))
+            }
             Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
             Grad::Hand(hand) => hand.uses.contains(&val),
         }
@@ -228,7 +238,10 @@ impl Grad {
                     (None, true) => facts.x(i).zeros_like_splat(),
                 };
                 let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
-                Some(crate::apply::apply_all(facts.op.clone(), &operands.iter().collect::<SmallVec<[_; 4]>>()))
+                Some(crate::apply::apply_all(
+                    facts.op.clone(),
+                    &operands.iter().collect::<SmallVec<[_; 4]>>(),
+                ))
             }
             Grad::Bilinear(_) => {
                 let op = |a: &Tensor, b: &Tensor| crate::apply::apply(facts.op.clone(), &[a, b]);
@@ -247,7 +260,9 @@ impl Slope {
         let mut values: SmallVec<[&Tensor; 3]> = SmallVec::new();
         self.uses.iter().for_each(|&v| values.push(facts.value(v)));
         match facts.op {
-            Op::Unary(f) if f.fused_vjp().is_some() => crate::apply::apply(Op::UnaryVjp(*f), &[values[0], d]),
+            Op::Unary(f) if f.fused_vjp().is_some() => {
+                crate::apply::apply(Op::UnaryVjp(*f), &[values[0], d])
+            }
             _ => d * (self.slope)(&values),
         }
     }

@@ -24,7 +24,11 @@ pub(crate) struct Writer {
 
 impl Storage {
     pub fn new(buffer: Buffer) -> Storage {
-        Storage { buffer: RwLock::new(buffer), version: AtomicU64::new(0), writer: Mutex::new(None) }
+        Storage {
+            buffer: RwLock::new(buffer),
+            version: AtomicU64::new(0),
+            writer: Mutex::new(None),
+        }
     }
 
     /// A kernel that panicked while it held the lock left no half-written state that a later

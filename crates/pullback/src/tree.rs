@@ -148,7 +148,9 @@ impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
 }
 
 /// In the order of the keys, so that the order of leaves does not depend on the hasher.
-impl<K: Clone + Ord + Hash + fmt::Display, T: Tree, S: BuildHasher + Default> Tree for HashMap<K, T, S> {
+impl<K: Clone + Ord + Hash + fmt::Display, T: Tree, S: BuildHasher + Default> Tree
+    for HashMap<K, T, S>
+{
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
         let mut entries: Vec<_> = self.iter().collect();
         entries.sort_by(|a, b| a.0.cmp(b.0));

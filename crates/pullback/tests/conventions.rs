@@ -8,7 +8,10 @@ fn slope(f: impl Fn(&Tensor) -> Tensor, x: f64) -> f64 {
     let x = Tensor::from(x);
     let reverse = grad(&f)(&x).item::<f64>();
     let forward = jvp(&f, &x, &Tensor::from(1.0)).1.item::<f64>();
-    assert!(reverse == forward || (reverse.is_nan() && forward.is_nan()), "{reverse} and {forward}");
+    assert!(
+        reverse == forward || (reverse.is_nan() && forward.is_nan()),
+        "{reverse} and {forward}"
+    );
     reverse
 }
 
@@ -16,8 +19,11 @@ fn slope(f: impl Fn(&Tensor) -> Tensor, x: f64) -> f64 {
 fn slopes(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> Vec<f64> {
     let x = Tensor::from(x);
     let reverse = grad(|x: &Tensor| f(x).sum())(&x).to_vec::<f64>();
-    let basis = |i: usize| Tensor::from((0..x.len()).map(|j| f64::from(u8::from(i == j))).collect::<Vec<_>>());
-    let forward: Vec<f64> = (0..x.len()).map(|i| jvp(|x: &Tensor| f(x).sum(), &x, &basis(i)).1.item()).collect();
+    let basis = |i: usize| {
+        Tensor::from((0..x.len()).map(|j| f64::from(u8::from(i == j))).collect::<Vec<_>>())
+    };
+    let forward: Vec<f64> =
+        (0..x.len()).map(|i| jvp(|x: &Tensor| f(x).sum(), &x, &basis(i)).1.item()).collect();
     assert_eq!(reverse, forward);
     reverse
 }
@@ -52,7 +58,7 @@ fn functions_of_two_elements() {
     assert_eq!(slope(|x: &Tensor| x.pow(1.0), 0.0), 1.0);
     assert_eq!(slope(|b: &Tensor| Tensor::from(0.0).pow(b), 0.0), 0.0);
     assert_eq!(slope(|b: &Tensor| Tensor::from(0.0).pow(b), 2.0), 0.0);
-    assert!(slope(|x: &Tensor| x.atan2(&Tensor::from(0.0)), 0.0).is_nan());
+    assert!(slope(|x: &Tensor| x.atan2(Tensor::from(0.0)), 0.0).is_nan());
 }
 
 #[test]
@@ -69,7 +75,10 @@ fn reductions() {
     assert_eq!(slopes(Tensor::prod, &[0.0, 0.0, 3.0]), [0.0, 0.0, 0.0]);
     assert_eq!(slopes(|x: &Tensor| x.cumprod(0), &[2.0, 0.0, 3.0]), [1.0, 8.0, 0.0]);
     let weights = Tensor::from([1.0, 10.0, 100.0]);
-    assert_eq!(slopes(|x: &Tensor| x.sort(0, false).0 * &weights, &[5.0, 5.0, 1.0]), [10.0, 100.0, 1.0]);
+    assert_eq!(
+        slopes(|x: &Tensor| x.sort(0, false).0 * &weights, &[5.0, 5.0, 1.0]),
+        [10.0, 100.0, 1.0]
+    );
 }
 
 #[test]
@@ -87,7 +96,15 @@ fn scatter() {
 fn nan_and_infinities() {
     let nan = f64::NAN;
     let x = Tensor::from([1.0, nan, 3.0]);
-    for y in [x.max(), x.min(), x.sum(), x.clamp(0.0, 2.0).at(1), x.relu().at(1), x.sign().at(1), x.maximum(0.0).at(1)] {
+    for y in [
+        x.max(),
+        x.min(),
+        x.sum(),
+        x.clamp(0.0, 2.0).at(1),
+        x.relu().at(1),
+        x.sign().at(1),
+        x.maximum(0.0).at(1),
+    ] {
         assert!(y.item::<f64>().is_nan());
     }
     assert!(x.cummax(0).at(2).item::<f64>().is_nan());
@@ -104,7 +121,8 @@ fn nan_and_infinities() {
 #[test]
 fn types() {
     use pullback::DType::*;
-    let (i, b, f) = (Tensor::from([7i64, 2]), Tensor::from([true, false]), Tensor::from([1.0f32, 2.0]));
+    let (i, b, f) =
+        (Tensor::from([7i64, 2]), Tensor::from([true, false]), Tensor::from([1.0f32, 2.0]));
     assert_eq!((&i / 2).dtype(), F32);
     assert_eq!((&i + 1.5).dtype(), F32);
     assert_eq!((&b + 1).dtype(), I64);
@@ -114,7 +132,10 @@ fn types() {
     assert_eq!((f.cast(BF16) + f.cast(F16)).dtype(), F32);
     assert_eq!(i.sum().dtype(), I64);
     assert_eq!(b.sum().item::<i64>(), 1);
-    assert_eq!(i.floor_div(&Tensor::from([0i64, 2])).to_vec::<i64>(), [0, 1]);
-    assert_eq!(Tensor::from([1e30, -1e30, f64::NAN]).cast(I32).to_vec::<i32>(), [i32::MAX, i32::MIN, 0]);
+    assert_eq!(i.floor_div(Tensor::from([0i64, 2])).to_vec::<i64>(), [0, 1]);
+    assert_eq!(
+        Tensor::from([1e30, -1e30, f64::NAN]).cast(I32).to_vec::<i32>(),
+        [i32::MAX, i32::MIN, 0]
+    );
     assert_eq!((Tensor::from([200u8]) + 100u8).to_vec::<u8>(), [44]);
 }

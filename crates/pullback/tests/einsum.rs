@@ -46,7 +46,8 @@ fn case(dice: &mut Dice) -> Case {
         let cut = dice.roll(letters.len() + 1);
         let with = ellipsis && dice.roll(3) > 0;
         // The axes under the ellipsis, aligned at the last: `0` is the last one.
-        let batch: Vec<char> = if with { ['1', '0'][dice.roll(3).min(2)..].to_vec() } else { Vec::new() };
+        let batch: Vec<char> =
+            if with { ['1', '0'][dice.roll(3).min(2)..].to_vec() } else { Vec::new() };
         let dots = if with { "..." } else { "" };
         let text = |part: &[char]| part.iter().collect::<String>();
         terms.push(format!("{}{dots}{}", text(&letters[..cut]), text(&letters[cut..])));
@@ -61,12 +62,14 @@ fn case(dice: &mut Dice) -> Case {
     let batch: Vec<char> = ['1', '0'].into_iter().filter(|c| present.contains(c)).collect();
     let letters = |c: &char| c.is_ascii_alphabetic();
     if dice.roll(3) == 0 {
-        let once = present.chunk_by(|a, b| a == b).filter(|c| c.len() == 1).map(|c| c[0]).filter(letters);
+        let once =
+            present.chunk_by(|a, b| a == b).filter(|c| c.len() == 1).map(|c| c[0]).filter(letters);
         let output = batch.iter().copied().chain(once).collect();
         return Case { equation: terms.join(", "), shapes, labels, output };
     }
     present.dedup();
-    let mut kept: Vec<char> = present.into_iter().filter(letters).filter(|_| dice.roll(2) == 0).collect();
+    let mut kept: Vec<char> =
+        present.into_iter().filter(letters).filter(|_| dice.roll(2) == 0).collect();
     for i in (1..kept.len()).rev() {
         kept.swap(i, dice.roll(i + 1));
     }
@@ -74,7 +77,8 @@ fn case(dice: &mut Dice) -> Case {
     let with = dice.roll(4) > 0;
     let text = |part: &[char]| part.iter().collect::<String>();
     let dots = if with { "..." } else { "" };
-    let equation = format!("{} -> {}{dots}{}", terms.join(","), text(&kept[..cut]), text(&kept[cut..]));
+    let equation =
+        format!("{} -> {}{dots}{}", terms.join(","), text(&kept[..cut]), text(&kept[cut..]));
     let batch = if with { batch } else { Vec::new() };
     Case { equation, shapes, labels, output: [&kept[..cut], &batch, &kept[cut..]].concat() }
 }
@@ -102,8 +106,12 @@ fn naive(case: &Case, operands: &[Tensor]) -> (Vec<usize>, Vec<f64>) {
         let offset = |labels: &[char], shape: &[usize]| {
             labels.iter().zip(shape).fold(0, |o, (c, &n)| o * n + if n == 1 { 0 } else { at[c] })
         };
-        let product: f64 =
-            values.iter().zip(&case.labels).zip(&case.shapes).map(|((v, l), s)| v[offset(l, s)]).product();
+        let product: f64 = values
+            .iter()
+            .zip(&case.labels)
+            .zip(&case.shapes)
+            .map(|((v, l), s)| v[offset(l, s)])
+            .product();
         out[offset(&case.output, &shape)] += product;
     }
     (shape, out)
@@ -158,7 +166,10 @@ fn known_equations() {
     assert_eq!(einsum("ij,jk->ki", &[&a, &b]).shape(), [4, 2]);
     assert_eq!(einsum("ba", &[&a]).to_vec::<i64>(), [0, 3, 1, 4, 2, 5]);
     assert_eq!(einsum("ij->", &[&a]).item::<i64>(), 15);
-    assert_eq!(einsum("i,j->ij", &[&Tensor::arange(1, 3), &Tensor::arange(1, 3)]).to_vec::<i64>(), [1, 2, 2, 4]);
+    assert_eq!(
+        einsum("i,j->ij", &[&Tensor::arange(1, 3), &Tensor::arange(1, 3)]).to_vec::<i64>(),
+        [1, 2, 2, 4]
+    );
     assert_eq!(einsum(",", &[&Tensor::from(2.0), &Tensor::from(3.0)]).item::<f64>(), 6.0);
     let square = Tensor::arange(0, 9).reshape([3, 3]);
     assert_eq!(einsum("ii->i", &[&square]).to_vec::<i64>(), [0, 4, 8]);
@@ -209,11 +220,17 @@ fn errors_are_sentences() {
     assert_eq!(said("ij", &[]), "`ij` names 1 operand, not 0");
     assert_eq!(said("ijk", &[&a]), "`ijk` has 3 labels, but operand 0 is f32[2,3], with 2 axes");
     assert_eq!(said("i", &[&a]), "`i` has 1 label, but operand 0 is f32[2,3], with 2 axes");
-    assert_eq!(said("ij,jk", &[&a, &b]), "`j` has length 3 in one operand and 4 in operand 1, f32[4,5]");
+    assert_eq!(
+        said("ij,jk", &[&a, &b]),
+        "`j` has length 3 in one operand and 4 in operand 1, f32[4,5]"
+    );
     assert_eq!(said("ii", &[&a]), "`i` is repeated in operand 0, f32[2,3], with lengths 2 and 3");
     assert_eq!(said("ij->ik", &[&a]), "the output label `k` is in no operand");
     assert_eq!(said("ij->ii", &[&a]), "the output label `i` is repeated");
     assert_eq!(said("ij->i->j", &[&a]), "a second `->`, before `j`");
     let batch = said("...,...", &[&a, &b]);
-    assert_eq!(batch, "axis -2 under `...` has length 2 in one operand and 4 in operand 1, f32[4,5]");
+    assert_eq!(
+        batch,
+        "axis -2 under `...` has length 2 in one operand and 4 in operand 1, f32[4,5]"
+    );
 }

@@ -1,6 +1,8 @@
 //! Bad input gets a sentence: the op, the operands, the user's line. One case per function family.
 
-use pullback::{CrossEntropy, DType, Index, Op, Tensor, cat, catch, cross_entropy, einsum, stack, try_apply};
+use pullback::{
+    CrossEntropy, DType, Index, Op, Tensor, cat, catch, cross_entropy, einsum, stack, try_apply,
+};
 
 /// Runs `f`, which must fail, and checks that the sentence holds every part and this file's name.
 #[track_caller]
@@ -35,7 +37,7 @@ fn reading() {
 #[test]
 fn pointwise() {
     fails(|| f32s(&[2, 3]) + f32s(&[4]), &["add", "f32[2,3]", "f32[4]", "do not broadcast"]);
-    fails(|| f32s(&[2]).maximum(&f32s(&[3])), &["maximum", "f32[2]", "f32[3]"]);
+    fails(|| f32s(&[2]).maximum(f32s(&[3])), &["maximum", "f32[2]", "f32[3]"]);
     fails(|| f32s(&[2]).logical_and(true), &["and", "does not take f32"]);
     fails(|| f32s(&[2]).logical_not(), &["not", "bool or integers"]);
     fails(|| Tensor::from([true]).neg(), &["neg", "numbers"]);
@@ -43,8 +45,11 @@ fn pointwise() {
 
 #[test]
 fn selection() {
-    fails(|| Tensor::from([true, false]).select(&f32s(&[3]), 0.0), &["select", "bool[2]", "f32[3]"]);
-    fails(|| f32s(&[2]).masked_fill(&Tensor::from([true, true, true]), 0.0), &["select", "bool[3]"]);
+    fails(|| Tensor::from([true, false]).select(f32s(&[3]), 0.0), &["select", "bool[2]", "f32[3]"]);
+    fails(
+        || f32s(&[2]).masked_fill(&Tensor::from([true, true, true]), 0.0),
+        &["select", "bool[3]"],
+    );
 }
 
 #[test]
@@ -67,17 +72,26 @@ fn views() {
     fails(|| f32s(&[4]).at((0, 1)), &["at", "2 entries for f32[4]"]);
     fails(|| f32s(&[4]).at(4), &["at", "index 4 is out of range"]);
     fails(|| f32s(&[4]).at((Index::Ellipsis, Index::Ellipsis)), &["at", "more than one ellipsis"]);
-    fails(|| f32s(&[4]).at(Index::Range { start: None, stop: None, step: 0 }), &["at", "step of 0"]);
+    fails(
+        || f32s(&[4]).at(Index::Range { start: None, stop: None, step: 0 }),
+        &["at", "step of 0"],
+    );
     fails(|| f32s(&[4]).flip([0, 0]), &["flip", "named twice"]);
     fails(|| f32s(&[4]).put(|v| v * 2.0, &f32s(&[4])), &["put", "chain of views"]);
-    fails(|| f32s(&[4]).put(|v| v.unfold(0, 2, 1), &f32s(&[3, 2])), &["put", "several indices share"]);
+    fails(
+        || f32s(&[4]).put(|v| v.unfold(0, 2, 1), &f32s(&[3, 2])),
+        &["put", "several indices share"],
+    );
 }
 
 #[test]
 fn movement() {
     fails(|| f32s(&[2]).pad(&[(1, 1), (1, 1)]), &["pad", "2 paddings for f32[2]"]);
     fails(|| cat(&[], 0), &["cat", "at least one"]);
-    fails(|| cat(&[&f32s(&[2, 3]), &f32s(&[2, 4])], 0), &["cat", "f32[2,4]", "does not fit f32[2,3]"]);
+    fails(
+        || cat(&[&f32s(&[2, 3]), &f32s(&[2, 4])], 0),
+        &["cat", "f32[2,4]", "does not fit f32[2,3]"],
+    );
     fails(|| stack(&[&f32s(&[2]), &f32s(&[3])], 0), &["cat", "does not fit"]);
     fails(|| f32s(&[4]).split(0, 0), &["split", "size 0"]);
     fails(|| f32s(&[4]).split_sizes(&[1, 2], 0), &["split", "[1, 2] do not add up to the 4"]);
@@ -97,8 +111,14 @@ fn reductions() {
 
 #[test]
 fn products() {
-    fails(|| f32s(&[32, 784]).matmul(&f32s(&[512, 10])), &["matmul: inner dimensions differ: f32[32,784] · f32[512,10] (784 ≠ 512)"]);
-    fails(|| f32s(&[2, 3, 4]).matmul(&f32s(&[3, 4, 5])), &["matmul", "batch dimensions do not broadcast"]);
+    fails(
+        || f32s(&[32, 784]).matmul(&f32s(&[512, 10])),
+        &["matmul: inner dimensions differ: f32[32,784] · f32[512,10] (784 ≠ 512)"],
+    );
+    fails(
+        || f32s(&[2, 3, 4]).matmul(&f32s(&[3, 4, 5])),
+        &["matmul", "batch dimensions do not broadcast"],
+    );
     fails(|| Tensor::from(1.0).matmul(&f32s(&[2])), &["matmul", "0-d"]);
     fails(|| f32s(&[2, 2]).dot(&f32s(&[2])), &["dot", "two vectors"]);
     fails(|| einsum("ij,jk->ik", &[&f32s(&[2, 3]), &f32s(&[4, 5])]), &["einsum", "j"]);
@@ -109,10 +129,16 @@ fn products() {
 #[test]
 fn indexing() {
     let x = f32s(&[3, 2]);
-    fails(|| x.gather(0, &Tensor::from([[3i64, 0]])), &["gather", "index 3", "length 3", "f32[3,2]"]);
+    fails(
+        || x.gather(0, &Tensor::from([[3i64, 0]])),
+        &["gather", "index 3", "length 3", "f32[3,2]"],
+    );
     fails(|| x.gather(0, &Tensor::from([[-4i64, 0]])), &["gather", "out of range"]);
     fails(|| x.gather(0, &Tensor::from([0i64])), &["gather", "i64[1] does not fit f32[3,2]"]);
-    fails(|| x.gather(0, &Tensor::from([[0.0, 1.0]])), &["gather", "indices must be integers, not f64"]);
+    fails(
+        || x.gather(0, &Tensor::from([[0.0, 1.0]])),
+        &["gather", "indices must be integers, not f64"],
+    );
     fails(|| x.index_select(0, &Tensor::from([5i64])), &["gather", "index 5"]);
     fails(|| x.index_select(0, &Tensor::from([[0i64]])), &["index_select", "must be a vector"]);
     fails(|| x.scatter_add(0, &Tensor::from([[7i64, 0]]), &f32s(&[1, 2])), &["scatter", "index 7"]);
@@ -123,13 +149,28 @@ fn indexing() {
 #[test]
 fn norms_and_losses() {
     fails(|| f32s(&[2, 3]).softmax(2), &["softmax", "axis 2"]);
-    fails(|| f32s(&[2, 3]).layer_norm(&f32s(&[4]), &f32s(&[4]), 1e-5), &["layer_norm", "f32[4]", "f32[2,3]"]);
-    fails(|| cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 1, 2])), &["cross_entropy", "f32[2,3]", "i64[3]"]);
-    fails(|| cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 3])), &["cross_entropy", "index 3", "length 3"]);
+    fails(
+        || f32s(&[2, 3]).layer_norm(&f32s(&[4]), &f32s(&[4]), 1e-5),
+        &["layer_norm", "f32[4]", "f32[2,3]"],
+    );
+    fails(
+        || cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 1, 2])),
+        &["cross_entropy", "f32[2,3]", "i64[3]"],
+    );
+    fails(
+        || cross_entropy(&f32s(&[2, 3]), &Tensor::from([0i64, 3])),
+        &["cross_entropy", "index 3", "length 3"],
+    );
     let smooth = CrossEntropy::new().label_smoothing(2.0);
-    fails(|| smooth.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])), &["cross_entropy", "between 0 and 1, not 2"]);
+    fails(
+        || smooth.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])),
+        &["cross_entropy", "between 0 and 1, not 2"],
+    );
     let weighted = CrossEntropy::new().weight(&f32s(&[2]));
-    fails(|| weighted.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])), &["cross_entropy", "one element per class (3)"]);
+    fails(
+        || weighted.of(&f32s(&[2, 3]), &Tensor::from([0i64, 1])),
+        &["cross_entropy", "one element per class (3)"],
+    );
 }
 
 #[test]
@@ -148,7 +189,10 @@ fn ops_as_data() {
 fn a_panic_outside_catch_carries_the_same_sentence() {
     let caught = std::panic::catch_unwind(|| f32s(&[2]).reshape([3])).unwrap_err();
     let text = caught.downcast_ref::<String>().expect("a message");
-    assert!(text.starts_with("reshape: f32[2] has 2 elements") && text.contains("tests/errors.rs:"), "{text}");
+    assert!(
+        text.starts_with("reshape: f32[2] has 2 elements") && text.contains("tests/errors.rs:"),
+        "{text}"
+    );
 }
 
 #[test]

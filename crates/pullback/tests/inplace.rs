@@ -21,9 +21,15 @@ fn overwriting_what_backward_needs_is_an_error_in_the_form_of_the_design() {
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "backward of `square` needs its input, but it was overwritten");
-    assert!(lines[1].starts_with("  saved by     square   at crates/pullback/tests/inplace.rs:"), "{text}");
+    assert!(
+        lines[1].starts_with("  saved by     square   at crates/pullback/tests/inplace.rs:"),
+        "{text}"
+    );
     assert!(lines[1].ends_with("(version 0)"), "{text}");
-    assert!(lines[2].starts_with("  overwritten  add_     at crates/pullback/tests/inplace.rs:"), "{text}");
+    assert!(
+        lines[2].starts_with("  overwritten  add_     at crates/pullback/tests/inplace.rs:"),
+        "{text}"
+    );
     assert!(lines[2].ends_with("(version 1)"), "{text}");
     assert!(text.contains("hint: use the out-of-place form, or clone the value first"), "{text}");
     assert!(x.grad().is_none());
@@ -44,7 +50,7 @@ fn a_tracked_value_written_in_place_has_the_gradient_of_its_new_value() {
     let x = leaf(&[1.0, 2.0]);
     let h = &x * 1.0;
     let clone = h.clone();
-    h.mul_(&Tensor::from([3.0, 4.0]));
+    h.mul_(Tensor::from([3.0, 4.0]));
     assert_eq!(clone.to_vec::<f64>(), [3.0, 8.0], "a clone is the same tensor");
     clone.square().sum().backward().unwrap();
     assert_eq!(grad(&x), [18.0, 64.0]);
@@ -56,7 +62,7 @@ fn a_constant_becomes_tracked_by_what_is_written_to_it() {
     let buffer = Tensor::from([0.0, 0.0, 0.0]);
     let view = buffer.at(1..);
     let before = buffer.at(0);
-    buffer.at(1).copy_(&(&w * 3.0).reshape(()));
+    buffer.at(1).copy_((&w * 3.0).reshape(()));
     buffer.add_(&w);
     assert!(buffer.is_tracked());
     // Views taken before the write follow their base.
@@ -74,7 +80,7 @@ fn writing_through_a_view_gives_the_base_the_right_gradient() {
     // Through a chain of views, and through a transposed one.
     x.zero_grad();
     let h = (&x * 1.0).reshape([2, 2]);
-    h.t().at(1).mul_(&Tensor::from([5.0, 7.0]));
+    h.t().at(1).mul_(Tensor::from([5.0, 7.0]));
     (h.square() * 0.5).sum().backward().unwrap();
     assert_eq!(grad(&x), [1.0, 50.0, 3.0, 4.0 * 49.0]);
 }
@@ -141,7 +147,7 @@ fn expanded_and_mismatched_targets_are_refused() {
     let text = catch(|| x.add_(1.0).clone()).unwrap_err().to_string();
     assert!(text.contains("several indices of this tensor share one element"), "{text}");
     let y = Tensor::from([1.0, 2.0]);
-    let text = catch(|| y.add_(&Tensor::from([1.0, 2.0, 3.0])).clone()).unwrap_err().to_string();
+    let text = catch(|| y.add_(Tensor::from([1.0, 2.0, 3.0])).clone()).unwrap_err().to_string();
     assert!(text.contains("does not broadcast to f64[2]"), "{text}");
     let i = Tensor::from([1i64, 2]);
     i.add_(1.7);
@@ -151,13 +157,13 @@ fn expanded_and_mismatched_targets_are_refused() {
 #[test]
 fn a_tensor_written_over_with_itself_is_read_first() {
     let x = Tensor::arange(0, 6);
-    x.at(1..).copy_(&x.at(..5));
+    x.at(1..).copy_(x.at(..5));
     assert_eq!(x.to_vec::<i64>(), [0, 0, 1, 2, 3, 4]);
     let y = Tensor::arange(0, 3).reshape([3, 1]).deep_clone();
     y.add_(&y);
     assert_eq!(y.to_vec::<i64>(), [0, 2, 4]);
     let m = Tensor::arange(0, 4).reshape([2, 2]).deep_clone();
-    m.copy_(&m.t());
+    m.copy_(m.t());
     assert_eq!(m.to_vec::<i64>(), [0, 2, 1, 3]);
 }
 
@@ -166,7 +172,7 @@ fn forward_mode_follows_in_place_writes() {
     let f = |x: &Tensor| {
         let h = x * 1.0;
         let view = h.at(1);
-        h.at(0).mul_(&x.at(1));
+        h.at(0).mul_(x.at(1));
         h.mul_(2.0);
         h.sum() + view
     };

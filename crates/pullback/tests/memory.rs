@@ -19,10 +19,14 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     let mut after_two = 0;
     for step in 0..100 {
         x = x.matmul(&w).tanh().detach();
-        total = total + x.sum().detach();
+        total += x.sum().detach();
         match step {
             1 => after_two = live(),
-            _ => assert!(step == 0 || live() == after_two, "step {step}: {} bytes, not {after_two}", live()),
+            _ => assert!(
+                step == 0 || live() == after_two,
+                "step {step}: {} bytes, not {after_two}",
+                live()
+            ),
         }
     }
     drop((x, total));
@@ -40,7 +44,11 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     loss.backward().unwrap();
     let grown = memory_stats().peak_bytes - before;
     assert!(grown <= 34 * MATRIX, "backward grew to {grown} bytes");
-    assert!(live() - before <= MATRIX + 64, "the kept values are gone, the gradient is there: {}", live() - before);
+    assert!(
+        live() - before <= MATRIX + 64,
+        "the kept values are gone, the gradient is there: {}",
+        live() - before
+    );
     drop(loss);
     w.zero_grad();
     assert_eq!(live(), before);

@@ -20,7 +20,8 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 
 /// Whether counts are as expected: chi-square below its mean plus six deviations.
 fn as_expected(counts: &[f64], want: &[f64]) -> bool {
-    let chi: f64 = counts.iter().zip(want).filter(|(_, w)| **w > 0.0).map(|(c, w)| (c - w).powi(2) / w).sum();
+    let chi: f64 =
+        counts.iter().zip(want).filter(|(_, w)| **w > 0.0).map(|(c, w)| (c - w).powi(2) / w).sum();
     let freedom = want.iter().filter(|w| **w > 0.0).count() as f64 - 1.0;
     chi < freedom + 6.0 * (2.0 * freedom).sqrt()
 }
@@ -67,8 +68,10 @@ fn keys_that_came_from_one_are_independent() {
     let (a, b) = root.split();
     let many = root.split_n(3);
     assert_eq!(many[0].tensor().to_vec::<i64>(), a.tensor().to_vec::<i64>());
-    let keys = [root.clone(), a, b, many[2].clone(), root.fold_in(0), root.fold_in(1), many[2].split().0];
-    let draws: Vec<Vec<f64>> = keys.iter().map(|k| k.normal([N], DType::F64, 0.0, 1.0).to_vec()).collect();
+    let keys =
+        [root.clone(), a, b, many[2].clone(), root.fold_in(0), root.fold_in(1), many[2].split().0];
+    let draws: Vec<Vec<f64>> =
+        keys.iter().map(|k| k.normal([N], DType::F64, 0.0, 1.0).to_vec()).collect();
     for i in 0..draws.len() {
         for j in 0..i {
             let c = correlation(&draws[i], &draws[j]);
@@ -172,13 +175,21 @@ fn multinomial_without_replacement_draws_in_order() {
     let drawn = Key::new(12).multinomial(&weights, 3, false);
     assert_eq!(drawn.shape(), [n, 3]);
     let rows: Vec<i64> = drawn.to_vec();
-    assert!(rows.chunks(3).all(|r| r[0] != r[1] && r[1] != r[2] && r[0] != r[2] && !r.contains(&1)));
+    assert!(
+        rows.chunks(3).all(|r| r[0] != r[1] && r[1] != r[2] && r[0] != r[2] && !r.contains(&1))
+    );
     let first = histogram(&drawn.select_at(1, 0), 4);
-    assert!(as_expected(&first, &[n as f64 / 8.0, 0.0, n as f64 / 4.0, n as f64 * 5.0 / 8.0]), "{first:?}");
+    assert!(
+        as_expected(&first, &[n as f64 / 8.0, 0.0, n as f64 / 4.0, n as f64 * 5.0 / 8.0]),
+        "{first:?}"
+    );
     // The second, given the first: 1/8·2/7 + 5/8·2/3 and so on.
     let p = |a: f64, b: f64, c: f64| (b / 8.0 * a / (8.0 - b) + c / 8.0 * a / (8.0 - c)) * n as f64;
     let second = histogram(&drawn.select_at(1, 1), 4);
-    assert!(as_expected(&second, &[p(1.0, 2.0, 5.0), 0.0, p(2.0, 1.0, 5.0), p(5.0, 1.0, 2.0)]), "{second:?}");
+    assert!(
+        as_expected(&second, &[p(1.0, 2.0, 5.0), 0.0, p(2.0, 1.0, 5.0), p(5.0, 1.0, 2.0)]),
+        "{second:?}"
+    );
     let tiny = Key::new(1).multinomial(&Tensor::from([0.0, 1e-310, 1.0]), 2, false);
     assert_eq!(tiny.to_vec::<i64>(), [2, 1]);
 }
@@ -189,7 +200,9 @@ static TURN: Mutex<()> = Mutex::new(());
 #[test]
 fn the_global_generator_is_seeded() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let draw = || (Tensor::rand([5]).to_vec::<f32>(), Tensor::randn_with([2, 2], DType::F64).to_vec::<f64>());
+    let draw = || {
+        (Tensor::rand([5]).to_vec::<f32>(), Tensor::randn_with([2, 2], DType::F64).to_vec::<f64>())
+    };
     manual_seed(3);
     let (first, second) = (draw(), draw());
     assert_ne!(first, second);
@@ -219,24 +232,40 @@ fn errors_are_sentences() {
     }
     let t = |v: [f64; 2]| Tensor::from(v);
     assert_eq!(said(|k| k.uniform([2], DType::I64, 0.0, 1.0)), "uniform: draws floats, not i64");
-    assert_eq!(said(|k| k.uniform([2], DType::F32, 1.0, 0.0)), "uniform: no number lies between 1 and 0");
+    assert_eq!(
+        said(|k| k.uniform([2], DType::F32, 1.0, 0.0)),
+        "uniform: no number lies between 1 and 0"
+    );
     let sentence = "normal: no distribution has mean 0 and standard deviation -1";
     assert_eq!(said(|k| k.normal([2], DType::F32, 0.0, -1.0)), sentence);
     assert_eq!(said(|k| k.normal([-2], DType::F32, 0.0, 1.0)), "normal: [-2] is not a shape");
     let sentence = "bernoulli: probabilities lie between 0 and 1, not from 0.5 to 1.5";
     assert_eq!(said(|k| k.bernoulli(&t([0.5, 1.5]))), sentence);
     assert!(said(|k| k.bernoulli(&t([0.5, f64::NAN]))).contains("not from nan to nan"));
-    assert_eq!(said(|k| k.bernoulli_mask([1], 1.5)), "bernoulli_mask: a probability lies between 0 and 1, not 1.5");
+    assert_eq!(
+        said(|k| k.bernoulli_mask([1], 1.5)),
+        "bernoulli_mask: a probability lies between 0 and 1, not 1.5"
+    );
     assert_eq!(said(|k| k.randint([1], 3, 3)), "randint: the range from 3 up to 3 is empty");
     assert!(said(|k| k.randint([1], i64::MIN, i64::MAX)).ends_with("is too long"));
     let draw = |w: Tensor, n| said(move |k| k.multinomial(&w, n, false));
-    assert_eq!(draw(t([1.0, -0.5]), 1), "multinomial: weights must not be negative, and one is -0.5");
+    assert_eq!(
+        draw(t([1.0, -0.5]), 1),
+        "multinomial: weights must not be negative, and one is -0.5"
+    );
     assert_eq!(draw(t([1.0, f64::NAN]), 1), "multinomial: weights must be finite, and one is NaN");
-    assert_eq!(draw(t([1.0, f64::INFINITY]), 1), "multinomial: weights must be finite, and one is inf");
+    assert_eq!(
+        draw(t([1.0, f64::INFINITY]), 1),
+        "multinomial: weights must be finite, and one is inf"
+    );
     assert_eq!(draw(t([0.0, 0.0]), 1), "multinomial: the weights of a row are all zero");
-    let sentence = "multinomial: 2 samples without replacement need as many positive weights, but a row has 1";
+    let sentence =
+        "multinomial: 2 samples without replacement need as many positive weights, but a row has 1";
     assert_eq!(draw(t([0.0, 1.0]), 2), sentence);
     assert_eq!(draw(Tensor::zeros([2, 0]), 1), "multinomial: there are no weights to draw by");
     assert_eq!(draw(Tensor::from(1.0), 1), "multinomial: the weights have no axis to draw from");
-    assert_eq!(said(|_| Key::from_tensor(&t([1.0, 2.0])).tensor().clone()), "key: a key is i64[2], not f64[2]");
+    assert_eq!(
+        said(|_| Key::from_tensor(&t([1.0, 2.0])).tensor().clone()),
+        "key: a key is i64[2], not f64[2]"
+    );
 }

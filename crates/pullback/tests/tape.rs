@@ -99,7 +99,8 @@ fn backward_needs_a_cotangent_for_more_than_one_element() {
     assert!(text.contains("backward_with"), "{text}");
     let wrong = (&x * 2.0).backward_with(&Tensor::ones([2])).unwrap_err().to_string();
     assert!(wrong.contains("the cotangent is f32[2], but the value is f32[2,2]"), "{wrong}");
-    let wide = (&x * 2.0).backward_with(&Tensor::ones_with([2, 2], DType::F64)).unwrap_err().to_string();
+    let wide =
+        (&x * 2.0).backward_with(&Tensor::ones_with([2, 2], DType::F64)).unwrap_err().to_string();
     assert!(wide.contains("f64[2,2]"), "{wide}");
     assert!(x.grad().is_none());
 }
@@ -312,7 +313,10 @@ fn explain_no_grad_finds_the_cut() {
     assert!(text.contains("cut by `floor`, whose derivative is zero everywhere"), "{text}");
     let h = no_grad(|| &w * 2.0);
     let text = (&h * &other).explain_no_grad(&w);
-    assert!(text.contains("cut by no_grad around `mul`") && text.contains("tests/tape.rs"), "{text}");
+    assert!(
+        text.contains("cut by no_grad around `mul`") && text.contains("tests/tape.rs"),
+        "{text}"
+    );
     let base = &w * 2.0;
     let hidden = base.detach();
     let text = ((&hidden * &other) * 2.0).sin().explain_no_grad(&w);

@@ -1,8 +1,8 @@
 //! Functions that differentiate functions: modes, nesting, trees, control flow.
 
 use pullback::{
-    Backward, Tensor, Tree, catch, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, no_grad,
-    value_and_grad, vjp,
+    Backward, Tensor, Tree, catch, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp,
+    no_grad, value_and_grad, vjp,
 };
 
 fn t(value: f64) -> Tensor {
@@ -32,7 +32,8 @@ fn transforms_nest_in_every_order() {
     let f = |x: &Tensor| x.sin() * x.exp();
     // f'' = 2 cos(x) eˣ, f''' = 2 eˣ (cos x − sin x)
     let x = t(0.7);
-    let (second, third) = (2.0 * 0.7f64.cos() * 0.7f64.exp(), 2.0 * 0.7f64.exp() * (0.7f64.cos() - 0.7f64.sin()));
+    let (second, third) =
+        (2.0 * 0.7f64.cos() * 0.7f64.exp(), 2.0 * 0.7f64.exp() * (0.7f64.cos() - 0.7f64.sin()));
     let one = t(1.0);
     close(grad(grad(f))(&x).item(), second);
     close(jvp(grad(f), &x, &one).1.item(), second);
@@ -42,7 +43,10 @@ fn transforms_nest_in_every_order() {
     close(jvp(grad(grad(f)), &x, &one).1.item(), third);
     close(grad(|x: &Tensor| jvp(grad(f), x, &t(1.0)).1)(&x).item(), third);
     close(jvp(|x: &Tensor| grad(|x: &Tensor| jvp(f, x, &t(1.0)).1)(x), &x, &one).1.item(), third);
-    close(grad(|x: &Tensor| jvp(|x: &Tensor| jvp(f, x, &t(1.0)).1, x, &t(1.0)).1)(&x).item(), third);
+    close(
+        grad(|x: &Tensor| jvp(|x: &Tensor| jvp(f, x, &t(1.0)).1, x, &t(1.0)).1)(&x).item(),
+        third,
+    );
     close(jvp(|x: &Tensor| jvp(grad(f), x, &t(1.0)).1, &x, &one).1.item(), third);
 }
 
@@ -85,14 +89,19 @@ fn the_pullback_can_be_called_again_and_on_several_results() {
     let f = |(x, y): &(Tensor, Tensor)| vec![x * y, x + y, t(7.0)];
     let (values, pullback) = vjp(f, &(t(2.0), t(3.0)));
     close(values[0].item(), 6.0);
-    for (c, want) in [([1.0, 0.0, 0.0], (3.0, 2.0)), ([0.0, 1.0, 9.0], (1.0, 1.0)), ([2.0, 1.0, 0.0], (7.0, 5.0))] {
+    for (c, want) in [
+        ([1.0, 0.0, 0.0], (3.0, 2.0)),
+        ([0.0, 1.0, 9.0], (1.0, 1.0)),
+        ([2.0, 1.0, 0.0], (7.0, 5.0)),
+    ] {
         let (dx, dy) = pullback(&c.iter().map(|&c| t(c)).collect());
         close(dx.item(), want.0);
         close(dy.item(), want.1);
     }
     let text = catch(|| pullback(&vec![t(1.0)])).err().unwrap().to_string();
     assert!(text.contains("1 cotangents for 3 results"), "{text}");
-    let text = catch(|| pullback(&vec![Tensor::ones([2]), t(1.0), t(1.0)])).err().unwrap().to_string();
+    let text =
+        catch(|| pullback(&vec![Tensor::ones([2]), t(1.0), t(1.0)])).err().unwrap().to_string();
     assert!(text.contains("the cotangent is f32[2], but the value is f64[]"), "{text}");
 }
 
@@ -135,7 +144,7 @@ fn forward(m: &Model) -> Tensor {
     for layer in &m.layers {
         x = x.matmul(&layer.weight);
         if let Some(bias) = &layer.bias {
-            x = x + bias;
+            x += bias;
         }
         x = (x * layer.rate).tanh();
     }
@@ -146,7 +155,10 @@ fn forward(m: &Model) -> Tensor {
 fn trees_are_differentiated_leaf_by_leaf_under_their_names() {
     let m = model();
     let names: Vec<String> = m.named_leaves().into_iter().map(|l| l.0).collect();
-    assert_eq!(names, ["layers.0.weight", "layers.0.bias", "layers.1.weight", "head.0", "head.1.0", "head.1.1"]);
+    assert_eq!(
+        names,
+        ["layers.0.weight", "layers.0.bias", "layers.1.weight", "head.0", "head.1.0", "head.1.1"]
+    );
     let g = grad(forward)(&m);
     assert_eq!((g.layers[0].rate, g.layers[0].name), (0.5, "linear"));
     assert!(g.layers[1].bias.is_none());
@@ -164,7 +176,10 @@ fn unused_and_integer_leaves_get_zeros() {
     let f = |(x, _, i): &(Tensor, Tensor, Tensor)| x.index_select(0, i).sum();
     let x = (Tensor::from([1.0, 2.0]), Tensor::from([5.0]), Tensor::from([1i64]));
     let (a, b, c) = grad(f)(&x);
-    assert_eq!((a.to_vec::<f64>(), b.to_vec::<f64>(), c.to_vec::<i64>()), (vec![0.0, 1.0], vec![0.0], vec![0]));
+    assert_eq!(
+        (a.to_vec::<f64>(), b.to_vec::<f64>(), c.to_vec::<i64>()),
+        (vec![0.0, 1.0], vec![0.0], vec![0])
+    );
 }
 
 #[test]
@@ -208,7 +223,8 @@ fn hessians_are_symmetric_and_agree_with_products() {
     let g = Backward::of(&f(&leaf)).create_graph().wrt(&[&leaf]).unwrap().remove(0);
     let again = Backward::of(&g).cotangent(&v).wrt(&[&leaf]).unwrap().remove(0);
     again.to_vec::<f64>().iter().zip(&want).for_each(|(a, b)| close(*a, *b));
-    let blocks = hessian_tree(|(x, y): &(Tensor, Tensor)| (x * y).sum() * x.sum())(&(x.clone(), x.clone()));
+    let blocks =
+        hessian_tree(|(x, y): &(Tensor, Tensor)| (x * y).sum() * x.sum())(&(x.clone(), x.clone()));
     assert_eq!((blocks.len(), blocks[0].1.shape()), (2, &[3, 3][..]));
 }
 
@@ -243,8 +259,11 @@ fn a_wrong_function_or_direction_gets_a_sentence() {
     let text = catch(|| grad(|x: &Tensor| x * 2.0)(&Tensor::ones([3]))).unwrap_err().to_string();
     assert!(text.contains("the function must give one float, not f32[3]"), "{text}");
     assert!(text.contains("tests/transforms.rs"), "{text}");
-    let text = catch(|| grad(|x: &Tensor| x.argmax(0))(&Tensor::ones([3]))).unwrap_err().to_string();
+    let text =
+        catch(|| grad(|x: &Tensor| x.argmax(0))(&Tensor::ones([3]))).unwrap_err().to_string();
     assert!(text.contains("not i64[]"), "{text}");
-    let text = catch(|| jvp(|x: &Tensor| x * 2.0, &Tensor::ones([3]), &Tensor::ones([2])).1).unwrap_err().to_string();
+    let text = catch(|| jvp(|x: &Tensor| x * 2.0, &Tensor::ones([3]), &Tensor::ones([2])).1)
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("the direction for f32[3] is f32[2]"), "{text}");
 }

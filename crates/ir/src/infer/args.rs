@@ -41,7 +41,7 @@ pub fn reshape(list: &[isize], x: &Spec) -> Result<Shape> {
     if holes > 1 || list.iter().any(|&n| n < -1) {
         return Err(unfit(format!("{list:?} may hold one -1 and no other negative length")));
     }
-    if holes == 1 && (known == 0 || x.len() % known != 0) {
+    if holes == 1 && (known == 0 || !x.len().is_multiple_of(known)) {
         return Err(unfit(format!("the {} elements of {x} do not fill {list:?}", x.len())));
     }
     Ok(list.iter().map(|&n| if n < 0 { x.len() / known } else { n as usize }).collect())
@@ -82,12 +82,18 @@ pub fn span(
         let first = start.map_or(0, from_front).clamp(0, n);
         let last = stop.map_or(n, from_front).clamp(first, n);
         let count = (last - first + step - 1) / step;
-        return Ok((Span { start: first as usize, len: count as usize, step: step as usize }, false));
+        return Ok((
+            Span { start: first as usize, len: count as usize, step: step as usize },
+            false,
+        ));
     }
     // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then flipped.
     let first = start.map_or(n - 1, from_front).clamp(-1, n - 1);
     let last = stop.map_or(-1, from_front).clamp(-1, first);
     let count = (first - last - step - 1) / -step;
     let lowest = first + (count - 1).max(0) * step;
-    Ok((Span { start: lowest.max(0) as usize, len: count as usize, step: step.unsigned_abs() }, true))
+    Ok((
+        Span { start: lowest.max(0) as usize, len: count as usize, step: step.unsigned_abs() },
+        true,
+    ))
 }

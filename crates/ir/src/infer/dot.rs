@@ -9,10 +9,14 @@ pub(super) fn dot([a, b]: [&Spec; 2]) -> Result<Spec> {
         return Err(Error::dtype("matmul", message).on([a, b]));
     }
     if rank < 2 || b.shape.len() != rank {
-        return Err(Error::shape("matmul", format!("needs two stacks of matrices: {a} · {b}")).on([a, b]));
+        return Err(
+            Error::shape("matmul", format!("needs two stacks of matrices: {a} · {b}")).on([a, b])
+        );
     }
     if a.shape[..rank - 2] != b.shape[..rank - 2] {
-        return Err(Error::shape("matmul", format!("batch dimensions differ: {a} · {b}")).on([a, b]));
+        return Err(
+            Error::shape("matmul", format!("batch dimensions differ: {a} · {b}")).on([a, b])
+        );
     }
     let (k, l) = (a.shape[rank - 1], b.shape[rank - 2]);
     if k != l {

@@ -10,13 +10,21 @@ pub(super) fn gather(axis: usize, [x, index]: [&Spec; 2]) -> Result<Spec> {
     Ok(x.with_shape(index.shape.clone()))
 }
 
-pub(super) fn scatter(axis: usize, combine: Combine, [base, index, source]: [&Spec; 3]) -> Result<Spec> {
+pub(super) fn scatter(
+    axis: usize,
+    combine: Combine,
+    [base, index, source]: [&Spec; 3],
+) -> Result<Spec> {
     let all = [base, index, source];
     check_axis("scatter", axis, base)?;
     check_index("scatter", index)?;
     covers("scatter", axis, base, index)?;
     if source.shape != index.shape {
-        return Err(Error::shape("scatter", format!("the source {source} is not shaped as {index}")).on(all));
+        return Err(Error::shape(
+            "scatter",
+            format!("the source {source} is not shaped as {index}"),
+        )
+        .on(all));
     }
     if source.dtype != base.dtype {
         return Err(Error::dtype("scatter", format!("dtypes differ: {base} and {source}")).on(all));
@@ -34,5 +42,6 @@ fn covers(op: &'static str, axis: usize, x: &Spec, index: &Spec) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(Error::shape(op, format!("the index {index} does not fit {x} along axis {axis}")).on([x, index]))
+    Err(Error::shape(op, format!("the index {index} does not fit {x} along axis {axis}"))
+        .on([x, index]))
 }

@@ -25,7 +25,9 @@ pub type Specs = SmallVec<[Spec; 1]>;
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     match op {
         Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
-        Op::Fused(Fused::LayerNormVjp(_)) => norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?),
+        Op::Fused(Fused::LayerNormVjp(_)) => {
+            norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?)
+        }
         _ => Ok(smallvec![infer_one(op, inputs)?]),
     }
 }
@@ -37,7 +39,10 @@ pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Literal { value, shape, dtype } => {
             arity("literal", inputs, 0)?;
             if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
-                return Err(Error::dtype("literal", format!("the fraction {value} does not fit {dtype}")));
+                return Err(Error::dtype(
+                    "literal",
+                    format!("the fraction {value} does not fit {dtype}"),
+                ));
             }
             Ok(Spec::new(*dtype, shape.clone()))
         }
@@ -77,7 +82,9 @@ pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Scatter(axis, combine) => index::scatter(*axis, *combine, operands("scatter", inputs)?),
         Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, operands(op.name(), inputs)?),
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, operands(op.name(), inputs)?),
-        Op::Cumulate { kind, axis, .. } => reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?),
+        Op::Cumulate { kind, axis, .. } => {
+            reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?)
+        }
         Op::Sort { axis, .. } => Ok(reduce::sort(*axis, operands("sort", inputs)?)?.swap_remove(0)),
         Op::Dot => dot::dot(operands("matmul", inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),

@@ -4,10 +4,12 @@ use crate::{DType, Error, Padding, Result, Spec};
 
 pub(super) fn pad(padding: &[Padding], [x]: [&Spec; 1]) -> Result<Spec> {
     if padding.len() != x.shape.len() {
-        let message = format!("{} paddings for {x}, which has {} axes", padding.len(), x.shape.len());
+        let message =
+            format!("{} paddings for {x}, which has {} axes", padding.len(), x.shape.len());
         return Err(Error::shape("pad", message).on([x]));
     }
-    let grow = |(&n, p): (&usize, &Padding)| n + p.before + p.after + n.saturating_sub(1) * p.between;
+    let grow =
+        |(&n, p): (&usize, &Padding)| n + p.before + p.after + n.saturating_sub(1) * p.between;
     Ok(x.with_shape(x.shape.iter().zip(padding).map(grow).collect::<crate::Shape>()))
 }
 

@@ -79,7 +79,8 @@ fn trailing(op: &'static str, x: &Spec, w: &Spec) -> Result<()> {
     if !w.shape.is_empty() && x.shape.ends_with(&w.shape) {
         return Ok(());
     }
-    Err(Error::shape(op, format!("the weight {w} is not shaped as the last axes of {x}")).on([x, w]))
+    Err(Error::shape(op, format!("the weight {w} is not shaped as the last axes of {x}"))
+        .on([x, w]))
 }
 
 fn rows(op: &'static str, logits: &Spec, classes: &Spec) -> Result<()> {
@@ -88,5 +89,6 @@ fn rows(op: &'static str, logits: &Spec, classes: &Spec) -> Result<()> {
     if logits.shape.len() == 2 && classes.shape[..] == logits.shape[..1] {
         return Ok(());
     }
-    Err(Error::shape(op, format!("needs logits [n, c] and classes [n]: {logits}, {classes}")).on([logits, classes]))
+    Err(Error::shape(op, format!("needs logits [n, c] and classes [n]: {logits}, {classes}"))
+        .on([logits, classes]))
 }

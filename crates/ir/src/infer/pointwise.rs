@@ -22,7 +22,9 @@ pub(super) fn binary(f: Binary, [a, b]: [&Spec; 2]) -> Result<Spec> {
     use Binary::*;
     same(f.name(), [a, b])?;
     let takes = match f {
-        Add | Mul | Maximum | Minimum | Sub | Remainder | Fmod | FloorDiv | Pow => a.dtype != DType::Bool,
+        Add | Mul | Maximum | Minimum | Sub | Remainder | Fmod | FloorDiv | Pow => {
+            a.dtype != DType::Bool
+        }
         Div | Atan2 | Copysign => a.dtype.is_float(),
         And | Or | Xor => !a.dtype.is_float(),
     };
@@ -44,7 +46,9 @@ pub(super) fn select([condition, a, b]: [&Spec; 3]) -> Result<Spec> {
     }
     same("select", [a, b])?;
     if condition.shape != a.shape {
-        return Err(Error::shape("select", format!("{condition} does not match {a}")).on([condition, a, b]));
+        return Err(
+            Error::shape("select", format!("{condition} does not match {a}")).on([condition, a, b])
+        );
     }
     Ok(a.clone())
 }
@@ -52,7 +56,11 @@ pub(super) fn select([condition, a, b]: [&Spec; 3]) -> Result<Spec> {
 pub(super) fn unary_vjp(f: Unary, [a, b]: [&Spec; 2]) -> Result<Spec> {
     let op = f.vjp_name();
     if f.fused_vjp().is_none() {
-        return Err(Error::argument(op, format!("there is no kernel for the derivative of `{}`", f.name())).on([a, b]));
+        return Err(Error::argument(
+            op,
+            format!("there is no kernel for the derivative of `{}`", f.name()),
+        )
+        .on([a, b]));
     }
     same(op, [a, b])?;
     if !a.dtype.is_float() {

@@ -17,8 +17,13 @@ pub(super) fn reduce(kind: Reduction, axes: &[usize], [x]: [&Spec; 1]) -> Result
     let dtype = match kind {
         Reduction::Max | Reduction::Min => {
             // An empty maximum has no value; on bool it has (none of none).
-            if x.dtype != DType::Bool && axes.iter().any(|&i| x.shape[i] == 0) && !shape.contains(&0) {
-                return Err(Error::shape(op, format!("an axis of length 0 has no {op}: {x}")).on([x]));
+            if x.dtype != DType::Bool
+                && axes.iter().any(|&i| x.shape[i] == 0)
+                && !shape.contains(&0)
+            {
+                return Err(
+                    Error::shape(op, format!("an axis of length 0 has no {op}: {x}")).on([x])
+                );
             }
             x.dtype
         }

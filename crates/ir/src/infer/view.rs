@@ -78,7 +78,8 @@ pub(super) fn put(views: &[View], [base, source]: [&Spec; 2]) -> Result<Spec> {
     let mut seen = base.clone();
     for v in views {
         if matches!(v, View::Broadcast(_) | View::Unfold { .. }) {
-            let message = format!("cannot write through {}: several indices share an element", v.name());
+            let message =
+                format!("cannot write through {}: several indices share an element", v.name());
             return Err(Error::argument("put", message).on([base, source]));
         }
         seen = view(v, [&seen])?;

@@ -8,7 +8,7 @@ impl Tensor {
     /// neither its value nor its derivative can overflow where it is not.
     #[track_caller]
     pub(crate) fn only(&self, keep: &Tensor) -> Tensor {
-        keep.select(self, &self.zeros_like_splat())
+        keep.select(self, self.zeros_like_splat())
     }
 
     /// x above 0, `slope · x` below.
@@ -118,14 +118,14 @@ impl Tensor {
     pub fn softshrink(&self, lambda: f64) -> Tensor {
         let (above, below) = (self.gt(lambda), self.lt(-lambda));
         // NaN is neither, and stays.
-        above.select(&(self - lambda), &below.select(&(self + lambda), &(self * 0.0)))
+        above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
     }
 
     /// 0 where |x| is at most `lambda`, x elsewhere.
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
-        self.ge(-lambda).logical_and(self.le(lambda)).select(&self.zeros_like_splat(), self)
+        self.ge(-lambda).logical_and(self.le(lambda)).select(self.zeros_like_splat(), self)
     }
 
     /// x between the bounds, the bound outside. The gradient passes on the open interval (unlike

@@ -10,16 +10,22 @@ use smallvec::smallvec;
 pub(crate) fn row(kind: Cumulation) -> Grad {
     match kind {
         Cumulation::Sum => super::linear(|f, _, dy| {
-            let Op::Cumulate { kind, axis, reverse } = *f.op else { unreachable!("called for Cumulate") };
+            let Op::Cumulate { kind, axis, reverse } = *f.op else {
+                unreachable!("called for Cumulate")
+            };
             apply(Op::Cumulate { kind, axis, reverse: !reverse }, &[dy])
         }),
-        Cumulation::Prod => Grad::Decompose(|op, inputs| doubling(op, inputs[0], 1.0, |a, b| a * b)),
-        Cumulation::LogSumExp => {
-            Grad::Decompose(|op, inputs| doubling(op, inputs[0], f64::NEG_INFINITY, |a, b| a.logaddexp(b)))
+        Cumulation::Prod => {
+            Grad::Decompose(|op, inputs| doubling(op, inputs[0], 1.0, |a, b| a * b))
         }
-        Cumulation::Max | Cumulation::Min => {
-            Grad::Hand(Hand { uses: &[Val::In(0), Val::Out(0)], vjp: extreme_vjp, jvp: extreme_jvp })
-        }
+        Cumulation::LogSumExp => Grad::Decompose(|op, inputs| {
+            doubling(op, inputs[0], f64::NEG_INFINITY, |a, b| a.logaddexp(b))
+        }),
+        Cumulation::Max | Cumulation::Min => Grad::Hand(Hand {
+            uses: &[Val::In(0), Val::Out(0)],
+            vjp: extreme_vjp,
+            jvp: extreme_jvp,
+        }),
     }
 }
 
@@ -31,7 +37,8 @@ fn doubling(op: &Op, x: &Tensor, unit: f64, combine: fn(&Tensor, &Tensor) -> Ten
     let mut y = if reverse { x.flip(axis as isize) } else { x.clone() };
     let mut shift = 1;
     while shift < n {
-        let padding: Vec<_> = unit_padding(x.rank(), axis, shift).into_iter().map(|(a, b)| (b, a)).collect();
+        let padding: Vec<_> =
+            unit_padding(x.rank(), axis, shift).into_iter().map(|(a, b)| (b, a)).collect();
         let earlier = y.narrow(axis as isize, 0, n - shift).pad_with(&padding, unit);
         y = combine(&y, &earlier);
         shift *= 2;
@@ -58,7 +65,9 @@ fn places(f: &Facts) -> (usize, Tensor) {
 
 fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     let (axis, index) = places(f);
-    let back = |dy: &Tensor| apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), &index, dy]);
+    let back = |dy: &Tensor| {
+        apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), &index, dy])
+    };
     smallvec![dys[0].as_ref().map(back)]
 }
 
@@ -73,7 +82,12 @@ pub(crate) fn sort_row() -> Grad {
         uses: &[Val::Out(1)],
         vjp: |f, dys| {
             let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };
-            let back = |dy: &Tensor| apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), f.y(1), dy]);
+            let back = |dy: &Tensor| {
+                apply(
+                    Op::Scatter(axis, Combine::Add),
+                    &[&Tensor::zeros_of(f.in_spec(0)), f.y(1), dy],
+                )
+            };
             smallvec![dys[0].as_ref().map(back)]
         },
         jvp: |f, t| {

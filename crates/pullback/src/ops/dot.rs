@@ -26,8 +26,13 @@ impl Tensor {
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         if self.rank() == 0 || other.rank() == 0 {
-            let message = format!("a 0-d operand has no axis to multiply over: {} · {}", self.spec(), other.spec());
-            return self.checked(Err(Error::shape("matmul", message).on([self.spec(), other.spec()])));
+            let message = format!(
+                "a 0-d operand has no axis to multiply over: {} · {}",
+                self.spec(),
+                other.spec()
+            );
+            return self
+                .checked(Err(Error::shape("matmul", message).on([self.spec(), other.spec()])));
         }
         let dtype = match self.dtype().promote(other.dtype()) {
             DType::Bool => DType::I64,
@@ -68,7 +73,8 @@ impl Tensor {
     pub fn outer(&self, other: &Tensor) -> Tensor {
         if self.rank() != 1 || other.rank() != 1 {
             let message = format!("takes two vectors, not {} and {}", self.spec(), other.spec());
-            return self.checked(Err(Error::shape("outer", message).on([self.spec(), other.spec()])));
+            return self
+                .checked(Err(Error::shape("outer", message).on([self.spec(), other.spec()])));
         }
         self.unsqueeze(1) * other.unsqueeze(0)
     }
@@ -90,4 +96,3 @@ fn stacked(a: &Tensor, b: &Tensor) -> Tensor {
     };
     apply(Op::Dot, &[&stack(a), &stack(b)])
 }
-

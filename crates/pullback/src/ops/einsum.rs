@@ -49,7 +49,9 @@ impl Term {
             return Err(argument(match (odd, ellipsis) {
                 ('.', true) => format!("`{text}` has more than one ellipsis"),
                 ('.', false) => format!("`.` in `{text}` is not part of an ellipsis `...`"),
-                _ => format!("`{odd}` in `{text}` is not a label: labels are the letters a-z and A-Z"),
+                _ => format!(
+                    "`{odd}` in `{text}` is not a label: labels are the letters a-z and A-Z"
+                ),
             }));
         }
         let (before, after) = (before.chars().collect(), after.chars().collect());
@@ -111,7 +113,8 @@ impl Plan {
             let (rank, letters) = (spec.shape.len(), term.letters().count());
             if rank < letters || (rank > letters && !term.ellipsis) {
                 let (named, axes) = (counted(letters, "label"), counted(rank, "axis"));
-                let message = format!("`{}` has {named}, but operand {i} is {spec}, with {axes}", term.text);
+                let message =
+                    format!("`{}` has {named}, but operand {i} is {spec}, with {axes}", term.text);
                 return Err(Error::shape("einsum", message));
             }
             batch = batch.max(rank - letters);
@@ -143,7 +146,9 @@ fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<Sizes> {
             if let Some(first) = labels[..axis].iter().position(|&l| l == label) {
                 let m = spec.shape[first];
                 if n != m {
-                    let message = format!("{label} is repeated in operand {i}, {spec}, with lengths {m} and {n}");
+                    let message = format!(
+                        "{label} is repeated in operand {i}, {spec}, with lengths {m} and {n}"
+                    );
                     return Err(Error::shape("einsum", message));
                 }
             }
@@ -152,7 +157,9 @@ fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<Sizes> {
                 Some((_, m)) if *m == 1 => *m = n,
                 Some((_, m)) if *m == n || n == 1 => {}
                 Some((_, m)) => {
-                    let message = format!("{label} has length {m} in one operand and {n} in operand {i}, {spec}");
+                    let message = format!(
+                        "{label} has length {m} in one operand and {n} in operand {i}, {spec}"
+                    );
                     return Err(Error::shape("einsum", message));
                 }
             }
@@ -163,7 +170,10 @@ fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<Sizes> {
 
 fn explicit(right: &str, batch: usize, inputs: &[Vec<Label>]) -> Result<Vec<Label>> {
     if right.contains("->") {
-        return Err(argument(format!("a second `->`, before `{}`", right.split("->").last().unwrap_or(""))));
+        return Err(argument(format!(
+            "a second `->`, before `{}`",
+            right.split("->").last().unwrap_or("")
+        )));
     }
     let output = Term::parse(right)?.labels(batch);
     for (i, label) in output.iter().enumerate() {
@@ -181,7 +191,8 @@ fn explicit(right: &str, batch: usize, inputs: &[Vec<Label>]) -> Result<Vec<Labe
 fn implicit(terms: &[Term], batch: usize) -> Vec<Label> {
     let mut letters: Vec<char> = terms.iter().flat_map(Term::letters).collect();
     letters.sort_unstable();
-    let once = letters.chunk_by(|a, b| a == b).filter(|c| c.len() == 1).map(|c| Label::Letter(c[0]));
+    let once =
+        letters.chunk_by(|a, b| a == b).filter(|c| c.len() == 1).map(|c| Label::Letter(c[0]));
     (0..batch).rev().map(Label::Batch).chain(once).collect()
 }
 
@@ -217,7 +228,8 @@ impl Factor {
 
     /// Labels that are not needed, summed out.
     fn sum_out(self, needed: impl Fn(Label) -> bool) -> Factor {
-        let axes: Vec<usize> = (0..self.labels.len()).filter(|&i| !needed(self.labels[i])).collect();
+        let axes: Vec<usize> =
+            (0..self.labels.len()).filter(|&i| !needed(self.labels[i])).collect();
         if axes.is_empty() {
             return self;
         }
@@ -231,7 +243,8 @@ impl Factor {
         if self.labels == labels {
             return self.x.clone();
         }
-        let order: Vec<usize> = labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
+        let order: Vec<usize> =
+            labels.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).collect();
         self.x.permute(order)
     }
 
@@ -253,7 +266,13 @@ impl Factor {
 }
 
 /// Multiplies two factors and sums over the labels that are not needed afterwards.
-fn contract(a: Factor, b: Factor, output: &[Label], sizes: &Sizes, needed: impl Fn(Label) -> bool) -> Factor {
+fn contract(
+    a: Factor,
+    b: Factor,
+    output: &[Label],
+    sizes: &Sizes,
+    needed: impl Fn(Label) -> bool,
+) -> Factor {
     let a = a.sum_out(|l| needed(l) || b.labels.contains(&l));
     let b = b.sum_out(|l| needed(l) || a.labels.contains(&l));
     let place = |l: &Label| output.iter().position(|m| m == l).unwrap_or(usize::MAX);
@@ -262,7 +281,8 @@ fn contract(a: Factor, b: Factor, output: &[Label], sizes: &Sizes, needed: impl 
     };
     let (rows, columns) = (alone(&a, &b), alone(&b, &a));
     let larger = if a.x.len() >= b.x.len() { &a } else { &b };
-    let shared = larger.labels.iter().copied().filter(|l| a.labels.contains(l) && b.labels.contains(l));
+    let shared =
+        larger.labels.iter().copied().filter(|l| a.labels.contains(l) && b.labels.contains(l));
     let (mut stack, inner): (Vec<Label>, Vec<Label>) = shared.partition(|&l| needed(l));
     stack.sort_by_key(place);
     if inner.is_empty() {

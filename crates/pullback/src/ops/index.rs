@@ -35,11 +35,15 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
                 0 => apply(f.op.clone(), &[dy, f.x(1), &Tensor::zeros_of(f.in_spec(2))]),
                 _ => {
                     let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
-                    last_writer(f.op, f.in_spec(0), f.x(1)).select(&taken, &taken.zeros_like_splat())
+                    last_writer(f.op, f.in_spec(0), f.x(1)).select(&taken, taken.zeros_like_splat())
                 }
             },
         }),
-        Combine::Mul => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1), Val::In(2)], vjp: product_vjp, jvp: product_jvp }),
+        Combine::Mul => Grad::Hand(Hand {
+            uses: &[Val::In(0), Val::In(1), Val::In(2)],
+            vjp: product_vjp,
+            jvp: product_jvp,
+        }),
         Combine::Max | Combine::Min => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
             vjp: extreme_vjp,
@@ -58,7 +62,8 @@ fn axis_of(op: &Op) -> usize {
 /// Where an index occurs twice, only the element written last has any influence.
 fn last_writer(op: &Op, base: &Spec, index: &Tensor) -> Tensor {
     let order = Tensor::iota(index.len()).reshape(index.shape());
-    let winners = apply(op.clone(), &[&Tensor::zeros_of(&base.with_dtype(DType::I64)), index, &order]);
+    let winners =
+        apply(op.clone(), &[&Tensor::zeros_of(&base.with_dtype(DType::I64)), index, &order]);
     apply(Op::Gather(axis_of(op)), &[&winners, index]).eq(&order)
 }
 
@@ -69,7 +74,7 @@ type Maybe = crate::rule::Maybe;
 fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
     let (axis, y, dtype) = (axis_of(f.op), f.y(0), f.y(0).dtype());
     let base = f.x(0).detach().eq(y).cast(dtype);
-    let source = f.x(2).detach().eq(&apply(Op::Gather(axis), &[y, f.x(1)])).cast(dtype);
+    let source = f.x(2).detach().eq(apply(Op::Gather(axis), &[y, f.x(1)])).cast(dtype);
     let count = apply(Op::Scatter(axis, Combine::Add), &[&base, f.x(1), &source]);
     let source = source / apply(Op::Gather(axis), &[&count, f.x(1)]);
     (base / count, source)
@@ -96,7 +101,8 @@ fn product_of_others(f: &Facts) -> (Tensor, Tensor) {
     let gather = |x: &Tensor| apply(Op::Gather(axis), &[x, f.x(1)]);
     let (base, source) = (f.x(0), f.x(2));
     let (zero_base, zero_source) = (base.eq(0.0), source.eq(0.0));
-    let (whole_base, whole_source) = (zero_base.select_or(1.0, base.clone()), zero_source.select_or(1.0, source.clone()));
+    let (whole_base, whole_source) =
+        (zero_base.select_or(1.0, base.clone()), zero_source.select_or(1.0, source.clone()));
     let product = apply(f.op.clone(), &[&whole_base, f.x(1), &whole_source]);
     let zeros = apply(
         Op::Scatter(axis, Combine::Add),
@@ -105,10 +111,13 @@ fn product_of_others(f: &Facts) -> (Tensor, Tensor) {
     let others = |zero: &Tensor, whole: &Tensor, product: Tensor, zeros: Tensor| {
         let allowed = zero.cast(DType::I64).eq(&zeros);
         let without = product / whole;
-        allowed.select(&without, &without.zeros_like_splat())
+        allowed.select(&without, without.zeros_like_splat())
     };
     let (source_product, source_zeros) = (gather(&product), gather(&zeros));
-    (others(&zero_base, &whole_base, product, zeros), others(&zero_source, &whole_source, source_product, source_zeros))
+    (
+        others(&zero_base, &whole_base, product, zeros),
+        others(&zero_source, &whole_source, source_product, source_zeros),
+    )
 }
 
 fn product_vjp(f: &Facts, dys: &Maybe) -> Maybe {
@@ -128,7 +137,7 @@ fn product_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
 impl Tensor {
     /// Negative indices counted from the end, for an axis of length `n`.
     #[track_caller]
-    fn from_front(&self, n: usize) -> Tensor {
+    fn counted_from_front(&self, n: usize) -> Tensor {
         let index = self.cast(DType::I64);
         index.lt(0).select(&(&index + n), &index)
     }
@@ -137,10 +146,11 @@ impl Tensor {
     fn index_operand(&self, op: &'static str, index: &Tensor, axis: isize) -> (usize, Tensor) {
         let axis = self.axis(op, axis);
         if index.dtype().is_float() || index.dtype() == DType::Bool {
-            let error = Error::dtype(op, format!("indices must be integers, not {}", index.dtype()));
+            let error =
+                Error::dtype(op, format!("indices must be integers, not {}", index.dtype()));
             return self.checked(Err(error.on([self.spec(), index.spec()])));
         }
-        (axis, index.from_front(self.shape().get(axis).copied().unwrap_or(1)))
+        (axis, index.counted_from_front(self.shape().get(axis).copied().unwrap_or(1)))
     }
 
     /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped as
@@ -174,7 +184,10 @@ impl Tensor {
     #[must_use]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Tensor {
         if self.rank() == 0 {
-            return self.reshape([1]).index_select(0, &index.reshape([-1])).reshape(&[] as &[usize]);
+            return self
+                .reshape([1])
+                .index_select(0, &index.reshape([-1]))
+                .reshape(&[] as &[usize]);
         }
         let (axis, index) = self.index_operand("index_select", index, axis);
         let index = self.lay_index("index_select", axis, &index);
@@ -185,7 +198,8 @@ impl Tensor {
     #[track_caller]
     fn lay_index(&self, op: &'static str, axis: usize, index: &Tensor) -> Tensor {
         if index.rank() > 1 {
-            let error = Error::shape(op, format!("the index must be a vector, not {}", index.spec()));
+            let error =
+                Error::shape(op, format!("the index must be a vector, not {}", index.spec()));
             return self.checked(Err(error.on([self.spec(), index.spec()])));
         }
         let mut shape = vec![1; self.rank()];
@@ -196,7 +210,14 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn scattered(&self, op: &'static str, combine: Combine, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+    fn scattered(
+        &self,
+        op: &'static str,
+        combine: Combine,
+        axis: isize,
+        index: &Tensor,
+        source: &Tensor,
+    ) -> Tensor {
         if self.rank() == 0 {
             let flat = |x: &Tensor| x.reshape([x.len() as isize]);
             let out = self.reshape([1]).scattered(op, combine, axis, &flat(index), &flat(source));
@@ -272,9 +293,22 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn index_combine(&self, op: &'static str, combine: Combine, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
+    fn index_combine(
+        &self,
+        op: &'static str,
+        combine: Combine,
+        axis: isize,
+        index: &Tensor,
+        source: &Tensor,
+    ) -> Tensor {
         if self.rank() == 0 {
-            let out = self.reshape([1]).index_combine(op, combine, 0, &index.reshape([-1]), &source.reshape([-1]));
+            let out = self.reshape([1]).index_combine(
+                op,
+                combine,
+                0,
+                &index.reshape([-1]),
+                &source.reshape([-1]),
+            );
             return out.reshape(&[] as &[usize]);
         }
         let (axis, index) = self.index_operand(op, index, axis);
@@ -299,6 +333,6 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
-        self.unsqueeze(-1).eq(&Tensor::iota(classes)).cast(dtype)
+        self.unsqueeze(-1).eq(Tensor::iota(classes)).cast(dtype)
     }
 }

@@ -115,21 +115,32 @@ impl CrossEntropy {
         let wants = match (l.len(), target.dtype().is_float()) {
             (0, _) => return Err(Error::shape("cross_entropy", "0-d logits have no classes")),
             (_, true) => l.to_vec(),
-            (_, false) => l.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect(),
+            (_, false) => {
+                l.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect()
+            }
         };
         if t != wants {
-            let message = format!("logits {} want a target of shape {wants:?}, not {}", logits.spec(), target.spec());
+            let message = format!(
+                "logits {} want a target of shape {wants:?}, not {}",
+                logits.spec(),
+                target.spec()
+            );
             return Err(Error::shape("cross_entropy", message));
         }
         if l[axis] == 0 {
             return Err(Error::shape("cross_entropy", "there are no classes"));
         }
         if !(0.0..=1.0).contains(&self.label_smoothing) {
-            let message = format!("label smoothing must be between 0 and 1, not {}", self.label_smoothing);
+            let message =
+                format!("label smoothing must be between 0 and 1, not {}", self.label_smoothing);
             return Err(Error::argument("cross_entropy", message));
         }
         if let Some(weight) = self.weight.as_ref().filter(|w| w.shape() != [l[axis]]) {
-            let message = format!("the weight must have one element per class ({}), not {}", l[axis], weight.spec());
+            let message = format!(
+                "the weight must have one element per class ({}), not {}",
+                l[axis],
+                weight.spec()
+            );
             return Err(Error::shape("cross_entropy", message));
         }
         Ok(())
@@ -150,7 +161,7 @@ impl CrossEntropy {
         let log_p = logits.log_softmax(1);
         let mut weights = counted.cast(logits.dtype());
         if let Some(w) = &self.weight {
-            weights = weights * w.cast(logits.dtype()).gather(0, &safe);
+            weights *= w.cast(logits.dtype()).gather(0, &safe);
         }
         let mut losses = -(log_p.gather(1, &safe.unsqueeze(1)).squeeze_axis(1) * &weights);
         if self.label_smoothing > 0.0 {
@@ -170,7 +181,7 @@ impl CrossEntropy {
         let target = target * (1.0 - self.label_smoothing) + self.label_smoothing / c;
         let mut terms = logits.log_softmax(1) * target;
         if let Some(w) = &self.weight {
-            terms = terms * w.cast(logits.dtype());
+            terms *= w.cast(logits.dtype());
         }
         self.reduce(-terms.sum_over(1), None, shape)
     }

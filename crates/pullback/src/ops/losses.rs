@@ -108,7 +108,7 @@ pub fn nll(
     let axis = if log_p.rank() > 1 { 1 } else { 0 };
     let classes = classes.cast(DType::I64);
     let counted = ignored.map_or_else(|| classes.eq(&classes), |i| classes.ne(i));
-    let safe = counted.select(&classes, &classes.zeros_like_splat());
+    let safe = counted.select(&classes, classes.zeros_like_splat());
     let picked = log_p.gather(axis, &safe.unsqueeze(axis)).squeeze_axis(axis);
     let weights = match weight {
         Some(w) => w.cast(log_p.dtype()).take(&safe).only(&counted),
@@ -154,10 +154,10 @@ pub fn poisson_nll(
     let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
     if full {
         let large = y.gt(1.0);
-        let safe = large.select(y, &y.ones_like_splat());
+        let safe = large.select(y, y.ones_like_splat());
         let stirling =
             &safe * safe.log() - &safe + (&safe * (2.0 * std::f64::consts::PI)).log() * 0.5;
-        losses = losses + stirling.only(&large);
+        losses += stirling.only(&large);
     }
     reduced(losses, reduction)
 }
@@ -222,7 +222,7 @@ pub fn triplet_margin(
     let to_near = anchor.pairwise_distance(near, p, eps);
     let mut to_far = anchor.pairwise_distance(far, p, eps);
     if swap {
-        to_far = to_far.minimum(&near.pairwise_distance(far, p, eps));
+        to_far = to_far.minimum(near.pairwise_distance(far, p, eps));
     }
     reduced((to_near - to_far + margin).clamp_min(0.0), reduction)
 }

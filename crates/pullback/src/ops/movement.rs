@@ -13,7 +13,8 @@ use std::panic::Location;
 pub(crate) fn pad_row() -> Grad {
     super::linear(|f, _, dy| {
         let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
-        let span = |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
+        let span =
+            |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
         dy.view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
     })
 }
@@ -75,7 +76,8 @@ impl Tensor {
         let axis = self.axis("split", axis);
         let n = self.shape().get(axis).copied().unwrap_or(1);
         if sizes.iter().sum::<usize>() != n {
-            let message = format!("{sizes:?} do not add up to the {n} of axis {axis} of {}", self.spec());
+            let message =
+                format!("{sizes:?} do not add up to the {n} of axis {axis} of {}", self.spec());
             return self.checked(Err(Error::shape("split", message).on([self.spec()])));
         }
         let mut start = 0;
@@ -117,7 +119,11 @@ impl Tensor {
     #[must_use]
     pub fn repeat(&self, times: &[usize]) -> Tensor {
         if times.len() < self.rank() {
-            let message = format!("{times:?} does not name each of the {} axes of {}", self.rank(), self.spec());
+            let message = format!(
+                "{times:?} does not name each of the {} axes of {}",
+                self.rank(),
+                self.spec()
+            );
             return self.checked(Err(Error::shape("repeat", message).on([self.spec()])));
         }
         let new = times.len() - self.rank();
@@ -141,7 +147,8 @@ impl Tensor {
             return self.clone();
         }
         let k = n - shift.rem_euclid(n as isize) as usize;
-        let (head, tail) = (Span { start: 0, len: k, step: 1 }, Span { start: k, len: n - k, step: 1 });
+        let (head, tail) =
+            (Span { start: 0, len: k, step: 1 }, Span { start: k, len: n - k, step: 1 });
         cat(&[&self.span(at, tail), &self.span(at, head)], axis)
     }
 }

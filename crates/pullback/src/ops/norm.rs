@@ -35,7 +35,10 @@ fn axis_of(op: &Op) -> usize {
     match fused(op) {
         Fused::Softmax(axis) | Fused::SoftmaxVjp(axis) | Fused::LogSoftmax(axis) => axis,
         Fused::LogSoftmaxVjp(axis) | Fused::LogSumExp(axis) => axis,
-        Fused::LayerNorm(_) | Fused::LayerNormVjp(_) | Fused::CrossEntropy | Fused::CrossEntropyVjp => 0,
+        Fused::LayerNorm(_)
+        | Fused::LayerNormVjp(_)
+        | Fused::CrossEntropy
+        | Fused::CrossEntropyVjp => 0,
     }
 }
 

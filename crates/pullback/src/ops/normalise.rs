@@ -57,7 +57,7 @@ impl Tensor {
             return self.checked(Err(Error::shape("group_norm", message).on([self.spec()])));
         }
         let n = self.shape()[0];
-        let each = if n * groups == 0 { 0 } else { self.len() / (n * groups) };
+        let each = self.len().checked_div(n * groups).unwrap_or(0);
         let grouped = self.reshape([n, groups, each]);
         let centred = &grouped - grouped.mean_keep(-1);
         let y = (&centred * (centred.square().mean_keep(-1) + eps).rsqrt()).reshape(self.shape());
@@ -89,7 +89,7 @@ impl Tensor {
         if causal {
             let (rows, columns) =
                 (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
-            let keep = Tensor::iota(columns).le(&Tensor::iota(rows).unsqueeze(1));
+            let keep = Tensor::iota(columns).le(Tensor::iota(rows).unsqueeze(1));
             scores = hide(scores, &keep);
         }
         if let Some(mask) = mask {

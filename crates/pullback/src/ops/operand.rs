@@ -95,7 +95,12 @@ impl Tensor {
 
 /// Both operands in one dtype and one shape.
 #[track_caller]
-pub(crate) fn pair(op: &'static str, a: &Tensor, b: &Tensor, f: Option<Binary>) -> (Tensor, Tensor) {
+pub(crate) fn pair(
+    op: &'static str,
+    a: &Tensor,
+    b: &Tensor,
+    f: Option<Binary>,
+) -> (Tensor, Tensor) {
     let dtype = a.dtype().promote(b.dtype());
     let dtype = match f {
         Some(f) if !accepts(f, dtype) => numeric(f, dtype),
@@ -111,7 +116,9 @@ fn accepts(f: Binary, dtype: DType) -> bool {
     use Binary::*;
     match f {
         Div | Atan2 | Copysign => dtype.is_float(),
-        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => dtype != DType::Bool,
+        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => {
+            dtype != DType::Bool
+        }
         And | Or | Xor => true,
     }
 }

@@ -168,7 +168,7 @@ impl Tensor {
         let middle = places.narrow(axis, n.saturating_sub(1) as isize / 2, 1);
         let last = values.narrow(axis, n as isize - 1, 1).is_nan();
         let place =
-            last.select(&self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
+            last.select(self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 }

@@ -97,7 +97,9 @@ const DIV: Grad = Grad::Hand(Hand {
 /// y = a − b·⌊a/b⌋.
 const REMAINDER: Grad = Grad::Hand(Hand {
     uses: &[A, B],
-    vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).floor()))],
+    vjp: |f, dys| {
+        smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).floor()))]
+    },
     jvp: |f, t| {
         let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).floor()));
         total(t[0].clone(), second)
@@ -107,7 +109,9 @@ const REMAINDER: Grad = Grad::Hand(Hand {
 /// y = a − b·trunc(a/b).
 const FMOD: Grad = Grad::Hand(Hand {
     uses: &[A, B],
-    vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).trunc()))],
+    vjp: |f, dys| {
+        smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).trunc()))]
+    },
     jvp: |f, t| {
         let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).trunc()));
         total(t[0].clone(), second)
@@ -122,7 +126,9 @@ fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {
 /// `dy · f'` as the product of two ops: what the fused kernel is, where it is differentiated itself.
 pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Outs {
     let Op::UnaryVjp(f) = op else { unreachable!("called for UnaryVjp") };
-    let Grad::Slopes(slopes) = unary_row(*f) else { unreachable!("a fused vjp belongs to a slope") };
+    let Grad::Slopes(slopes) = unary_row(*f) else {
+        unreachable!("a fused vjp belongs to a slope")
+    };
     smallvec![inputs[1] * slopes[0].of(&inputs[..1])]
 }
 

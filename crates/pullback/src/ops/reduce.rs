@@ -11,9 +11,11 @@ pub(crate) fn row(kind: Reduction) -> Grad {
     match kind {
         Reduction::Sum => super::linear(|f, _, dy| spread(f, dy)),
         Reduction::Prod => Grad::Decompose(product),
-        Reduction::Max | Reduction::Min => {
-            Grad::Hand(Hand { uses: &[Val::In(0), Val::Out(0)], vjp: extreme_vjp, jvp: extreme_jvp })
-        }
+        Reduction::Max | Reduction::Min => Grad::Hand(Hand {
+            uses: &[Val::In(0), Val::Out(0)],
+            vjp: extreme_vjp,
+            jvp: extreme_jvp,
+        }),
     }
 }
 
@@ -37,7 +39,7 @@ fn kept_shape(shape: &[usize], axes: &[usize]) -> Shape {
 
 /// What each element has of the extreme: ties share evenly.
 fn share(f: &Facts) -> Tensor {
-    let hit = f.x(0).eq(&spread(f, f.y(0))).cast(f.x(0).dtype());
+    let hit = f.x(0).eq(spread(f, f.y(0))).cast(f.x(0).dtype());
     let count = apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&hit]);
     hit / spread(f, &count)
 }
@@ -71,7 +73,8 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
             x = low * high;
         }
     }
-    let shape: Shape = pullback_ir::other_axes(axes_of(op), x.rank()).iter().map(|&i| x.shape()[i]).collect();
+    let shape: Shape =
+        pullback_ir::other_axes(axes_of(op), x.rank()).iter().map(|&i| x.shape()[i]).collect();
     smallvec![x.reshape(&shape[..])]
 }
 

@@ -149,12 +149,15 @@ impl Tensor {
     #[must_use]
     pub fn at(&self, index: impl Indices) -> Tensor {
         let mut entries = index.entries();
-        let taken = entries.iter().filter(|e| matches!(e, Index::At(_) | Index::Range { .. })).count();
+        let taken =
+            entries.iter().filter(|e| matches!(e, Index::At(_) | Index::Range { .. })).count();
         let dots = entries.iter().filter(|e| matches!(e, Index::Ellipsis)).count();
         if taken > self.rank() || dots > 1 {
             let why = match dots > 1 {
                 true => "more than one ellipsis".to_string(),
-                false => format!("{taken} entries for {}, which has {} axes", self.spec(), self.rank()),
+                false => {
+                    format!("{taken} entries for {}, which has {} axes", self.spec(), self.rank())
+                }
             };
             return self.checked(Err(Error::argument("at", why).on([self.spec()])));
         }

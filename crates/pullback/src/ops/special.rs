@@ -144,7 +144,7 @@ impl Tensor {
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
         let middle = middle.beside(self).detach();
         let step = self.gt(0).cast(self.dtype());
-        let step = self.is_nan().select(&self.detach(), &step);
+        let step = self.is_nan().select(self.detach(), &step);
         self.eq(0).select(&middle, &step)
     }
 
@@ -156,7 +156,7 @@ impl Tensor {
         match self.dtype().promote(other.dtype()).is_float() {
             true => (self / &*other).trunc(),
             false => {
-                let exact = self.cast(DType::I64).abs().floor_div(&other.cast(DType::I64).abs());
+                let exact = self.cast(DType::I64).abs().floor_div(other.cast(DType::I64).abs());
                 exact * self.sign() * other.sign()
             }
         }

@@ -30,7 +30,9 @@ fn derivative(row: &Grad) -> String {
     match row {
         Grad::Zero => "zero: piecewise constant".to_string(),
         Grad::Slopes(slopes) => {
-            let clean = |s: &str| s.replace(".clone()", "").split_whitespace().collect::<Vec<_>>().join(" ");
+            let clean = |s: &str| {
+                s.replace(".clone()", "").split_whitespace().collect::<Vec<_>>().join(" ")
+            };
             slopes.iter().map(|s| format!("`{}`", clean(s.text))).collect::<Vec<_>>().join(", ")
         }
         Grad::Linear(_) => "linear: the transpose".to_string(),
@@ -49,6 +51,7 @@ fn kept(op: &Op, row: &Grad) -> String {
         Val::Out(_) => "y".to_string(),
     };
     let all = [Val::In(0), Val::In(1), Val::In(2), Val::Out(0), Val::Out(1)];
-    let list: Vec<String> = all.into_iter().filter(|&v| row.keeps(v, &[true; 3])).map(name).collect();
+    let list: Vec<String> =
+        all.into_iter().filter(|&v| row.keeps(v, &[true; 3])).map(name).collect();
     if list.is_empty() { "nothing".to_string() } else { list.join(", ") }
 }

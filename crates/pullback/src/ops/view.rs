@@ -32,7 +32,9 @@ fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
 
 /// The transpose of `unfold`: windows added up where they overlap.
 fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
-    let Op::View(View::Unfold { axis, size, step }) = *f.op else { unreachable!("called for Unfold") };
+    let Op::View(View::Unfold { axis, size, step }) = *f.op else {
+        unreachable!("called for Unfold")
+    };
     let windows = dy.shape()[axis];
     let starts = Tensor::iota(windows).reshape([windows as isize, 1]) * step;
     let index = (starts + Tensor::iota(size)).reshape([-1]);
@@ -250,7 +252,11 @@ impl Tensor {
     #[must_use]
     pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
         let axis = self.axis("narrow", axis);
-        let from_front = if start < 0 { start + self.shape().get(axis).map_or(0, |&n| n as isize) } else { start };
+        let from_front = if start < 0 {
+            start + self.shape().get(axis).map_or(0, |&n| n as isize)
+        } else {
+            start
+        };
         self.span(axis, Span { start: from_front.max(0) as usize, len: length, step: 1 })
     }
 
@@ -316,7 +322,10 @@ impl Tensor {
         let mut views = Vec::new();
         while !seen.is_same(&base) {
             let Some(parent) = seen.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) else {
-                let error = crate::Error::argument("put", "the part must be a chain of views of the tensor");
+                let error = crate::Error::argument(
+                    "put",
+                    "the part must be a chain of views of the tensor",
+                );
                 return self.checked(Err(error.on([self.spec()])));
             };
             views.push(parent.1);

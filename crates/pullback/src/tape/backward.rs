@@ -91,7 +91,11 @@ pub(crate) fn of_targets(
 }
 
 impl<'a> Walk<'a> {
-    fn new(manner: Manner, wanted: Option<Wanted<'a>>, expected: Option<FxHashMap<u64, usize>>) -> Walk<'a> {
+    fn new(
+        manner: Manner,
+        wanted: Option<Wanted<'a>>,
+        expected: Option<FxHashMap<u64, usize>>,
+    ) -> Walk<'a> {
         Walk {
             manner,
             heap: BinaryHeap::new(),
@@ -145,10 +149,10 @@ impl<'a> Walk<'a> {
             if !node.hooks.is_empty() {
                 check_gradient(node, &node.out_specs[k], &grad)?;
             }
-            if let Some(wanted) = &mut self.wanted {
-                if wanted.targets.contains(&(node.seq, k as u32)) {
-                    wanted.found.insert((node.seq, k as u32), grad.clone());
-                }
+            if let Some(wanted) = &mut self.wanted
+                && wanted.targets.contains(&(node.seq, k as u32))
+            {
+                wanted.found.insert((node.seq, k as u32), grad.clone());
             }
             *slot = Some(grad);
         }
@@ -157,10 +161,10 @@ impl<'a> Walk<'a> {
         if !needs.contains(&true) {
             return Ok(());
         }
-        if let (Op::View(view), Some(dy), false) = (&node.op, &grads[0], self.manner.create) {
-            if self.give_part(node, view, dy)? {
-                return Ok(());
-            }
+        if let (Op::View(view), Some(dy), false) = (&node.op, &grads[0], self.manner.create)
+            && self.give_part(node, view, dy)?
+        {
+            return Ok(());
         }
         let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
         let dxs = mode::speaking_for(node.at, || {
@@ -215,13 +219,18 @@ impl<'a> Walk<'a> {
     /// tensor cost as much as the tensor together, not each. `false` where the general rule must run.
     fn give_part(&mut self, node: &Arc<Node>, view: &View, dy: &Tensor) -> Result<bool> {
         let slot = match &node.inputs[0] {
-            History::Node(node, k) => self.pending.get(&node.seq).and_then(|p| p.grads[*k as usize].as_ref()),
+            History::Node(node, k) => {
+                self.pending.get(&node.seq).and_then(|p| p.grads[*k as usize].as_ref())
+            }
             // A leaf that someone waits for counts its contributions.
             History::Leaf(_) if self.expected.is_some() => None,
-            History::Leaf(leaf) => self.leaf_at.get(&leaf.seq).and_then(|&at| self.leaves[at].1.as_ref()),
+            History::Leaf(leaf) => {
+                self.leaf_at.get(&leaf.seq).and_then(|&at| self.leaves[at].1.as_ref())
+            }
             History::None | History::Cut(_) => None,
         };
-        let Some(sum) = slot.filter(|_| matches!(view, View::Slice(_) | View::Diagonal { .. })) else {
+        let Some(sum) = slot.filter(|_| matches!(view, View::Slice(_) | View::Diagonal { .. }))
+        else {
             return Ok(false);
         };
         if mode::anomaly() {
@@ -330,7 +339,10 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
     order.sort_unstable_by_key(|node| node.seq);
     for node in order {
         let leads = |h: &History| match h.key() {
-            Some(key) => targets.contains(&key) || (matches!(h, History::Node(..)) && plan.leading.contains(&key.0)),
+            Some(key) => {
+                targets.contains(&key)
+                    || (matches!(h, History::Node(..)) && plan.leading.contains(&key.0))
+            }
             None => false,
         };
         if node.inputs.iter().any(leads) {

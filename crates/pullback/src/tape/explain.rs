@@ -30,7 +30,8 @@ impl Tensor {
                 }
             );
         };
-        let mut search = Search { wanted, seen: FxHashSet::default(), open: false, cuts: Vec::new() };
+        let mut search =
+            Search { wanted, seen: FxHashSet::default(), open: false, cuts: Vec::new() };
         search.run(self.history(), None);
         if search.open {
             return "the path is open: backward gives the target a gradient".to_string();
@@ -93,7 +94,9 @@ impl Search {
                     for from in &cut.from {
                         let hidden = match from {
                             CutFrom::Leaf(leaf) => leaf.upgrade().map(History::Leaf),
-                            CutFrom::Node(node) => node.upgrade().map(|n: Arc<Node>| History::Node(n, 0)),
+                            CutFrom::Node(node) => {
+                                node.upgrade().map(|n: Arc<Node>| History::Node(n, 0))
+                            }
                             CutFrom::Cut(cut) => Some(History::Cut(cut.clone())),
                         };
                         stack.extend(hidden.map(|h| (h, Some(at))));

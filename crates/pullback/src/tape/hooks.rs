@@ -36,7 +36,8 @@ impl Hooks {
         if self.is_empty() {
             return grad;
         }
-        let list: Vec<_> = self.lists().grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
+        let list: Vec<_> =
+            self.lists().grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
         for hook in list {
             if let Some(other) = hook(&grad) {
                 grad = other;

@@ -124,7 +124,16 @@ impl Node {
         saved: Vec<Saved>,
     ) -> Node {
         let saved = Mutex::new(Some(saved));
-        Node { seq: next_seq(), op, at, inputs, in_specs, out_specs, saved, hooks: Hooks::default() }
+        Node {
+            seq: next_seq(),
+            op,
+            at,
+            inputs,
+            in_specs,
+            out_specs,
+            saved,
+            hooks: Hooks::default(),
+        }
     }
 
     pub fn in_spec(&self, i: usize) -> &Spec {
@@ -219,7 +228,8 @@ impl Drop for Node {
     fn drop(&mut self) {
         let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Only a node that holds the last reference to another one, or tangents that may, leads on.
-        let last = |h: &History| matches!(h, History::Node(node, _) if Arc::strong_count(node) == 1);
+        let last =
+            |h: &History| matches!(h, History::Node(node, _) if Arc::strong_count(node) == 1);
         let tangents = saved.iter().flatten().any(|s| !s.tangents.is_empty());
         if !tangents && !self.inputs.iter().any(last) {
             return;

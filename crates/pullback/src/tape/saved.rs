@@ -50,7 +50,11 @@ impl Saved {
         if self.storage.version() != self.version {
             return Err(self.overwritten(node));
         }
-        let out = Tensor::new(Spec::new(self.dtype, self.layout.shape.clone()), self.layout.clone(), self.storage.clone());
+        let out = Tensor::new(
+            Spec::new(self.dtype, self.layout.shape.clone()),
+            self.layout.clone(),
+            self.storage.clone(),
+        );
         if mode::is_grad_enabled() || !self.tangents.is_empty() {
             let mut state = out.lock();
             state.tangents = levels::alive(&self.tangents);
@@ -75,8 +79,10 @@ impl Saved {
         let mut error = Error::new(ErrorKind::InPlace, "", message)
             .detail(format!("saved by     {name:<8} at {}   (version {})", node.at, self.version));
         if let Some(writer) = self.storage.writer() {
-            error = error
-                .detail(format!("overwritten  {:<8} at {}   (version {version})", writer.op, writer.at));
+            error = error.detail(format!(
+                "overwritten  {:<8} at {}   (version {version})",
+                writer.op, writer.at
+            ));
         }
         error.hint("use the out-of-place form, or clone the value first")
     }
@@ -87,10 +93,11 @@ impl Node {
     pub fn unpack(self: &Arc<Node>, mut f: impl FnMut(From, Tensor)) -> Result<()> {
         let saved = self.saved();
         let Some(values) = &*saved else {
-            let message = format!("the graph through `{}` was freed by an earlier backward", self.op.name());
-            return Err(Error::gradient("backward", message)
-                .at(self.at)
-                .hint("use backward_with(..).retain_graph() to go through a graph more than once"));
+            let message =
+                format!("the graph through `{}` was freed by an earlier backward", self.op.name());
+            return Err(Error::gradient("backward", message).at(self.at).hint(
+                "use backward_with(..).retain_graph() to go through a graph more than once",
+            ));
         };
         for value in values {
             f(value.from, value.unpack(self)?);

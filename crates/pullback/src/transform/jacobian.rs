@@ -47,9 +47,14 @@ pub fn jacfwd<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
 
 /// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
 /// result has a tree per block row whose leaves are shaped `row ++ leaf`.
-fn columns<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, probe: impl Fn(&T) -> Tensor) -> Vec<T> {
+fn columns<T: Tree>(
+    x: &T,
+    push: impl Fn(&T) -> Vec<Tensor>,
+    probe: impl Fn(&T) -> Tensor,
+) -> Vec<T> {
     let leaves = x.leaves();
-    let zeros: Vec<Tensor> = leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
+    let zeros: Vec<Tensor> =
+        leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
     // blocks[j][e][i]: leaf j, element e, block row i.
     let mut blocks: Vec<Vec<Vec<Tensor>>> = Vec::new();
     for (j, leaf) in leaves.iter().enumerate() {
@@ -129,7 +134,10 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
     let at = Location::caller();
     move |x| {
         if x.leaves().iter().any(|x| !x.dtype().is_float()) {
-            fail::raise(Error::gradient("hessian", "only floats have second derivatives").at(mode::user_line(at)));
+            fail::raise(
+                Error::gradient("hessian", "only floats have second derivatives")
+                    .at(mode::user_line(at)),
+            );
         }
         columns(x, |tangent| jvp(&gradient, x, tangent).1.leaves(), |x| x.leaves().swap_remove(0))
     }

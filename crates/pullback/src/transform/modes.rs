@@ -56,7 +56,13 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
         let outside = plan.outside;
         let one = Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
         let record = frame.recorded && outside;
-        let grads = frame.pull(std::slice::from_ref(&y), &[one], plan, Manner { retain: record, create: record }, at);
+        let grads = frame.pull(
+            std::slice::from_ref(&y),
+            &[one],
+            plan,
+            Manner { retain: record, create: record },
+            at,
+        );
         (frame.value(&y, outside), x.with_leaves(&grads))
     }
 }
@@ -75,7 +81,10 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
 /// # Panics
 /// The pullback, if the cotangent has other specs than the value.
 #[track_caller]
-pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(f: F, x: &T) -> (Y, impl Fn(&Y) -> T + use<T, Y, F>) {
+pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
+    f: F,
+    x: &T,
+) -> (Y, impl Fn(&Y) -> T + use<T, Y, F>) {
     let at = mode::user_line(Location::caller());
     let frame = Frame::enter(x, at);
     let y = mode::set_recording(true, || f(&frame.inputs));
@@ -90,11 +99,13 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(f: F, x: &T) -> (Y, impl Fn(&Y)
         }
         for (y, dy) in results.iter().zip(&cotangents) {
             if y.spec() != dy.spec() {
-                let message = format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
+                let message =
+                    format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
                 fail::raise(Error::gradient("vjp", message).at(at));
             }
         }
-        let create = mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
+        let create =
+            mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
         let plan = frame.plan(&results, at);
         let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
         frame.inputs.with_leaves(&grads)
@@ -190,7 +201,8 @@ impl<T: Tree> Frame<T> {
 
     fn plan(&self, results: &[Tensor], at: &'static Location<'static>) -> Plan {
         let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
-        let histories: Vec<History> = results.iter().map(|y| fail::or_raise(y.state(at)).history).collect();
+        let histories: Vec<History> =
+            results.iter().map(|y| fail::or_raise(y.state(at)).history).collect();
         let mut plan = plan(histories.iter(), &targets);
         // A leaf made by an identity has someone behind it.
         plan.outside |= self.leaves.iter().any(|x| matches!(x.lock().history, History::Node(..)));

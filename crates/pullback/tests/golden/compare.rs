@@ -62,8 +62,8 @@ pub fn check(name: &str, case: &Case) -> Tally {
         }
     };
     let near = tolerance(name);
-    let mut checks: Vec<(&str, Box<dyn Fn() -> Result<(), String> + '_>)> =
-        vec![("out", Box::new(|| outputs(case, &call, near)))];
+    type Run<'a> = Box<dyn Fn() -> Result<(), String> + 'a>;
+    let mut checks: Vec<(&str, Run<'_>)> = vec![("out", Box::new(|| outputs(case, &call, near)))];
     if case.vjp {
         checks.push(("vjp", Box::new(|| reverse(case, &call, near))));
     }

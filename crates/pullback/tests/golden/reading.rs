@@ -91,7 +91,8 @@ pub fn cases(folder: &Path, name: &str) -> Read<Vec<Case>> {
     let store = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(&data, &e))?;
     let list =
         listing["cases"].as_array().ok_or_else(|| corrupt(&json, &"it has no list `cases`"))?;
-    let mut by_case: HashMap<usize, HashMap<String, (Dtype, Vec<usize>, &[u8])>> = HashMap::new();
+    type Stored<'a> = (Dtype, Vec<usize>, &'a [u8]);
+    let mut by_case: HashMap<usize, HashMap<String, Stored>> = HashMap::new();
     for (key, view) in store.iter() {
         let parts = key
             .split_once('.')
@@ -200,7 +201,7 @@ fn tensor(stored: Dtype, shape: &[usize], bytes: &[u8], wanted: Option<DType>) -
         Dtype::F32 => Tensor::from_vec(words(bytes, f32::from_le_bytes), shape),
         Dtype::I64 => Tensor::from_vec(words(bytes, i64::from_le_bytes), shape),
         Dtype::I32 => Tensor::from_vec(words(bytes, i32::from_le_bytes), shape),
-        Dtype::U8 => Tensor::from_vec(bytes.to_vec(), shape),
+        Dtype::U8 => Tensor::from_vec(bytes, shape),
         Dtype::BOOL => {
             Tensor::from_vec(bytes.iter().map(|&b| b != 0).collect::<Vec<bool>>(), shape)
         }

@@ -43,7 +43,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "masked_select" => one(x().masked_select(&a.tensor(1, "mask"))),
         "index_fill" => {
-            one(x().index_fill(dim(), &index(), &a.tensor(3, "value").cast(x().dtype())))
+            one(x().index_fill(dim(), &index(), a.tensor(3, "value").cast(x().dtype())))
         }
         "index_copy" => one(x().index_copy(dim(), &index(), &a.tensor(3, "source"))),
         "index_add" => {
@@ -101,7 +101,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(match a.get(2, "padding_idx") {
                 Some(row) => {
                     let row = row.int().rem_euclid(table.shape()[0] as isize) as i64;
-                    rows.cast(DType::I64).eq(row).unsqueeze(-1).select(&picked.detach(), &picked)
+                    rows.cast(DType::I64).eq(row).unsqueeze(-1).select(picked.detach(), &picked)
                 }
                 None => picked,
             })

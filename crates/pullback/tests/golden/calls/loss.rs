@@ -73,7 +73,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let (x, y) = (x(), y());
             let mut each = -(&y * x.log_sigmoid() + (1.0 - &y) * (-x).log_sigmoid());
             if let Some(weight) = a.maybe_tensor(2, "weight") {
-                each = each * weight;
+                each *= weight;
             }
             let each = each.mean_over(-1);
             match named() {

@@ -14,7 +14,8 @@ use pullback::Tensor;
 
 /// The outputs; `None` where the library has no such operator, or not with these arguments.
 pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
-    let families: [fn(&str, &Args) -> Option<Vec<Tensor>>; 7] = [
+    type Family = fn(&str, &Args) -> Option<Vec<Tensor>>;
+    let families: [Family; 7] = [
         pointwise::call,
         view::call,
         reduce::call,

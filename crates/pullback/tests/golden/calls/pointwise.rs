@@ -68,7 +68,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             Some(eps) => {
                 // The lower bound comes first, also where it is above the upper one.
                 let (x, eps) = (a.x(), eps.float());
-                one(x.lt(eps).select(eps, &x.clamp_max(1.0 - eps)).logit())
+                one(x.lt(eps).select(eps, x.clamp_max(1.0 - eps)).logit())
             }
             None => unary(Tensor::logit),
         },
@@ -83,32 +83,32 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "__rsub__"         => one(other() - a.x()),
         "mul" | "__rmul__" => one(a.x() * other()),
         "__rdiv__"         => one(other() / a.x()),
-        "__rpow__"         => one(other().pow(&a.x())),
-        "__rmod__"         => one(other().remainder(&a.x())),
+        "__rpow__"         => one(other().pow(a.x())),
+        "__rmod__"         => one(other().remainder(a.x())),
         "div" | "true_divide" => one(match a.text(2, "rounding_mode") {
-            Some("floor") => a.x().floor_div(&other()),
-            Some(_) => a.x().trunc_div(&other()),
+            Some("floor") => a.x().floor_div(other()),
+            Some(_) => a.x().trunc_div(other()),
             None => a.x() / other(),
         }),
-        "floor_divide"     => one(a.x().floor_div(&other())),
-        "remainder"        => one(a.x().remainder(&other())),
-        "fmod"             => one(a.x().fmod(&other())),
-        "pow"              => one(a.x().pow(&other())),
-        "float_power"      => one(a.x().cast(DType::F64).pow(&other().cast(DType::F64))),
-        "atan2" | "arctan2" => one(a.x().atan2(&other())),
-        "copysign"         => one(a.x().copysign(&other())),
+        "floor_divide"     => one(a.x().floor_div(other())),
+        "remainder"        => one(a.x().remainder(other())),
+        "fmod"             => one(a.x().fmod(other())),
+        "pow"              => one(a.x().pow(other())),
+        "float_power"      => one(a.x().cast(DType::F64).pow(other().cast(DType::F64))),
+        "atan2" | "arctan2" => one(a.x().atan2(other())),
+        "copysign"         => one(a.x().copysign(other())),
         "hypot"            => one(a.x().hypot(&other())),
         "ldexp"            => one(a.x() * other().cast(DType::F64).exp2()),
-        "heaviside"        => one(a.x().heaviside(&a.tensor(1, "values"))),
+        "heaviside"        => one(a.x().heaviside(a.tensor(1, "values"))),
         "logaddexp"        => one(a.x().logaddexp(&other())),
         "logaddexp2"       => one(a.x().logaddexp2(&other())),
         "xlogy" | "special.xlogy" => one(a.x().xlogy(&other())),
         "special.xlog1py"  => one(a.x().xlog1py(&other())),
-        "maximum" | "max.binary" => one(a.x().maximum(&other())),
-        "minimum" | "min.binary" => one(a.x().minimum(&other())),
+        "maximum" | "max.binary" => one(a.x().maximum(other())),
+        "minimum" | "min.binary" => one(a.x().minimum(other())),
         "fmax"             => one(a.x().fmax(&other())),
         "fmin"             => one(a.x().fmin(&other())),
-        "lerp"             => one(a.x().lerp(&a.tensor(1, "end"), &a.tensor(2, "weight"))),
+        "lerp"             => one(a.x().lerp(&a.tensor(1, "end"), a.tensor(2, "weight"))),
         "addcmul"          => one(a.x().addcmul(&a.tensor(1, "tensor1"), &a.tensor(2, "tensor2"), a.float_or(3, "value", 1.0))),
         "addcdiv"          => one(a.x().addcdiv(&a.tensor(1, "tensor1"), &a.tensor(2, "tensor2"), a.float_or(3, "value", 1.0))),
         "clamp" | "clip"   => one({
@@ -116,15 +116,15 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let x = a.maybe_tensor(1, "min").map_or(x.clone(), |low| x.clamp_min(&low));
             a.maybe_tensor(2, "max").map_or(x.clone(), |high| x.clamp_max(&high))
         }),
-        "clamp_min"        => one(a.x().clamp_min(&a.tensor(1, "min"))),
-        "clamp_max"        => one(a.x().clamp_max(&a.tensor(1, "max"))),
+        "clamp_min"        => one(a.x().clamp_min(a.tensor(1, "min"))),
+        "clamp_max"        => one(a.x().clamp_max(a.tensor(1, "max"))),
 
-        "eq"               => one(a.x().eq(&other())),
-        "ne" | "not_equal" => one(a.x().ne(&other())),
-        "lt" | "less"      => one(a.x().lt(&other())),
-        "le" | "less_equal" => one(a.x().le(&other())),
-        "gt" | "greater"   => one(a.x().gt(&other())),
-        "ge" | "greater_equal" => one(a.x().ge(&other())),
+        "eq"               => one(a.x().eq(other())),
+        "ne" | "not_equal" => one(a.x().ne(other())),
+        "lt" | "less"      => one(a.x().lt(other())),
+        "le" | "less_equal" => one(a.x().le(other())),
+        "gt" | "greater"   => one(a.x().gt(other())),
+        "ge" | "greater_equal" => one(a.x().ge(other())),
         "logical_and"      => one(a.x().ne(0).logical_and(other().ne(0))),
         "logical_or"       => one(a.x().ne(0).logical_or(other().ne(0))),
         "logical_xor"      => one(a.x().ne(0).logical_xor(other().ne(0))),
@@ -136,8 +136,8 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(if name == "isclose" { near } else { near.all() })
         }
         // The samples name the condition second.
-        "where"            => one(a.tensor(1, "condition").select(&a.x(), &a.tensor(2, "other"))),
-        "masked_fill"      => one(a.x().masked_fill(&a.tensor(1, "mask"), &a.tensor(2, "value"))),
+        "where"            => one(a.tensor(1, "condition").select(a.x(), a.tensor(2, "other"))),
+        "masked_fill"      => one(a.x().masked_fill(&a.tensor(1, "mask"), a.tensor(2, "value"))),
         _ => None,
     }
 }

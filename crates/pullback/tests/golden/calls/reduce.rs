@@ -232,7 +232,7 @@ fn pair(
 }
 
 fn zero_nan(x: &Tensor) -> Tensor {
-    x.is_nan().select(&x.zeros_like(), x)
+    x.is_nan().select(x.zeros_like(), x)
 }
 
 /// `std` and `var`: (x, unbiased), (x, dim, unbiased, keepdim) or (x, dim, correction=, keepdim=).
