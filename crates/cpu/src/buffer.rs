@@ -288,7 +288,7 @@ thread_local! {
 impl Buffer {
     /// A block of `bytes` bytes with unspecified content.
     #[inline]
-    pub fn alloc(bytes: usize) -> Result<Buffer, AllocError> {
+    pub(crate) fn alloc(bytes: usize) -> Result<Buffer, AllocError> {
         if bytes == 0 {
             return Ok(Buffer { ptr: NonNull::<Line>::dangling().cast(), len: 0 });
         }

@@ -56,18 +56,22 @@ impl Buffer {
     }
 
     /// `len` values from position `offset` on (in elements), or `None` if they are not all inside.
-    /// The buffer must have been filled with values of this dtype by [`Buffer::from_slice`] or a kernel.
     pub fn to_vec<T: HostElement>(&self, dtype: DType, offset: usize, len: usize) -> Option<Vec<T>> {
         let size = size_of::<T>();
         let end = offset.checked_add(len)?.checked_mul(size)?;
         if dtype != T::DTYPE || end > self.len() {
             return None;
         }
+        // SAFETY: the range lies inside the buffer, and buffers are only handed out filled.
+        let bytes = unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset * size), len * size) };
+        // Any bits are a number, but not any byte is a truth value.
+        if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
+            return None;
+        }
         let mut out = vec![T::default(); len];
-        // SAFETY: the range lies inside the buffer, which results and uploads fill entirely with
-        // values of one dtype; a `bool` is stored as 0 or 1.
+        // SAFETY: `out` has room for as many bytes, which are valid values of `T`: see above.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.as_ptr().add(offset * size), out.as_mut_ptr().cast::<u8>(), len * size);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), out.as_mut_ptr().cast::<u8>(), len * size);
         }
         Some(out)
     }

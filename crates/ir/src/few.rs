@@ -19,56 +19,54 @@ const INLINE: usize = 4;
 /// assert_eq!(&shape[..], [2, 3, 4]);
 /// ```
 #[derive(Clone)]
-pub struct Few<T>(Store<T>);
-
-#[derive(Clone)]
-enum Store<T> {
-    Inline(u8, [T; INLINE]),
-    Heap(Vec<T>),
+pub struct Few<T> {
+    // Whole words, no tag beside small fields: a copy is a few full-width moves.
+    len: usize,
+    items: [T; INLINE],
+    /// All the elements, where they are more than fit inline. Boxed: one word, where a vector is three.
+    #[allow(clippy::box_collection)]
+    heap: Option<Box<Vec<T>>>,
 }
 
 impl<T: Copy + Default> Few<T> {
     /// An empty list.
     #[inline]
     pub fn new() -> Few<T> {
-        Few(Store::Inline(0, [T::default(); INLINE]))
+        Few { len: 0, items: [T::default(); INLINE], heap: None }
     }
 
     /// A copy of a slice.
     #[inline]
     pub fn from_slice(values: &[T]) -> Few<T> {
-        if values.len() > INLINE {
-            return Few(Store::Heap(values.to_vec()));
+        let mut out = Few::new();
+        out.len = values.len();
+        match out.items.get_mut(..values.len()) {
+            Some(items) => items.copy_from_slice(values),
+            None => out.heap = Some(Box::new(values.to_vec())),
         }
-        let mut items = [T::default(); INLINE];
-        items[..values.len()].copy_from_slice(values);
-        Few(Store::Inline(values.len() as u8, items))
+        out
     }
 
     /// One value, `n` times.
     #[inline]
     pub fn from_elem(value: T, n: usize) -> Few<T> {
-        if n > INLINE {
-            return Few(Store::Heap(vec![value; n]));
-        }
-        Few(Store::Inline(n as u8, [value; INLINE]))
+        let heap = (n > INLINE).then(|| Box::new(vec![value; n]));
+        Few { len: n, items: [value; INLINE], heap }
     }
 
     /// Adds an element at the end.
     #[inline]
     pub fn push(&mut self, value: T) {
-        match &mut self.0 {
-            Store::Inline(n, items) if (*n as usize) < INLINE => {
-                items[*n as usize] = value;
-                *n += 1;
-            }
-            Store::Inline(_, items) => {
-                let mut all = items.to_vec();
+        match (self.items.get_mut(self.len), &mut self.heap) {
+            (Some(slot), _) => *slot = value,
+            (None, Some(all)) => all.push(value),
+            (None, heap) => {
+                let mut all = self.items.to_vec();
                 all.push(value);
-                self.0 = Store::Heap(all);
+                *heap = Some(Box::new(all));
             }
-            Store::Heap(all) => all.push(value),
         }
+        self.len += 1;
     }
 
     /// Adds an element before position `at`.
@@ -80,13 +78,7 @@ impl<T: Copy + Default> Few<T> {
     /// Takes the element at position `at` out.
     pub fn remove(&mut self, at: usize) -> T {
         let value = self[at];
-        self[at..].rotate_left(1);
-        match &mut self.0 {
-            Store::Inline(n, _) => *n -= 1,
-            Store::Heap(all) => {
-                all.pop();
-            }
-        }
+        *self = self.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, &v)| v).collect();
         value
     }
 
@@ -112,9 +104,9 @@ impl<T> Deref for Few<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        match &self.0 {
-            Store::Inline(n, items) => &items[..*n as usize],
-            Store::Heap(all) => all,
+        match &self.heap {
+            None => &self.items[..self.len],
+            Some(all) => all,
         }
     }
 }
@@ -122,9 +114,9 @@ impl<T> Deref for Few<T> {
 impl<T> DerefMut for Few<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.0 {
-            Store::Inline(n, items) => &mut items[..*n as usize],
-            Store::Heap(all) => all,
+        match &mut self.heap {
+            None => &mut self.items[..self.len],
+            Some(all) => all,
         }
     }
 }
@@ -213,11 +205,8 @@ impl<T: Copy + Default> IntoIterator for Few<T> {
     type IntoIter = std::iter::Take<std::vec::IntoIter<T>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        let n = self.len();
-        match self.0 {
-            Store::Inline(_, items) => Vec::from(items).into_iter().take(n),
-            Store::Heap(all) => all.into_iter().take(n),
-        }
+        let all = self.heap.map_or_else(|| Vec::from(self.items), |all| *all);
+        all.into_iter().take(self.len)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Loops over scratch lines, and the trampoline that compiles them for each instruction set.
 
 use crate::elem::{Compute, Elem};
+use crate::operand::Sink;
+use crate::par;
+use crate::pointwise::{fence, stream, streams};
 use crate::simd::{Baseline, Fused, Isa, Level, level, math32, math64};
 use std::any::TypeId;
 use std::ops::{Add, Div, Mul, Sub};
@@ -9,6 +12,8 @@ use std::ops::{Add, Div, Mul, Sub};
 pub(super) const LANES: usize = 32;
 /// Elements of a line that are summed before the sum is added to that of the pieces before it.
 const PIECE: usize = 128 * LANES;
+/// Elements of a line for each of which one of the next line is asked for at a time.
+const STEP: usize = 4 * LANES;
 
 /// The compute types of floats.
 pub(super) trait Float:
@@ -40,11 +45,11 @@ impl Float for f32 {
         let k = t - ROUND;
         // ln 2 in two parts, of which the first has few enough bits for an exact product.
         let r = k.fma::<I>(2.121_944_4e-4, k.fma::<I>(-0.693_359_4, self));
-        let mut p = 1.987_569_1e-4f32;
-        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        // exp(r) − 1 − r, over r², fitted so that the relative error of exp(r) is least: 4e-9.
+        let mut p = 1.381_443_3e-3f32;
+        for c in [8.368_797e-3, 4.166_839_6e-2, 1.666_652e-1, 0.499_999_94, 1.0, 1.0] {
             p = p.fma::<I>(r, c);
         }
-        let p = (r * r).fma::<I>(p, r) + 1.0;
         // Adds k to the exponent; below the normal range that would run into the sign.
         let scaled = f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23));
         let scaled = if self < -87.33 { 0.0 } else { scaled };
@@ -229,47 +234,97 @@ pub(super) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usi
     }
 }
 
-/// Elements whose successors are asked for at a time.
-const STEP: usize = 4 * LANES;
-
-/// Where the operands of the next line lie, to be brought nearer while this one is worked on: the
-/// processor itself does not look beyond the end of a page. They need not be readable.
+/// The line that comes next, to be asked for while this one is worked on: the processor itself does
+/// not look beyond the end of a page.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
-    first: *const u8,
-    second: *const u8,
-    /// Bytes from one element to the next; zero for nothing.
+    start: *const u8,
+    /// Bytes of an element; zero asks for nothing.
     size: usize,
 }
 
 impl Ahead {
     /// Nothing is asked for.
-    pub(super) const NOTHING: Ahead = Ahead { first: std::ptr::null(), second: std::ptr::null(), size: 0 };
+    pub(super) const NOTHING: Ahead = Ahead { start: std::ptr::null(), size: 0 };
 
-    /// Contiguous lines of one operand, or of two.
+    /// A line of contiguous elements.
     #[inline(always)]
-    pub(super) fn new<E>(first: *const E, second: Option<*const E>) -> Ahead {
-        Ahead { first: first.cast(), second: second.map_or(std::ptr::null(), <*const E>::cast), size: size_of::<E>() }
+    pub(super) fn new<E>(start: *const E) -> Ahead {
+        Ahead { start: start.cast(), size: size_of::<E>() }
     }
 
-    /// Asks for the elements `at..at + N`.
+    /// Asks for the elements `at..at + STEP`.
     #[inline(always)]
-    pub(super) fn fetch<const N: usize>(self, at: usize) {
+    fn fetch(self, at: usize) {
         #[cfg(target_arch = "x86_64")]
-        if self.size != 0 {
+        for byte in (0..STEP * self.size).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            for ptr in [self.first, self.second] {
-                if !ptr.is_null() {
-                    for byte in (0..N * self.size).step_by(64) {
-                        // SAFETY: a hint may name any address; SSE is part of the target.
-                        unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr.wrapping_add(at * self.size + byte).cast()) };
-                    }
-                }
-            }
+            // SAFETY: a hint may name any address; SSE is part of the target.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(at * self.size + byte).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        let _ = (at, self.start, self.size);
     }
+}
+
+/// Lines of a result. A large one goes past the caches, by way of scratch.
+pub(super) struct Results<E: Elem> {
+    out: *mut E,
+    n: usize,
+    scratch: Option<Scratch<E::Compute>>,
+}
+
+impl<E: Elem<Compute: Float>> Results<E> {
+    /// Contiguous lines of `n` elements in `out`; `streamed` as [`is_streamed`] says.
+    #[inline(always)]
+    pub(super) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
+        let scratch = streamed.then(|| Scratch::new(n, E::Compute::default()));
+        Results { out, n, scratch }
+    }
+
+    /// Where to write line `i`.
+    #[inline(always)]
+    pub(super) fn start(&mut self, i: usize) -> *mut E {
+        match &mut self.scratch {
+            // Its elements are at least as large.
+            Some(scratch) => scratch.as_mut().as_mut_ptr().cast(),
+            None => self.out.wrapping_add(i * self.n),
+        }
+    }
+
+    /// Line `i` is written.
+    ///
+    /// # Safety
+    /// It is, where [`Results::start`] said, and is inside the result and this task's alone.
+    #[inline(always)]
+    pub(super) unsafe fn end(&mut self, i: usize) {
+        if let Some(scratch) = &mut self.scratch {
+            let (from, bytes) = (scratch.as_mut().as_ptr().cast(), self.n * size_of::<E>());
+            // SAFETY: both have as many bytes, and begin at multiples of 16 (see `is_streamed`);
+            // the fence comes when all lines are done.
+            unsafe { stream(from, self.out.add(i * self.n).cast(), bytes) };
+        }
+    }
+}
+
+impl<E: Elem> Drop for Results<E> {
+    fn drop(&mut self) {
+        if self.scratch.is_some() {
+            fence();
+        }
+    }
+}
+
+/// Whether the lines of a result, of `n` elements each, go past the caches.
+pub(super) fn is_streamed(out: Sink<'_>, n: usize) -> bool {
+    streams(out) && (n * out.dtype.size()).is_multiple_of(16)
+}
+
+/// How many lines of `n` elements a task takes: enough to be worth it, and of many lines more, as
+/// memory is read faster in long stretches.
+pub(super) fn share(count: usize, n: usize) -> usize {
+    let elements = (count * n / (16 * par::threads())).clamp(1 << 14, 1 << 17);
+    (elements / n.max(1)).max(1)
 }
 
 /// The sum of the partial sums, in a fixed order.
@@ -306,12 +361,11 @@ pub(super) fn sum<C: Float>(a: &[C]) -> C {
 
 /// The inner product of two scratch lines, in two levels.
 #[inline(always)]
-pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C], ahead: Ahead) -> C {
+pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
     let mut all = C::default();
-    for (k, (a, b)) in a.chunks(PIECE).zip(b.chunks(PIECE)).enumerate() {
+    for (a, b) in a.chunks(PIECE).zip(b.chunks(PIECE)) {
         let mut lanes = [C::default(); LANES];
-        for (i, (a, b)) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)).enumerate() {
-            ahead.fetch::<LANES>(k * PIECE + i * LANES);
+        for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
             for j in 0..LANES {
                 lanes[j] = a[j].fma::<I>(b[j], lanes[j]);
             }
@@ -368,7 +422,7 @@ pub(super) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
 pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
     // Two loops: with the partial sums in the first, it would not stay in registers.
     for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
-        ahead.fetch::<STEP>(k * STEP);
+        ahead.fetch(k * STEP);
         for (to, &a) in to.iter_mut().zip(a) {
             *to = (a - shift).exp_down::<I>();
         }

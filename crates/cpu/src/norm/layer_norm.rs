@@ -10,7 +10,8 @@
 //! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
 //! ```
 
-use super::lanes::{Float, LANES, Scratch, Work, load, padded, squares, store, sum, total, vectorised, view};
+use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, share};
+use super::lanes::{squares, store, sum, total, vectorised, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -18,8 +19,6 @@ use crate::par;
 use crate::simd::Isa;
 use crate::walk::Walk;
 
-/// Elements that one task of the forward kernel takes.
-const TASK: usize = 1 << 14;
 /// Blocks of rows with a partial sum each: at most this many, of at least `ROWS` rows.
 const BLOCKS: usize = 64;
 const ROWS: usize = 16;
@@ -108,6 +107,7 @@ struct Forward<'a, E: Elem> {
     w: &'a [E::Compute],
     b: &'a [E::Compute],
     out: *mut E,
+    streamed: bool,
     from: usize,
     to: usize,
 }
@@ -121,10 +121,10 @@ fn forward<E: Elem<Compute: Float>>(eps: f64, x: Source<'_>, w: Source<'_>, b: S
     let (mut w, mut b) = (Rows::<E>::new(w, axes).only(), Rows::<E>::new(b, axes).only());
     let (w, b) = (&*w.as_mut(), &*b.as_mut());
     let count = x.starts.len();
-    let each = (TASK / x.row.len()).max(1);
+    let (each, streamed) = (share(count, x.row.len()), is_streamed(out, x.row.len()));
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        vectorised(Forward { eps, x, w, b, out: { out }.ptr.cast(), from, to });
+        vectorised(Forward { eps, x, w, b, out: { out }.ptr.cast(), streamed, from, to });
     });
 }
 
@@ -134,14 +134,16 @@ impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
         let n = self.x.row.len();
         let mut a = Scratch::new(padded(n), E::Compute::default());
         let a = a.as_mut();
+        let mut results = Results::new(self.out, n, self.streamed);
         for i in self.from..self.to {
             let (x, mean, r) = self.x.centred::<I>(i, a, self.eps);
             // SAFETY: row `i` of the result is this task's alone.
             unsafe {
-                let out = self.out.add(i * n);
+                let out = results.start(i);
                 for (j, ((&x, &w), &b)) in x[..n].iter().zip(self.w).zip(self.b).enumerate() {
                     out.add(j).write(E::store(((x - mean) * r).fma::<I>(w, b)));
                 }
+                results.end(i);
             }
         }
     }
@@ -166,6 +168,7 @@ struct Backward<'a, E: Elem> {
     w: &'a [E::Compute],
     dy: &'a Rows<E>,
     dx: *mut E,
+    streamed: bool,
     /// Partial sums of `dw` and `db`, of one block.
     partial: *mut E::Compute,
     from: usize,
@@ -207,9 +210,11 @@ fn backward<E: Elem<Compute: Float>>(
     let mut partials = Scratch::new(blocks * 2 * wide, E::Compute::default());
     let partials = partials.as_mut();
     let shared = Shared(partials.as_mut_ptr());
+    let streamed = is_streamed(dx, n);
     par::for_each(blocks, |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        vectorised(Backward { eps, x, w, dy, dx: { dx }.ptr.cast(), partial: shared.at(t * 2 * wide), from, to });
+        let (dx, partial) = ({ dx }.ptr.cast(), shared.at(t * 2 * wide));
+        vectorised(Backward { eps, x, w, dy, dx, streamed, partial, from, to });
     });
     let partials = &*partials;
     par::for_each(n.div_ceil(COLUMNS), |t| {
@@ -240,17 +245,19 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
         // SAFETY: the partial sums of this block, which no other task touches.
         let partial = unsafe { std::slice::from_raw_parts_mut(self.partial, 2 * wide) };
         let (dw, db) = partial.split_at_mut(wide);
+        let mut results = Results::new(self.dx, n, self.streamed);
         for i in self.from..self.to {
             let (x, mean, r) = self.x.centred::<I>(i, a, self.eps);
             let dy = self.dy.view(i, g);
             let [slope, shift] = sums::<E::Compute, I>(x, mean, r, dy, self.w, dw, db).map(|s| s / count);
             // SAFETY: row `i` of the result is this task's alone.
             unsafe {
-                let dx = self.dx.add(i * n);
+                let dx = results.start(i);
                 for (j, ((&x, &dy), &w)) in x[..n].iter().zip(dy).zip(self.w).enumerate() {
                     let hat = (x - mean) * r;
                     dx.add(j).write(E::store(r * ((dy * w - shift) - hat * slope)));
                 }
+                results.end(i);
             }
         }
     }
@@ -259,16 +266,16 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
 /// Adds a row to `dw` and `db`; gives the sums of `dy · w · x̂` and of `dy · w`.
 #[inline(always)]
 fn sums<C: Float, I: Isa>(x: &[C], mean: C, r: C, dy: &[C], w: &[C], dw: &mut [C], db: &mut [C]) -> [C; 2] {
+    // Two loops: with all four sums in one, those of the second would not stay in registers.
+    for (((&x, &dy), dw), db) in x.iter().zip(dy).zip(dw).zip(db) {
+        *dw = dy.fma::<I>((x - mean) * r, *dw);
+        *db = *db + dy;
+    }
     let (mut slopes, mut shifts) = ([C::default(); LANES], [C::default(); LANES]);
-    let operands = x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES));
-    let results = dw.chunks_exact_mut(LANES).zip(db.chunks_exact_mut(LANES));
-    for (((x, dy), w), (dw, db)) in operands.zip(results) {
+    for ((x, dy), w) in x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES)) {
         for j in 0..LANES {
-            let hat = (x[j] - mean) * r;
             let g = dy[j] * w[j];
-            dw[j] = dy[j].fma::<I>(hat, dw[j]);
-            db[j] = db[j] + dy[j];
-            slopes[j] = g.fma::<I>(hat, slopes[j]);
+            slopes[j] = g.fma::<I>((x[j] - mean) * r, slopes[j]);
             shifts[j] = shifts[j] + g;
         }
     }

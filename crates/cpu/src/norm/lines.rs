@@ -9,7 +9,8 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Ahead, Float, Scratch, Work, load, padded, store, vectorised, view};
+use super::lanes::{Ahead, Float, Results, Scratch, Work};
+use super::lanes::{is_streamed, load, padded, share, store, vectorised, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -19,7 +20,7 @@ use crate::walk::Walk;
 use pullback_ir::{Shape, Strides};
 use std::marker::PhantomData;
 
-/// Elements that one task takes.
+/// Elements that one task of columns takes.
 const TASK: usize = 1 << 14;
 /// Lines shorter than this go by columns.
 const SHORT: usize = 32;
@@ -64,6 +65,8 @@ struct Lines<'a, L, E> {
     n: usize,
     /// Stride of the result along its lines.
     inner: usize,
+    /// Whether the lines of the result go past the caches, where they are contiguous.
+    streamed: bool,
     /// The lines of this task.
     from: usize,
     to: usize,
@@ -91,6 +94,7 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(axis: usize, x: Source<'_>, second
         return;
     }
     let along = [x.strides[axis], second.strides[axis]];
+    let streamed = !L::REDUCE && inner == 1 && is_streamed(out, n);
     let task = |from: usize, to: usize| Lines::<L, E> {
         walk,
         x: { x }.ptr.cast(),
@@ -99,12 +103,13 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(axis: usize, x: Source<'_>, second
         along,
         n,
         inner,
+        streamed,
         from,
         to,
         line: PhantomData,
     };
     if n >= SHORT && inner < NARROW {
-        let each = (TASK / n).max(1);
+        let each = share(count, n);
         par::for_each(count.div_ceil(each), |t| {
             vectorised(Rows(task(t * each, count.min((t + 1) * each))));
         });
@@ -127,12 +132,13 @@ struct Rows<'a, L, E>(Lines<'a, L, E>);
 impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Lines { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
+        let Lines { walk, x, second, out, along, n, inner, from, to, streamed, .. } = self.0;
         let pad = E::Compute::real(L::PAD);
         let mut a = Scratch::new(padded(n), pad);
         let mut b = Scratch::new(if L::TWO { padded(n) } else { 0 }, pad);
         let mut c = Scratch::new(padded(n), pad);
         let c = c.as_mut();
+        let mut results = Results::new(out, n, streamed);
         // No closures here: one that is not inlined would be compiled for the baseline.
         for line in from..to {
             let at = walk.offsets(line);
@@ -141,9 +147,8 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
             unsafe {
                 let a = view(x.offset(at[0]), along[0], n, a.as_mut());
                 let b = if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
-                let next = walk.offsets(line + usize::from(line + 1 < to));
-                let ahead = if along == [1, 1] {
-                    Ahead::new(x.wrapping_offset(next[0]), L::TWO.then(|| second.wrapping_offset(next[1])))
+                let ahead = if along[0] == 1 && line + 1 < to {
+                    Ahead::new(x.offset(walk.offsets(line + 1)[0]))
                 } else {
                     Ahead::NOTHING
                 };
@@ -152,12 +157,14 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
                     out.add(line).write(E::store(whole[0]));
                     continue;
                 }
-                let out = out.add(line / inner * n * inner + line % inner);
                 if inner == 1 {
+                    let out = results.start(line);
                     for (i, ((&a, &b), &c)) in a[..n].iter().zip(b).zip(&*c).enumerate() {
                         out.add(i).write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
                     }
+                    results.end(line);
                 } else {
+                    let out = out.add(line / inner * n * inner + line % inner);
                     for (i, ((&a, &b), &c)) in a[..n].iter().zip(b).zip(&*c).enumerate() {
                         out.add(i * inner).write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
                     }

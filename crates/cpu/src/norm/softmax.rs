@@ -112,8 +112,8 @@ impl Line for SoftmaxVjp {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(y: &[C], dy: &[C], _: &mut [C], ahead: Ahead) -> [C; 2] {
-        [dot::<C, I>(y, dy, ahead), C::default()]
+    fn row<C: Float, I: Isa>(y: &[C], dy: &[C], _: &mut [C], _: Ahead) -> [C; 2] {
+        [dot::<C, I>(y, dy), C::default()]
     }
 
     #[inline(always)]

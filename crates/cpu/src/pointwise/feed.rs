@@ -38,12 +38,18 @@ pub(super) fn split(n: usize, f: impl Fn(Range<usize>) + Sync) {
 /// read again, and a line that is written whole need not be fetched first.
 const STREAM: usize = 16 << 20;
 
+/// Whether a result is so large that it goes past the caches.
+#[inline]
+pub(crate) fn streams(out: Sink) -> bool {
+    out.len() * out.dtype.size() >= STREAM && out.ptr.addr().is_multiple_of(64)
+}
+
 /// Copies a tile to memory past the caches.
 ///
 /// # Safety
 /// Both have `bytes` bytes, are aligned to 16 and do not overlap; [`fence`] is called afterwards.
 #[cfg(target_arch = "x86_64")]
-unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
     let whole = bytes & !15;
     // SAFETY: promised by the caller; SSE2 is part of the target.
@@ -60,7 +66,7 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 
 /// Makes streamed results visible to other threads before anything that follows.
 #[cfg(target_arch = "x86_64")]
-fn fence() {
+pub(crate) fn fence() {
     // SAFETY: SSE is part of the target.
     unsafe { std::arch::x86_64::_mm_sfence() }
 }
@@ -70,14 +76,14 @@ fn fence() {
 /// # Safety
 /// Both have `bytes` bytes and do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: promised by the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
 /// Nothing to wait for.
 #[cfg(not(target_arch = "x86_64"))]
-fn fence() {}
+pub(crate) fn fence() {}
 
 /// Reads `n` elements, `stride` apart, into a tile.
 type Load<T> = unsafe fn(*const u8, isize, usize, *mut T);
@@ -465,8 +471,7 @@ impl<T: Tile> Drain<T> {
     pub(super) fn new(out: Sink, stream: bool) -> Self {
         let plain = T::plain(out.dtype);
         let size = out.dtype.size();
-        let stream =
-            stream && plain && out.len() * size >= STREAM && out.ptr.addr().is_multiple_of(64);
+        let stream = stream && plain && streams(out);
         Drain { ptr: out.ptr, size, plain, stream, store: T::store(out.dtype) }
     }
 

@@ -30,6 +30,7 @@ mod tests;
 
 pub(crate) use cast::cast;
 pub(crate) use copy::{copy, copy_to, fill};
+pub(crate) use feed::{fence, stream, streams};
 
 use crate::elem::Compute;
 use crate::operand::{Sink, Source};
