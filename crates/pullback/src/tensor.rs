@@ -170,6 +170,11 @@ impl Tensor {
         }
     }
 
+    /// Whether forward mode is differentiating this value.
+    pub(crate) fn carries_tangents(&self) -> bool {
+        !self.lock().tangents.is_empty()
+    }
+
     /// Whether nobody else holds this tensor or its memory, so that it may be written over.
     pub(crate) fn is_sole_owner(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1

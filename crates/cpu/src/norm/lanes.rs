@@ -315,9 +315,11 @@ impl<E: Elem> Drop for Results<E> {
     }
 }
 
-/// Whether the lines of a result, of `n` elements each, go past the caches.
+/// Whether the lines of a result, of `n` elements each, go past the caches: if it is large, and
+/// they are not, as each is made in scratch first.
 pub(super) fn is_streamed(out: Sink<'_>, n: usize) -> bool {
-    streams(out) && (n * out.dtype.size()).is_multiple_of(16)
+    let bytes = n * out.dtype.size();
+    bytes.is_multiple_of(16) && bytes <= 1 << 16 && streams(out)
 }
 
 /// How many lines of `n` elements a task takes: enough to be worth it, and of many lines more, as

@@ -266,13 +266,15 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
 /// Adds a row to `dw` and `db`; gives the sums of `dy · w · x̂` and of `dy · w`.
 #[inline(always)]
 fn sums<C: Float, I: Isa>(x: &[C], mean: C, r: C, dy: &[C], w: &[C], dw: &mut [C], db: &mut [C]) -> [C; 2] {
-    // Two loops: with all four sums in one, those of the second would not stay in registers.
-    for (((&x, &dy), dw), db) in x.iter().zip(dy).zip(dw).zip(db) {
-        *dw = dy.fma::<I>((x - mean) * r, *dw);
-        *db = *db + dy;
-    }
     let (mut slopes, mut shifts) = ([C::default(); LANES], [C::default(); LANES]);
-    for ((x, dy), w) in x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES)) {
+    let operands = x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES));
+    let results = dw.chunks_exact_mut(LANES).zip(db.chunks_exact_mut(LANES));
+    for (((x, dy), w), (dw, db)) in operands.zip(results) {
+        for j in 0..LANES {
+            dw[j] = dy[j].fma::<I>((x[j] - mean) * r, dw[j]);
+            db[j] = db[j] + dy[j];
+        }
+        // Apart from the first two, these sums wait less for one another.
         for j in 0..LANES {
             let g = dy[j] * w[j];
             slopes[j] = g.fma::<I>((x[j] - mean) * r, slopes[j]);

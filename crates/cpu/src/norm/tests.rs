@@ -371,6 +371,47 @@ fn a_class_out_of_range_is_named() {
     }
 }
 
+/// Large results go past the caches, in rows that are the same as those of a small one.
+#[test]
+fn large_results_are_streamed() {
+    fn check<T: Sample>(columns: usize) {
+        let (rows, few) = ((16 << 20) / (columns * size_of::<T>()), 8);
+        let (x, dy) = (Strided::<T>::new(&[rows, columns], 0, &mut 1), Strided::<T>::new(&[rows, columns], 0, &mut 2));
+        let w = Strided::<T>::new(&[columns], 0, &mut 3);
+        let mut aside = [(); 2].map(|()| vec![T::of_f64(0.0); columns]);
+        let [dw, db] =
+            aside.each_mut().map(|v| Sink { ptr: v.as_mut_ptr().cast(), shape: &w.shape, dtype: T::DTYPE });
+        let kernels: [&dyn Fn(Source<'_>, Source<'_>, Sink<'_>); 4] = [
+            &|x, _, out| softmax(1, x, out),
+            &|x, dy, out| softmax_vjp(1, x, dy, out),
+            &|x, _, out| layer_norm(1e-5, x, w.source(), w.source(), out),
+            &|x, dy, out| layer_norm_vjp(1e-5, x, w.source(), dy, out, dw, db),
+        ];
+        let mut large = crate::Buffer::alloc(rows * columns * size_of::<T>()).unwrap();
+        let large = large.as_mut_ptr();
+        for (k, kernel) in kernels.into_iter().enumerate() {
+            for threads in [1, 2, 8] {
+                let out = Sink { ptr: large, shape: &x.shape, dtype: T::DTYPE };
+                par::with_threads(threads, || kernel(x.source(), dy.source(), out));
+                for start in [0, rows / 2, rows - few] {
+                    let shape = [few, columns];
+                    let part = |s: &Strided<T>| s.data[start * columns..].as_ptr().cast();
+                    let [x, dy] = [&x, &dy].map(|s| Source { ptr: part(s), shape: &shape, ..s.source() });
+                    let mut want = vec![T::of_f64(0.0); few * columns];
+                    kernel(x, dy, Sink { ptr: want.as_mut_ptr().cast(), shape: &shape, dtype: T::DTYPE });
+                    // SAFETY: the kernel has filled all rows.
+                    let got = unsafe {
+                        std::slice::from_raw_parts(large.cast::<T>().add(start * columns), want.len())
+                    };
+                    assert!(got == want, "kernel {k} on {threads} threads, rows from {start}");
+                }
+            }
+        }
+    }
+    check::<f32>(1024);
+    check::<bf16>(2056);
+}
+
 /// `cargo test --release -p pullback-cpu norm::tests::speed -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]

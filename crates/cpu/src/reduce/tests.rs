@@ -227,6 +227,22 @@ fn reduce_f32(kind: Reduction, x: &[f32]) -> f32 {
 }
 
 #[test]
+fn the_extremes_of_nothing() {
+    fn of_none<T: Copy + Default>(kind: Reduction, dtype: DType) -> T {
+        let mut out = T::default();
+        let x = Source { ptr: std::ptr::dangling(), shape: &[0], strides: &[1], dtype };
+        reduce(kind, &[0], x, Sink { ptr: (&raw mut out).cast(), shape: &[], dtype });
+        out
+    }
+    let [max, min] = [Reduction::Max, Reduction::Min];
+    assert_eq!([of_none::<u8>(max, DType::Bool), of_none(min, DType::Bool)], [0, 1]);
+    assert_eq!([of_none::<u8>(max, DType::U8), of_none(min, DType::U8)], [0, 255]);
+    assert_eq!([of_none::<i32>(max, DType::I32), of_none(min, DType::I32)], [i32::MIN, i32::MAX]);
+    assert_eq!([of_none::<i64>(max, DType::I64), of_none(min, DType::I64)], [i64::MIN, i64::MAX]);
+    assert_eq!([of_none::<f32>(max, DType::F32), of_none(min, DType::F32)], [f32::NEG_INFINITY, f32::INFINITY]);
+}
+
+#[test]
 fn a_long_sum_is_accurate() {
     let x: Vec<f32> = (0..4 << 20).map(|i| 0.1 + (i % 7) as f32 * 0.01).collect();
     let exact: f64 = x.iter().map(|&x| x as f64).sum();

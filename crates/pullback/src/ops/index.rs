@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::rule::{Grad, Hand, Linear, Set, Val};
-use crate::{DType, Error, Op, Spec, Tensor};
+use crate::{DType, Error, Op, Spec, Tensor, fail, mode};
 use pullback_ir::Combine;
 use smallvec::smallvec;
 
@@ -96,11 +96,21 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
 
 /// The product of the others in each element's group, without dividing by zero: a zero sees the
 /// product of the rest if it is the only one, everything else sees zero where there is one.
+///
+/// As a function of its operands this is right only away from zeros (the slope of "zero where there is
+/// one" is not zero), so where it will be differentiated itself, zeros are refused.
 fn product_of_others(f: &Facts) -> (Tensor, Tensor) {
     let axis = axis_of(f.op);
     let gather = |x: &Tensor| apply(Op::Gather(axis), &[x, f.x(1)]);
     let (base, source) = (f.x(0), f.x(2));
     let (zero_base, zero_source) = (base.eq(0.0), source.eq(0.0));
+    let again = |x: &Tensor| (x.is_tracked() && mode::is_grad_enabled()) || x.carries_tangents();
+    if (again(base) || again(source))
+        && (zero_base.any().item::<bool>() || zero_source.any().item::<bool>())
+    {
+        let message = "second derivatives are not defined here where an element is zero";
+        fail::raise(Error::gradient("scatter_mul", message).on([base.spec(), source.spec()]));
+    }
     let (whole_base, whole_source) =
         (zero_base.select_or(1.0, base.clone()), zero_source.select_or(1.0, source.clone()));
     let product = apply(f.op.clone(), &[&whole_base, f.x(1), &whole_source]);
