@@ -94,7 +94,7 @@ pub fn run_in_place(
 ) -> Result<()> {
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.map_or(spec, |x| x.spec)).collect();
     let result = infer_one(op, &specs)?;
-    if !op.is_pointwise() || result != *spec || !layout.is_dense() {
+    if !op.is_pointwise() || result != *spec || layout.shape != spec.shape || !layout.is_dense() {
         return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
     }
     check(target, layout, spec)?;
@@ -112,7 +112,7 @@ pub fn run_in_place(
 
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
 pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input) -> Result<()> {
-    if layout.overlaps() || value.spec != spec {
+    if layout.shape != spec.shape || layout.overlaps() || value.spec != spec {
         return Err(Error::argument("copy_", format!("{} cannot be written over {spec}", value.spec)));
     }
     check(target, layout, spec)?;
@@ -133,21 +133,28 @@ fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
     Ok(Source { ptr, shape: &input.spec.shape, strides: &input.layout.strides, dtype: input.spec.dtype })
 }
 
-/// Every index of the layout lies inside the buffer.
+/// Every index of the spec's shape, under the layout's strides, lies inside the buffer.
 fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
-    let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
-    let (mut low, mut high, mut empty) = (layout.offset as isize, layout.offset as isize, false);
-    for (&n, &s) in shape.iter().zip(strides) {
-        let reach = s * (n as isize - 1);
-        low += reach.min(0);
-        high += reach.max(0);
-        empty |= n == 0;
-    }
-    let fits = low >= 0 && (high as usize + 1) * spec.dtype.size() <= buffer.len();
-    if shape.len() == strides.len() && (fits || empty) {
+    if inside(buffer, layout, spec) == Some(true) {
         return Ok(());
     }
-    Err(Error::argument("run", format!("a layout reaches outside its buffer of {} bytes", buffer.len())).on([spec]))
+    let message = format!("a layout reaches outside its buffer of {} bytes", buffer.len());
+    Err(Error::argument("run", message).on([spec]))
+}
+
+/// `None` where the arithmetic itself overflows.
+fn inside(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Option<bool> {
+    let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
+    let offset = isize::try_from(layout.offset).ok()?;
+    let (mut low, mut high, mut empty) = (offset, offset, false);
+    for (&n, &s) in shape.iter().zip(strides) {
+        let reach = s.checked_mul(isize::try_from(n).ok()? - 1)?;
+        low = low.checked_add(reach.min(0))?;
+        high = high.checked_add(reach.max(0))?;
+        empty |= n == 0;
+    }
+    let end = (high as usize).checked_add(1)?.checked_mul(spec.dtype.size())?;
+    Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= buffer.len())))
 }
 
 /// Picks the kernel. One arm per op, none for "the rest".

@@ -11,6 +11,7 @@ use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
+use crate::transform::levels;
 use crate::{Error, Result, Tensor, fail, lock, mode, ops};
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
@@ -260,13 +261,14 @@ fn constant(
 /// Forward mode. Levels go from the outermost in: at each, operands and results carry the tangents
 /// of the levels outside it, so a tangent is itself differentiated by those.
 fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor]) {
-    let mut levels: SmallVec<[u64; 2]> =
+    let mut present: SmallVec<[u64; 2]> =
         operands.iter().flat_map(|o| o.tangents.iter().map(|t| t.0)).collect();
-    levels.sort_unstable();
-    levels.dedup();
+    present.sort_unstable();
+    present.dedup();
+
     let in_specs: SmallVec<[Spec; 2]> = inputs.iter().map(|x| x.spec().clone()).collect();
     let out_specs: SmallVec<[Spec; 1]> = outs.iter().map(|y| y.spec().clone()).collect();
-    for level in levels {
+    for &level in &present {
         let mut facts =
             Facts::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
         for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
@@ -295,6 +297,7 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
         };
         if let History::Node(node, k) = history {
             node.attach_tangents(k, &tangents);
+            levels::remember(&node, &present);
         }
     }
 }

@@ -15,6 +15,11 @@ pub trait IntoShape {
     fn lengths(self) -> Few<isize>;
 }
 
+/// The nearest number that an axis or a length can be: `usize::MAX` is out of range, not -1.
+pub(crate) fn saturated(n: i128) -> isize {
+    n.clamp(isize::MIN as i128, isize::MAX as i128) as isize
+}
+
 /// What can be given as axes: `1`, `-1`, `[0, 1]`, `&[isize]`, `Vec<isize>`.
 pub trait IntoAxes {
     /// The axes; negative ones count from the end.
@@ -25,42 +30,42 @@ macro_rules! integers {
     ($($int:ty)*) => {$(
         impl IntoShape for $int {
             fn lengths(self) -> Few<isize> {
-                Few::from_elem(self as isize, 1)
+                Few::from_elem(saturated(self as i128), 1)
             }
         }
         impl IntoAxes for $int {
             fn list(self) -> Vec<isize> {
-                vec![self as isize]
+                vec![saturated(self as i128)]
             }
         }
         impl<const N: usize> IntoAxes for [$int; N] {
             fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
         impl IntoAxes for &[$int] {
             fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
         impl IntoAxes for Vec<$int> {
             fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
         impl<const N: usize> IntoShape for [$int; N] {
             fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
         impl IntoShape for &[$int] {
             fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
         impl IntoShape for Vec<$int> {
             fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| n as isize).collect()
+                self.iter().map(|&n| saturated(n as i128)).collect()
             }
         }
     )*};
@@ -213,7 +218,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn arange(start: i64, end: i64) -> Tensor {
-        let count = end.saturating_sub(start).max(0) as usize;
+        let count = known_shape("arange", end.saturating_sub(start).max(0))[0];
         let counted = Tensor::iota(count);
         if start == 0 { counted } else { counted + start }
     }
@@ -230,13 +235,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn arange_by<T: HostElement>(start: T, end: T, step: T) -> Tensor {
-        let [a, b, s] = [start, end, step].map(|v| v.scalar().as_f64());
-        let count = ((b - a) / s).ceil();
-        if !count.is_finite() || T::DTYPE == DType::Bool {
+        let [a, b, s] = [start, end, step].map(HostElement::scalar);
+        let Some(count) = steps_between(a, b, s).filter(|_| T::DTYPE != DType::Bool) else {
+            let [a, b, s] = [a, b, s].map(Scalar::as_f64);
             let error = Error::argument("arange", format!("no range leads from {a} to {b} by {s}"));
             fail::raise(error.at(mode::user_line(Location::caller())));
-        }
-        let steps = apply(Op::Iota { len: count.max(0.0) as usize, dtype: T::DTYPE }, &[]);
+        };
+        let len = known_shape("arange", count)[0];
+        let steps = apply(Op::Iota { len, dtype: T::DTYPE }, &[]);
         steps * step.scalar() + start.scalar()
     }
 
@@ -251,6 +257,7 @@ impl Tensor {
     #[must_use]
     pub fn linspace<T: HostElement>(start: T, end: T, count: usize) -> Tensor {
         let (a, b) = (start.scalar().as_f64(), end.scalar().as_f64());
+        let count = known_shape("linspace", count)[0];
         let gaps = count.saturating_sub(1).max(1) as f64;
         let i = apply(Op::Iota { len: count, dtype: DType::F64 }, &[]);
         // From both ends, so that the last value is exactly `end`.
@@ -270,40 +277,61 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn eye_with(rows: usize, columns: usize, dtype: DType) -> Tensor {
+        known_shape("eye", [rows, columns]);
         Tensor::iota(rows).unsqueeze(1).eq(Tensor::iota(columns)).cast(dtype)
     }
+}
+
+/// How many steps lie in `a..b`, counted exactly where they are integers; none if they never arrive.
+fn steps_between(a: Scalar, b: Scalar, step: Scalar) -> Option<usize> {
+    if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(step)) = (a, b, step) {
+        let (way, step) = (i128::from(b) - i128::from(a), i128::from(step));
+        if step == 0 {
+            return None;
+        }
+        let (way, step) = if step < 0 { (-way, -step) } else { (way, step) };
+        return usize::try_from((way.max(0) + step - 1) / step).ok();
+    }
+    let count = ((b.as_f64() - a.as_f64()) / step.as_f64()).ceil();
+    count.is_finite().then_some(count.max(0.0) as usize)
 }
 
 /// Scalars, vectors, slices and nested arrays; the dtype follows the Rust type.
 macro_rules! from_values {
     ($($type:ty)*) => {$(
         impl From<$type> for Tensor {
+            #[track_caller]
             fn from(value: $type) -> Tensor {
                 Tensor::from_vec([value], ())
             }
         }
         impl From<Vec<$type>> for Tensor {
+            #[track_caller]
             fn from(values: Vec<$type>) -> Tensor {
                 let n = values.len();
                 Tensor::from_vec(values, [n])
             }
         }
         impl From<&[$type]> for Tensor {
+            #[track_caller]
             fn from(values: &[$type]) -> Tensor {
                 Tensor::from_vec(values, [values.len()])
             }
         }
         impl<const N: usize> From<[$type; N]> for Tensor {
+            #[track_caller]
             fn from(values: [$type; N]) -> Tensor {
                 Tensor::from_vec(values, [N])
             }
         }
         impl<const M: usize, const N: usize> From<[[$type; N]; M]> for Tensor {
+            #[track_caller]
             fn from(values: [[$type; N]; M]) -> Tensor {
                 Tensor::from_vec(values.as_flattened(), [M, N])
             }
         }
         impl<const L: usize, const M: usize, const N: usize> From<[[[$type; N]; M]; L]> for Tensor {
+            #[track_caller]
             fn from(values: [[[$type; N]; M]; L]) -> Tensor {
                 Tensor::from_vec(values.as_flattened().as_flattened(), [L, M, N])
             }
@@ -314,6 +342,7 @@ macro_rules! from_values {
 from_values!(f64 f32 bf16 f16 i64 i32 u8 bool);
 
 impl From<&Tensor> for Tensor {
+    #[track_caller]
     fn from(tensor: &Tensor) -> Tensor {
         tensor.clone()
     }

@@ -47,7 +47,10 @@ impl Tensor {
     /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
     /// computed from one.
     pub fn is_tracked(&self) -> bool {
-        self.lock().history.is_tracked()
+        match self.state(Location::caller()) {
+            Ok(state) => state.history.is_tracked(),
+            Err(_) => true, // overwritten from elsewhere: tracked, but no longer usable
+        }
     }
 
     /// Whether this is a tensor that requires grad itself, rather than one computed from such.
@@ -237,6 +240,9 @@ impl<'a> Backward<'a> {
     }
 
     /// Records the backward pass itself, so that gradients can be differentiated. Keeps the graph.
+    ///
+    /// With [`Backward::run`], a leaf's `.grad()` then refers to the graph, and the graph to the leaf: call
+    /// [`Tensor::zero_grad`] when done, or use [`Backward::wrt`], or the circle is never freed.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
         self.manner = Manner { retain: true, create: true };

@@ -10,10 +10,12 @@
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
 use crate::apply;
+use crate::rule::Val;
 use crate::storage::Writer;
-use crate::tape::History;
+use crate::tape::{History, Node};
 use crate::tensor::Tangents;
-use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode};
+use crate::transform::levels;
+use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops};
 use pullback_cpu::Input;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
 use smallvec::SmallVec;
@@ -46,7 +48,13 @@ impl Tensor {
     /// Brings history and tangents up to date, given that the parent's are.
     fn refresh(&self, at: &'static Location<'static>) -> Result<()> {
         let current = self.0.storage.version();
-        let history = self.lock().history.clone();
+        let (history, dual) = {
+            let state = self.lock();
+            (state.history.clone(), !levels::alive(&state.tangents).is_empty())
+        };
+        if dual && self.0.parent.is_none() {
+            return Err(self.overwritten_elsewhere(None, at));
+        }
         let (history, tangents) = match (&self.0.parent, history) {
             // A constant or a leaf stays one, whatever its value.
             (_, history @ (History::Cut(_) | History::Leaf(_))) => (history, Tangents::new()),
@@ -58,7 +66,7 @@ impl Tensor {
                 (state.history.clone(), state.tangents.clone())
             }
             (None, History::Node(node, _)) => {
-                return Err(self.overwritten_elsewhere(node.op.name(), node.at, at));
+                return Err(self.overwritten_elsewhere(Some(&node), at));
             }
         };
         let mut state = self.lock();
@@ -74,15 +82,14 @@ impl Tensor {
 
     fn overwritten_elsewhere(
         &self,
-        made_by: &str,
-        made_at: &'static Location<'static>,
+        made_by: Option<&Node>,
         at: &'static Location<'static>,
     ) -> Error {
-        let message =
-            "this value was overwritten through a detached alias, so its history no longer holds";
-        let mut error = Error::new(ErrorKind::InPlace, "in-place", message)
-            .on([self.spec()])
-            .detail(format!("made by      {made_by:<8} at {made_at}"));
+        let message = "this value was overwritten through another tensor that shares its memory, so its history no longer holds";
+        let mut error = Error::new(ErrorKind::InPlace, "in-place", message).on([self.spec()]);
+        if let Some(node) = made_by {
+            error = error.detail(format!("made by      {:<8} at {}", node.op.name(), node.at));
+        }
         if let Some(writer) = self.0.storage.writer() {
             error = error.detail(format!("overwritten  {:<8} at {}", writer.op, writer.at));
         }
@@ -116,12 +123,24 @@ impl Tensor {
                 "make it its own with deep_clone() first",
             );
         }
+        if self.lock().frozen || root.lock().frozen {
+            return refuse(
+                "the argument of a function that is being differentiated is written in place",
+                "write to a deep_clone() of it",
+            );
+        }
         let histories = [self.state(at)?.history, root.state(at)?.history];
         if mode::is_grad_enabled() {
             if histories.iter().any(|h| matches!(h, History::Leaf(_))) {
                 return refuse(
                     "a leaf that requires grad is written in place while operations are recorded",
                     "wrap the update in no_grad(|| ..), or use the out-of-place form",
+                );
+            }
+            if matches!(histories[0], History::Cut(_)) && histories[1].is_tracked() {
+                return refuse(
+                    "this view of a tracked value was made inside no_grad: what is written through it has no gradient",
+                    "take the view outside no_grad",
                 );
             }
         } else if matches!(histories[1], History::Node(..)) {
@@ -146,6 +165,16 @@ impl Tensor {
         self.check_writable(name, &root, at)?;
         let mut operands: SmallVec<[Tensor; 3]> = SmallVec::new();
         for x in others {
+            if x.dtype().is_float() && !self.dtype().is_float() && !matches!(op, Op::Copy) {
+                let message = format!(
+                    "the result would be {}, which does not fit over {}",
+                    x.dtype(),
+                    self.spec()
+                );
+                return Err(Error::new(ErrorKind::InPlace, name, message)
+                    .at(at)
+                    .hint("use the out-of-place form"));
+            }
             operands.push(x.try_cast_and_expand(name, self.spec(), at)?);
         }
         let derivative = |x: &Tensor| -> Result<bool> {
@@ -153,16 +182,27 @@ impl Tensor {
             Ok((mode::is_grad_enabled() && x.history.is_tracked()) || !x.tangents.is_empty())
         };
         let mut plain = !derivative(self)? && !derivative(&root)?;
+        let mut tracked = [true; 2];
         for x in &operands {
-            plain &= !derivative(x)? && !x.shares_memory(self);
+            tracked[1] = derivative(x)?;
+            plain &= !tracked[1] && !x.shares_memory(self);
         }
         let writer = Writer { op: name, at };
         if plain && self.0.layout.is_dense() && op.is_pointwise() {
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
+        // Where backward needs the value that this write is about to replace, it keeps a copy.
+        let old = match with_self && !plain && ops::row(&op).keeps(Val::In(0), &tracked) {
+            true => {
+                let state = self.state(at)?;
+                let copy = mode::set_recording(false, || self.detach().deep_clone());
+                copy.alias(state.history, state.tangents)
+            }
+            false => self.clone(),
+        };
         let all: SmallVec<[&Tensor; 4]> =
-            with_self.then_some(self).into_iter().chain(&operands).collect();
+            with_self.then_some(&old).into_iter().chain(&operands).collect();
         let new = mode::speaking_for(at, || apply::try_apply(op, &all))?.swap_remove(0);
         self.write_value(&new, &root, views, plain, writer)
     }
@@ -315,10 +355,10 @@ macro_rules! in_place {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self $(, $arg: impl Operand)*) -> &Tensor {
+            pub fn $name(&self $(, $arg: impl Operand)*) -> Tensor {
                 $(let $arg = $arg.beside(self);)*
                 fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Location::caller()));
-                self
+                self.clone()
             }
         )*}
     };
@@ -370,17 +410,17 @@ in_place! {
 impl Tensor {
     /// Overwrites every element with one value.
     #[track_caller]
-    pub fn fill_(&self, value: impl Into<Scalar>) -> &Tensor {
+    pub fn fill_(&self, value: impl Into<Scalar>) -> Tensor {
         let value = Tensor::splat(value.into(), &[], self.dtype());
         fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Location::caller()));
-        self
+        self.clone()
     }
 
     /// Overwrites every element with zero.
     #[track_caller]
-    pub fn zero_(&self) -> &Tensor {
+    pub fn zero_(&self) -> Tensor {
         let value = Tensor::splat(Scalar::Int(0), &[], self.dtype());
         fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Location::caller()));
-        self
+        self.clone()
     }
 }

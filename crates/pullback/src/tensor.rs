@@ -52,6 +52,9 @@ pub(crate) struct State {
     pub tangents: Tangents,
     /// The storage version for which `history` and `tangents` hold.
     pub version: u64,
+    /// The argument of a function that is being differentiated: its memory is the caller's, so it is
+    /// not to be written to.
+    pub frozen: bool,
 }
 
 /// Tangents by level, in ascending order. Nearly always empty.
@@ -83,6 +86,13 @@ impl Tensor {
             state.history = history;
             state.tangents = tangents;
         }
+        out
+    }
+
+    /// [`Tensor::alias`] as the argument of a function that is being differentiated.
+    pub(crate) fn argument(&self, history: History, tangents: Tangents) -> Tensor {
+        let out = self.alias(history, tangents);
+        out.lock().frozen = true;
         out
     }
 

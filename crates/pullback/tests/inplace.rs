@@ -107,10 +107,10 @@ fn both_the_view_and_its_base_can_be_used_after_a_write() {
 #[test]
 fn a_leaf_is_written_only_where_nothing_is_recorded() {
     let x = leaf(&[1.0, 2.0]);
-    let text = catch(|| x.add_(1.0).clone()).unwrap_err().to_string();
+    let text = catch(|| x.add_(1.0)).unwrap_err().to_string();
     assert!(text.contains("a leaf that requires grad is written in place"), "{text}");
     assert!(text.contains("no_grad"), "{text}");
-    let text = catch(|| x.at(0).add_(1.0).clone()).unwrap_err().to_string();
+    let text = catch(|| x.at(0).add_(1.0)).unwrap_err().to_string();
     assert!(text.contains("a leaf that requires grad"), "{text}");
     assert_eq!(x.to_vec::<f64>(), [1.0, 2.0], "nothing was changed");
     no_grad(|| x.sub_(0.5));
@@ -133,25 +133,90 @@ fn a_parameter_update_between_forward_and_backward_is_noticed() {
 fn a_tracked_value_is_not_written_inside_no_grad() {
     let x = leaf(&[1.0]);
     let h = &x * 2.0;
-    let text = catch(|| no_grad(|| h.add_(1.0).clone())).unwrap_err().to_string();
+    let text = catch(|| no_grad(|| h.add_(1.0))).unwrap_err().to_string();
     assert!(text.contains("inside no_grad"), "{text}");
     // Through a detached alias nothing stops the write, but the history no longer holds.
     h.detach().add_(1.0);
     let text = catch(|| &h * 2.0).unwrap_err().to_string();
-    assert!(text.contains("overwritten through a detached alias"), "{text}");
+    assert!(text.contains("overwritten through another tensor"), "{text}");
 }
 
 #[test]
 fn expanded_and_mismatched_targets_are_refused() {
     let x = Tensor::from([1.0]).expand([3]);
-    let text = catch(|| x.add_(1.0).clone()).unwrap_err().to_string();
+    let text = catch(|| x.add_(1.0)).unwrap_err().to_string();
     assert!(text.contains("several indices of this tensor share one element"), "{text}");
     let y = Tensor::from([1.0, 2.0]);
-    let text = catch(|| y.add_(Tensor::from([1.0, 2.0, 3.0])).clone()).unwrap_err().to_string();
+    let text = catch(|| y.add_(Tensor::from([1.0, 2.0, 3.0]))).unwrap_err().to_string();
     assert!(text.contains("does not broadcast to f64[2]"), "{text}");
     let i = Tensor::from([1i64, 2]);
-    i.add_(1.7);
-    assert_eq!(i.to_vec::<i64>(), [2, 3], "the operand is cast to the target's dtype");
+    let text = catch(|| i.add_(1.7)).unwrap_err().to_string();
+    assert!(text.contains("the result would be f32, which does not fit over i64[2]"), "{text}");
+    i.copy_(&Tensor::from([1.7, 2.2]));
+    assert_eq!(i.to_vec::<i64>(), [1, 2], "copy_ casts");
+}
+
+#[test]
+fn a_product_in_place_with_both_sides_tracked_keeps_what_it_replaces() {
+    let (x, gate) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 1.0]));
+    let h = &x * 1.0;
+    h.mul_(&gate);
+    h.div_(&(&gate + 1.0));
+    h.sum().backward().unwrap();
+    // x·g/(g+1): by x g/(g+1), by g x/(g+1)²
+    assert_eq!(grad(&x), [0.75, 0.5]);
+    assert_eq!(grad(&gate), [1.0 / 16.0, 0.5]);
+}
+
+#[test]
+fn a_view_made_inside_no_grad_is_not_a_way_around_the_tape() {
+    let w = leaf(&[1.0, 1.0]);
+    let y = &w * 1.0;
+    let v = no_grad(|| y.at(0));
+    let text = catch(|| v.mul_(10.0)).unwrap_err().to_string();
+    assert!(text.contains("made inside no_grad"), "{text}");
+}
+
+#[test]
+fn the_argument_of_a_transform_is_not_written_to() {
+    let w = leaf(&[1.0, 2.0]);
+    let f = |x: &Tensor| {
+        x.mul_(2.0);
+        x.square().sum()
+    };
+    for x in [w.clone(), w.detach()] {
+        let text = catch(|| pullback::grad(f)(&x)).unwrap_err().to_string();
+        assert!(text.contains("the argument of a function that is being differentiated"), "{text}");
+        let text = catch(|| jvp(f, &x, &x.ones_like()).1).unwrap_err().to_string();
+        assert!(text.contains("the argument of a function that is being differentiated"), "{text}");
+    }
+    assert_eq!(w.to_vec::<f64>(), [1.0, 2.0]);
+}
+
+#[test]
+fn forward_mode_notices_what_was_overwritten_behind_its_back() {
+    let stale = |x: &Tensor| {
+        let y = x * 2.0;
+        let v = y.at(0..1);
+        y.mul_(3.0);
+        v
+    };
+    let (value, tangent) = jvp(stale, &Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 0.0]));
+    assert_eq!((value.to_vec::<f64>(), tangent.to_vec::<f64>()), (vec![6.0], vec![6.0]));
+    let x0 = Tensor::from([1.0]);
+    let behind = |x: &Tensor| {
+        x0.add_(1.0);
+        x * 2.0
+    };
+    let text = catch(|| jvp(behind, &x0, &Tensor::from([1.0])).1).unwrap_err().to_string();
+    assert!(text.contains("overwritten through another tensor"), "{text}");
+}
+
+#[test]
+fn in_place_methods_give_the_tensor_back() {
+    let w = leaf(&[1.0, 2.0]);
+    let part = no_grad(|| w.at(0).mul_(2.0));
+    assert_eq!((part.item::<f64>(), w.to_vec::<f64>()), (2.0, vec![2.0, 2.0]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Memory, by the pool's own exact counters. One test, so that nothing else runs in this process.
 
-use pullback::{Tensor, grad, jvp, memory_stats, reset_peak};
+use pullback::{Tensor, grad, jvp, memory_stats, no_grad, reset_peak, vjp};
 
 fn live() -> u64 {
     memory_stats().live_bytes
@@ -59,6 +59,27 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     let (value, tangent) = jvp(chain, &Tensor::ones([128, 128]), &Tensor::ones([128, 128]));
     assert!(memory_stats().peak_bytes - before <= 12 * MATRIX);
     drop((value, tangent));
+
+    // An evaluation inside no_grad keeps no trail of where it came from, and drops without recursion.
+    let v = Tensor::ones([128]).requires_grad();
+    let mut h = Tensor::ones([128]);
+    for _ in 0..300_000 {
+        h = no_grad(|| &h * &v);
+    }
+    drop((h, v));
+
+    // Forward mode over tracked values: a tangent and the node that saved it do not hold each other.
+    let small = Tensor::ones([128]).requires_grad();
+    let after_small = live();
+    for _ in 0..10 {
+        let _ = jvp(|x: &Tensor| x.exp().sum(), &small, &Tensor::ones([128]));
+        let _ =
+            jvp(|x: &Tensor| vjp(|x: &Tensor| x.exp(), x).0.sum(), &small, &Tensor::ones([128]));
+        let _ =
+            grad(|x: &Tensor| jvp(|x: &Tensor| x.exp().sum(), x, &Tensor::ones([128])).1)(&small);
+    }
+    assert_eq!(live(), after_small);
+    drop(small);
 
     // Transforms leave nothing behind, nested or not.
     let x = Tensor::ones([128]);

@@ -223,6 +223,40 @@ fn a_hook_that_returns_the_wrong_shape_is_caught() {
 }
 
 #[test]
+fn a_hook_on_a_leaf_is_checked_too_and_a_failed_backward_changes_no_gradient() {
+    let (x, y) = (Tensor::ones([3]).requires_grad(), Tensor::ones([3]).requires_grad());
+    y.register_hook(|_| Some(Tensor::ones([2])));
+    let error = (&x * &y).sum().backward().unwrap_err().to_string();
+    assert!(error.contains("a hook gave f32[2] for a gradient of spec f32[3]"), "{error}");
+    assert!(x.grad().is_none() && y.grad().is_none());
+    let z = Tensor::ones([3]).requires_grad();
+    z.register_hook(|g| Some(g.reshape([7])));
+    let error = (&z * 1.0).sum().backward().unwrap_err().to_string();
+    assert!(error.contains("reshape"), "an error inside a hook is an error of backward: {error}");
+}
+
+#[test]
+fn recorded_gradients_do_not_share_memory() {
+    let (x, y) = (Tensor::ones([2]).requires_grad(), Tensor::ones([2]).requires_grad());
+    let c = Tensor::ones([2]);
+    Backward::of(&(&x + &y)).cotangent(&c).create_graph().run().unwrap();
+    assert!(!x.grad().unwrap().shares_memory(&c));
+    assert!(!x.grad().unwrap().shares_memory(&y.grad().unwrap()));
+}
+
+#[test]
+fn explaining_a_long_graph_takes_a_short_time() {
+    let (w, other) = (leaf(1.0), leaf(1.0));
+    let mut x = &w * 1.0;
+    for _ in 0..20_000 {
+        x = &x * 1.0 + x.detach();
+    }
+    let text = x.explain_no_grad(&other);
+    assert!(text.lines().count() < 10, "{text}");
+    assert!(x.explain_no_grad(&w).contains("open"));
+}
+
+#[test]
 fn a_ready_hook_runs_once_when_the_last_contribution_is_in_and_before_the_walk_ends() {
     let (early, late) = (leaf(2.0), leaf(5.0));
     // `late` enters last, so its gradient is complete first.

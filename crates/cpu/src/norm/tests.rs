@@ -374,6 +374,7 @@ fn a_class_out_of_range_is_named() {
 /// Large results go past the caches, in rows that are the same as those of a small one.
 #[test]
 fn large_results_are_streamed() {
+    type Kernel<'a> = &'a dyn Fn(Source<'_>, Source<'_>, Sink<'_>);
     fn check<T: Sample>(columns: usize) {
         let (rows, few) = ((16 << 20) / (columns * size_of::<T>()), 8);
         let (x, dy) = (Strided::<T>::new(&[rows, columns], 0, &mut 1), Strided::<T>::new(&[rows, columns], 0, &mut 2));
@@ -381,7 +382,7 @@ fn large_results_are_streamed() {
         let mut aside = [(); 2].map(|()| vec![T::of_f64(0.0); columns]);
         let [dw, db] =
             aside.each_mut().map(|v| Sink { ptr: v.as_mut_ptr().cast(), shape: &w.shape, dtype: T::DTYPE });
-        let kernels: [&dyn Fn(Source<'_>, Source<'_>, Sink<'_>); 4] = [
+        let kernels: [Kernel<'_>; 4] = [
             &|x, _, out| softmax(1, x, out),
             &|x, dy, out| softmax_vjp(1, x, dy, out),
             &|x, _, out| layer_norm(1e-5, x, w.source(), w.source(), out),

@@ -36,7 +36,8 @@ pub fn order(op: &'static str, list: &[isize], x: &Spec) -> Result<Axes> {
 /// A shape in which one length may be `-1`: what is left over.
 pub fn reshape(list: &[isize], x: &Spec) -> Result<Shape> {
     let unfit = |why: String| Error::shape("reshape", why).on([x]);
-    let known: usize = list.iter().filter(|&&n| n >= 0).map(|&n| n as usize).product();
+    let lengths = list.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
+    let known: usize = lengths.fold(1, |p: usize, n| p.saturating_mul(n));
     let holes = list.iter().filter(|&&n| n < 0).count();
     if holes > 1 || list.iter().any(|&n| n < -1) {
         return Err(unfit(format!("{list:?} may hold one -1 and no other negative length")));
@@ -77,11 +78,12 @@ pub fn span(
         return Err(Error::argument(op, "a step of 0 leads nowhere"));
     }
     let n = len as isize;
-    let from_front = |i: isize| if i < 0 { i + n } else { i };
+    let from_front = |i: isize| if i < 0 { i.saturating_add(n) } else { i };
     if step > 0 {
         let first = start.map_or(0, from_front).clamp(0, n);
         let last = stop.map_or(n, from_front).clamp(first, n);
-        let count = (last - first + step - 1) / step;
+        // The gap between the last two may reach past the end of the numbers: no `step - 1` is added.
+        let count = if last == first { 0 } else { (last - first - 1) / step + 1 };
         return Ok((
             Span { start: first as usize, len: count as usize, step: step as usize },
             false,
@@ -90,8 +92,8 @@ pub fn span(
     // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then flipped.
     let first = start.map_or(n - 1, from_front).clamp(-1, n - 1);
     let last = stop.map_or(-1, from_front).clamp(-1, first);
-    let count = (first - last - step - 1) / -step;
-    let lowest = first + (count - 1).max(0) * step;
+    let count = if first == last { 0 } else { (first - last - 1) / step.saturating_neg() + 1 };
+    let lowest = if count > 1 { first + (count - 1) * step } else { first };
     Ok((
         Span { start: lowest.max(0) as usize, len: count as usize, step: step.unsigned_abs() },
         true,

@@ -35,6 +35,23 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
 /// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
 /// [`Op::Sort`] and the layer norm's vjp.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
+    let spec = rule(op, inputs)?;
+    // A pointwise result is as large as an operand, which passed this door before.
+    if op.is_pointwise() || fits_memory(&spec.shape) {
+        return Ok(spec);
+    }
+    let message = format!("a result of shape {:?} is larger than any memory", spec.shape);
+    Err(Error::shape(op.name(), message).on(inputs.iter().copied()))
+}
+
+/// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of length 0
+/// count as 1, so that strides cannot overflow either.
+pub fn fits_memory(shape: &[usize]) -> bool {
+    let count = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
+    count.is_some_and(|n| n <= isize::MAX as usize / 8)
+}
+
+fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     match op {
         Op::Literal { value, shape, dtype } => {
             arity("literal", inputs, 0)?;

@@ -8,9 +8,16 @@ pub(super) fn pad(padding: &[Padding], [x]: [&Spec; 1]) -> Result<Spec> {
             format!("{} paddings for {x}, which has {} axes", padding.len(), x.shape.len());
         return Err(Error::shape("pad", message).on([x]));
     }
-    let grow =
-        |(&n, p): (&usize, &Padding)| n + p.before + p.after + n.saturating_sub(1) * p.between;
-    Ok(x.with_shape(x.shape.iter().zip(padding).map(grow).collect::<crate::Shape>()))
+    let mut shape = crate::Shape::new();
+    for (&n, p) in x.shape.iter().zip(padding) {
+        let between = n.saturating_sub(1).checked_mul(p.between);
+        let total = between.and_then(|b| n.checked_add(b)?.checked_add(p.before)?.checked_add(p.after));
+        let Some(total) = total else {
+            return Err(Error::shape("pad", format!("{x} padded by {p:?} is larger than any memory")).on([x]));
+        };
+        shape.push(total);
+    }
+    Ok(x.with_shape(shape))
 }
 
 pub(super) fn cat(axis: usize, inputs: &[&Spec]) -> Result<Spec> {
@@ -28,7 +35,7 @@ pub(super) fn cat(axis: usize, inputs: &[&Spec]) -> Result<Spec> {
             return Err(Error::shape("cat", message).on(inputs.iter().copied()));
         }
         same_dtype(first.dtype, x)?;
-        out.shape[axis] += x.shape[axis];
+        out.shape[axis] = out.shape[axis].saturating_add(x.shape[axis]);
     }
     Ok(out)
 }

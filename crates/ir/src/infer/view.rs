@@ -16,8 +16,8 @@ pub fn view_shape(view: &View, x: &Spec) -> Result<Shape> {
     let mut out = x.shape.clone();
     match view {
         View::Reshape(shape) => {
-            let wanted: usize = shape.iter().product();
-            if wanted != x.len() {
+            let wanted: usize = shape.iter().fold(1, |p: usize, &n| p.saturating_mul(n));
+            if wanted != x.len() || !super::fits_memory(shape) {
                 return unfit(format!("{x} has {} elements, {shape:?} needs {wanted}", x.len()));
             }
             out = shape.clone();
@@ -43,8 +43,9 @@ pub fn view_shape(view: &View, x: &Spec) -> Result<Shape> {
                 return unfit(format!("{} ranges for {x}, which has {rank} axes", spans.len()));
             }
             for (i, s) in spans.iter().enumerate() {
-                let last = s.start + s.len.saturating_sub(1) * s.step;
-                if s.step == 0 || (s.len > 0 && last >= x.shape[i]) {
+                let reach = s.len.saturating_sub(1).checked_mul(s.step).and_then(|r| r.checked_add(s.start));
+                let inside = reach.is_some_and(|last| last < x.shape[i]);
+                if s.step == 0 || (s.len > 0 && !inside) {
                     return unfit(format!("the range of axis {i} reaches outside {x}"));
                 }
                 out[i] = s.len;

@@ -1,5 +1,6 @@
 //! Putting tensors together, and padding by what is there.
 
+use crate::create::{known_shape, saturated};
 use crate::{DType, Error, Tensor, cat};
 
 /// At least this many axes: new ones come first, except the third, which comes last.
@@ -123,7 +124,9 @@ impl Tensor {
                 }
                 Border::Circular => n,
             };
-            if before.max(after) as i64 > room {
+            let fits =
+                i64::try_from(before.max(after)).is_ok_and(|n| n <= room && n < i64::MAX / 4);
+            if !fits {
                 let message = format!(
                     "axis {axis} of {} is too short for {border:?} by {before}, {after}",
                     self.spec()
@@ -163,7 +166,8 @@ impl Tensor {
         let mut wide = x.shape().to_vec();
         wide.insert(at + 1, times);
         let mut merged = x.shape().to_vec();
-        merged[at] *= times;
+        merged[at] = merged[at].saturating_mul(times);
+        let merged = known_shape("repeat_each", merged);
         x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..])
     }
 
@@ -212,8 +216,16 @@ impl Tensor {
         let mut x = self.pad(&[(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]);
         for i in 0..2 {
             // [.., windows, .., taps]: every dilation-th tap of a window.
-            x = x.unfold(i as isize + 2, (kernel[i] - 1) * dilation[i] + 1, stride[i]);
-            let taps = crate::Index::Range { start: None, stop: None, step: dilation[i] as isize };
+            x = x.unfold(
+                i as isize + 2,
+                (kernel[i] - 1).saturating_mul(dilation[i]).saturating_add(1),
+                stride[i],
+            );
+            let taps = crate::Index::Range {
+                start: None,
+                stop: None,
+                step: saturated(dilation[i] as i128),
+            };
             x = x.at(&[crate::Index::Ellipsis, taps][..]);
         }
         let (n, c, h, w) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
@@ -227,9 +239,13 @@ impl Tensor {
         let (lead, [c, h, w]) = self.image("pixel_shuffle");
         let shape = |tail: &[usize]| [lead.as_slice(), tail].concat();
         let k = lead.len() as isize;
-        let split = self.reshape(shape(&[c / (r * r).max(1), r, r, h, w]));
+        let split = self.reshape(shape(&[c / r.saturating_mul(r).max(1), r, r, h, w]));
         let order: Vec<isize> = (0..k).chain([0, 3, 1, 4, 2].map(|i| i + k)).collect();
-        split.permute(order).reshape(shape(&[c / (r * r).max(1), h * r, w * r]))
+        split.permute(order).reshape(shape(&[
+            c / r.saturating_mul(r).max(1),
+            h.saturating_mul(r),
+            w.saturating_mul(r),
+        ]))
     }
 
     /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.

@@ -16,21 +16,21 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Tensor {
-        let (x, axes) = (self.real(), axes.list());
+        let (x, axes, dtype) = (self.wide(), axes.list(), self.real_dtype());
         if p == f64::INFINITY {
-            return x.abs().max_over(axes);
+            return x.abs().max_over(axes).cast(dtype);
         }
         if p == f64::NEG_INFINITY {
-            return x.abs().min_over(axes);
+            return x.abs().min_over(axes).cast(dtype);
         }
         if p == 0.0 {
-            return x.ne(0.0).cast(x.dtype()).sum_over(axes);
+            return x.ne(0.0).cast(x.dtype()).sum_over(axes).cast(dtype);
         }
         if p == 1.0 {
-            return x.abs().sum_over(axes);
+            return x.abs().sum_over(axes).cast(dtype);
         }
         if p == 2.0 {
-            return x.norm_over(axes);
+            return x.norm_over(axes).cast(dtype);
         }
         // Zeros stay out of the power, whose slope may be infinite there; so does a sum of zero.
         let zero = x.eq(0.0);
@@ -38,7 +38,7 @@ impl Tensor {
         let powers = zero.select_or(at_zero, zero.select_or(1.0, x.abs()).pow(p));
         let sum = powers.sum_over(axes);
         let origin = sum.eq(at_zero);
-        origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p))
+        origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p)).cast(dtype)
     }
 
     /// [`Tensor::vector_norm`] over axes that stay, with length 1.
@@ -47,12 +47,7 @@ impl Tensor {
     pub fn vector_norm_keep(&self, p: f64, axes: impl IntoAxes) -> Tensor {
         let axes = axes.list();
         let norm = self.vector_norm(p, axes.clone());
-        let mut places: Vec<usize> = axes.iter().map(|&i| self.axis("vector_norm", i)).collect();
-        places.sort_unstable();
-        match self.rank() {
-            0 => norm,
-            _ => places.iter().fold(norm, |y, &i| y.unsqueeze(i as isize)),
-        }
+        self.kept("vector_norm", &axes, norm)
     }
 
     /// The norm of order `p` of the difference.
@@ -96,14 +91,17 @@ impl Tensor {
         };
         // In one shape first: an axis is counted there.
         let shape = self.checked(args::broadcast("cosine_similarity", self.spec(), other.spec()));
-        let (a, b) = (self.expand_to(&shape), other.expand_to(&shape));
-        (&a / floored(&a) * (&b / floored(&b))).sum_over(axis)
+        let dtype = self.real_dtype().promote(other.real_dtype());
+        let (a, b) = (self.wide().expand_to(&shape), other.wide().expand_to(&shape));
+        let _ = a.axis("cosine_similarity", axis);
+        (&a / floored(&a) * (&b / floored(&b))).sum_over(axis).cast(dtype)
     }
 
     /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
     #[track_caller]
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
-        self / self.vector_norm_keep(p, axis).clamp_min(eps)
+        let x = self.wide();
+        (&x / x.vector_norm_keep(p, axis).clamp_min(eps)).cast(self.real_dtype())
     }
 }

@@ -340,9 +340,27 @@ impl Tensor {
     }
 
     /// A 1 at each index and 0 elsewhere, along a new last axis of length `classes`.
+    ///
+    /// # Panics
+    /// If an index is not in `0..classes`.
     #[track_caller]
     #[must_use]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
-        self.unsqueeze(-1).eq(Tensor::iota(classes)).cast(dtype)
+        if self.dtype().is_float() || self.dtype() == DType::Bool {
+            let message = format!("classes must be integers, not {}", self.dtype());
+            return self.checked(Err(Error::dtype("one_hot", message).on([self.spec()])));
+        }
+        let index = self.detach().cast(DType::I64).to_vec::<i64>();
+        if let Some(i) = index.iter().find(|i| !(0..classes as i64).contains(i)) {
+            let message = format!("index {i} is not one of the {classes} classes from 0 on");
+            return self.checked(Err(Error::argument("one_hot", message).on([self.spec()])));
+        }
+        self.hot(classes, dtype)
+    }
+
+    /// [`Tensor::one_hot`] of indices known to be in range.
+    #[track_caller]
+    pub(crate) fn hot(&self, classes: usize, dtype: DType) -> Tensor {
+        self.unsqueeze(-1).cast(DType::I64).eq(Tensor::iota(classes)).cast(dtype)
     }
 }

@@ -71,6 +71,24 @@ impl Tensor {
         (self * other).sum_over(axis)
     }
 
+    /// Axes that are there, in the order given: a 0-d tensor has none.
+    #[track_caller]
+    fn own_axes(&self, op: &'static str, axes: &[isize]) -> Vec<usize> {
+        let mut list = Vec::with_capacity(axes.len());
+        for &axis in axes {
+            let i = self.axis(op, axis);
+            if i >= self.rank() || list.contains(&i) {
+                let message = match i >= self.rank() {
+                    true => format!("{} has no axis {axis}", self.spec()),
+                    false => format!("axis {axis} is named twice for {}", self.spec()),
+                };
+                return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+            }
+            list.push(i);
+        }
+        list
+    }
+
     /// The sum of products over pairs of axes; the other axes of `self` come first, then those of `other`.
     ///
     /// ```
@@ -84,8 +102,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tensordot(&self, other: &Tensor, axes: &[isize], with: &[isize]) -> Tensor {
-        let a: Vec<usize> = axes.iter().map(|&i| self.axis("tensordot", i)).collect();
-        let b: Vec<usize> = with.iter().map(|&i| other.axis("tensordot", i)).collect();
+        let (a, b) = (self.own_axes("tensordot", axes), other.own_axes("tensordot", with));
         let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> {
             axes.iter().map(|&i| x.shape()[i]).collect()
         };
@@ -122,7 +139,10 @@ impl Tensor {
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let y = self.matmul(&weight.t());
-        bias.map_or_else(|| y.clone(), |b| &y + b)
+        match bias {
+            Some(b) => y + b,
+            None => y,
+        }
     }
 
     /// Σᵢⱼ selfᵢ · weightₖᵢⱼ · otherⱼ + biasₖ over the last axes.
@@ -130,6 +150,9 @@ impl Tensor {
     #[must_use]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let y = einsum("...i,kij,...j->...k", &[self, weight, other]);
-        bias.map_or_else(|| y.clone(), |b| &y + b)
+        match bias {
+            Some(b) => y + b,
+            None => y,
+        }
     }
 }

@@ -192,7 +192,7 @@ impl CrossEntropy {
             (Reduction::None, _) => losses.reshape(shape),
             (Reduction::Sum, _) => losses.sum(),
             (Reduction::Mean, None) => losses.mean(),
-            (Reduction::Mean, Some(weights)) => losses.sum() / weights.sum(),
+            (Reduction::Mean, Some(weights)) => losses.weighted_mean(&weights),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
 
-use crate::{DType, Reduction, Tensor};
+use crate::{DType, Error, Reduction, Tensor};
 
 /// One number of many, or all of them.
 #[track_caller]
@@ -62,8 +62,20 @@ pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) ->
     reduced(losses, reduction)
 }
 
+#[track_caller]
 fn weighted(losses: Tensor, weight: Option<&Tensor>) -> Tensor {
-    weight.map_or(losses.clone(), |w| losses * w)
+    match weight {
+        Some(w) => losses * w,
+        None => losses,
+    }
+}
+
+impl Tensor {
+    /// The sum of weighted losses over that of the weights, wide enough for both.
+    #[track_caller]
+    pub(crate) fn weighted_mean(&self, weights: &Tensor) -> Tensor {
+        (self.wide().sum() / weights.wide().sum()).cast(self.real_dtype())
+    }
 }
 
 /// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
@@ -90,8 +102,33 @@ pub fn binary_cross_entropy_with_logits(
     reduction: Reduction,
 ) -> Tensor {
     let log_p = x.log_sigmoid();
-    let scaled = positive.map_or(log_p.clone(), |p| ((p - 1.0) * y + 1.0) * &log_p);
+    let scaled = match positive {
+        Some(p) => ((p - 1.0) * y + 1.0) * &log_p,
+        None => log_p,
+    };
     reduced(weighted((1.0 - y) * x - scaled, weight), reduction)
+}
+
+/// That there is a class for each row, and a weight for each class.
+#[track_caller]
+fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis: usize) {
+    let mut wants = log_p.shape().to_vec();
+    let count = if log_p.rank() == 0 { 0 } else { wants.remove(axis) };
+    let error = if log_p.rank() == 0 {
+        Error::shape("nll", "0-d log-probabilities have no classes")
+    } else if classes.dtype().is_float() || classes.dtype() == DType::Bool {
+        Error::dtype("nll", format!("classes must be integers, not {}", classes.dtype()))
+    } else if classes.shape() != wants {
+        let (log_p, classes) = (log_p.spec(), classes.spec());
+        Error::shape("nll", format!("{log_p} wants classes of shape {wants:?}, not {classes}"))
+    } else if let Some(w) = weight.filter(|w| w.shape() != [count]) {
+        let message =
+            format!("the weight must have one element per class ({count}), not {}", w.spec());
+        Error::shape("nll", message)
+    } else {
+        return;
+    };
+    log_p.checked(Err(error.on([log_p.spec(), classes.spec()])))
 }
 
 /// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class. Elements of the class
@@ -106,6 +143,7 @@ pub fn nll(
     reduction: Reduction,
 ) -> Tensor {
     let axis = if log_p.rank() > 1 { 1 } else { 0 };
+    check_classes(log_p, classes, weight, axis as usize);
     let classes = classes.cast(DType::I64);
     let counted = ignored.map_or_else(|| classes.eq(&classes), |i| classes.ne(i));
     let safe = counted.select(&classes, classes.zeros_like_splat());
@@ -116,7 +154,7 @@ pub fn nll(
     };
     let losses = -(picked.only(&counted) * &weights);
     match reduction {
-        Reduction::Mean => losses.sum() / weights.sum(),
+        Reduction::Mean => losses.weighted_mean(&weights),
         _ => reduced(losses, reduction),
     }
 }
@@ -200,8 +238,10 @@ pub fn cosine_embedding(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
-    let size = |x: &Tensor| x.square().sum_over(-1) + 1e-12;
-    let cosine = (a * b).sum_over(-1) / (size(a) * size(b)).sqrt();
+    let dtype = a.real_dtype().promote(b.real_dtype());
+    let (a, b) = (a.wide(), b.wide());
+    let (size_a, size_b) = (a.square().sum_over(-1) + 1e-12, b.square().sum_over(-1) + 1e-12);
+    let cosine = ((a * b).sum_over(-1) / (size_a * size_b).sqrt()).cast(dtype);
     let near = (1.0 - &cosine).only(&y.eq(1.0));
     let far = (cosine - margin).clamp_min(0.0).only(&y.eq(-1.0));
     reduced(near + far, reduction)

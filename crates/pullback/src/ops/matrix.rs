@@ -38,7 +38,7 @@ impl Tensor {
                 Error::argument("diag_embed", "the two axes are the same").on([self.spec()])
             ));
         }
-        let n = x.shape()[x.rank() - 1] + offset.unsigned_abs();
+        let n = x.shape()[x.rank() - 1].saturating_add(offset.unsigned_abs());
         let mut shape = x.shape()[..x.rank() - 1].to_vec();
         shape.extend([n, n]);
         let square =
@@ -57,7 +57,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tril(&self, offset: isize) -> Tensor {
-        self.triangle("tril", |row, column| column.le(&(row + offset as i64)))
+        self.triangle("tril", |row, column| column.le(&(row + far(offset))))
     }
 
     /// The part of the last two axes on and above a diagonal; zeros elsewhere.
@@ -69,7 +69,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn triu(&self, offset: isize) -> Tensor {
-        self.triangle("triu", |row, column| column.ge(&(row + offset as i64)))
+        self.triangle("triu", |row, column| column.ge(&(row + far(offset))))
     }
 
     #[track_caller]
@@ -117,6 +117,11 @@ impl Tensor {
         let turned = |x: &Tensor, by: isize| x.roll(by, from_end);
         turned(self, -1) * turned(other, -2) - turned(self, -2) * turned(other, -1)
     }
+}
+
+/// An offset that a row can be added to: past every matrix is past every matrix.
+fn far(offset: isize) -> i64 {
+    offset.clamp(-(isize::MAX / 4), isize::MAX / 4) as i64
 }
 
 /// Matrices along the diagonal of one, zeros elsewhere. Vectors are rows, scalars 1 × 1.

@@ -1,6 +1,7 @@
 //! Padding and concatenation.
 
 use crate::apply::apply;
+use crate::create::known_shape;
 use crate::ops::Operand;
 use crate::rule::Grad;
 use crate::{Error, Op, Tensor, fail, mode};
@@ -39,6 +40,8 @@ impl Tensor {
     #[must_use]
     pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
         let one = |&(before, after): &(usize, usize)| Padding { before, after, between: 0 };
+        let grown = |(&n, p): (&usize, &(usize, usize))| n.saturating_add(p.0).saturating_add(p.1);
+        known_shape("pad", self.shape().iter().zip(padding).map(grown).collect::<Vec<usize>>());
         apply(Op::Pad(padding.iter().map(one).collect()), &[self])
     }
 
@@ -75,7 +78,7 @@ impl Tensor {
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
         let axis = self.axis("split", axis);
         let n = self.shape().get(axis).copied().unwrap_or(1);
-        if sizes.iter().sum::<usize>() != n {
+        if sizes.iter().fold(0usize, |sum, &n| sum.saturating_add(n)) != n {
             let message =
                 format!("{sizes:?} do not add up to the {n} of axis {axis} of {}", self.spec());
             return self.checked(Err(Error::shape("split", message).on([self.spec()])));
@@ -132,8 +135,9 @@ impl Tensor {
             let n = if i < new { 1 } else { self.shape()[i - new] };
             split.extend([1, n]);
             wide.extend([r, n]);
-            merged.push(r * n);
+            merged.push(n.saturating_mul(r));
         }
+        let merged = known_shape("repeat", merged);
         self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..])
     }
 

@@ -103,7 +103,8 @@ fn eps_of(op: &Op) -> f64 {
 /// The normalised value and 1/σ, over the axes of `w`.
 fn normalised(op: &Op, x: &Tensor, w: &Tensor) -> (Vec<isize>, Tensor, Tensor) {
     let axes: Vec<isize> = (1..=w.rank() as isize).map(|i| -i).collect();
-    let centred = x - x.mean_keep(axes.clone());
+    let x = x.wide();
+    let centred = &x - x.mean_keep(axes.clone());
     let scale = (centred.square().mean_keep(axes.clone()) + eps_of(op)).rsqrt();
     (axes, &centred * &scale, scale)
 }
@@ -118,23 +119,26 @@ fn layer_norm_jvp(f: &Facts, t: &Maybe) -> Outs {
     let (x, w) = (f.x(0), f.x(1));
     let (axes, unit, scale) = normalised(f.op, x, w);
     let along = |tx: &Tensor| {
-        let centred = tx - tx.mean_keep(axes.clone());
+        let tx = tx.wide();
+        let centred = &tx - tx.mean_keep(axes.clone());
         let radial = &unit * (&unit * &centred).mean_keep(axes.clone());
         w * (scale * (centred - radial))
     };
     let terms = [t[0].as_ref().map(along), t[1].as_ref().map(|tw| tw * &unit), t[2].clone()];
     let total = terms.into_iter().flatten().reduce(|a, b| a + b);
-    total.into_iter().map(|t| t.expand_to(x.dims())).collect()
+    total.into_iter().map(|t| t.cast(x.dtype()).expand_to(x.dims())).collect()
 }
 
 /// With u = (x−μ)/σ and g = dy·w: dx = (g − mean(g) − u·mean(u·g))/σ, dw = Σ dy·u, db = Σ dy.
 fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (x, w, dy) = (inputs[0], inputs[1], inputs[2]);
     let (axes, unit, scale) = normalised(op, x, w);
-    let g = dy * w;
+    let dy = dy.wide();
+    let g = &dy * w;
     let radial = &unit * (&unit * &g).mean_keep(axes.clone());
     let dx = scale * (&g - g.mean_keep(axes.clone()) - radial);
-    smallvec![dx, (dy * unit).sum_to(w.shape()), dy.sum_to(w.shape())]
+    let (dw, db) = ((&dy * unit).sum_to(w.shape()), dy.sum_to(w.shape()));
+    smallvec![dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())]
 }
 
 fn cross_entropy_vjp(f: &Facts, dys: &Maybe) -> Maybe {
@@ -153,7 +157,7 @@ fn cross_entropy_jvp(f: &Facts, t: &Maybe) -> Outs {
 /// (softmax − onehot)·dy
 fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Outs {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
-    let hot = classes.one_hot(logits.shape()[1], logits.dtype());
+    let hot = classes.hot(logits.shape()[1], logits.dtype());
     smallvec![(logits.softmax(1) - hot) * dy.unsqueeze(1)]
 }
 
@@ -229,7 +233,8 @@ impl Tensor {
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
         let axes: Vec<isize> = (1..=weight.rank() as isize).map(|i| -i).collect();
-        self * (self.square().mean_keep(axes) + eps).rsqrt() * weight
+        let x = self.wide();
+        (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.real_dtype()) * weight
     }
 
     /// The loss of each row: logits `[n, c]`, classes `i64[n]`.

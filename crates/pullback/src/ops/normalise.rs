@@ -1,17 +1,43 @@
 //! Normalisation over batches and groups, and attention: composites of what is there.
 
-use crate::{Error, Tensor};
+use crate::{DType, Error, Tensor};
 
 impl Tensor {
     /// One value per channel (axis 1), to broadcast against this tensor.
     #[track_caller]
     fn per_channel(&self, x: &Tensor) -> Tensor {
         let mut shape = vec![1; self.rank()];
+        if self.rank() > 1 && x.len() != self.shape()[1] && x.len() != 1 {
+            let message = format!(
+                "{} does not have one element for each of the {} channels of {}",
+                x.spec(),
+                self.shape()[1],
+                self.spec()
+            );
+            return self.checked(Err(Error::shape("norm", message).on([self.spec(), x.spec()])));
+        }
         match shape.get_mut(1) {
             Some(channels) => *channels = x.len(),
             None => return x.clone(),
         }
         x.reshape(&shape[..])
+    }
+
+    /// `y · weight + bias`, with one of each per channel of this tensor.
+    #[track_caller]
+    fn scaled_per_channel(
+        &self,
+        mut y: Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+    ) -> Tensor {
+        if let Some(w) = weight {
+            y *= self.per_channel(w);
+        }
+        if let Some(b) = bias {
+            y += self.per_channel(b);
+        }
+        y
     }
 
     /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1).
@@ -27,8 +53,7 @@ impl Tensor {
     ) -> Tensor {
         let scale = (self.per_channel(variance) + eps).rsqrt();
         let y = (self - self.per_channel(mean)) * scale;
-        let y = weight.map_or(y.clone(), |w| y * self.per_channel(w));
-        bias.map_or(y.clone(), |b| y + self.per_channel(b))
+        self.scaled_per_channel(y, weight, bias)
     }
 
     /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over every axis but 1.
@@ -36,8 +61,10 @@ impl Tensor {
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
         let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i != 1).collect();
-        let (mean, variance) = (self.mean_over(axes.clone()), self.var_with(axes, 0.0));
-        self.channel_norm(&mean, &variance, weight, bias, eps)
+        let x = self.wide();
+        let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 0.0));
+        let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.real_dtype());
+        self.scaled_per_channel(y, weight, bias)
     }
 
     /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
@@ -58,11 +85,11 @@ impl Tensor {
         }
         let n = self.shape()[0];
         let each = self.len().checked_div(n * groups).unwrap_or(0);
-        let grouped = self.reshape([n, groups, each]);
+        let grouped = self.wide().reshape([n, groups, each]);
         let centred = &grouped - grouped.mean_keep(-1);
-        let y = (&centred * (centred.square().mean_keep(-1) + eps).rsqrt()).reshape(self.shape());
-        let y = weight.map_or(y.clone(), |w| y * self.per_channel(w));
-        bias.map_or(y.clone(), |b| y + self.per_channel(b))
+        let y = &centred * (centred.square().mean_keep(-1) + eps).rsqrt();
+        let y = y.cast(self.real_dtype()).reshape(self.shape());
+        self.scaled_per_channel(y, weight, bias)
     }
 
     /// Attention: softmax(self·keysᵀ·scale + mask)·values over the last two axes. With `causal`, a position sees
@@ -83,18 +110,24 @@ impl Tensor {
         causal: bool,
         scale: f64,
     ) -> Tensor {
+        for x in [self, keys, values] {
+            if x.rank() < 2 {
+                let message = format!("takes [.., positions, features], not {}", x.spec());
+                return self.checked(Err(Error::shape("attention", message).on([x.spec()])));
+            }
+        }
         let mut scores = self.matmul(&keys.t()) * scale;
-        let hide =
-            |scores: Tensor, keep: &Tensor| keep.logical_not().select_or(f64::NEG_INFINITY, scores);
         if causal {
             let (rows, columns) =
                 (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
             let keep = Tensor::iota(columns).le(Tensor::iota(rows).unsqueeze(1));
-            scores = hide(scores, &keep);
+            scores = keep.logical_not().select_or(f64::NEG_INFINITY, scores);
         }
         if let Some(mask) = mask {
-            scores =
-                if mask.dtype() == crate::DType::Bool { hide(scores, mask) } else { scores + mask };
+            scores = match mask.dtype() {
+                DType::Bool => mask.logical_not().select_or(f64::NEG_INFINITY, scores),
+                _ => scores + mask,
+            };
         }
         scores.softmax(-1).matmul(values)
     }

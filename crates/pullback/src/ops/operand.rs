@@ -2,7 +2,7 @@
 //! tensor's dtype.
 
 use crate::apply::apply;
-use crate::{DType, Scalar, Tensor, fail, mode};
+use crate::{DType, Error, Scalar, Tensor, fail, mode};
 use half::{bf16, f16};
 use pullback_ir::infer::args;
 use pullback_ir::{Binary, Op, Shape, View};
@@ -12,6 +12,10 @@ use std::panic::Location;
 /// A tensor, or a Rust scalar that adopts the dtype of the tensor it meets.
 pub trait Operand {
     /// The operand beside `other`: a scalar gets its dtype and shape.
+    ///
+    /// # Panics
+    /// If an integer does not fit the integer dtype of `other`.
+    #[track_caller]
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor>;
 }
 
@@ -31,8 +35,7 @@ macro_rules! scalar_operands {
     ($($type:ty)*) => {$(
         impl Operand for $type {
             fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-                let value = pullback_cpu::HostElement::scalar(*self);
-                Cow::Owned(Tensor::splat(value, other.shape(), value.adopt(other.dtype())))
+                Cow::Owned(other.beside_scalar(pullback_cpu::HostElement::scalar(*self)))
             }
         }
     )*};
@@ -42,19 +45,44 @@ scalar_operands!(f64 f32 bf16 f16 i64 i32 u8 bool);
 
 impl Operand for usize {
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-        (*self as i64).beside(other).into_owned().into_cow()
+        let value = i64::try_from(*self).map_or(Scalar::from(*self as f64), Scalar::from);
+        if matches!(value, Scalar::Float(_)) && !other.dtype().is_float() {
+            other.does_not_fit(self, DType::I64);
+        }
+        Cow::Owned(other.beside_scalar(value))
     }
 }
 
 impl Operand for Scalar {
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-        Cow::Owned(Tensor::splat(*self, other.shape(), self.adopt(other.dtype())))
+        Cow::Owned(other.beside_scalar(*self))
     }
 }
 
 impl Tensor {
-    fn into_cow<'a>(self) -> Cow<'a, Tensor> {
-        Cow::Owned(self)
+    /// A scalar in the dtype and shape of this tensor.
+    #[track_caller]
+    fn beside_scalar(&self, value: Scalar) -> Tensor {
+        let dtype = value.adopt(self.dtype());
+        if let Scalar::Int(v) = value {
+            let fits = match dtype {
+                DType::U8 => u8::try_from(v).is_ok(),
+                DType::I32 => i32::try_from(v).is_ok(),
+                _ => true,
+            };
+            if !fits {
+                self.does_not_fit(&v, dtype);
+            }
+        }
+        Tensor::splat(value, self.shape(), dtype)
+    }
+
+    #[track_caller]
+    fn does_not_fit(&self, value: &dyn std::fmt::Display, dtype: DType) -> ! {
+        let error = Error::argument("scalar", format!("{value} does not fit {dtype}"))
+            .on([self.spec()])
+            .hint("cast the tensor first");
+        fail::raise(error.at(mode::user_line(Location::caller())))
     }
 
     /// Applies a binary op after promotion and broadcasting.

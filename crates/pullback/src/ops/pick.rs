@@ -93,12 +93,27 @@ impl Tensor {
     fn flat_index(&self, op: &'static str, indices: &[&Tensor]) -> (Tensor, Tensor, Vec<usize>) {
         let (mut places, mut axis) = (Vec::new(), 0);
         for index in indices {
-            let covers = if index.dtype() == DType::Bool { index.rank() } else { 1 };
+            let mask = index.dtype() == DType::Bool;
+            let covers = if mask { index.rank() } else { 1 };
             if axis + covers > self.rank() {
                 let message = format!("more indices than {} has axes", self.spec());
                 return self.checked(Err(Error::argument(op, message).on([self.spec()])));
             }
-            if index.dtype() == DType::Bool {
+            if index.dtype().is_float() {
+                let message = format!("indices must be integers or masks, not {}", index.dtype());
+                return self
+                    .checked(Err(Error::dtype(op, message).on([self.spec(), index.spec()])));
+            }
+            if mask && (covers == 0 || index.shape() != &self.shape()[axis..axis + covers]) {
+                let message = format!(
+                    "the mask {} does not have the shape of the axes of {} from {axis} on",
+                    index.spec(),
+                    self.spec()
+                );
+                return self
+                    .checked(Err(Error::shape(op, message).on([self.spec(), index.spec()])));
+            }
+            if mask {
                 let mut flat = positions(index);
                 for i in (0..covers).rev() {
                     let n = index.shape()[i];
@@ -106,7 +121,17 @@ impl Tensor {
                     flat = flat.floor_div(n);
                 }
             } else {
-                let (n, index) = (self.shape()[axis], index.cast(DType::I64));
+                let n = self.shape()[axis];
+                let index = index.cast(DType::I64);
+                // Each on its own axis: the merged index would take 5 in a row of 3 for the next row.
+                let within = |i: &i64| (-(n as i64)..n as i64).contains(i);
+                if let Some(i) = index.detach().to_vec::<i64>().iter().find(|i| !within(i)) {
+                    let message = format!(
+                        "index {i} is out of range for axis {axis} of {}, which has length {n}",
+                        self.spec()
+                    );
+                    return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+                }
                 places.push(index.lt(0).select(&(&index + n), &index));
             }
             axis += covers;
@@ -130,6 +155,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> (Tensor, Tensor) {
+        let n = self.shape().get(self.axis("topk", axis)).copied();
+        if k > n.unwrap_or(1) || (n.is_none() && k == 0) {
+            let n = n.unwrap_or(1);
+            let message = format!("cannot take {k} of the {n} of axis {axis} of {}", self.spec());
+            return self.checked(Err(Error::argument("topk", message).on([self.spec()])));
+        }
         let (values, places) = self.sort(axis, largest);
         match self.rank() {
             0 => (values, places),
@@ -147,6 +178,12 @@ impl Tensor {
                 "the smallest element is number 1, there is no number 0",
             );
             return self.checked(Err(error.on([self.spec()])));
+        }
+        let n = self.shape().get(self.axis("kthvalue", axis)).copied().unwrap_or(1);
+        if k > n {
+            let message =
+                format!("there is no number {k} among the {n} of axis {axis} of {}", self.spec());
+            return self.checked(Err(Error::argument("kthvalue", message).on([self.spec()])));
         }
         let (values, places) = self.sort(axis, false);
         match self.rank() {

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
-use crate::rule::{Grad, Hand, Outs, Val, slopes};
+use crate::rule::{Facts, Grad, Hand, Outs, Val, slopes};
 use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
@@ -59,8 +59,7 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Sub       => linear(|_, i, dy| if i == 0 { dy.clone() } else { -dy }),
         Mul       => Grad::Bilinear(|f, i, dy| dy * f.x(1 - i)),
         Div       => DIV,
-        Remainder => REMAINDER,
-        Fmod      => FMOD,
+        Remainder | Fmod => MODULO,
         FloorDiv | And | Or | Xor => Grad::Zero,
         Pow       => slopes!(A B => |a, b| pow_slope(a, b); A B Y => |a, b, y| pow_exponent_slope(a, b, y)),
         Atan2     => slopes!(A B => |a, b| b / (a.square() + b.square());
@@ -94,29 +93,20 @@ const DIV: Grad = Grad::Hand(Hand {
     },
 });
 
-/// y = a − b·⌊a/b⌋.
-const REMAINDER: Grad = Grad::Hand(Hand {
+/// y = a − b·q, where q is a/b rounded down for the remainder and towards zero for fmod.
+const MODULO: Grad = Grad::Hand(Hand {
     uses: &[A, B],
-    vjp: |f, dys| {
-        smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).floor()))]
-    },
-    jvp: |f, t| {
-        let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).floor()));
-        total(t[0].clone(), second)
-    },
+    vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * quotient(f)))],
+    jvp: |f, t| total(t[0].clone(), t[1].as_ref().map(|tb| -(tb * quotient(f)))),
 });
 
-/// y = a − b·trunc(a/b).
-const FMOD: Grad = Grad::Hand(Hand {
-    uses: &[A, B],
-    vjp: |f, dys| {
-        smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * (f.x(0) / f.x(1)).trunc()))]
-    },
-    jvp: |f, t| {
-        let second = t[1].as_ref().map(|tb| -(tb * (f.x(0) / f.x(1)).trunc()));
-        total(t[0].clone(), second)
-    },
-});
+fn quotient(f: &Facts) -> Tensor {
+    let quotient = f.x(0) / f.x(1);
+    match f.op {
+        Op::Binary(Binary::Fmod) => quotient.trunc(),
+        _ => quotient.floor(),
+    }
+}
 
 /// The sum of the tangents that arrived; at least one did.
 fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {

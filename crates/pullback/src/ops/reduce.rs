@@ -97,7 +97,7 @@ impl Tensor {
 
     /// A reduced tensor with the axes back, of length 1.
     #[track_caller]
-    fn kept(&self, op: &'static str, axes: &[isize], reduced: Tensor) -> Tensor {
+    pub(super) fn kept(&self, op: &'static str, axes: &[isize], reduced: Tensor) -> Tensor {
         let axes = self.checked(args::axes(op, axes, self.spec()));
         reduced.reshape(&kept_shape(self.shape(), &axes)[..])
     }
@@ -107,6 +107,18 @@ impl Tensor {
     pub(crate) fn count(&self, op: &'static str, axes: &[isize]) -> usize {
         let axes = self.checked(args::axes(op, axes, self.spec()));
         axes.iter().map(|&i| self.shape()[i]).product()
+    }
+
+    /// The dtype of [`Tensor::real`].
+    pub(crate) fn real_dtype(&self) -> DType {
+        if self.dtype().is_float() { self.dtype() } else { DType::F32 }
+    }
+
+    /// Floats as they are, except the half-precision ones, and anything else in `f32`: a sum on the way to a mean
+    /// or a norm may be larger than `f16` goes.
+    #[track_caller]
+    pub(crate) fn wide(&self) -> Tensor {
+        if self.dtype() == DType::F64 { self.clone() } else { self.cast(DType::F32) }
     }
 
     /// Floats as they are, anything else in `f32`.
@@ -160,7 +172,7 @@ reductions! {
     /// The mean of the elements.
     mean mean_over mean_keep |x, axes| {
         let n = x.count("mean", &axes);
-        x.real().sum_over(axes) / n as f64
+        (x.wide().sum_over(axes) / n as f64).cast(x.real_dtype())
     };
     /// The product of the elements. Its gradient is right where some are zero.
     prod prod_over prod_keep |x, axes| x.reduce(Reduction::Prod, axes);
@@ -180,10 +192,10 @@ reductions! {
     logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     norm norm_over norm_keep |x, axes| {
-        let square = x.square().sum_over(axes);
+        let square = x.wide().square().sum_over(axes);
         let origin = square.eq(0.0);
         // The root of 1 in place of 0 has a finite slope, which the selection then drops.
-        origin.select_or(0.0, origin.select_or(1.0, square).sqrt())
+        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(x.real_dtype())
     };
 }
 
@@ -194,17 +206,18 @@ impl Tensor {
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let axes = axes.list();
         let n = self.count("var", &axes) as f64;
-        let centred = self.real() - self.mean_keep(axes.clone());
-        centred.square().sum_over(axes) / (n - correction).max(0.0)
+        let x = self.wide();
+        let centred = &x - x.mean_keep(axes.clone());
+        (centred.square().sum_over(axes) / (n - correction).max(0.0)).cast(self.real_dtype())
     }
 
     /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0 is 0.
     #[track_caller]
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
-        let variance = self.var_with(axes, correction);
+        let variance = self.wide().var_with(axes, correction);
         let zero = variance.eq(0.0);
-        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt())
+        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(self.real_dtype())
     }
 
     /// The index of the first largest element along an axis, which disappears.

@@ -1,6 +1,7 @@
 //! Indexing: `x.at((0, 1..3, .., (0..8).by(2), NewAxis))`.
 
 use crate::Tensor;
+use crate::create::saturated;
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Error, Shape, Span, View};
 use smallvec::SmallVec;
@@ -60,32 +61,32 @@ macro_rules! indices {
     ($($int:ty)*) => {$(
         impl IntoIndex for $int {
             fn index(self) -> Index {
-                Index::At(self as isize)
+                Index::At(saturated(self as i128))
             }
         }
         impl IntoIndex for Range<$int> {
             fn index(self) -> Index {
-                Index::Range { start: Some(self.start as isize), stop: Some(self.end as isize), step: 1 }
+                Index::Range { start: Some(saturated(self.start as i128)), stop: Some(saturated(self.end as i128)), step: 1 }
             }
         }
         impl IntoIndex for RangeFrom<$int> {
             fn index(self) -> Index {
-                Index::Range { start: Some(self.start as isize), stop: None, step: 1 }
+                Index::Range { start: Some(saturated(self.start as i128)), stop: None, step: 1 }
             }
         }
         impl IntoIndex for RangeTo<$int> {
             fn index(self) -> Index {
-                Index::Range { start: None, stop: Some(self.end as isize), step: 1 }
+                Index::Range { start: None, stop: Some(saturated(self.end as i128)), step: 1 }
             }
         }
         impl IntoIndex for RangeInclusive<$int> {
             fn index(self) -> Index {
                 // `..=-1` goes to the very end, which no exclusive bound says in negative numbers.
-                let stop = match *self.end() as isize {
+                let stop = match saturated(*self.end() as i128) {
                     -1 => None,
-                    end => Some(end + 1),
+                    end => Some(end.saturating_add(1)),
                 };
-                Index::Range { start: Some(*self.start() as isize), stop, step: 1 }
+                Index::Range { start: Some(saturated(*self.start() as i128)), stop, step: 1 }
             }
         }
     )*};
@@ -175,6 +176,8 @@ impl Tensor {
                     spans.push(Span { start, len: 1, step: 1 });
                 }
                 Index::Range { start, stop, step } => {
+                    // No axis is this long, and sums with the step stay numbers.
+                    let step = step.clamp(-(isize::MAX / 4), isize::MAX / 4);
                     let found = args::span("at", start, stop, step, self.shape()[axis]);
                     let (span, flip) = self.checked(found.map_err(|e| e.on([self.spec()])));
                     if flip {

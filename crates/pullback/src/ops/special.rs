@@ -125,9 +125,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
-        let square = self.square() + other.square();
+        let square = self.wide().square() + other.wide().square();
         let origin = square.eq(0.0);
-        origin.select_or(0.0, origin.select_or(1.0, square).sqrt())
+        let dtype = self.real_dtype().promote(other.real_dtype());
+        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(dtype)
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
@@ -166,10 +167,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {
-        let scale = 10f64.powi(decimals.abs());
-        match decimals >= 0 {
-            true => (self * scale).round() / scale,
-            false => (self / scale).round() * scale,
-        }
+        let x = self.real().detach();
+        let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
+        // Where the scaled value is past the largest number, there is nothing to round, or nothing left.
+        let (y, beyond) = match decimals >= 0 {
+            true => ((&x * scale).round() / scale, x),
+            false => ((&x / scale).round() * scale, x.is_finite().select_or(0.0, x)),
+        };
+        y.is_finite().select(&y, &beyond)
     }
 }

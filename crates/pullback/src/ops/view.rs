@@ -2,8 +2,9 @@
 //! are not evenly spaced has to copy.
 
 use crate::apply::apply;
+use crate::create::known_shape;
 use crate::rule::{Facts, Grad};
-use crate::{IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
+use crate::{Error, IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Shape, Span, View, inverse_order};
 use smallvec::SmallVec;
@@ -52,6 +53,9 @@ pub(crate) fn put_row() -> Grad {
         }
     })
 }
+
+/// More elements than any axis has, with room for sums.
+const MOST: usize = isize::MAX as usize;
 
 impl Tensor {
     #[track_caller]
@@ -144,11 +148,22 @@ impl Tensor {
     pub fn expand(&self, shape: impl IntoShape) -> Tensor {
         let lengths = shape.lengths();
         let new = lengths.len().saturating_sub(self.rank());
-        let length = |(i, &n): (usize, &isize)| match (n, i.checked_sub(new)) {
-            (-1, Some(j)) => self.shape()[j],
-            (n, _) => n.max(0) as usize,
-        };
-        self.expand_to(&lengths.iter().enumerate().map(length).collect())
+        let mut shape = Shape::new();
+        for (i, &n) in lengths.iter().enumerate() {
+            shape.push(match (n, i.checked_sub(new)) {
+                (-1, Some(j)) if j < self.rank() => self.shape()[j],
+                (0.., _) => n as usize,
+                _ => {
+                    let message = match n {
+                        -1 => format!("-1 keeps a length of {}, and axis {i} is new", self.spec()),
+                        _ => format!("{n} is not a length"),
+                    };
+                    return self.checked(Err(Error::argument("expand", message).on([self.spec()])));
+                }
+            });
+        }
+        let shape = known_shape("expand", &shape[..]);
+        self.expand_to(&shape)
     }
 
     /// The transpose of a broadcast: summed over the axes that it repeated.
@@ -216,6 +231,9 @@ impl Tensor {
     #[must_use]
     pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
         let axis = self.axis("unflatten", axis);
+        if self.rank() == 0 {
+            return self.reshape([1]).unflatten(0, lengths);
+        }
         let whole = self.spec().with_shape(Shape::from_slice(&self.shape()[axis..=axis]));
         let parts = self.checked(args::reshape(&lengths.lengths(), &whole));
         let mut shape: Shape = Shape::from_slice(&self.shape()[..axis]);
@@ -238,7 +256,7 @@ impl Tensor {
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
         let axis = self.axis("select", axis);
         if self.rank() == 0 {
-            let error = crate::Error::argument("select", "a 0-d tensor has no axis to select from");
+            let error = Error::argument("select", "a 0-d tensor has no axis to select from");
             return self.checked(Err(error.on([self.spec()])));
         }
         let start = self.checked(args::index("select", index, axis, self.spec()));
@@ -252,12 +270,14 @@ impl Tensor {
     #[must_use]
     pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
         let axis = self.axis("narrow", axis);
-        let from_front = if start < 0 {
-            start + self.shape().get(axis).map_or(0, |&n| n as isize)
-        } else {
-            start
-        };
-        self.span(axis, Span { start: from_front.max(0) as usize, len: length, step: 1 })
+        let n = self.shape().get(axis).map_or(0, |&n| n as isize);
+        let from_front = if start < 0 { start + n } else { start };
+        if !(0..=n).contains(&from_front) {
+            let message =
+                format!("start {start} is out of range for axis {axis} of {}", self.spec());
+            return self.checked(Err(Error::argument("narrow", message).on([self.spec()])));
+        }
+        self.span(axis, Span { start: from_front as usize, len: length.min(MOST), step: 1 })
     }
 
     #[track_caller]
@@ -322,10 +342,8 @@ impl Tensor {
         let mut views = Vec::new();
         while !seen.is_same(&base) {
             let Some(parent) = seen.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) else {
-                let error = crate::Error::argument(
-                    "put",
-                    "the part must be a chain of views of the tensor",
-                );
+                let error =
+                    Error::argument("put", "the part must be a chain of views of the tensor");
                 return self.checked(Err(error.on([self.spec()])));
             };
             views.push(parent.1);

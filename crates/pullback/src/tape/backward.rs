@@ -4,9 +4,9 @@
 //! behind it, so its gradient is complete when it is taken: no graph is sorted, nothing recurses, and a
 //! chain of a million nodes keeps one entry in the heap.
 //!
-//! Gradients of leaves are summed beside the walk and added to `.grad` when they are complete (at the
-//! end, or as soon as the last contribution is in where a ready hook waits for it), so a backward
-//! that fails leaves every `.grad` as it was.
+//! Gradients of leaves are summed beside the walk and added to `.grad` at the end, so a backward that
+//! fails leaves every `.grad` as it was. The exception are leaves with a ready hook: theirs is added, and
+//! the hook told, as soon as the last contribution is in.
 
 use super::hooks::any_ready_hook;
 use super::saved::From;
@@ -56,9 +56,7 @@ struct Wanted<'a> {
 pub(crate) fn into_leaves(roots: Vec<(History, Tensor)>, manner: Manner) -> Result<()> {
     let expected = any_ready_hook().then(|| contributions(&roots));
     let mut walk = Walk::new(manner, None, expected);
-    walk.go(roots)?;
-    mode::set_recording(manner.create, || (0..walk.leaves.len()).for_each(|i| walk.finish_leaf(i)));
-    Ok(())
+    walk.go(roots)
 }
 
 /// What is known before a backward pass to chosen targets.
@@ -84,7 +82,7 @@ pub(crate) fn of_targets(
     let Some(mut wanted) = walk.wanted.take() else { return Ok(Vec::new()) };
     for (leaf, grad) in leaves {
         if let Some(grad) = grad {
-            wanted.found.insert((leaf.seq, 0), leaf.hooks.pass(0, grad));
+            wanted.found.insert((leaf.seq, 0), grad);
         }
     }
     Ok(targets.iter().map(|key| wanted.found.get(key).cloned()).collect())
@@ -109,7 +107,26 @@ impl<'a> Walk<'a> {
 
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
     fn go(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
-        mode::set_recording(self.manner.create, || fail::catch(|| self.run(roots)))?
+        mode::set_recording(self.manner.create, || {
+            fail::catch(|| {
+                self.run(roots)?;
+                self.pass_leaf_hooks()?;
+                if self.wanted.is_none() {
+                    (0..self.leaves.len()).for_each(|i| self.finish_leaf(i));
+                }
+                Ok(())
+            })
+        })?
+    }
+
+    /// What the hooks of the leaves make of their gradients; an error here has changed no `.grad`.
+    fn pass_leaf_hooks(&mut self) -> Result<()> {
+        for (leaf, slot) in &mut self.leaves {
+            if let Some(grad) = slot.take() {
+                *slot = Some(through_hooks(leaf, grad)?);
+            }
+        }
+        Ok(())
     }
 
     fn run(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
@@ -208,7 +225,11 @@ impl<'a> Walk<'a> {
                 let Some(expected) = &mut self.expected else { return };
                 let left = expected.entry(leaf.seq).or_insert(1);
                 *left = left.saturating_sub(1);
-                if *left == 0 {
+                if *left == 0 && leaf.hooks.has_ready() {
+                    let (leaf, slot) = &mut self.leaves[at];
+                    if let Some(grad) = slot.take() {
+                        *slot = Some(fail::or_raise(through_hooks(leaf, grad)));
+                    }
                     self.finish_leaf(at);
                 }
             }
@@ -243,14 +264,11 @@ impl<'a> Walk<'a> {
     fn finish_leaf(&mut self, at: usize) {
         let (leaf, grad) = &mut self.leaves[at];
         let Some(grad) = grad.take() else { return };
-        let grad = leaf.hooks.pass(0, grad);
         let mut slot = leaf.grad();
         match &mut *slot {
             Some(_) => accumulate(&mut slot, grad),
             // Stored for the user, who may write to it: it must be dense and its own.
-            None if self.manner.create || (grad.is_contiguous() && grad.is_sole_owner()) => {
-                *slot = Some(grad);
-            }
+            None if grad.is_contiguous() && grad.is_sole_owner() => *slot = Some(grad),
             None => *slot = Some(grad.deep_clone()),
         }
         let total = slot.as_ref().filter(|_| self.expected.is_some()).cloned();
@@ -259,6 +277,20 @@ impl<'a> Walk<'a> {
             leaf.hooks.tell_ready(&total);
         }
     }
+}
+
+/// A leaf's gradient after its hooks, which must leave its spec as it is.
+fn through_hooks(leaf: &Leaf, grad: Tensor) -> Result<Tensor> {
+    if leaf.hooks.is_empty() {
+        return Ok(grad);
+    }
+    let spec = grad.spec().clone();
+    let grad = leaf.hooks.pass(0, grad);
+    if *grad.spec() == spec {
+        return Ok(grad);
+    }
+    let message = format!("a hook gave {} for a gradient of spec {spec}", grad.spec());
+    Err(Error::gradient("register_hook", message))
 }
 
 /// The first contribution is stored, further ones are added: in place where nobody else can see it.

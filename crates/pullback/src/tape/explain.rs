@@ -1,6 +1,6 @@
 //! Why a tensor gets no gradient: walks the tape from an output and looks behind every cut.
 
-use super::{Cut, CutFrom, CutReason, History, Key, Node};
+use super::{Cut, CutFrom, CutReason, History, Key};
 use crate::Tensor;
 use rustc_hash::FxHashSet;
 use std::fmt::Write as _;
@@ -30,9 +30,15 @@ impl Tensor {
                 }
             );
         };
-        let mut search =
-            Search { wanted, seen: FxHashSet::default(), open: false, cuts: Vec::new() };
-        search.run(self.history(), None);
+        let mut search = Search {
+            wanted,
+            open_nodes: FxHashSet::default(),
+            hidden_nodes: FxHashSet::default(),
+            open: false,
+            cuts: Vec::new(),
+            seen_cuts: FxHashSet::default(),
+        };
+        search.run(self.history());
         if search.open {
             return "the path is open: backward gives the target a gradient".to_string();
         }
@@ -40,13 +46,13 @@ impl Tensor {
         let behind: Vec<_> = search.cuts.iter().filter(|c| c.1).collect();
         match (behind.is_empty(), search.cuts.is_empty()) {
             (false, _) => {
-                for (cut, _) in behind {
+                for (cut, _) in behind.into_iter().take(LISTED) {
                     let _ = write!(text, "\n  the path was cut {}", cut.describe());
                 }
             }
             (true, false) => {
                 text.push_str(": the output does not depend on it, unless by one of these cuts, behind which the graph is gone");
-                for (cut, _) in &search.cuts {
+                for (cut, _) in search.cuts.iter().take(LISTED) {
                     let _ = write!(text, "\n  cut {}", cut.describe());
                 }
             }
@@ -56,50 +62,77 @@ impl Tensor {
     }
 }
 
+/// How many cuts are listed.
+const LISTED: usize = 5;
+
 struct Search {
     wanted: Key,
-    seen: FxHashSet<(u64, usize)>,
+    /// Nodes seen on the open graph, and behind some cut: each is visited once, for the cut that
+    /// led there first.
+    open_nodes: FxHashSet<u64>,
+    hidden_nodes: FxHashSet<u64>,
     open: bool,
     /// Cuts met, and whether the target lies behind them.
     cuts: Vec<(Arc<Cut>, bool)>,
+    seen_cuts: FxHashSet<*const Cut>,
 }
 
 impl Search {
-    /// Walks from `start`; `behind` is the cut through which it came, if any.
-    fn run(&mut self, start: History, behind: Option<usize>) {
-        let mut stack = vec![(start, behind)];
-        while let Some((history, behind)) = stack.pop() {
+    /// Walks from `start`: the open graph first, then what lies behind the cuts it met.
+    fn run(&mut self, start: History) {
+        let mut stack = vec![start];
+        while let Some(history) = stack.pop() {
             if history.key() == Some(self.wanted) {
-                match behind {
-                    None => self.open = true,
-                    Some(cut) => self.cuts[cut].1 = true,
-                }
-                continue;
+                self.open = true;
+                return;
             }
             match history {
                 History::None | History::Leaf(_) => {}
+                History::Cut(cut) => self.meet(cut),
                 History::Node(node, _) => {
-                    if self.seen.insert((node.seq, behind.map_or(0, |b| b + 1))) {
-                        stack.extend(node.inputs.iter().map(|h| (h.clone(), behind)));
+                    if self.open_nodes.insert(node.seq) {
+                        stack.extend(node.inputs.iter().cloned());
                     }
                 }
-                History::Cut(cut) => {
-                    let at = match self.cuts.iter().position(|c| Arc::ptr_eq(&c.0, &cut)) {
-                        Some(_) => continue,
-                        None => {
-                            self.cuts.push((cut.clone(), false));
-                            self.cuts.len() - 1
-                        }
-                    };
-                    for from in &cut.from {
-                        let hidden = match from {
-                            CutFrom::Leaf(leaf) => leaf.upgrade().map(History::Leaf),
-                            CutFrom::Node(node) => {
-                                node.upgrade().map(|n: Arc<Node>| History::Node(n, 0))
-                            }
-                            CutFrom::Cut(cut) => Some(History::Cut(cut.clone())),
-                        };
-                        stack.extend(hidden.map(|h| (h, Some(at))));
+            }
+        }
+        let mut next = 0;
+        while next < self.cuts.len() {
+            self.look_behind(next);
+            next += 1;
+        }
+    }
+
+    fn meet(&mut self, cut: Arc<Cut>) {
+        if self.seen_cuts.insert(Arc::as_ptr(&cut)) {
+            self.cuts.push((cut, false));
+        }
+    }
+
+    fn look_behind(&mut self, at: usize) {
+        let cut = self.cuts[at].0.clone();
+        let hidden = |from: &CutFrom| match from {
+            CutFrom::Leaf(leaf) => leaf.upgrade().map(History::Leaf),
+            CutFrom::Node(node) => node.upgrade().map(|n| History::Node(n, 0)),
+            CutFrom::Cut(cut) => Some(History::Cut(cut.clone())),
+        };
+        let mut stack: Vec<History> = cut.from.iter().filter_map(hidden).collect();
+        while let Some(history) = stack.pop() {
+            let found = match &history {
+                // A cut value is known by its node alone.
+                History::Node(node, _) => node.seq == self.wanted.0,
+                _ => history.key() == Some(self.wanted),
+            };
+            if found {
+                self.cuts[at].1 = true;
+                return;
+            }
+            match history {
+                History::None | History::Leaf(_) => {}
+                History::Cut(cut) => self.meet(cut),
+                History::Node(node, _) => {
+                    if self.hidden_nodes.insert(node.seq) {
+                        stack.extend(node.inputs.iter().cloned());
                     }
                 }
             }

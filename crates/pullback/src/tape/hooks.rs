@@ -26,6 +26,10 @@ impl Hooks {
         self.0.get().is_none()
     }
 
+    pub(super) fn has_ready(&self) -> bool {
+        !self.is_empty() && !self.lists().ready.is_empty()
+    }
+
     fn lists(&self) -> MutexGuard<'_, Lists> {
         self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }

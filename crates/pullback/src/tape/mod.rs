@@ -17,6 +17,7 @@ pub(crate) mod saved;
 
 pub use hooks::HookHandle;
 
+use crate::tensor::Tangents;
 use crate::{Op, Spec, Tensor};
 use hooks::Hooks;
 use pullback_ir::infer::Specs;
@@ -90,7 +91,12 @@ pub(crate) struct Cut {
     pub at: &'static Location<'static>,
     /// What was cut off. Weak, so that a detached value does not keep a graph alive.
     from: SmallVec<[CutFrom; 1]>,
+    /// How many earlier cuts hang on this one. Bounded: a long evaluation keeps the newest few.
+    depth: usize,
 }
+
+/// How many cuts behind each other are remembered.
+const CUTS_KEPT: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutReason {
@@ -153,6 +159,19 @@ impl Node {
         }
     }
 
+    /// Drops the saved tangents of a level that has ended.
+    pub fn forget_tangents(&self, level: u64) {
+        let mut gone = Tangents::new();
+        for value in self.saved().iter_mut().flatten() {
+            let (old, kept) =
+                std::mem::take(&mut value.tangents).into_iter().partition(|t| t.0 == level);
+            value.tangents = kept;
+            gone.extend::<Tangents>(old);
+        }
+        // Dropped after the lock is released: what it leads to may be this node.
+        drop(gone);
+    }
+
     pub fn is_freed(&self) -> bool {
         self.saved().is_none()
     }
@@ -208,8 +227,10 @@ impl Cut {
             (true, None) => History::None,
             (true, Some(cut)) => History::Cut(cut),
             (false, earlier) => {
+                let earlier = earlier.filter(|cut| cut.depth < CUTS_KEPT);
+                let depth = earlier.as_ref().map_or(0, |cut| cut.depth + 1);
                 from.extend(earlier.map(CutFrom::Cut));
-                History::Cut(Arc::new(Cut { why, op, at, from }))
+                History::Cut(Arc::new(Cut { why, op, at, from, depth }))
             }
         }
     }

@@ -96,7 +96,7 @@ impl Node {
             let message =
                 format!("the graph through `{}` was freed by an earlier backward", self.op.name());
             return Err(Error::gradient("backward", message).at(self.at).hint(
-                "use backward_with(..).retain_graph() to go through a graph more than once",
+                "use Backward::of(&y).retain_graph().run() to go through a graph more than once",
             ));
         };
         for value in values {

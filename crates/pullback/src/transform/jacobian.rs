@@ -42,7 +42,7 @@ fn rows<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
 /// ```
 pub fn jacfwd<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
-    move |x| columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| f(x)).remove(0)
+    move |x| columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| vec![f(x)]).remove(0)
 }
 
 /// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
@@ -50,7 +50,7 @@ pub fn jacfwd<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
 fn columns<T: Tree>(
     x: &T,
     push: impl Fn(&T) -> Vec<Tensor>,
-    probe: impl Fn(&T) -> Tensor,
+    probe: impl Fn(&T) -> Vec<Tensor>,
 ) -> Vec<T> {
     let leaves = x.leaves();
     let zeros: Vec<Tensor> =
@@ -66,9 +66,10 @@ fn columns<T: Tree>(
         blocks.push(basis(leaf).map(direction).collect());
     }
     let any = blocks.iter().flatten().next();
+    let shape = |t: &Tensor| (t.shape().to_vec(), t.dtype());
     let row_shapes: Vec<(Vec<usize>, crate::DType)> = match any {
-        Some(row) => row.iter().map(|t| (t.shape().to_vec(), t.dtype())).collect(),
-        None => vec![(probe(x).shape().to_vec(), probe(x).dtype())],
+        Some(row) => row.iter().map(shape).collect(),
+        None => probe(x).iter().map(shape).collect(),
     };
     let tree = |(i, (row, dtype)): (usize, &(Vec<usize>, crate::DType))| {
         let mut j = 0;
@@ -99,7 +100,9 @@ pub fn jacobian<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
         let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
         match y.len() <= inputs {
             true => rows(x, &y, pullback),
-            false => columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| y.clone()).remove(0),
+            false => {
+                columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| vec![y.clone()]).remove(0)
+            }
         }
     }
 }
@@ -139,7 +142,7 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
                     .at(mode::user_line(at)),
             );
         }
-        columns(x, |tangent| jvp(&gradient, x, tangent).1.leaves(), |x| x.leaves().swap_remove(0))
+        columns(x, |tangent| jvp(&gradient, x, tangent).1.leaves(), T::leaves)
     }
 }
 

@@ -3,12 +3,16 @@
 //! Every `jvp` gets a fresh number, so the tangents of nested ones are told apart and no perturbation is
 //! confused with another. A tangent whose `jvp` has returned is dropped where it turns up in saved values.
 
+use crate::tape::Node;
 use crate::tensor::Tangents;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
-static ALIVE: RwLock<Vec<u64>> = RwLock::new(Vec::new());
+
+/// The levels being computed, each with the nodes that saved tangents of it. A tangent's history leads
+/// back to the node that saved it, which is a circle: it is cut when the level ends.
+static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
 
 /// A level for as long as this value lives.
 pub(crate) struct Level(pub u64);
@@ -16,14 +20,28 @@ pub(crate) struct Level(pub u64);
 impl Level {
     pub fn enter() -> Level {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        ALIVE.write().unwrap_or_else(PoisonError::into_inner).push(id);
+        ALIVE.write().unwrap_or_else(PoisonError::into_inner).push((id, Vec::new()));
         Level(id)
     }
 }
 
 impl Drop for Level {
     fn drop(&mut self) {
-        ALIVE.write().unwrap_or_else(PoisonError::into_inner).retain(|&id| id != self.0);
+        let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
+        let ended =
+            alive.iter().position(|level| level.0 == self.0).map(|at| alive.swap_remove(at));
+        drop(alive);
+        for node in ended.iter().flat_map(|level| &level.1).filter_map(Weak::upgrade) {
+            node.forget_tangents(self.0);
+        }
+    }
+}
+
+/// Notes that a node saved tangents of these levels.
+pub(crate) fn remember(node: &Arc<Node>, levels: &[u64]) {
+    let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
+    for level in alive.iter_mut().filter(|level| levels.contains(&level.0)) {
+        level.1.push(Arc::downgrade(node));
     }
 }
 
@@ -33,5 +51,5 @@ pub(crate) fn alive(tangents: &Tangents) -> Tangents {
         return Tangents::new();
     }
     let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-    tangents.iter().filter(|t| alive.contains(&t.0)).cloned().collect()
+    tangents.iter().filter(|t| alive.iter().any(|level| level.0 == t.0)).cloned().collect()
 }

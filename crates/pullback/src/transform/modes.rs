@@ -136,7 +136,7 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
             Some(t) if t.spec() == x.spec() && x.dtype().is_float() => {
                 let mut state = fail::or_raise(x.state(at));
                 state.tangents.push((level.0, t));
-                x.alias(state.history, state.tangents)
+                x.argument(state.history, state.tangents)
             }
             Some(t) if t.spec() == x.spec() => x.clone(),
             other => {
@@ -155,21 +155,22 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
         fail::raise(Error::gradient("jvp", message).at(at));
     }
     let y = f(&dual);
-    let value = y.map(&mut |y| without(y, level.0));
-    let derivative = y.map(&mut |y| {
-        let found = y.lock().tangents.iter().find(|t| t.0 == level.0).map(|t| t.1.clone());
-        found.unwrap_or_else(|| y.zeros_like())
+    // Through `state`, so that a result that was overwritten since has its derivative anew.
+    let mut derivatives = Vec::new();
+    let value = y.map(&mut |y| {
+        let mut state = fail::or_raise(y.state(at));
+        let found = state.tangents.iter().position(|t| t.0 == level.0);
+        derivatives.push(found.map(|i| state.tangents.remove(i).1));
+        y.alias(state.history, state.tangents)
     });
+    let mut derivatives = derivatives.into_iter();
+    let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
     (value, derivative)
 }
 
-/// The tensor without the tangent of one level.
-fn without(y: &Tensor, level: u64) -> Tensor {
-    let (history, tangents): (History, Tangents) = {
-        let state = y.lock();
-        (state.history.clone(), state.tangents.iter().filter(|t| t.0 != level).cloned().collect())
-    };
-    y.alias(history, tangents)
+/// Zeros that no transform outside sees.
+fn zeros_of(x: &Tensor) -> Tensor {
+    mode::set_recording(false, || x.detach().zeros_like())
 }
 
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
@@ -219,15 +220,14 @@ impl<T: Tree> Frame<T> {
         at: &'static Location<'static>,
     ) -> Vec<Tensor> {
         let targets = self.targets();
-        let root = |(y, dy): (&Tensor, &Tensor)| (y.lock().history.clone(), dy.clone());
+        let root = |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
         let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
         let found = fail::or_raise(of_targets(roots, &known, plan, manner).map_err(|e| e.at(at)));
         let mut found = found.into_iter();
-        let zero = |x: &Tensor| mode::set_recording(false, || x.detach().zeros_like());
         let gradient = |(x, key): (&Tensor, Key)| match key.0 {
-            0 => zero(x),
-            _ => found.next().flatten().unwrap_or_else(|| zero(x)),
+            0 => zeros_of(x),
+            _ => found.next().flatten().unwrap_or_else(|| zeros_of(x)),
         };
         self.leaves.iter().zip(targets).map(gradient).collect()
     }
@@ -248,9 +248,9 @@ impl<T: Tree> Frame<T> {
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
     let state = fail::or_raise(x.state(at));
     if !(recorded && state.history.is_tracked()) {
-        return x.alias(History::Leaf(Arc::new(Leaf::new())), state.tangents);
+        return x.argument(History::Leaf(Arc::new(Leaf::new())), state.tangents);
     }
-    let copy = x.alias(History::None, Tangents::new());
+    let copy = x.argument(History::None, Tangents::new());
     fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));
     copy
 }

@@ -185,8 +185,7 @@ pub fn layouts(x: &Tensor) -> Vec<(&'static str, Tensor)> {
 }
 
 /// Ops give the same bits whatever the layout of their operands, except that sums along lines and
-/// products of matrices may be blocked in another order, and that narrow dtypes may be combined in rows
-/// (rounded once) or in single elements (rounded each time).
+/// products of matrices may be blocked in another order.
 #[test]
 fn layouts_do_not_matter() {
     let mut failures = Failures::new();
