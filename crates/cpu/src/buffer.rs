@@ -496,7 +496,10 @@ mod tests {
                 assert_eq!(b.as_ptr(), address);
             }
         }
-        assert!(Buffer::alloc(0).is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN)));
+        assert!(
+            Buffer::alloc(0)
+                .is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN))
+        );
         assert!(Buffer::alloc(usize::MAX).is_err());
         assert!(Buffer::alloc(1 << 60).is_err());
     }

@@ -45,8 +45,9 @@ impl Buffer {
     /// A buffer that holds these values.
     pub fn from_slice<T: HostElement>(values: &[T]) -> Result<Buffer> {
         let bytes = size_of_val(values);
-        let mut buffer = Buffer::alloc(bytes)
-            .map_err(|_| Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had")))?;
+        let mut buffer = Buffer::alloc(bytes).map_err(|_| {
+            Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had"))
+        })?;
         // SAFETY: the buffer is fresh, at least as long, and aligned for every element type; the
         // sealed trait admits only plain numbers.
         unsafe {
@@ -56,14 +57,20 @@ impl Buffer {
     }
 
     /// `len` values from position `offset` on (in elements), or `None` if they are not all inside.
-    pub fn to_vec<T: HostElement>(&self, dtype: DType, offset: usize, len: usize) -> Option<Vec<T>> {
+    pub fn to_vec<T: HostElement>(
+        &self,
+        dtype: DType,
+        offset: usize,
+        len: usize,
+    ) -> Option<Vec<T>> {
         let size = size_of::<T>();
         let end = offset.checked_add(len)?.checked_mul(size)?;
         if dtype != T::DTYPE || end > self.len() {
             return None;
         }
         // SAFETY: the range lies inside the buffer, and buffers are only handed out filled.
-        let bytes = unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset * size), len * size) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset * size), len * size) };
         // Any bits are a number, but not any byte is a truth value.
         if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
             return None;
@@ -71,7 +78,11 @@ impl Buffer {
         let mut out = vec![T::default(); len];
         // SAFETY: `out` has room for as many bytes, which are valid values of `T`: see above.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), out.as_mut_ptr().cast::<u8>(), len * size);
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                out.as_mut_ptr().cast::<u8>(),
+                len * size,
+            );
         }
         Some(out)
     }

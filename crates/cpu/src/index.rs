@@ -63,7 +63,11 @@ pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
         walk.for_range(range, |run| {
             // SAFETY: runs stay inside the source.
             let at = |i: usize| unsafe {
-                { index }.ptr.cast::<i64>().offset(run.offsets[0] + i as isize * run.strides[0]).read()
+                { index }
+                    .ptr
+                    .cast::<i64>()
+                    .offset(run.offsets[0] + i as isize * run.strides[0])
+                    .read()
             };
             let bad = (0..run.len).fold(false, |bad, i| bad | (at(i) as u64 >= len as u64));
             if bad && let Some(i) = (0..run.len).find(|&i| at(i) as u64 >= len as u64) {
@@ -88,7 +92,12 @@ pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
 
 /// `out[i, j] = x[index[i, j], j]` (for axis 0). `out` is shaped as `index`, whose other axes may
 /// be shorter than those of `x`.
-pub(crate) fn gather(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'_>) -> Result<(), IndexError> {
+pub(crate) fn gather(
+    axis: usize,
+    x: Source<'_>,
+    index: Source<'_>,
+    out: Sink<'_>,
+) -> Result<(), IndexError> {
     if x.shape.is_empty() {
         let one = Source { shape: &[1], strides: &[1], ..x };
         let index = Source { shape: &[1], strides: &[1], ..index };
@@ -126,7 +135,8 @@ fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'
     let points = (TASK / row).max(1);
     par::for_each(walk.len().div_ceil(points), |task| {
         let range = task * points..walk.len().min((task + 1) * points);
-        let (x, index, out) = ({ x }.ptr.cast::<T>(), { index }.ptr.cast::<i64>(), { out }.ptr.cast::<T>());
+        let (x, index, out) =
+            ({ x }.ptr.cast::<T>(), { index }.ptr.cast::<i64>(), { out }.ptr.cast::<T>());
         walk.for_range(range, |run| {
             // SAFETY: runs stay inside the operands, every index was checked against the length
             // of the axis, and row `start + j` of `out` belongs to this task.
@@ -158,7 +168,8 @@ pub(crate) fn scatter(
     out: Sink<'_>,
 ) -> Result<(), IndexError> {
     if base.shape.is_empty() {
-        let [base, index, source] = [base, index, source].map(|s| Source { shape: &[1], strides: &[1], ..s });
+        let [base, index, source] =
+            [base, index, source].map(|s| Source { shape: &[1], strides: &[1], ..s });
         return scatter(0, combine, base, index, source, Sink { shape: &[1], ..out });
     }
     check(index, base.shape[axis])?;
@@ -169,7 +180,13 @@ pub(crate) fn scatter(
     Ok(())
 }
 
-fn scatter_as<T: Elem<Compute: Number>>(axis: usize, combine: Combine, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+fn scatter_as<T: Elem<Compute: Number>>(
+    axis: usize,
+    combine: Combine,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) {
     match combine {
         Combine::Set => scatter_with::<T, Set>(axis, index, source, out),
         Combine::Add => scatter_with::<T, Add>(axis, index, source, out),
@@ -179,11 +196,16 @@ fn scatter_as<T: Elem<Compute: Number>>(axis: usize, combine: Combine, index: So
     }
 }
 
-fn scatter_with<T: Elem<Compute: Number>, F: Fold>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
+    axis: usize,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) {
     let behind = axis + 1..out.shape.len();
-    let whole = behind.clone().all(|d| {
-        index.shape[d] == out.shape[d] && (index.shape[d] == 1 || index.strides[d] == 0)
-    });
+    let whole = behind
+        .clone()
+        .all(|d| index.shape[d] == out.shape[d] && (index.shape[d] == 1 || index.strides[d] == 0));
     let row: usize = out.shape[behind].iter().product();
     if whole && row > 1 {
         scatter_rows::<T, F>(axis, row, index, source, out);
@@ -193,7 +215,13 @@ fn scatter_with<T: Elem<Compute: Number>, F: Fold>(axis: usize, index: Source<'_
 }
 
 /// Scatters where the index is constant along all axes behind the indexed one.
-fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(axis: usize, row: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
+    axis: usize,
+    row: usize,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) {
     // A source row must have one stride; else it is copied first.
     let inner = Walk::new(&source.shape[axis + 1..], [&source.strides[axis + 1..]]);
     if inner.axes().len() > 1
@@ -202,7 +230,13 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(axis: usize, row: usize, inde
         let ptr = copy.as_mut_ptr();
         pointwise::copy(source, Sink { ptr, shape: source.shape, dtype: source.dtype });
         let strides = dense_strides(source.shape);
-        return scatter_rows::<T, F>(axis, row, index, Source { ptr, strides: &strides, ..source }, out);
+        return scatter_rows::<T, F>(
+            axis,
+            row,
+            index,
+            Source { ptr, strides: &strides, ..source },
+            out,
+        );
     }
     if inner.axes().len() > 1 {
         return scatter_single::<T, F>(axis, index, source, out);
@@ -299,7 +333,12 @@ unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// Scatters one element at a time, rounding each result once.
-fn scatter_single<T: Elem<Compute: Number>, F: Fold>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>) {
+fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
+    axis: usize,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) {
     let dtype = T::Compute::DTYPE;
     if !F::ROUNDS || !T::DTYPE.is_float() || T::DTYPE == dtype {
         return scatter_elements::<T, T, F>(axis, index, source, out);

@@ -1,6 +1,6 @@
 //! CPU kernels: [`run`] takes an op and its operands and gives the results in fresh memory.
 //!
-//! Every kernel is SIMD code chosen once at run time ([`simd`]), works on any strides through one
+//! Every kernel is SIMD code chosen once at run time (`simd`), works on any strides through one
 //! walk (`walk`), runs on several threads above a measured size ([`par`]), and gives the same bits
 //! for any number of threads. Memory comes from a caching pool ([`buffer`]).
 //!
@@ -10,7 +10,7 @@
 
 pub mod buffer;
 mod dot;
-pub mod elem;
+mod elem;
 mod host;
 mod index;
 mod movement;
@@ -22,11 +22,10 @@ mod random;
 mod reduce;
 mod run;
 mod scan;
-pub mod simd;
+mod simd;
 mod sort;
 mod walk;
 
 pub use buffer::Buffer;
 pub use host::HostElement;
-pub use operand::{Sink, Source};
 pub use run::{Input, Output, Outputs, copy_into, run, run_all, run_in_place};

@@ -39,7 +39,9 @@ pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sin
     for view in views {
         match part.view(view) {
             Some(next) => part = next,
-            None => unreachable!("`infer` refuses a chain of views that would need a copy: {view:?}"),
+            None => {
+                unreachable!("`infer` refuses a chain of views that would need a copy: {view:?}")
+            }
         }
     }
     copy_part(source, out, part.offset, &part.strides);
@@ -132,7 +134,10 @@ mod tests {
         let base = source(&v, 0, &[3, 4], &[4, 1]);
         let views = [
             View::Permute([1, 0].into()),
-            View::Slice(smallvec![Span { start: 1, len: 2, step: 2 }, Span { start: 0, len: 3, step: 1 }]),
+            View::Slice(smallvec![
+                Span { start: 1, len: 2, step: 2 },
+                Span { start: 0, len: 3, step: 1 }
+            ]),
             View::Flip([1].into()),
         ];
         let new = [-1f32, -2., -3., -4., -5., -6.];
@@ -147,7 +152,10 @@ mod tests {
         let (rows, columns) = (513, 301);
         let v = counting(rows * columns);
         let x = source(&v, 0, &[513, 301], &[301, 1]);
-        let padding = [Padding { before: 1, after: 2, between: 0 }, Padding { before: 0, after: 3, between: 1 }];
+        let padding = [
+            Padding { before: 1, after: 2, between: 0 },
+            Padding { before: 0, after: 3, between: 1 },
+        ];
         for threads in [1, 2, 8] {
             par::with_threads(threads, || {
                 let wide = 2 * columns - 1 + 3;

@@ -116,7 +116,8 @@ impl Draw for Uniform64 {
     fn tile(words: &Words, out: &mut [f64; 256]) {
         for pair in 0..2 {
             for l in 0..LANES {
-                out[pair * LANES + l] = (join(words, pair, l) >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
+                out[pair * LANES + l] =
+                    (join(words, pair, l) >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
             }
         }
     }
@@ -223,7 +224,8 @@ fn turn32(turn: f32) -> (f32, f32) {
     let quarter = (turn * 4.0 + 12_582_912.0) - 12_582_912.0; // rounds: 1.5·2^23
     let x = (turn - quarter * 0.25) * std::f32::consts::TAU;
     let z = x * x;
-    let sin = x + x * (z * (-1.0 / 6.0 + z * (1.0 / 120.0 + z * (-1.0 / 5040.0 + z * (1.0 / 362_880.0)))));
+    let sin = x + x
+        * (z * (-1.0 / 6.0 + z * (1.0 / 120.0 + z * (-1.0 / 5040.0 + z * (1.0 / 362_880.0)))));
     let cos = 1.0 + z * (-0.5 + z * (1.0 / 24.0 + z * (-1.0 / 720.0 + z * (1.0 / 40320.0))));
     let q = quarter as i32;
     let (s, c) = if q & 1 == 0 { (sin, cos) } else { (cos, sin) };
@@ -238,7 +240,8 @@ fn turn64(turn: f64) -> (f64, f64) {
     let x = (turn - quarter * 0.25) * std::f64::consts::TAU;
     let z = x * x;
     let (mut sin, mut cos) = (1.0 / 355_687_428_096_000.0, 1.0 / 20_922_789_888_000.0);
-    for c in [-1_307_674_368_000.0, 6_227_020_800.0, -39_916_800.0, 362_880.0, -5040.0, 120.0, -6.0] {
+    for c in [-1_307_674_368_000.0, 6_227_020_800.0, -39_916_800.0, 362_880.0, -5040.0, 120.0, -6.0]
+    {
         sin = 1.0 / c + z * sin;
     }
     for c in [-87_178_291_200.0, 479_001_600.0, -3_628_800.0, 40320.0, -720.0, 24.0, -2.0] {
@@ -353,7 +356,8 @@ mod tests {
 
     fn drawn<T: Copy + Default>(kind: Random, dtype: DType, key: [i64; 2], len: usize) -> Vec<T> {
         let mut v = vec![T::default(); len];
-        let key = Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+        let key =
+            Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
         random(kind, key, Sink { ptr: v.as_mut_ptr().cast(), shape: &[len], dtype });
         v
     }
@@ -476,7 +480,8 @@ mod tests {
         let n = 1 << 22;
         let mut v = vec![0f64; n];
         let key = [3i64, 5];
-        let key = Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+        let key =
+            Source { ptr: key.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
         for (kind, dtype) in [
             (Random::Bits, DType::I64),
             (Random::Uniform, DType::F32),

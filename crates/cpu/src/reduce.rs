@@ -21,9 +21,9 @@
 use crate::buffer::Buffer;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
-use crate::{par, pointwise};
 use crate::simd::{Level, level};
 use crate::walk::Walk;
+use crate::{par, pointwise};
 use pullback_ir::{DType, Extreme, Reduction, Scalar};
 use std::ops::Range;
 
@@ -95,7 +95,9 @@ pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
-    if x.is_empty() && let Some(value) = extreme_of_none(kind, out.dtype) {
+    if x.is_empty()
+        && let Some(value) = extreme_of_none(kind, out.dtype)
+    {
         return pointwise::fill(value, out);
     }
     with_elem!(x.dtype, T => match kind {

@@ -113,7 +113,10 @@ pub fn run_in_place(
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
 pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input) -> Result<()> {
     if layout.shape != spec.shape || layout.overlaps() || value.spec != spec {
-        return Err(Error::argument("copy_", format!("{} cannot be written over {spec}", value.spec)));
+        return Err(Error::argument(
+            "copy_",
+            format!("{} cannot be written over {spec}", value.spec),
+        ));
     }
     check(target, layout, spec)?;
     let ptr = target.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
@@ -123,14 +126,23 @@ pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input
 
 fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
     Buffer::alloc(bytes).map_err(|_| {
-        Error::new(ErrorKind::Memory, op.name(), format!("{bytes} bytes for the result could not be had"))
+        Error::new(
+            ErrorKind::Memory,
+            op.name(),
+            format!("{bytes} bytes for the result could not be had"),
+        )
     })
 }
 
 fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
     check(input.buffer, input.layout, input.spec)?;
     let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * input.spec.dtype.size());
-    Ok(Source { ptr, shape: &input.spec.shape, strides: &input.layout.strides, dtype: input.spec.dtype })
+    Ok(Source {
+        ptr,
+        shape: &input.spec.shape,
+        strides: &input.layout.strides,
+        dtype: input.spec.dtype,
+    })
 }
 
 /// Every index of the spec's shape, under the layout's strides, lies inside the buffer.
@@ -176,9 +188,12 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::Put(views) => movement::put(views, x[0], x[1], y),
         Op::Pad(padding) => movement::pad(padding, x[0], y),
         Op::Cat(axis) => movement::cat(*axis, x, y),
-        Op::Gather(axis) => return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op, inputs)),
+        Op::Gather(axis) => {
+            return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op, inputs));
+        }
         Op::Scatter(axis, combine) => {
-            return index::scatter(*axis, *combine, x[0], x[1], x[2], y).map_err(|e| e.explain(op, inputs));
+            return index::scatter(*axis, *combine, x[0], x[1], x[2], y)
+                .map_err(|e| e.explain(op, inputs));
         }
         Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], y),
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
@@ -192,12 +207,15 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             Fused::LogSoftmaxVjp(axis) => norm::log_softmax_vjp(*axis, x[0], x[1], y),
             Fused::LogSumExp(axis) => norm::log_sum_exp(*axis, x[0], y),
             Fused::LayerNorm(eps) => norm::layer_norm(eps.0, x[0], x[1], x[2], y),
-            Fused::LayerNormVjp(eps) => norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2]),
+            Fused::LayerNormVjp(eps) => {
+                norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2])
+            }
             Fused::CrossEntropy => {
                 return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op, inputs));
             }
             Fused::CrossEntropyVjp => {
-                return norm::cross_entropy_vjp(x[0], x[1], x[2], y).map_err(|e| e.explain(op, inputs));
+                return norm::cross_entropy_vjp(x[0], x[1], x[2], y)
+                    .map_err(|e| e.explain(op, inputs));
             }
         },
     }
@@ -214,3 +232,49 @@ impl index::IndexError {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback_ir::{Binary, DType, Few, Shape, Unary};
+
+    fn layout(shape: &[usize], strides: &[isize], offset: usize) -> Layout {
+        Layout { shape: Shape::from_slice(shape), strides: Few::from_slice(strides), offset }
+    }
+
+    #[test]
+    fn layouts_that_reach_outside_are_refused() {
+        let buffer = Buffer::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).expect("memory");
+        let refused = |shape: &[usize], strides: &[isize], offset: usize| {
+            let spec = Spec::new(DType::F32, shape);
+            let layout = layout(shape, strides, offset);
+            let input = Input { buffer: &buffer, layout: &layout, spec: &spec };
+            run(&Op::Unary(Unary::Neg), &[input]).is_err()
+        };
+        assert!(
+            !refused(&[4], &[1], 0) && !refused(&[2, 2], &[-2, 1], 2) && !refused(&[9], &[0], 3)
+        );
+        assert!(refused(&[5], &[1], 0) && refused(&[4], &[1], 1) && refused(&[2], &[-1], 0));
+        assert!(refused(&[3], &[isize::MIN], 0) && refused(&[3], &[isize::MAX], 1));
+        assert!(refused(&[4], &[], 0) && refused(&[usize::MAX], &[1], 0));
+    }
+
+    #[test]
+    fn a_target_in_place_must_be_what_its_spec_says() {
+        let mut buffer = Buffer::from_slice(&[1.0f32]).expect("memory");
+        let spec = Spec::new(DType::F32, [100_000_000].as_slice());
+        let small = layout(&[1], &[0], 0);
+        let op = Op::Binary(Binary::Add);
+        assert!(run_in_place(&op, &mut buffer, &small, &spec, &[None, None]).is_err());
+        let value = Buffer::from_slice(&[1.0f32]).expect("memory");
+        let input = Input { buffer: &value, layout: &small, spec: &spec };
+        assert!(copy_into(&mut buffer, &small, &spec, input).is_err());
+    }
+
+    #[test]
+    fn bytes_that_are_no_truth_values_are_not_read_as_such() {
+        let buffer = Buffer::from_slice(&[0u8, 1, 7]).expect("memory");
+        assert_eq!(buffer.to_vec::<bool>(DType::Bool, 0, 2), Some(vec![false, true]));
+        assert_eq!(buffer.to_vec::<bool>(DType::Bool, 0, 3), None);
+        assert_eq!(buffer.to_vec::<u8>(DType::U8, 1, 3), None);
+    }
+}

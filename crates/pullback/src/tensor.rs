@@ -185,6 +185,20 @@ impl Tensor {
         !self.lock().tangents.is_empty()
     }
 
+    /// Whether this is a constant with one element of memory, which is 1.
+    pub(crate) fn is_constant_one(&self) -> bool {
+        let splat = self.strides().iter().all(|&s| s == 0);
+        if !splat || self.is_tracked() || self.carries_tangents() {
+            return false;
+        }
+        let (buffer, at) = (self.0.storage.read(), self.0.layout.offset);
+        match self.dtype() {
+            DType::F64 => buffer.to_vec::<f64>(DType::F64, at, 1) == Some(vec![1.0]),
+            DType::F32 => buffer.to_vec::<f32>(DType::F32, at, 1) == Some(vec![1.0]),
+            _ => false,
+        }
+    }
+
     /// Whether nobody else holds this tensor or its memory, so that it may be written over.
     pub(crate) fn is_sole_owner(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1

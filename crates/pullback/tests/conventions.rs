@@ -1,6 +1,6 @@
 //! The values at kinks that `docs/conventions.md` promises, in both modes.
 
-use pullback::{Tensor, catch, grad, hessian, jvp};
+use pullback::{DType, Tensor, catch, f16, grad, hessian, hessian_tree, jvp};
 
 /// The derivative of `f` at `x`, the same in reverse and forward mode.
 #[track_caller]
@@ -149,4 +149,61 @@ fn types() {
         [i32::MAX, i32::MIN, 0]
     );
     assert_eq!((Tensor::from([200u8]) + 100u8).to_vec::<u8>(), [44]);
+}
+
+#[test]
+fn means_and_norms_of_half_precision_do_not_overflow() {
+    for dtype in [DType::F16, DType::BF16] {
+        let x = Tensor::ones_with([100_000], dtype);
+        assert_eq!((x.mean().dtype(), x.mean().to_f64_vec()[0]), (dtype, 1.0));
+        assert_eq!(x.var().to_f64_vec(), [0.0]);
+        assert_eq!(x.vector_norm(0.5, 0).dtype(), dtype);
+        let slope = grad(|x: &Tensor| x.mean())(&x);
+        assert_eq!(slope.dtype(), dtype);
+        let tens = Tensor::full([10_000], 10.0).cast(dtype);
+        assert_eq!((tens.norm().dtype(), tens.norm().to_f64_vec()[0]), (dtype, 1000.0));
+        assert_eq!(
+            tens.normalize(2.0, 0, 1e-12).at(0).to_f64_vec(),
+            [Tensor::from(0.01).cast(dtype).to_f64_vec()[0]]
+        );
+    }
+    let far = Tensor::from([f16::from_f32(-300.0), f16::from_f32(300.0)]);
+    assert_eq!(far.std_with(0, 0.0).to_f64_vec(), [300.0]);
+    assert_eq!(far.rms_norm(&Tensor::ones_with([2], DType::F16), 0.0).to_f64_vec(), [-1.0, 1.0]);
+    assert_eq!(far.hypot(&far).at(0).to_f64_vec(), [424.25]);
+}
+
+#[test]
+fn ranges_of_integers_are_counted_in_integers() {
+    let start = (1i64 << 53) + 1;
+    let x = Tensor::arange_by(start, start + 3, 1);
+    assert_eq!(x.to_vec::<i64>(), [start, start + 1, start + 2]);
+    assert_eq!(Tensor::arange_by(5i64, 0, -2).to_vec::<i64>(), [5, 3, 1]);
+    assert_eq!(Tensor::arange_by(0u8, 255, 100).to_vec::<u8>(), [0, 100, 200]);
+    assert_eq!(
+        Tensor::arange_by(i64::MIN, i64::MAX, i64::MAX).to_vec::<i64>(),
+        [i64::MIN, -1, i64::MAX - 1]
+    );
+    assert_eq!(Tensor::arange_by(3i64, 0, 1).len(), 0);
+}
+
+#[test]
+fn rounding_to_any_number_of_decimals() {
+    let x = Tensor::from([123.456, -0.5, 1e300, f64::INFINITY]);
+    let at = |n: i32| x.round_to(n).to_vec::<f64>();
+    assert_eq!(at(1), [123.5, -0.5, 1e300, f64::INFINITY]);
+    assert_eq!(at(i32::MAX), x.to_vec::<f64>());
+    assert_eq!(at(i32::MIN), [0.0, 0.0, 0.0, f64::INFINITY]);
+    assert_eq!(at(-2)[..2], [100.0, 0.0]);
+    assert_eq!(Tensor::from([2.5f32]).round_to(60).to_vec::<f32>(), [2.5]);
+}
+
+#[test]
+fn the_hessian_of_nothing_is_empty() {
+    let none: Vec<Tensor> = Vec::new();
+    assert!(hessian_tree(|_: &Vec<Tensor>| Tensor::from(1.0))(&none).is_empty());
+    assert_eq!(hessian(|x: &Tensor| x.sum())(&Tensor::zeros([0])).shape(), [0, 0]);
+    let two = vec![Tensor::zeros([0]), Tensor::zeros([0, 2])];
+    let blocks = hessian_tree(|x: &Vec<Tensor>| x[0].sum() + x[1].sum())(&two);
+    assert_eq!((blocks.len(), blocks[1][0].shape()), (2, &[0, 2, 0][..]));
 }

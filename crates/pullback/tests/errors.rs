@@ -1,7 +1,8 @@
 //! Bad input gets a sentence: the op, the operands, the user's line. One case per function family.
 
 use pullback::{
-    CrossEntropy, DType, Index, Op, Tensor, cat, catch, cross_entropy, einsum, stack, try_apply,
+    CrossEntropy, DType, Index, Op, Reduction, Tensor, cat, catch, cross_entropy, einsum, losses,
+    stack, try_apply,
 };
 
 /// Runs `f`, which must fail, and checks that the sentence holds every part and this file's name.
@@ -147,7 +148,64 @@ fn indexing() {
 }
 
 #[test]
+fn indices_are_checked_on_their_own_axis() {
+    let x = Tensor::arange(0, 6).reshape([2, 3]);
+    let (rows, columns) = (Tensor::from([0i64]), Tensor::from([5i64]));
+    let parts = ["index 5 is out of range for axis 1 of i64[2,3], which has length 3"];
+    fails(|| x.index_get(&[&rows, &columns]), &parts);
+    fails(|| x.index_put(&[&rows, &columns], &rows, false), &parts);
+    fails(|| x.index_get(&[&rows, &Tensor::from([-4i64])]), &["index_get", "index -4"]);
+    fails(|| x.index_get(&[&Tensor::from([0.5])]), &["index_get", "integers or masks, not f64"]);
+    fails(|| x.index_get(&[&Tensor::from([true, false, true])]), &["the mask bool[3]"]);
+    fails(|| x.index_get(&[&Tensor::from(true)]), &["the mask bool[]"]);
+    assert_eq!(x.index_get(&[&Tensor::from([-1i64]), &Tensor::from([-3i64])]).item::<i64>(), 3);
+    let mask = x.remainder(2).eq(1);
+    assert_eq!(x.index_get(&[&mask]).to_vec::<i64>(), [1, 3, 5]);
+
+    fails(|| f32s(&[3]).topk(4, 0, true), &["topk", "4", "f32[3]"]);
+    fails(|| Tensor::from(1.0).topk(2, 0, true), &["topk", "f64[]"]);
+    fails(|| f32s(&[3]).kthvalue(4, 0), &["kthvalue", "number 4 among the 3"]);
+    fails(|| Tensor::from(1.0).kthvalue(2, 0), &["kthvalue", "number 2 among the 1"]);
+    fails(|| f32s(&[4]).at(usize::MAX), &["at", "out of range"]);
+    assert_eq!(f32s(&[4]).at(1..=isize::MAX).shape(), [3]);
+    assert_eq!(f32s(&[4]).at(1..=usize::MAX).shape(), [3]);
+    fails(|| f32s(&[4]).reshape([usize::MAX]), &["reshape", "4 elements"]);
+    fails(|| f32s(&[4]).narrow(0, -10, 2), &["narrow", "start -10", "f32[4]"]);
+    fails(|| Tensor::from([0i64, 3]).one_hot(3, DType::F32), &["one_hot", "index 3", "3 classes"]);
+    fails(|| Tensor::from([-1i64]).one_hot(3, DType::F32), &["one_hot", "index -1"]);
+    fails(|| f32s(&[2]).one_hot(3, DType::F32), &["one_hot", "integers, not f32"]);
+}
+
+#[test]
+fn lengths_and_scalars_that_do_not_fit() {
+    fails(|| f32s(&[2]).expand([-2]), &["expand", "-2 is not a length"]);
+    fails(|| f32s(&[2]).expand([-1, 2]), &["expand", "-1", "axis 0 is new"]);
+    assert_eq!(f32s(&[1, 2]).expand([3, -1]).shape(), [3, 2]);
+    fails(|| Tensor::from([1u8]) + 300, &["300 does not fit u8", "u8[1]"]);
+    fails(|| Tensor::from([1u8]).lt(-1), &["-1 does not fit u8"]);
+    fails(|| 300i64 * Tensor::from([1u8]), &["300 does not fit u8"]);
+    fails(|| Tensor::from([1i32]) + (1i64 << 40), &["1099511627776 does not fit i32"]);
+    fails(|| Tensor::from([1i64]) + usize::MAX, &["does not fit i64"]);
+    assert_eq!((Tensor::from([1u8]) + 254).to_vec::<u8>(), [255]);
+    let wrong = Tensor::ones([5]);
+    let x = f32s(&[2, 4, 3]);
+    fails(|| x.batch_norm(Some(&wrong), None, 1e-5), &["f32[5]", "4 channels"]);
+    fails(|| x.group_norm(2, None, Some(&wrong), 1e-5), &["f32[5]", "4 channels"]);
+    fails(|| f32s(&[3]).attention(&x, &x, None, true, 1.0), &["attention", "f32[3]"]);
+    assert_eq!(Tensor::from(1.0).unflatten(0, [1, 1]).shape(), [1, 1]);
+}
+
+#[test]
 fn norms_and_losses() {
+    let log_p = f32s(&[3, 2]);
+    fails(
+        || losses::nll(&log_p, &Tensor::from([0i64, 1]), None, None, Reduction::Mean),
+        &["nll", "f32[3,2] wants classes of shape [3], not i64[2]"],
+    );
+    fails(
+        || losses::nll(&log_p, &Tensor::from([0i64, 1, 0]), Some(&log_p), None, Reduction::Mean),
+        &["nll", "one element per class (2)"],
+    );
     fails(|| f32s(&[2, 3]).softmax(2), &["softmax", "axis 2"]);
     fails(
         || f32s(&[2, 3]).layer_norm(&f32s(&[4]), &f32s(&[4]), 1e-5),

@@ -152,7 +152,7 @@ fn expanded_and_mismatched_targets_are_refused() {
     let i = Tensor::from([1i64, 2]);
     let text = catch(|| i.add_(1.7)).unwrap_err().to_string();
     assert!(text.contains("the result would be f32, which does not fit over i64[2]"), "{text}");
-    i.copy_(&Tensor::from([1.7, 2.2]));
+    i.copy_(Tensor::from([1.7, 2.2]));
     assert_eq!(i.to_vec::<i64>(), [1, 2], "copy_ casts");
 }
 

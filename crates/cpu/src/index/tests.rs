@@ -39,7 +39,12 @@ impl<T: Copy> Strided<T> {
     }
 
     fn source(&self, dtype: DType) -> Source<'_> {
-        Source { ptr: self.data[self.at..].as_ptr().cast(), shape: &self.shape, strides: &self.strides, dtype }
+        Source {
+            ptr: self.data[self.at..].as_ptr().cast(),
+            shape: &self.shape,
+            strides: &self.strides,
+            dtype,
+        }
     }
 
     fn get(&self, at: &[usize]) -> T {
@@ -89,7 +94,8 @@ fn gather_equals_its_definition() {
                     .collect();
                 for threads in [1, 2, 8] {
                     let mut got = vec![0i32; want.len()];
-                    let out = Sink { ptr: got.as_mut_ptr().cast(), shape: picked, dtype: DType::I32 };
+                    let out =
+                        Sink { ptr: got.as_mut_ptr().cast(), shape: picked, dtype: DType::I32 };
                     par::with_threads(threads, || {
                         gather(axis, x.source(DType::I32), index.source(DType::I64), out)
                     })
@@ -117,7 +123,8 @@ fn scatter_equals_its_definition() {
                 for mut at in coordinates(picked) {
                     let new = source.get(&at);
                     at[axis] = index.get(&at) as usize;
-                    let there = &mut want[at.iter().zip(&dense).map(|(i, &s)| i * s as usize).sum::<usize>()];
+                    let there = &mut want
+                        [at.iter().zip(&dense).map(|(i, &s)| i * s as usize).sum::<usize>()];
                     *there = match combine {
                         Combine::Set => new,
                         Combine::Add => *there + new,
@@ -134,7 +141,10 @@ fn scatter_equals_its_definition() {
                         scatter(axis, combine, base, index.source(DType::I64), source, out)
                     })
                     .unwrap();
-                    assert_eq!(got, want, "axis {axis} of {shape:?} at {picked:?}, {how} {combine:?}");
+                    assert_eq!(
+                        got, want,
+                        "axis {axis} of {shape:?} at {picked:?}, {how} {combine:?}"
+                    );
                 }
             }
         }
@@ -182,7 +192,8 @@ fn the_first_bad_index_is_named_and_nothing_is_written() {
     assert_eq!(error, Err(IndexError { position: 7, index: -9, len: 4 }));
     assert_eq!(got, [7.0; 18]);
     // Broadcast over the second axis: positions are those of the whole index.
-    let rows = Strided { data: vec![0i64, 1, 5, 0, 0, 0], at: 0, shape: vec![6, 3], strides: vec![1, 0] };
+    let rows =
+        Strided { data: vec![0i64, 1, 5, 0, 0, 0], at: 0, shape: vec![6, 3], strides: vec![1, 0] };
     let out = Sink { shape: &[6, 3], ..out };
     let error = gather(0, x, rows.source(DType::I64), out);
     assert_eq!(error, Err(IndexError { position: 6, index: 5, len: 4 }));
@@ -196,8 +207,14 @@ fn special_values_and_narrow_types() {
         let source = [2.0, f32::NAN];
         let index = [0i64, 1];
         let mut got = [0f32; 2];
-        let of = |v: &[f32; 2]| Source { ptr: v.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::F32 };
-        let index = Source { ptr: index.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
+        let of = |v: &[f32; 2]| Source {
+            ptr: v.as_ptr().cast(),
+            shape: &[2],
+            strides: &[1],
+            dtype: DType::F32,
+        };
+        let index =
+            Source { ptr: index.as_ptr().cast(), shape: &[2], strides: &[1], dtype: DType::I64 };
         let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[2], dtype: DType::F32 };
         scatter(0, combine, of(&base), index, of(&source), out).unwrap();
         assert!(got.iter().all(|v| v.is_nan()));
@@ -243,7 +260,8 @@ fn narrow_elements_are_rounded_once() {
                 let out = Sink { ptr: got.as_mut_ptr().cast(), shape, dtype: DType::BF16 };
                 let [base, source] = [&base, source].map(|s| s.source(DType::BF16));
                 let index = index.source(DType::I64);
-                let done = par::with_threads(threads, || scatter(axis, combine, base, index, source, out));
+                let done =
+                    par::with_threads(threads, || scatter(axis, combine, base, index, source, out));
                 assert_eq!(done, Ok(()));
                 for (i, got) in got.into_iter().enumerate() {
                     let want = if i / apart % 2 == 1 { bf16::from_f32(want) } else { bf16::ONE };
@@ -263,16 +281,23 @@ fn speed() {
     let table = Strided::new(&[vocabulary, width], 0, || 1f32);
     let index: Vec<i64> = (0..n).map(|_| (noise(&mut seed) % vocabulary) as i64).collect();
     let (shape, big) = ([n, width], [vocabulary, width]);
-    let index = Source { ptr: index.as_ptr().cast(), shape: &shape, strides: &[1, 0], dtype: DType::I64 };
+    let index =
+        Source { ptr: index.as_ptr().cast(), shape: &shape, strides: &[1, 0], dtype: DType::I64 };
     let mut rows = vec![0f32; n * width];
     let mut gradient = vec![0f32; vocabulary * width];
-    let zero = Source { ptr: [0f32].as_ptr().cast(), shape: &big, strides: &[0, 0], dtype: DType::F32 };
+    let zero =
+        Source { ptr: [0f32].as_ptr().cast(), shape: &big, strides: &[0, 0], dtype: DType::F32 };
     for _ in 0..4 {
         let start = std::time::Instant::now();
         let out = Sink { ptr: rows.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 };
         gather(0, table.source(DType::F32), index, out).unwrap();
         let gathered = start.elapsed();
-        let source = Source { ptr: rows.as_ptr().cast(), shape: &shape, strides: &[512, 1], dtype: DType::F32 };
+        let source = Source {
+            ptr: rows.as_ptr().cast(),
+            shape: &shape,
+            strides: &[512, 1],
+            dtype: DType::F32,
+        };
         let start = std::time::Instant::now();
         let out = Sink { ptr: gradient.as_mut_ptr().cast(), shape: &big, dtype: DType::F32 };
         scatter(0, Combine::Add, zero, index, source, out).unwrap();

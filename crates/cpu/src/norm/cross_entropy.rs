@@ -1,7 +1,9 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{Ahead, Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view};
+use super::lanes::{
+    Ahead, Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view,
+};
 use super::with_float;
 use crate::elem::Elem;
 use crate::index::{IndexError, check};
@@ -13,7 +15,11 @@ use crate::simd::Isa;
 const TASK: usize = 1 << 14;
 
 /// From logits `[n, c]` and classes `i64[n]`: `log(sum(exp(row))) − row[class]`, `[n]`.
-pub(crate) fn cross_entropy(logits: Source<'_>, classes: Source<'_>, out: Sink<'_>) -> Result<(), IndexError> {
+pub(crate) fn cross_entropy(
+    logits: Source<'_>,
+    classes: Source<'_>,
+    out: Sink<'_>,
+) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
     with_float!(logits.dtype, E => rows::<E>(logits, classes, None, out));
     Ok(())
@@ -41,7 +47,12 @@ struct Rows<'a, E> {
     to: usize,
 }
 
-fn rows<E: Elem<Compute: Float>>(logits: Source<'_>, classes: Source<'_>, dy: Option<Source<'_>>, out: Sink<'_>) {
+fn rows<E: Elem<Compute: Float>>(
+    logits: Source<'_>,
+    classes: Source<'_>,
+    dy: Option<Source<'_>>,
+    out: Sink<'_>,
+) {
     if out.is_empty() {
         return;
     }

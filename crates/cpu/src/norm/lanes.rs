@@ -260,7 +260,9 @@ impl Ahead {
         for byte in (0..STEP * self.size).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a hint may name any address; SSE is part of the target.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(at * self.size + byte).cast()) };
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(at * self.size + byte).cast())
+            };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (at, self.start, self.size);

@@ -39,8 +39,13 @@ impl<E: Elem<Compute: Float>> Rows<E> {
     /// The last `axes` axes make a row.
     fn new(x: Source<'_>, axes: usize) -> Rows<E> {
         let split = x.shape.len() - axes;
-        let ((outer, inner), (steps, strides)) = (x.shape.split_at(split), x.strides.split_at(split));
-        Rows { ptr: x.ptr.cast(), starts: Walk::new(outer, [steps]), row: Walk::new(inner, [strides]) }
+        let ((outer, inner), (steps, strides)) =
+            (x.shape.split_at(split), x.strides.split_at(split));
+        Rows {
+            ptr: x.ptr.cast(),
+            starts: Walk::new(outer, [steps]),
+            row: Walk::new(inner, [strides]),
+        }
     }
 
     /// Row `i`: where it lies, if that can be worked on, else in scratch.
@@ -76,8 +81,12 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         let a = self.view(i, scratch);
         let (mean, at) = (sum(a) / count, a.as_ptr());
         scratch[n..].fill(mean);
-        // SAFETY: the row that was just seen, unless it is the one in scratch.
-        let a = if at == scratch.as_ptr() { &*scratch } else { unsafe { std::slice::from_raw_parts(at, n) } };
+        let a = if at == scratch.as_ptr() {
+            &*scratch
+        } else {
+            // SAFETY: the row that was just seen, which is not the one in scratch.
+            unsafe { std::slice::from_raw_parts(at, n) }
+        };
         let variance = squares::<E::Compute, I>(a, mean) / count;
         (a, mean, E::Compute::real(1.0) / (variance + E::Compute::real(eps)).sqrt())
     }
@@ -88,7 +97,8 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         // SAFETY: a row is inside its operand.
         unsafe {
             let row = self.row.inner();
-            for (k, to) in scratch.as_mut()[..self.row.len()].chunks_exact_mut(row.len).enumerate() {
+            for (k, to) in scratch.as_mut()[..self.row.len()].chunks_exact_mut(row.len).enumerate()
+            {
                 load(self.ptr.offset(self.row.offsets(k * row.len)[0]), row.strides[0], to);
             }
         }
@@ -112,7 +122,13 @@ struct Forward<'a, E: Elem> {
     to: usize,
 }
 
-fn forward<E: Elem<Compute: Float>>(eps: f64, x: Source<'_>, w: Source<'_>, b: Source<'_>, out: Sink<'_>) {
+fn forward<E: Elem<Compute: Float>>(
+    eps: f64,
+    x: Source<'_>,
+    w: Source<'_>,
+    b: Source<'_>,
+    out: Sink<'_>,
+) {
     if out.is_empty() {
         return;
     }
@@ -249,7 +265,8 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
         for i in self.from..self.to {
             let (x, mean, r) = self.x.centred::<I>(i, a, self.eps);
             let dy = self.dy.view(i, g);
-            let [slope, shift] = sums::<E::Compute, I>(x, mean, r, dy, self.w, dw, db).map(|s| s / count);
+            let [slope, shift] =
+                sums::<E::Compute, I>(x, mean, r, dy, self.w, dw, db).map(|s| s / count);
             // SAFETY: row `i` of the result is this task's alone.
             unsafe {
                 let dx = results.start(i);
@@ -265,7 +282,15 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
 
 /// Adds a row to `dw` and `db`; gives the sums of `dy · w · x̂` and of `dy · w`.
 #[inline(always)]
-fn sums<C: Float, I: Isa>(x: &[C], mean: C, r: C, dy: &[C], w: &[C], dw: &mut [C], db: &mut [C]) -> [C; 2] {
+fn sums<C: Float, I: Isa>(
+    x: &[C],
+    mean: C,
+    r: C,
+    dy: &[C],
+    w: &[C],
+    dw: &mut [C],
+    db: &mut [C],
+) -> [C; 2] {
     let (mut slopes, mut shifts) = ([C::default(); LANES], [C::default(); LANES]);
     let operands = x.chunks_exact(LANES).zip(dy.chunks_exact(LANES)).zip(w.chunks_exact(LANES));
     let results = dw.chunks_exact_mut(LANES).zip(db.chunks_exact_mut(LANES));

@@ -48,7 +48,12 @@ pub(super) trait Line {
 }
 
 /// Runs `L` over the lines along `axis`. The second operand, where `L` has one, is shaped as `x`.
-pub(super) fn lines<L: Line>(axis: usize, x: Source<'_>, second: Option<Source<'_>>, out: Sink<'_>) {
+pub(super) fn lines<L: Line>(
+    axis: usize,
+    x: Source<'_>,
+    second: Option<Source<'_>>,
+    out: Sink<'_>,
+) {
     with_float!(x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
 }
 
@@ -73,7 +78,12 @@ struct Lines<'a, L, E> {
     line: PhantomData<L>,
 }
 
-fn lines_as<L: Line, E: Elem<Compute: Float>>(axis: usize, x: Source<'_>, second: Source<'_>, out: Sink<'_>) {
+fn lines_as<L: Line, E: Elem<Compute: Float>>(
+    axis: usize,
+    x: Source<'_>,
+    second: Source<'_>,
+    out: Sink<'_>,
+) {
     if x.shape.is_empty() {
         let [x, second] = [x, second].map(|s| Source { shape: &[1], strides: &[1], ..s });
         let shape: &[usize] = if L::REDUCE { &[] } else { &[1] };
@@ -123,7 +133,11 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(axis: usize, x: Source<'_>, second
     par::for_each(count / stretch * parts, |t| {
         let (start, part) = (t / parts * stretch, t % parts);
         let task = task(start + part * each, start + stretch.min((part + 1) * each));
-        if width == 16 { vectorised(Columns::<L, E, 16>(task)) } else { vectorised(Columns::<L, E, 64>(task)) }
+        if width == 16 {
+            vectorised(Columns::<L, E, 16>(task))
+        } else {
+            vectorised(Columns::<L, E, 64>(task))
+        }
     });
 }
 
@@ -146,7 +160,8 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
             // the result is this task's alone, and a sink aliases no source.
             unsafe {
                 let a = view(x.offset(at[0]), along[0], n, a.as_mut());
-                let b = if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
+                let b =
+                    if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
                 let ahead = if along[0] == 1 && line + 1 < to {
                     Ahead::new(x.offset(walk.offsets(line + 1)[0]))
                 } else {
@@ -166,7 +181,8 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
                 } else {
                     let out = out.add(line / inner * n * inner + line % inner);
                     for (i, ((&a, &b), &c)) in a[..n].iter().zip(b).zip(&*c).enumerate() {
-                        out.add(i * inner).write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
+                        out.add(i * inner)
+                            .write(E::store(L::finish::<E::Compute, I>(a, b, c, whole)));
                     }
                 }
             }
@@ -226,7 +242,8 @@ impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E
             walk.for_range(start..start + width, |run| {
                 for (k, starts) in starts.iter_mut().enumerate() {
                     for j in 0..run.len {
-                        starts.offsets[run.start - start + j] = run.offsets[k] + j as isize * run.strides[k];
+                        starts.offsets[run.start - start + j] =
+                            run.offsets[k] + j as isize * run.strides[k];
                     }
                     starts.contiguous = run.len == width && (run.strides[k] == 1 || width == 1);
                 }

@@ -32,10 +32,22 @@ pub(crate) use softmax::{log_softmax, log_softmax_vjp, log_sum_exp, softmax, sof
 macro_rules! with_float {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
-            ::pullback_ir::DType::F64 => { type $T = f64; $body }
-            ::pullback_ir::DType::F32 => { type $T = f32; $body }
-            ::pullback_ir::DType::BF16 => { type $T = ::half::bf16; $body }
-            ::pullback_ir::DType::F16 => { type $T = ::half::f16; $body }
+            ::pullback_ir::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            ::pullback_ir::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            ::pullback_ir::DType::BF16 => {
+                type $T = ::half::bf16;
+                $body
+            }
+            ::pullback_ir::DType::F16 => {
+                type $T = ::half::f16;
+                $body
+            }
             other => unreachable!("`infer` lets only floats through, not {other}"),
         }
     };

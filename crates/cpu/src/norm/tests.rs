@@ -48,7 +48,9 @@ impl<T: Sample> Strided<T> {
         let len = shape.iter().product::<usize>();
         let data: Vec<T> = (0..len.max(1))
             .map(|_| {
-                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 T::of_f64((*seed >> 40) as f64 / f64::from(1 << 22) - 2.0)
             })
             .collect();
@@ -85,7 +87,12 @@ impl<T: Sample> Strided<T> {
     }
 
     fn source(&self) -> Source<'_> {
-        Source { ptr: self.data[self.at..].as_ptr().cast(), shape: &self.shape, strides: &self.strides, dtype: T::DTYPE }
+        Source {
+            ptr: self.data[self.at..].as_ptr().cast(),
+            shape: &self.shape,
+            strides: &self.strides,
+            dtype: T::DTYPE,
+        }
     }
 }
 
@@ -94,7 +101,9 @@ fn run<T: Sample>(shape: &[usize], f: impl Fn(Sink<'_>)) -> Vec<f64> {
     let mut first: Option<Vec<T>> = None;
     for threads in [1, 2, 8] {
         let mut got = vec![T::of_f64(77.0); shape.iter().product()];
-        par::with_threads(threads, || f(Sink { ptr: got.as_mut_ptr().cast(), shape, dtype: T::DTYPE }));
+        par::with_threads(threads, || {
+            f(Sink { ptr: got.as_mut_ptr().cast(), shape, dtype: T::DTYPE })
+        });
         match &first {
             None => first = Some(got),
             Some(first) => assert!(*first == got, "the bits depend on {threads} threads"),
@@ -106,12 +115,21 @@ fn run<T: Sample>(shape: &[usize], f: impl Fn(Sink<'_>)) -> Vec<f64> {
 fn close<T: Sample>(got: &[f64], want: &[f64], what: &str) {
     assert_eq!(got.len(), want.len());
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!((g - w).abs() <= T::TOLERANCE * w.abs().max(1.0), "{what}: element {i} is {g}, not {w}");
+        assert!(
+            (g - w).abs() <= T::TOLERANCE * w.abs().max(1.0),
+            "{what}: element {i} is {g}, not {w}"
+        );
     }
 }
 
 /// Applies a naive function of lines (of `x` and `dy`) along an axis.
-fn along(axis: usize, shape: &[usize], x: &[f64], dy: &[f64], f: impl Fn(&[f64], &[f64]) -> Vec<f64>) -> Vec<f64> {
+fn along(
+    axis: usize,
+    shape: &[usize],
+    x: &[f64],
+    dy: &[f64],
+    f: impl Fn(&[f64], &[f64]) -> Vec<f64>,
+) -> Vec<f64> {
     let (n, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
     let outer: usize = shape[..axis].iter().product();
     let length = f(&vec![0.0; n], &vec![0.0; n]).len();
@@ -168,7 +186,8 @@ fn softmaxes<T: Sample>() {
             });
             close::<T>(&got, &want, &format!("softmax {what}"));
             let got = run::<T>(shape, |out| log_softmax(axis, x.source(), out));
-            let want = along(axis, shape, xs, dys, |x, _| x.iter().map(|v| v - naive_lse(x)).collect());
+            let want =
+                along(axis, shape, xs, dys, |x, _| x.iter().map(|v| v - naive_lse(x)).collect());
             close::<T>(&got, &want, &format!("log_softmax {what}"));
             let got = run::<T>(shape, |out| softmax_vjp(axis, x.source(), dy.source(), out));
             let want = along(axis, shape, xs, dys, |y, dy| {
@@ -206,7 +225,8 @@ fn softmaxes_equal_their_formulas() {
 
 #[test]
 fn scalars_and_empty_axes() {
-    let x = Strided::<f32> { data: vec![3.0], at: 0, shape: vec![], strides: vec![], values: vec![] };
+    let x =
+        Strided::<f32> { data: vec![3.0], at: 0, shape: vec![], strides: vec![], values: vec![] };
     assert_eq!(run::<f32>(&[], |out| softmax(0, x.source(), out)), [1.0]);
     assert_eq!(run::<f32>(&[], |out| log_sum_exp(0, x.source(), out)), [3.0]);
     for (axis, shape, rest) in [(1, [70, 0], [70]), (0, [0, 70], [70])] {
@@ -226,7 +246,13 @@ fn infinities_and_nan() {
             v[0] = first;
             v
         };
-        let rows = [line(-INF, -INF), line(INF, 0.0), line(f32::NAN, 0.0), line(-INF, 5.0), line(1e30, -1e30)];
+        let rows = [
+            line(-INF, -INF),
+            line(INF, 0.0),
+            line(f32::NAN, 0.0),
+            line(-INF, 5.0),
+            line(1e30, -1e30),
+        ];
         let x = Strided::<f32> {
             data: rows.concat(),
             at: 0,
@@ -235,17 +261,26 @@ fn infinities_and_nan() {
             values: vec![],
         };
         let mut got = [0f32; 5];
-        log_sum_exp(1, x.source(), Sink { ptr: got.as_mut_ptr().cast(), shape: &[5], dtype: DType::F32 });
+        log_sum_exp(
+            1,
+            x.source(),
+            Sink { ptr: got.as_mut_ptr().cast(), shape: &[5], dtype: DType::F32 },
+        );
         assert!(got[0] == -INF && got[1] == INF && got[2].is_nan() && got[4] == 1e30, "{got:?}");
         assert!((f64::from(got[3]) - (5.0 + ((n - 1) as f64).ln())).abs() < 1e-5);
         let mut got = vec![0f32; 5 * n];
-        softmax(1, x.source(), Sink { ptr: got.as_mut_ptr().cast(), shape: &x.shape, dtype: DType::F32 });
+        softmax(
+            1,
+            x.source(),
+            Sink { ptr: got.as_mut_ptr().cast(), shape: &x.shape, dtype: DType::F32 },
+        );
         assert!(got[..3 * n].iter().step_by(n).all(|v| v.is_nan()));
         assert_eq!(got[3 * n], 0.0);
         assert!((got[3 * n + 1] - 1.0 / (n - 1) as f32).abs() < 1e-6);
         assert_eq!(got[4 * n..4 * n + 2], [1.0, 0.0]);
         let classes = [1i64; 5];
-        let classes = Source { ptr: classes.as_ptr().cast(), shape: &[5], strides: &[1], dtype: DType::I64 };
+        let classes =
+            Source { ptr: classes.as_ptr().cast(), shape: &[5], strides: &[1], dtype: DType::I64 };
         let mut got = [0f32; 5];
         let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[5], dtype: DType::F32 };
         assert_eq!(cross_entropy(x.source(), classes, out), Ok(()));
@@ -255,8 +290,16 @@ fn infinities_and_nan() {
 
 fn layer_norms<T: Sample>() {
     let mut seed = 6;
-    let cases: &[(&[usize], usize)] =
-        &[(&[7], 1), (&[3, 33], 1), (&[40, 64], 1), (&[5, 3, 21], 2), (&[200, 5], 1), (&[4, 6, 100], 1), (&[0, 4], 1), (&[2, 1500], 1)];
+    let cases: &[(&[usize], usize)] = &[
+        (&[7], 1),
+        (&[3, 33], 1),
+        (&[40, 64], 1),
+        (&[5, 3, 21], 2),
+        (&[200, 5], 1),
+        (&[4, 6, 100], 1),
+        (&[0, 4], 1),
+        (&[2, 1500], 1),
+    ];
     for &(shape, axes) in cases {
         for how in 0..LAYOUTS {
             let what = format!("{} {shape:?} over {axes}, layout {how}", T::DTYPE);
@@ -283,7 +326,8 @@ fn layer_norms<T: Sample>() {
                     want[3][j] += dy[j];
                 }
             }
-            let got = run::<T>(shape, |out| layer_norm(eps, x.source(), w.source(), b.source(), out));
+            let got =
+                run::<T>(shape, |out| layer_norm(eps, x.source(), w.source(), b.source(), out));
             close::<T>(&got, &want[0], &format!("layer_norm {what}"));
             for k in 1..4 {
                 let sizes = [shape, inner, inner];
@@ -294,10 +338,22 @@ fn layer_norms<T: Sample>() {
                         .zip(sizes)
                         .enumerate()
                         .map(|(i, (v, shape))| {
-                            if i == k - 1 { out } else { Sink { ptr: v.as_mut_ptr().cast(), shape, dtype: T::DTYPE } }
+                            if i == k - 1 {
+                                out
+                            } else {
+                                Sink { ptr: v.as_mut_ptr().cast(), shape, dtype: T::DTYPE }
+                            }
                         })
                         .collect();
-                    layer_norm_vjp(eps, x.source(), w.source(), dy.source(), sinks[0], sinks[1], sinks[2]);
+                    layer_norm_vjp(
+                        eps,
+                        x.source(),
+                        w.source(),
+                        dy.source(),
+                        sinks[0],
+                        sinks[1],
+                        sinks[2],
+                    );
                 });
                 let scale = if k > 1 { 1.0 / (1.0 + (x.values.len() / n) as f64) } else { 0.2 };
                 let scaled = |v: &[f64]| v.iter().map(|v| v * scale).collect::<Vec<_>>();
@@ -320,9 +376,18 @@ fn layer_norm_far_from_zero() {
     // A large mean must not drown the variance.
     let x: Vec<f32> = (0..1000).map(|i| 1e4 + (i % 2) as f32).collect();
     let ones = [1f32];
-    let of = |v: &[f32], stride: &'static [isize]| Source { ptr: v.as_ptr().cast(), shape: &[1000], strides: stride, dtype: DType::F32 };
-    let got = run::<f32>(&[1000], |out| layer_norm(0.0, of(&x, &[1]), of(&ones, &[0]), of(&[0.0], &[0]), out));
-    assert!(got.iter().enumerate().all(|(i, v)| (v - if i % 2 == 0 { -1.0 } else { 1.0 }).abs() < 1e-4));
+    let of = |v: &[f32], stride: &'static [isize]| Source {
+        ptr: v.as_ptr().cast(),
+        shape: &[1000],
+        strides: stride,
+        dtype: DType::F32,
+    };
+    let got = run::<f32>(&[1000], |out| {
+        layer_norm(0.0, of(&x, &[1]), of(&ones, &[0]), of(&[0.0], &[0]), out)
+    });
+    assert!(
+        got.iter().enumerate().all(|(i, v)| (v - if i % 2 == 0 { -1.0 } else { 1.0 }).abs() < 1e-4)
+    );
 }
 
 fn cross_entropies<T: Sample>() {
@@ -334,17 +399,28 @@ fn cross_entropies<T: Sample>() {
             let x = Strided::<T>::new(&shape, how, &mut seed);
             let dy = Strided::<T>::new(&[n], how, &mut seed);
             let classes: Vec<i64> = (0..n.max(1)).map(|i| (i * 7 % c) as i64).collect();
-            let classes = Source { ptr: classes.as_ptr().cast(), shape: &[n], strides: &[1], dtype: DType::I64 };
+            let classes = Source {
+                ptr: classes.as_ptr().cast(),
+                shape: &[n],
+                strides: &[1],
+                dtype: DType::I64,
+            };
             let (mut loss, mut slope) = (vec![], vec![]);
             for (i, row) in x.values.chunks_exact(c).enumerate() {
                 let lse = naive_lse(row);
                 loss.push(lse - row[i * 7 % c]);
                 let onehot = |j: usize| if j == i * 7 % c { 1.0 } else { 0.0 };
-                slope.extend(row.iter().enumerate().map(|(j, v)| ((v - lse).exp() - onehot(j)) * dy.values[i]));
+                slope.extend(
+                    row.iter()
+                        .enumerate()
+                        .map(|(j, v)| ((v - lse).exp() - onehot(j)) * dy.values[i]),
+                );
             }
             let got = run::<T>(&[n], |out| cross_entropy(x.source(), classes, out).unwrap());
             close::<T>(&got, &loss, &format!("cross_entropy {what}"));
-            let got = run::<T>(&shape, |out| cross_entropy_vjp(x.source(), classes, dy.source(), out).unwrap());
+            let got = run::<T>(&shape, |out| {
+                cross_entropy_vjp(x.source(), classes, dy.source(), out).unwrap()
+            });
             close::<T>(&got, &slope, &format!("cross_entropy_vjp {what}"));
         }
     }
@@ -363,10 +439,14 @@ fn a_class_out_of_range_is_named() {
     let x = Strided::<f32>::new(&[3, 4], 0, &mut 1);
     for bad in [4i64, -1] {
         let classes = [0, 3, bad];
-        let classes = Source { ptr: classes.as_ptr().cast(), shape: &[3], strides: &[1], dtype: DType::I64 };
+        let classes =
+            Source { ptr: classes.as_ptr().cast(), shape: &[3], strides: &[1], dtype: DType::I64 };
         let mut got = [7f32; 3];
         let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[3], dtype: DType::F32 };
-        assert_eq!(cross_entropy(x.source(), classes, out), Err(IndexError { position: 2, index: bad, len: 4 }));
+        assert_eq!(
+            cross_entropy(x.source(), classes, out),
+            Err(IndexError { position: 2, index: bad, len: 4 })
+        );
         assert_eq!(got, [7.0; 3]);
     }
 }
@@ -377,11 +457,17 @@ fn large_results_are_streamed() {
     type Kernel<'a> = &'a dyn Fn(Source<'_>, Source<'_>, Sink<'_>);
     fn check<T: Sample>(columns: usize) {
         let (rows, few) = ((16 << 20) / (columns * size_of::<T>()), 8);
-        let (x, dy) = (Strided::<T>::new(&[rows, columns], 0, &mut 1), Strided::<T>::new(&[rows, columns], 0, &mut 2));
+        let (x, dy) = (
+            Strided::<T>::new(&[rows, columns], 0, &mut 1),
+            Strided::<T>::new(&[rows, columns], 0, &mut 2),
+        );
         let w = Strided::<T>::new(&[columns], 0, &mut 3);
         let mut aside = [(); 2].map(|()| vec![T::of_f64(0.0); columns]);
-        let [dw, db] =
-            aside.each_mut().map(|v| Sink { ptr: v.as_mut_ptr().cast(), shape: &w.shape, dtype: T::DTYPE });
+        let [dw, db] = aside.each_mut().map(|v| Sink {
+            ptr: v.as_mut_ptr().cast(),
+            shape: &w.shape,
+            dtype: T::DTYPE,
+        });
         let kernels: [Kernel<'_>; 4] = [
             &|x, _, out| softmax(1, x, out),
             &|x, dy, out| softmax_vjp(1, x, dy, out),
@@ -397,12 +483,20 @@ fn large_results_are_streamed() {
                 for start in [0, rows / 2, rows - few] {
                     let shape = [few, columns];
                     let part = |s: &Strided<T>| s.data[start * columns..].as_ptr().cast();
-                    let [x, dy] = [&x, &dy].map(|s| Source { ptr: part(s), shape: &shape, ..s.source() });
+                    let [x, dy] =
+                        [&x, &dy].map(|s| Source { ptr: part(s), shape: &shape, ..s.source() });
                     let mut want = vec![T::of_f64(0.0); few * columns];
-                    kernel(x, dy, Sink { ptr: want.as_mut_ptr().cast(), shape: &shape, dtype: T::DTYPE });
+                    kernel(
+                        x,
+                        dy,
+                        Sink { ptr: want.as_mut_ptr().cast(), shape: &shape, dtype: T::DTYPE },
+                    );
                     // SAFETY: the kernel has filled all rows.
                     let got = unsafe {
-                        std::slice::from_raw_parts(large.cast::<T>().add(start * columns), want.len())
+                        std::slice::from_raw_parts(
+                            large.cast::<T>().add(start * columns),
+                            want.len(),
+                        )
                     };
                     assert!(got == want, "kernel {k} on {threads} threads, rows from {start}");
                 }
@@ -430,8 +524,18 @@ fn speed() {
     let dw = Sink { ptr: dw.as_mut_ptr().cast(), shape: &shape[1..], dtype: DType::F32 };
     let db = Sink { ptr: db.as_mut_ptr().cast(), ..dw };
     let classes: Vec<i64> = (0..rows as i64).map(|i| i % 1000).collect();
-    let classes = Source { ptr: classes.as_ptr().cast(), shape: &shape[..1], strides: &[1], dtype: DType::I64 };
-    let one = Source { ptr: [1f32].as_ptr().cast(), shape: &shape[..1], strides: &[0], dtype: DType::F32 };
+    let classes = Source {
+        ptr: classes.as_ptr().cast(),
+        shape: &shape[..1],
+        strides: &[1],
+        dtype: DType::I64,
+    };
+    let one = Source {
+        ptr: [1f32].as_ptr().cast(),
+        shape: &shape[..1],
+        strides: &[0],
+        dtype: DType::F32,
+    };
     let all = Source { shape: &shape, strides: &[0, 0], ..one };
     let rows_out = Sink { shape: &shape[..1], ..out };
     let copied = |v: &Strided<f32>, to: *mut u8| {
@@ -439,7 +543,11 @@ fn speed() {
         unsafe { std::ptr::copy_nonoverlapping(v.data.as_ptr().cast(), to, rows * columns * 4) }
         to
     };
-    let (x, dy, w) = (Source { ptr: copied(&x, a), ..x.source() }, Source { ptr: copied(&dy, b), ..dy.source() }, w.source());
+    let (x, dy, w) = (
+        Source { ptr: copied(&x, a), ..x.source() },
+        Source { ptr: copied(&dy, b), ..dy.source() },
+        w.source(),
+    );
     let time = |name: &str, f: &dyn Fn()| {
         for threads in [1, 2] {
             let best = par::with_threads(threads, || {

@@ -239,7 +239,10 @@ fn the_extremes_of_nothing() {
     assert_eq!([of_none::<u8>(max, DType::U8), of_none(min, DType::U8)], [0, 255]);
     assert_eq!([of_none::<i32>(max, DType::I32), of_none(min, DType::I32)], [i32::MIN, i32::MAX]);
     assert_eq!([of_none::<i64>(max, DType::I64), of_none(min, DType::I64)], [i64::MIN, i64::MAX]);
-    assert_eq!([of_none::<f32>(max, DType::F32), of_none(min, DType::F32)], [f32::NEG_INFINITY, f32::INFINITY]);
+    assert_eq!(
+        [of_none::<f32>(max, DType::F32), of_none(min, DType::F32)],
+        [f32::NEG_INFINITY, f32::INFINITY]
+    );
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub enum Level {
 
 impl Level {
     /// The levels that this machine can run, lowest first.
+    #[cfg(test)]
     pub fn available() -> &'static [Level] {
         match detect() {
             Level::Scalar => &[Level::Scalar],

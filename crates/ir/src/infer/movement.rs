@@ -11,9 +11,14 @@ pub(super) fn pad(padding: &[Padding], [x]: [&Spec; 1]) -> Result<Spec> {
     let mut shape = crate::Shape::new();
     for (&n, p) in x.shape.iter().zip(padding) {
         let between = n.saturating_sub(1).checked_mul(p.between);
-        let total = between.and_then(|b| n.checked_add(b)?.checked_add(p.before)?.checked_add(p.after));
+        let total =
+            between.and_then(|b| n.checked_add(b)?.checked_add(p.before)?.checked_add(p.after));
         let Some(total) = total else {
-            return Err(Error::shape("pad", format!("{x} padded by {p:?} is larger than any memory")).on([x]));
+            return Err(Error::shape(
+                "pad",
+                format!("{x} padded by {p:?} is larger than any memory"),
+            )
+            .on([x]));
         };
         shape.push(total);
     }

@@ -43,7 +43,11 @@ pub fn view_shape(view: &View, x: &Spec) -> Result<Shape> {
                 return unfit(format!("{} ranges for {x}, which has {rank} axes", spans.len()));
             }
             for (i, s) in spans.iter().enumerate() {
-                let reach = s.len.saturating_sub(1).checked_mul(s.step).and_then(|r| r.checked_add(s.start));
+                let reach = s
+                    .len
+                    .saturating_sub(1)
+                    .checked_mul(s.step)
+                    .and_then(|r| r.checked_add(s.start));
                 let inside = reach.is_some_and(|last| last < x.shape[i]);
                 if s.step == 0 || (s.len > 0 && !inside) {
                     return unfit(format!("the range of axis {i} reaches outside {x}"));

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
-use crate::rule::{Facts, Grad, Hand, Outs, Val, slopes};
+use crate::rule::{Facts, Grad, Hand, Outs, Val, chain, slopes};
 use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
@@ -57,7 +57,7 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
     match f {
         Add       => linear(|_, _, dy| dy.clone()),
         Sub       => linear(|_, i, dy| if i == 0 { dy.clone() } else { -dy }),
-        Mul       => Grad::Bilinear(|f, i, dy| dy * f.x(1 - i)),
+        Mul       => Grad::Bilinear(|f, i, dy| chain(dy, f.x(1 - i))),
         Div       => DIV,
         Remainder | Fmod => MODULO,
         FloorDiv | And | Or | Xor => Grad::Zero,

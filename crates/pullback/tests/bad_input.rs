@@ -1,0 +1,221 @@
+//! Every public function on operands of the wrong rank, dtype, length and axis: it works, or it is an error that
+//! names this file. Nothing else may happen.
+
+use pullback::losses::*;
+use pullback::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Ranks 0 to 4, lengths 0, and every kind of dtype.
+fn operands() -> Vec<Tensor> {
+    vec![
+        Tensor::from(1.5),
+        Tensor::from(3i64),
+        Tensor::from(true),
+        Tensor::ones([3]),
+        Tensor::zeros([0]),
+        Tensor::from([0i64, 7]),
+        Tensor::from([-1i64, 1, 0]),
+        Tensor::from([true, false, true]),
+        Tensor::ones([2, 3]),
+        Tensor::ones_with([3, 2], DType::F16),
+        Tensor::ones([2, 0]),
+        Tensor::from([[1u8, 0, 2], [0, 1, 255]]),
+        Tensor::ones([2, 3, 4]),
+        Tensor::ones_with([1, 4, 3, 2], DType::F64),
+    ]
+}
+
+const AXES: [isize; 7] = [0, 1, 2, -1, -3, isize::MAX, isize::MIN];
+
+/// Runs each call; gives the number of errors.
+#[track_caller]
+fn all_fine(calls: &[(&str, &dyn Fn())], with: &str, wrong: &mut Vec<String>) -> usize {
+    let mut refused = 0;
+    for (name, call) in calls {
+        match catch_unwind(AssertUnwindSafe(|| catch(call))) {
+            Err(_) => wrong.push(format!("{name} on {with} panicked without a sentence")),
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                refused += 1;
+                if !error.location().is_some_and(|at| at.file().ends_with("bad_input.rs")) {
+                    wrong.push(format!("{name} on {with} names a library line: {error}"));
+                }
+            }
+        }
+    }
+    refused
+}
+
+macro_rules! calls {
+    ($($call:expr;)*) => {
+        &[$((stringify!($call), &|| { let _ = $call; })),*]
+    };
+}
+
+#[track_caller]
+fn none_wrong(wrong: Vec<String>) {
+    let few: Vec<&String> = wrong.iter().take(40).collect();
+    assert!(wrong.is_empty(), "{} are wrong:\n{few:#?}", wrong.len());
+}
+
+#[test]
+fn functions_of_one_tensor() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    for x in operands() {
+        refused += all_fine(
+            calls! {
+                x.neg(); x.abs(); x.sign(); x.floor(); x.logical_not(); x.square(); x.sqrt(); x.recip(); x.exp();
+                x.relu(); x.gelu(); x.silu(); x.sigmoid(); x.erf(); x.logit(); x.sinc(); x.entr(); x.ndtr(); x.frac();
+                x.nan_to_num(0.0, 1.0, -1.0); x.round_to(i32::MIN); x.round_to(i32::MAX); x.round_to(400);
+                x.round_to(2); x.deg2rad(); x.powi(i32::MIN); x.powi(3); x.powf(0.5); x.clamp(0, 1); x.clamp(-0.5, 0.5);
+                x.is_nan(); x.is_inf(); x.is_finite(); x.leaky_relu(0.1); x.elu(1.0); x.celu(0.0); x.selu();
+                x.softplus(0.0, 20.0); x.log_sigmoid(); x.mish(); x.softsign(); x.tanhshrink(); x.softshrink(0.5);
+                x.hardshrink(0.5); x.hardtanh(-1.0, 1.0); x.relu6(); x.hardsigmoid(); x.hardswish();
+                x.threshold(0.1, 20.0);
+                x.sum(); x.mean(); x.prod(); x.max(); x.min(); x.any(); x.all(); x.var(); x.std(); x.norm();
+                x.logsumexp(); x.t(); x.squeeze(); x.diagonal(); x.trace(); x.cast(DType::U8); x.cast(DType::BF16);
+                x.deep_clone(); x.contiguous(); x.to_vec::<f32>(); x.item::<f64>();
+                x.reshape([-1]); x.reshape([7]); x.reshape([usize::MAX]); x.reshape([-2]); x.reshape([0, -1]);
+                x.reshape([isize::MAX, isize::MAX]); x.permute([0]); x.permute([1, 0]); x.permute([0, 0]);
+                x.permute(Vec::<isize>::new()); x.expand([2, 3]); x.expand([-1, -1, -1]); x.expand([-5]);
+                x.expand([usize::MAX, usize::MAX, 3]); x.expand(()); x.repeat(&[]); x.repeat(&[2, 2]); x.repeat(&[0; 5]);
+                x.repeat(&[usize::MAX, 3, 3, 3]); x.pad(&[]); x.pad(&[(1, 1)]); x.pad(&[(usize::MAX, 1)]);
+                x.pad(&[(1, 0), (usize::MAX, usize::MAX)]); x.pad_with(&[(1, 1), (0, 2)], 300);
+                x.pad_by(&[(1, 1)], Border::Reflect); x.pad_by(&[(9, 1), (0, 1)], Border::Circular);
+                x.pad_by(&[(1, 0), (usize::MAX, 1)], Border::Replicate); x.pad_by(&[(2, 2)], Border::Replicate);
+                x.im2col([1, 1], [1, 1], [0, 0], [1, 1]); x.im2col([0, 1], [1, 1], [0, 0], [1, 1]);
+                x.im2col([9, 9], [usize::MAX, 1], [1, 1], [2, 2]); x.im2col([2, 2], [1, 1], [usize::MAX, 1], [1, 1]);
+                x.pixel_shuffle(0); x.pixel_shuffle(2); x.pixel_shuffle(usize::MAX); x.pixel_unshuffle(0);
+                x.pixel_unshuffle(2); x.pixel_unshuffle(usize::MAX); x.diag(0); x.diag(-7); x.diag(isize::MAX);
+                x.diag_embed(1, 0, 1); x.diag_embed(0, 0, 0); x.diag_embed(isize::MIN, 0, 1); x.tril(0);
+                x.triu(isize::MAX); x.tril(isize::MIN); x.one_hot(3, DType::F32); x.one_hot(0, DType::I64);
+                x.at(0); x.at(9); x.at(usize::MAX); x.at(isize::MIN); x.at((0, 1..3)); x.at((.., .., 0));
+                x.at(0..=isize::MAX); x.at(2..1); x.at((..).by(0)); x.at((..).by(isize::MIN)); x.at((..).by(isize::MAX));
+                x.at((0, 0, 0, 0, 0)); x.at(Index::NewAxis); x.group_norm(0, None, None, 1e-5);
+                x.group_norm(3, None, None, 1e-5); x.batch_norm(None, None, 1e-5); hstack(&[&x]); vstack(&[&x, &x]);
+                dstack(&[&x]); column_stack(&[&x, &x]); block_diag(&[&x, &x]); meshgrid(&[&x, &x]); einsum("ii->i", &[&x]);
+                einsum("ij->", &[&x]); einsum("...a->a...", &[&x]); x.zeros_like(); x.full_like(3); x.full_like(0.5);
+                x.unflatten(0, [1, 1]); x.unflatten(0, [-1, 1]); x.unflatten(0, [-1, -1]); x.unflatten(1, [usize::MAX]);
+                &x + 300; &x - 1i64; &x * (1i64 << 40); &x + usize::MAX; x.lt(-1); x.eq(0.5); x.logical_and(true);
+                x.heaviside(0.5); x.trunc_div(0); x.floor_div(2); x.remainder(0.5); x.fmod(3); x.maximum(2);
+            },
+            &x.spec().to_string(),
+            &mut wrong,
+        );
+        for axis in AXES {
+            refused += all_fine(
+                calls! {
+                    x.sum_over(axis); x.mean_over(axis); x.prod_keep(axis); x.max_over([axis, 0]); x.var_over(axis);
+                    x.std_keep(axis); x.norm_keep(axis); x.logsumexp_over([0, axis]); x.any_over(axis); x.argmax(axis);
+                    x.argmin(axis); x.max_at(axis); x.min_at(axis); x.cumsum(axis); x.cumprod(axis); x.cummax(axis);
+                    x.logcumsumexp(axis); x.sort(axis, true); x.argsort(axis, false); x.topk(0, axis, true);
+                    x.topk(2, axis, false); x.topk(usize::MAX, axis, true); x.kthvalue(0, axis); x.kthvalue(1, axis);
+                    x.kthvalue(usize::MAX, axis); x.median(axis); x.softmax(axis); x.log_softmax(axis); x.glu(axis);
+                    x.transpose(0, axis); x.move_axis(axis, 0); x.unsqueeze(axis); x.squeeze_axis(axis);
+                    x.flatten(0, axis); x.flatten(axis, 0); x.unflatten(axis, [1, -1]); x.flip(axis); x.flip([axis, axis]);
+                    x.select_at(axis, 0); x.select_at(0, axis); x.narrow(axis, 0, 1); x.narrow(0, axis, 1);
+                    x.narrow(axis, -10, 2); x.narrow(axis, 1, usize::MAX); x.diagonal_of(axis, 0, 1);
+                    x.diagonal_of(0, axis, 0); x.unfold(axis, 1, 1); x.unfold(axis, 0, 1); x.unfold(axis, usize::MAX, 1);
+                    x.unfold(axis, 2, usize::MAX); x.split(2, axis); x.split(0, axis); x.split(usize::MAX, axis);
+                    x.split_sizes(&[1, usize::MAX, 1], axis); x.split_sizes(&[], axis); x.chunk(2, axis);
+                    x.chunk(usize::MAX, axis); x.unbind(axis); x.roll(1, axis); x.roll(isize::MIN, axis);
+                    x.repeat_each(2, axis); x.repeat_each(usize::MAX, axis); x.diff(1, axis); x.diff(usize::MAX, axis);
+                    x.vector_norm(1.0, axis); x.vector_norm(3.0, [axis, axis]); x.vector_norm_keep(0.0, axis);
+                    x.vector_norm(f64::INFINITY, axis); x.vector_norm(f64::NAN, axis); x.normalize(2.0, axis, 1e-9);
+                    x.tril(axis); x.diag(axis); stack(&[&x, &x], axis); cat(&[&x, &x], axis); x.index_fill(axis, &x, 1);
+                },
+                &format!("{} along {axis}", x.spec()),
+                &mut wrong,
+            );
+        }
+    }
+    assert!(refused > 1000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
+fn functions_of_two_tensors() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    let all = operands();
+    let r = Reduction::Mean;
+    for (x, y) in all.iter().flat_map(|x| all.iter().map(move |y| (x, y))) {
+        refused += all_fine(
+            calls! {
+                x + y; x - y; x * y; x / y; x % y; x.pow(y); x.atan2(y); x.maximum(y); x.floor_div(y);
+                x.logical_xor(y); x.eq(y); x.lt(y); x.select(y, x); x.select(1, y); x.masked_fill(y, 0);
+                x.lerp(y, 0.5); x.fmax(y); x.hypot(y); x.logaddexp(y); x.logaddexp2(y); x.xlogy(y); x.xlog1py(y);
+                x.trunc_div(y); x.heaviside(y); x.addcmul(y, y, 2.0); x.addcdiv(x, y, 2.0); x.prelu(y);
+                x.matmul(y); x.dot(y); x.outer(y); x.inner(y); x.kron(y); x.addmm(y, y, 0.0, 1.0); x.addmv(y, x, 1.0, 2.0);
+                x.addr(y, y, 1.0, 1.0); x.baddbmm(y, x, 1.0, 1.0); x.addbmm(y, y, 1.0, 1.0); x.linear(y, None);
+                x.linear(x, Some(y)); x.bilinear(y, x, None); x.bilinear(x, x, Some(y)); x.tensordot(y, &[0], &[0]);
+                x.tensordot(y, &[-1, 0], &[0]); x.tensordot(y, &[9], &[1]); x.tensordot(y, &[0, 0], &[0, 1]);
+                x.tensordot(y, &[], &[]); x.dist(y, 2.0); x.cdist(y, 2.0); x.pairwise_distance(y, 1.0, 1e-6);
+                x.take(y); x.masked_select(y); x.index_get(&[y]); x.index_get(&[y, y]); x.index_get(&[]);
+                x.index_put(&[y], x, true); x.index_put(&[x], y, false); x.index_put(&[], y, false);
+                x.layer_norm(y, y, 1e-5); x.rms_norm(y, 1e-5); x.batch_norm(Some(y), None, 1e-5);
+                x.batch_norm(None, Some(y), 1e-5); x.group_norm(1, Some(y), None, 1e-5); x.group_norm(1, None, Some(y), 1e-5);
+                x.channel_norm(y, y, None, None, 1e-5); x.attention(y, y, None, true, 1.0);
+                x.attention(x, x, Some(y), false, 1.0); x.attention(x, y, None, false, 1.0); cross_entropy(x, y);
+                CrossEntropy::new().ignore_index(0).label_smoothing(0.1).of(x, y);
+                CrossEntropy::new().weight(y).of(x, &Tensor::from([0i64, 1]));
+                einsum("ij,jk->ik", &[x, y]); einsum("i,i", &[x, y]); einsum("...i,...i->...", &[x, y]);
+                hstack(&[x, y]); vstack(&[x, y]); dstack(&[x, y]); column_stack(&[x, y]); block_diag(&[x, y]);
+                meshgrid(&[x, y]); x.put(|v| v.narrow(0, 0, 1), y);
+                mse(x, y, r); l1(x, y, r); huber(x, y, 1.0, r); smooth_l1(x, y, 0.0, r); smooth_l1(x, y, 1.0, r);
+                kl_div(x, y, true, r); kl_div(x, y, false, r); binary_cross_entropy(x, y, None, r);
+                binary_cross_entropy(x, x, Some(y), r); binary_cross_entropy_with_logits(x, y, None, None, r);
+                binary_cross_entropy_with_logits(x, x, Some(y), None, r);
+                binary_cross_entropy_with_logits(x, x, None, Some(y), r); nll(x, y, None, None, r);
+                nll(x, y, Some(x), Some(0), r); nll(x, &Tensor::from([0i64, 1]), Some(y), None, r);
+                gaussian_nll(x, y, y, true, 1e-6, r); poisson_nll(x, y, true, true, 1e-8, r);
+                hinge_embedding(x, y, 1.0, r); margin_ranking(x, y, y, 0.0, r); soft_margin(x, y, r);
+                cosine_embedding(x, y, y, 0.0, r); cosine_embedding(x, x, y, 0.0, Reduction::None);
+                triplet_margin(x, y, y, (1.0, 2.0, 1e-6), true, r);
+            },
+            &format!("{} and {}", x.spec(), y.spec()),
+            &mut wrong,
+        );
+        for axis in AXES {
+            refused += all_fine(
+                calls! {
+                    x.gather(axis, y); x.take_along(y, axis); x.index_select(axis, y); x.scatter(axis, y, x);
+                    x.scatter_add(axis, x, y); x.scatter_mul(axis, y, y); x.scatter_max(axis, y, x);
+                    x.index_add(axis, y, x); x.index_copy(axis, x, y); x.index_fill(axis, y, 300);
+                    x.index_fill(axis, &Tensor::from([0i64]), y); cat(&[x, y], axis); stack(&[x, y], axis);
+                    x.cosine_similarity(y, axis, 1e-8); x.cross(y, axis); x.vecdot(y, axis);
+                    x.tensordot(y, &[axis], &[0]);
+                },
+                &format!("{} and {} along {axis}", x.spec(), y.spec()),
+                &mut wrong,
+            );
+        }
+    }
+    assert!(refused > 5000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
+fn creation_and_transforms() {
+    let mut wrong = Vec::new();
+    let none: Vec<Tensor> = Vec::new();
+    let (empty, ints) = (Tensor::zeros([0]), Tensor::from([1i64, 2]));
+    let f = |x: &Tensor| x.square().sum();
+    all_fine(
+        calls! {
+            cat(&[], 0); stack(&[], 0); hstack(&[]); vstack(&[]); dstack(&[]); column_stack(&[]); block_diag(&[]);
+            meshgrid(&[]); einsum("", &[]); einsum("i->", &[]);
+            Tensor::zeros([-1]); Tensor::ones([usize::MAX]); Tensor::full([usize::MAX, 2], 1u8); Tensor::eye(usize::MAX);
+            Tensor::eye_with(0, 3, DType::Bool); Tensor::arange(5, 2); Tensor::arange(i64::MIN, i64::MAX);
+            Tensor::arange_by(0i64, i64::MAX, 1); Tensor::arange_by(i64::MAX, i64::MIN, i64::MIN);
+            Tensor::arange_by(0u8, 255, 0); Tensor::arange_by(false, true, true); Tensor::arange_by(0.0, f64::NAN, 1.0);
+            Tensor::arange_by(0.0, 1e300, 1.0); Tensor::linspace(0.0, 1.0, 0); Tensor::linspace(0.0, 1.0, usize::MAX);
+            Tensor::linspace(false, true, 3); Tensor::from_vec(Vec::<f32>::new(), [2]); Tensor::from_vec([1u8], ());
+            hessian_tree(|x: &Vec<Tensor>| x.iter().fold(Tensor::from(0.0), |a, b| a + b.sum()))(&none);
+            hessian(f)(&empty); hessian(f)(&ints); hessian(f)(&Tensor::from(2.0)); jacrev(f)(&empty); jacfwd(f)(&empty);
+            jacobian(f)(&empty); jacrev(f)(&ints); hvp(f, &Tensor::from(1.0), &empty);
+        },
+        "nothing",
+        &mut wrong,
+    );
+    none_wrong(wrong);
+}
