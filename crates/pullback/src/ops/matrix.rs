@@ -114,6 +114,7 @@ impl Tensor {
                 .checked(Err(Error::shape("cross", message).on([self.spec(), other.spec()])));
         }
         let from_end = at as isize - self.rank() as isize;
+        let _ = other.axis("cross", from_end);
         let turned = |x: &Tensor, by: isize| x.roll(by, from_end);
         turned(self, -1) * turned(other, -2) - turned(self, -2) * turned(other, -1)
     }
