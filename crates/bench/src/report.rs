@@ -2,6 +2,7 @@
 
 use crate::measure::Row;
 use crate::workloads;
+use std::io::Write as _;
 
 const PEER: &str = "pullback-eager";
 /// Figures of some rows only, with their names in the table.
@@ -15,35 +16,42 @@ const EXTRAS: [(&str, &str); 4] = [
 /// Names the workloads, and those left out.
 pub fn list() {
     for workload in workloads::ALL {
-        println!("{:<18}  {}", workload.name, workload.about);
+        say(&format!("{:<18}  {}", workload.name, workload.about));
     }
     for (name, why) in workloads::LEFT_OUT {
-        println!("{name:<18}  left out: {why}");
+        say(&format!("{name:<18}  left out: {why}"));
+    }
+}
+
+/// Prints a line; a reader that has gone away ends the program quietly.
+fn say(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
     }
 }
 
 /// The table's first line.
 pub fn header() {
-    println!(
+    say(&format!(
         "{:<24} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  more",
         "workload", "median ms", "least ms", "runs", "first ms", "other cpu", "peak MiB", "check"
-    );
+    ));
 }
 
 /// One row.
 pub fn row(name: &str, row: &Row, json: bool) {
-    println!("{}", if json { json_line(name, row) } else { table_line(name, row) });
+    say(&if json { json_line(name, row) } else { table_line(name, row) });
 }
 
 /// A workload whose process did not end well.
 pub fn failure(name: &str, error: &str, json: bool) {
-    match json {
-        true => println!(
+    say(&match json {
+        true => format!(
             r#"{{"peer": "{PEER}", "workload": "{name}", "error": "{}"}}"#,
             error.replace(['"', '\\'], "'")
         ),
-        false => println!("{name:<24} failed: {error}"),
-    }
+        false => format!("{name:<24} failed: {error}"),
+    });
 }
 
 fn json_line(name: &str, row: &Row) -> String {
