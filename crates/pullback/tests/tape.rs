@@ -236,6 +236,19 @@ fn a_hook_on_a_leaf_is_checked_too_and_a_failed_backward_changes_no_gradient() {
 }
 
 #[test]
+fn a_ready_hook_elsewhere_does_not_let_a_failed_backward_change_a_gradient() {
+    let hooked = leaf(1.0);
+    hooked.on_grad_ready(|_| {});
+    let (x, w) = (leaf(2.0), leaf(3.0));
+    let h = &x * 1.0;
+    let y = h.square() * &w;
+    h.add_(1.0);
+    // The gradient of `w` is complete before `square` fails.
+    assert!(y.backward().is_err());
+    assert!(w.grad().is_none() && x.grad().is_none());
+}
+
+#[test]
 fn recorded_gradients_do_not_share_memory() {
     let (x, y) = (Tensor::ones([2]).requires_grad(), Tensor::ones([2]).requires_grad());
     let c = Tensor::ones([2]);
