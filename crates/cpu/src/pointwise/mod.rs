@@ -136,8 +136,8 @@ pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
     }
 }
 
-/// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was kept. For functions
-/// without a fused derivative, and for integers, which have none, the result is zero.
+/// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was kept. `infer` lets only
+/// floats and functions with a fused derivative through.
 pub(crate) fn unary_vjp(op: Unary, kept: Source, dy: Source, out: Sink) {
     match out.dtype.compute() {
         DType::F32 => run2(float::vjp32(op, level()), light_vjp(op), kept, dy, out),

@@ -1,13 +1,11 @@
 //! Softmax, layer norm and their kin: one kernel each, with a decomposition for higher derivatives.
 
 use crate::apply::{apply, apply_all};
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val, Y};
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
 use pullback_ir::{Fused, Real};
 use smallvec::smallvec;
-
-const Y: Val = Val::Out(0);
 
 #[rustfmt::skip]
 pub(crate) fn row(f: Fused) -> Grad {

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
-use crate::rule::{Facts, Grad, Hand, Outs, Val, chain, slopes};
+use crate::rule::{A, B, Facts, Grad, Hand, Outs, Y, chain, slopes};
 use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
@@ -69,10 +69,6 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Minimum   => slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b)),
     }
 }
-
-const A: Val = Val::In(0);
-const B: Val = Val::In(1);
-const Y: Val = Val::Out(0);
 
 /// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice.
 const DIV: Grad = Grad::Hand(Hand {
