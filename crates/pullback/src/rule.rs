@@ -19,7 +19,7 @@ pub(crate) enum Grad {
     /// Linear in some operands, jointly; the transpose maps `dy` to the gradient of operand `i`.
     Linear(Linear),
     /// Linear in each of two operands; the transpose may use the other one.
-    Bilinear(fn(&Facts, usize, &Tensor) -> Tensor),
+    Bilinear(Bilinear),
     /// Anything else.
     Hand(Hand),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
@@ -58,12 +58,22 @@ pub(crate) struct Linear {
     /// The other operands that the transpose uses.
     pub uses: Set,
     pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    /// The gradient as a formula, for the documentation.
+    pub formula: &'static str,
+}
+
+pub(crate) struct Bilinear {
+    pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    /// The gradients as formulas, for the documentation.
+    pub formula: &'static str,
 }
 
 pub(crate) struct Hand {
     pub uses: &'static [Val],
     pub vjp: fn(&Facts, &Maybe) -> Maybe,
     pub jvp: fn(&Facts, &Maybe) -> Outs,
+    /// The gradients as formulas, for the documentation.
+    pub formula: &'static str,
 }
 
 /// A set of operands.
@@ -211,7 +221,7 @@ impl Grad {
             Grad::Zero | Grad::Decompose(_) => SmallVec::from_elem(None, n),
             Grad::Slopes(slopes) => each(&|i, dy| slopes[i].times(facts, dy)),
             Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(facts, i, dy)),
-            Grad::Bilinear(transpose) => each(&|i, dy| transpose(facts, i, dy)),
+            Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(facts, i, dy)),
             Grad::Hand(hand) => (hand.vjp)(facts, dys),
         })
     }

@@ -9,12 +9,14 @@ use smallvec::smallvec;
 
 pub(crate) fn row(kind: Cumulation) -> Grad {
     match kind {
-        Cumulation::Sum => super::linear(|f, _, dy| {
-            let Op::Cumulate { kind, axis, reverse } = *f.op else {
-                unreachable!("called for Cumulate")
-            };
-            apply(Op::Cumulate { kind, axis, reverse: !reverse }, &[dy])
-        }),
+        Cumulation::Sum => {
+            super::linear("the running sum of `dy` from the other end", |f, _, dy| {
+                let Op::Cumulate { kind, axis, reverse } = *f.op else {
+                    unreachable!("called for Cumulate")
+                };
+                apply(Op::Cumulate { kind, axis, reverse: !reverse }, &[dy])
+            })
+        }
         Cumulation::Prod => {
             Grad::Decompose(|op, inputs| doubling(op, inputs[0], 1.0, |a, b| a * b))
         }
@@ -25,6 +27,7 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
+            formula: "`dy` added up at the element that each result is",
         }),
     }
 }
@@ -79,6 +82,7 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
 /// Sorting is a gather by the indices it found.
 pub(crate) fn sort_row() -> Grad {
     Grad::Hand(Hand {
+        formula: "`dy` put back at the indices (scatter-add)",
         uses: &[Val::Out(1)],
         vjp: |f, dys| {
             let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };

@@ -1,14 +1,17 @@
 //! Matrix products.
 
 use crate::apply::apply;
-use crate::rule::Grad;
+use crate::rule::{Bilinear, Grad};
 use crate::{DType, Error, Op, Shape, Tensor};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
 pub(crate) fn row() -> Grad {
-    Grad::Bilinear(|f, i, dy| match i {
-        0 => apply(Op::Dot, &[dy, &f.x(1).t()]),
-        _ => apply(Op::Dot, &[&f.x(0).t(), dy]),
+    Grad::Bilinear(Bilinear {
+        transpose: |f, i, dy| match i {
+            0 => apply(Op::Dot, &[dy, &f.x(1).t()]),
+            _ => apply(Op::Dot, &[&f.x(0).t(), dy]),
+        },
+        formula: "`da = dy · bᵀ`, `db = aᵀ · dy`",
     })
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn gather_row() -> Grad {
             let Op::Gather(axis) = *f.op else { unreachable!("called for Gather") };
             apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), f.x(1), dy])
         },
+        formula: "`dy` added up where it was taken from (scatter-add)",
     })
 }
 
@@ -27,6 +28,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
                 0 => dy.clone(),
                 _ => apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]),
             },
+            formula: "`dbase = dy`, `dsource = dy` gathered at the indices",
         }),
         Combine::Set => Grad::Linear(Linear {
             wrt: Set::Of(&[0, 2]),
@@ -38,16 +40,19 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
                     last_writer(f.op, f.in_spec(0), f.x(1)).select(&taken, taken.zeros_like_splat())
                 }
             },
+            formula: "`dbase = dy` where nothing was written, `dsource = dy` gathered, for the writer that stayed",
         }),
         Combine::Mul => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::In(1), Val::In(2)],
             vjp: product_vjp,
             jvp: product_jvp,
+            formula: "`dy` times the product of all other factors at the place",
         }),
         Combine::Max | Combine::Min => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
+            formula: "`dy` shared evenly among the values that equal the result",
         }),
     }
 }

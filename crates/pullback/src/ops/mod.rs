@@ -47,8 +47,8 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Binary(f) => pointwise::binary_row(*f),
         Op::Compare(_) => Grad::Zero,
         Op::Select => compare::select_row(),
-        Op::Cast(_) => linear(|f, i, dy| dy.cast(f.in_spec(i).dtype)),
-        Op::Copy => linear(|_, _, dy| dy.clone()),
+        Op::Cast(_) => linear("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype)),
+        Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
         Op::View(v) => view::row(v),
         Op::Put(_) => view::put_row(),
         Op::Pad(_) => movement::pad_row(),
@@ -65,6 +65,9 @@ pub(crate) fn row(op: &Op) -> Grad {
 }
 
 /// Linear in all operands.
-fn linear(transpose: fn(&crate::rule::Facts, usize, &crate::Tensor) -> crate::Tensor) -> Grad {
-    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose })
+fn linear(
+    formula: &'static str,
+    transpose: fn(&crate::rule::Facts, usize, &crate::Tensor) -> crate::Tensor,
+) -> Grad {
+    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, formula })
 }

@@ -12,7 +12,7 @@ use std::panic::Location;
 
 /// The transpose of padding takes the elements back out.
 pub(crate) fn pad_row() -> Grad {
-    super::linear(|f, _, dy| {
+    super::linear("the part of `dy` that is not padding", |f, _, dy| {
         let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
         let span =
             |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
@@ -22,7 +22,7 @@ pub(crate) fn pad_row() -> Grad {
 
 /// The transpose of concatenation cuts it up again.
 pub(crate) fn cat_row() -> Grad {
-    super::linear(|f, i, dy| {
+    super::linear("`dy` cut up again", |f, i, dy| {
         let Op::Cat(axis) = *f.op else { unreachable!("called for Cat") };
         let start = (0..i).map(|j| f.in_shape(j)[axis]).sum();
         dy.span(axis, Span { start, len: f.in_shape(i)[axis], step: 1 })

@@ -10,14 +10,14 @@ use smallvec::smallvec;
 #[rustfmt::skip]
 pub(crate) fn row(f: Fused) -> Grad {
     match f {
-        Fused::Softmax(_)       => Grad::Hand(Hand { uses: &[Y], vjp: softmax_vjp, jvp: softmax_jvp }),
+        Fused::Softmax(_)       => Grad::Hand(Hand { uses: &[Y], vjp: softmax_vjp, jvp: softmax_jvp, formula: "`dx = y * (dy - sum(y * dy))`" }),
         Fused::SoftmaxVjp(_)    => Grad::Decompose(softmax_slope),
-        Fused::LogSoftmax(_)    => Grad::Hand(Hand { uses: &[Y], vjp: log_softmax_vjp, jvp: log_softmax_jvp }),
+        Fused::LogSoftmax(_)    => Grad::Hand(Hand { uses: &[Y], vjp: log_softmax_vjp, jvp: log_softmax_jvp, formula: "`dx = dy - exp(y) * sum(dy)`" }),
         Fused::LogSoftmaxVjp(_) => Grad::Decompose(log_softmax_slope),
-        Fused::LogSumExp(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Y], vjp: log_sum_exp_vjp, jvp: log_sum_exp_jvp }),
-        Fused::LayerNorm(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: layer_norm_vjp, jvp: layer_norm_jvp }),
+        Fused::LogSumExp(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Y], vjp: log_sum_exp_vjp, jvp: log_sum_exp_jvp, formula: "`dx = dy * exp(x - y)`" }),
+        Fused::LayerNorm(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: layer_norm_vjp, jvp: layer_norm_jvp, formula: "`dx = (g - mean(g) - n * mean(g * n)) / σ` with `n` the normalised x, `g = dy * w`; `dw = sum(dy * n)`, `db = sum(dy)`" }),
         Fused::LayerNormVjp(_)  => Grad::Decompose(layer_norm_slope),
-        Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp }),
+        Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp, formula: "`dx = (softmax(x) - onehot(class)) * dy`" }),
         Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
-use crate::rule::{A, B, Facts, Grad, Hand, Outs, Y, chain, slopes};
+use crate::rule::{A, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
 use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
@@ -14,7 +14,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
 pub(crate) fn unary_row(f: Unary) -> Grad {
     use Unary::*;
     match f {
-        Neg      => linear(|_, _, dy| -dy),
+        Neg      => linear("`-dy`", |_, _, dy| -dy),
         Sign | Floor | Ceil | Round | Trunc | Not => Grad::Zero,
         Abs      => slopes!(X => |x| x.sign()),
         Square   => slopes!(X => |x| x * 2.0),
@@ -55,9 +55,12 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
 pub(crate) fn binary_row(f: Binary) -> Grad {
     use Binary::*;
     match f {
-        Add       => linear(|_, _, dy| dy.clone()),
-        Sub       => linear(|_, i, dy| if i == 0 { dy.clone() } else { -dy }),
-        Mul       => Grad::Bilinear(|f, i, dy| chain(dy, f.x(1 - i))),
+        Add       => linear("`dy` for both", |_, _, dy| dy.clone()),
+        Sub       => linear("`da = dy`, `db = -dy`", |_, i, dy| if i == 0 { dy.clone() } else { -dy }),
+        Mul       => Grad::Bilinear(Bilinear {
+            transpose: |f, i, dy| chain(dy, f.x(1 - i)),
+            formula: "`da = dy * b`, `db = dy * a`",
+        }),
         Div       => DIV,
         Remainder | Fmod => MODULO,
         FloorDiv | And | Or | Xor => Grad::Zero,
@@ -72,6 +75,7 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
 
 /// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice.
 const DIV: Grad = Grad::Hand(Hand {
+    formula: "`da = dy / b`, `db = -(dy / b) * y`",
     uses: &[B, Y],
     vjp: |f, dys| {
         let da = dys[0].as_ref().map(|dy| dy / f.x(1));
@@ -91,6 +95,7 @@ const DIV: Grad = Grad::Hand(Hand {
 
 /// y = a − b·q, where q is a/b rounded down for the remainder and towards zero for fmod.
 const MODULO: Grad = Grad::Hand(Hand {
+    formula: "`da = dy`, `db = -dy * q`, q the rounded quotient",
     uses: &[A, B],
     vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * quotient(f)))],
     jvp: |f, t| total(t[0].clone(), t[1].as_ref().map(|tb| -(tb * quotient(f)))),

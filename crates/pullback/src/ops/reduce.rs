@@ -9,12 +9,13 @@ use smallvec::smallvec;
 
 pub(crate) fn row(kind: Reduction) -> Grad {
     match kind {
-        Reduction::Sum => super::linear(|f, _, dy| spread(f, dy)),
+        Reduction::Sum => super::linear("`dy` at every element", |f, _, dy| spread(f, dy)),
         Reduction::Prod => Grad::Decompose(product),
         Reduction::Max | Reduction::Min => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
+            formula: "`dy` at the extreme element; shared evenly where several are",
         }),
     }
 }

@@ -37,9 +37,9 @@ fn derivative(row: &Grad) -> String {
             };
             slopes.iter().map(|s| format!("`{}`", clean(s.text))).collect::<Vec<_>>().join(", ")
         }
-        Grad::Linear(_) => "linear: the transpose".to_string(),
-        Grad::Bilinear(_) => "bilinear: the transpose with the other operand".to_string(),
-        Grad::Hand(_) => "by a rule".to_string(),
+        Grad::Linear(linear) => format!("linear: {}", linear.formula),
+        Grad::Bilinear(two) => format!("bilinear: {}", two.formula),
+        Grad::Hand(hand) => hand.formula.to_string(),
         Grad::Decompose(_) => "of its decomposition".to_string(),
     }
 }

@@ -12,17 +12,20 @@ use std::panic::Location;
 
 /// Every view is linear; the transpose puts `dy` where the elements came from.
 pub(crate) fn row(view: &View) -> Grad {
-    super::linear(match view {
-        View::Reshape(_) => |f, _, dy| dy.reshape(f.in_shape(0)),
-        View::Permute(_) => |f, _, dy| match f.op {
+    use super::linear;
+    match view {
+        View::Reshape(_) => linear("`dy` in the old shape", |f, _, dy| dy.reshape(f.in_shape(0))),
+        View::Permute(_) => linear("`dy` permuted back", |f, _, dy| match f.op {
             Op::View(View::Permute(order)) => dy.view(View::Permute(inverse_order(order))),
             _ => unreachable!("called for Permute"),
-        },
-        View::Broadcast(_) => |f, _, dy| dy.sum_to(f.in_shape(0)),
-        View::Flip(_) => |f, _, dy| apply(f.op.clone(), &[dy]),
-        View::Slice(_) | View::Diagonal { .. } => put_back,
-        View::Unfold { .. } => fold,
-    })
+        }),
+        View::Broadcast(_) => {
+            linear("`dy` summed over the new axes", |f, _, dy| dy.sum_to(f.in_shape(0)))
+        }
+        View::Flip(_) => linear("`dy` flipped", |f, _, dy| apply(f.op.clone(), &[dy])),
+        View::Slice(_) | View::Diagonal { .. } => linear("`dy` in its place among zeros", put_back),
+        View::Unfold { .. } => linear("`dy` of all windows added up in place", fold),
+    }
 }
 
 /// The transpose of a view that shows no element twice: `dy` in its place among zeros.
@@ -45,13 +48,16 @@ fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
 
 /// Linear in the base and in the replacement.
 pub(crate) fn put_row() -> Grad {
-    super::linear(|f, i, dy| {
-        let Op::Put(views) = f.op else { unreachable!("called for Put") };
-        match i {
-            0 => apply(f.op.clone(), &[dy, &Tensor::zeros_of(f.in_spec(1))]),
-            _ => views.iter().fold(dy.clone(), |x, v| x.view(v.clone())),
-        }
-    })
+    super::linear(
+        "`dbase = dy` with the part set to zero, `dpart` = the part of `dy`",
+        |f, i, dy| {
+            let Op::Put(views) = f.op else { unreachable!("called for Put") };
+            match i {
+                0 => apply(f.op.clone(), &[dy, &Tensor::zeros_of(f.in_spec(1))]),
+                _ => views.iter().fold(dy.clone(), |x, v| x.view(v.clone())),
+            }
+        },
+    )
 }
 
 /// More elements than any axis has, with room for sums.
