@@ -8,6 +8,7 @@ mod lstm;
 mod matmul;
 mod mlp;
 mod model;
+mod ops;
 mod per_example;
 mod rowwise;
 mod second_order;
@@ -43,6 +44,11 @@ pub const ALL: &[Workload] = &[
     Workload { name: "matmul", about: "square products of 256 to 2048; of 1024 with both gradients", run: matmul::square },
     Workload { name: "mlp", about: "the MLP's loss without gradients, with them, and the ratio", run: mlp::ratio },
     Workload { name: "gpt", about: "the GPT's loss without gradients, with them, and the ratio", run: gpt::ratio },
+    Workload { name: "attention", about: "scaled dot-product attention, [4, 8, 256, 32] and [1, 8, 2048, 64], with gradients", run: ops::attention },
+    Workload { name: "order", about: "sort, argsort, topk, kthvalue and median of 1,048,576 values", run: ops::order },
+    Workload { name: "scatter", about: "1,048,576 values added into 10,000; rows of a table and their gradient", run: ops::scatter },
+    Workload { name: "cumulate", about: "running sums of 4,194,304 values: one line, rows, columns", run: ops::cumulate },
+    Workload { name: "products", about: "small, batched and low-precision matrix products", run: ops::products },
     Workload { name: "startup", about: "a fresh process up to its first gradient", run: startup::fresh },
 ];
 

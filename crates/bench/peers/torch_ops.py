@@ -1,0 +1,125 @@
+"""PyTorch on the CPU, operator by operator: the workloads that the peers' own scripts lack.
+
+Needs `common.py` of the peers' folder on the path; `compare` puts it there.
+
+    PYTHONPATH=DIR python torch_ops.py [workload ...]    runs them
+    PYTHONPATH=DIR python torch_ops.py --list            names them
+"""
+
+import sys
+
+from common import THREADS, fill, labels, main, measure
+
+import torch
+import torch.nn.functional as F
+
+MEGA = 1 << 20
+
+
+def setup(_):
+    torch.set_num_threads(THREADS)
+
+
+def tensor(array, requires_grad=False):
+    return torch.tensor(array, requires_grad=requires_grad)
+
+
+def abs_sum(tensors):
+    return sum(t.double().abs().sum().item() for t in tensors)
+
+
+def briefly(step):
+    return measure(step, warm_s=0.2, budget_s=0.7)
+
+
+def with_gradients(fn, inputs, g):
+    """Forward and backward of `fn`, from the cotangent `g`."""
+
+    def step():
+        for x in inputs:
+            x.grad = None
+        fn(*inputs).backward(g)
+
+    return {**briefly(step), "check": abs_sum([x.grad for x in inputs])}
+
+
+def attention():
+    rows = []
+    for shape in ((4, 8, 256, 32), (1, 8, 2048, 64)):
+        qkv = [tensor(fill(shape, seed), True) for seed in (1, 2, 3)]
+        g = tensor(fill(shape, 4))
+        for causal in (False, True):
+            fn = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal)  # noqa: E731
+            name = f"_{shape[2]}x{shape[3]}" + ("_causal" if causal else "")
+
+            def forward():
+                with torch.no_grad():
+                    fn(*qkv)
+
+            rows.append((name + "_fwd", briefly(forward)))
+            rows.append((name, with_gradients(fn, qkv, g)))
+    return rows
+
+
+def order():
+    """Sorting and selecting in one line of 2^20."""
+    x = tensor(fill((MEGA,), 1))
+    return [("_sort", briefly(lambda: torch.sort(x, stable=True))),
+            ("_argsort", briefly(lambda: torch.argsort(x))),
+            ("_topk", {**briefly(lambda: torch.topk(x, 10)), "check": torch.topk(x, 10)[0].sum().item()}),
+            ("_topk_1000", briefly(lambda: torch.topk(x, 1000))),
+            ("_kthvalue", {**briefly(lambda: torch.kthvalue(x, MEGA // 3)),
+                           "check": torch.kthvalue(x, MEGA // 3)[0].item()}),
+            ("_median", {**briefly(lambda: torch.median(x, 0)), "check": torch.median(x, 0)[0].item()})]
+
+
+def scatter():
+    """Adding 2^20 values into 10,000; rows of a table and their gradient."""
+    base, x = torch.zeros(10_000), tensor(fill((MEGA,), 1))
+    index = tensor(labels((MEGA,), 2, 10_000))
+    table, picked = tensor(fill((10_000, 64), 3), True), tensor(labels((8192,), 4, 10_000))
+    g = tensor(fill((8192, 64), 5))
+    add = lambda: torch.scatter_add(base, 0, index, x)  # noqa: E731
+    rows = lambda: torch.index_add(table.detach(), 0, picked, g)  # noqa: E731
+    return [("_add", {**briefly(add), "check": abs_sum([add()])}),
+            ("_index_add", {**briefly(rows), "check": abs_sum([rows()])}),
+            ("_embedding", with_gradients(lambda t: F.embedding(picked, t), [table], g))]
+
+
+def cumulate():
+    """Running sums of 2^22: in one line, and in 4096 lines of 1024, along and across."""
+    x, y = tensor(fill((4 * MEGA,), 1)), tensor(fill((4096, 1024), 1))
+    return [("_sum", {**briefly(lambda: torch.cumsum(x, 0)), "check": torch.cumsum(x.double(), 0)[-1].item()}),
+            ("_sum_rows", briefly(lambda: torch.cumsum(y, 1))),
+            ("_sum_columns", briefly(lambda: torch.cumsum(y, 0)))]
+
+
+def products():
+    """Small and batched matrix products, and products in low precision."""
+    rows = []
+    for b, n in ((64, 32), (512, 8), (64, 64), (16, 128)):
+        x, y = tensor(fill((b, n, n), 1)), tensor(fill((b, n, n), 2))
+        rows.append((f"_{b}x{n}", {**briefly(lambda: x @ y), "check": abs_sum([x @ y])}))
+        rows.append((f"_{b}x{n}_t", {**briefly(lambda: x @ y.mT), "check": abs_sum([x @ y.mT])}))
+    for n in (8, 32, 64):
+        x, y = tensor(fill((n, n), 1)), tensor(fill((n, n), 2))
+        rows.append((f"_{n}", briefly(lambda: x @ y)))
+    for dtype in (torch.bfloat16, torch.float16):
+        x, y = (tensor(fill((512, 512), s)).to(dtype) for s in (1, 2))
+        rows.append((f"_512_{str(dtype)[6:]}", briefly(lambda: x @ y)))
+    return rows
+
+
+WORKLOADS = {
+    "attention": attention,
+    "order": order,
+    "scatter": scatter,
+    "cumulate": cumulate,
+    "products": products,
+}
+
+if __name__ == "__main__":
+    if "--list" in sys.argv:
+        print("\n".join(WORKLOADS))
+    else:
+        main("torch-eager", torch.__version__, WORKLOADS, setup)
