@@ -1,7 +1,7 @@
 //! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON lines.
 //!
 //! ```text
-//! cargo run --release -p pullback-bench -- [workload …] [--json] [--threads N] [--list]
+//! cargo run --release -p pullback-bench -- [workload …] [--json] [--threads N] [--list] [--scaling]
 //! ```
 //!
 //! Each workload runs in a process of its own, so that its peak of memory is its own. `compare`, beside
@@ -16,7 +16,8 @@ mod workloads;
 
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: pullback-bench [workload …] [--json] [--threads N] [--list]";
+const USAGE: &str =
+    "usage: pullback-bench [workload …] [--json] [--threads N] [--list] [--scaling]";
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ struct Request {
     names: Vec<String>,
     json: bool,
     list: bool,
+    /// Only say how much faster two threads are than one, just now.
+    scaling: bool,
     help: bool,
     threads: usize,
     /// Run here, rather than in a process of its own.
@@ -57,6 +60,7 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
             "--threads" => {
                 request.threads = count(&words.next().ok_or("--threads needs a number")?)?
             }
+            "--scaling" => request.scaling = true,
             "--inner" => request.inner = true,
             "--first-gradient" => request.first_gradient = true,
             "-h" | "--help" => request.help = true,
@@ -81,6 +85,8 @@ fn run(request: &Request) -> ExitCode {
         println!("{USAGE}");
     } else if request.first_gradient {
         workloads::startup::first_gradient();
+    } else if request.scaling {
+        println!("{}", measure::scaling());
     } else if request.list {
         report::list();
     } else if request.inner {
