@@ -24,6 +24,7 @@ mod run;
 mod scan;
 mod simd;
 mod sort;
+mod special;
 mod walk;
 
 pub use buffer::Buffer;

@@ -130,6 +130,16 @@ pub enum Unary {
     Atanh,
     Erf,
     Erfc,
+    Erfcx,
+    Erfinv,
+    LogNdtr,
+    Ndtri,
+    Lgamma,
+    Digamma,
+    I0,
+    I0e,
+    I1,
+    I1e,
     Sigmoid,
     Relu,
     Gelu,
@@ -154,6 +164,12 @@ pub enum Binary {
     Pow,
     Atan2,
     Copysign,
+    /// ζ(a, b) of Hurwitz.
+    Zeta,
+    /// P(a, b), the lower incomplete gamma function over Γ(a).
+    Gammainc,
+    /// 1 − P(a, b).
+    Gammaincc,
     /// The larger; NaN if either is.
     Maximum,
     /// The smaller; NaN if either is.
@@ -288,7 +304,8 @@ impl Unary {
     pub const ALL: &[Unary] = { use Unary::*; &[
         Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not, Square, Sqrt, Rsqrt, Recip,
         Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Sin, Cos, Tan, Asin, Acos, Atan,
-        Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Sigmoid, Relu, Gelu, GeluTanh, Silu,
+        Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Erfcx, Erfinv, LogNdtr, Ndtri,
+        Lgamma, Digamma, I0, I0e, I1, I1e, Sigmoid, Relu, Gelu, GeluTanh, Silu,
     ] };
 
     /// Whether [`Op::UnaryVjp`] has a kernel for this function, and from which value: those whose
@@ -300,7 +317,8 @@ impl Unary {
             Tanh | Sigmoid | Relu | Sqrt | Rsqrt | Recip => Some(Kept::Y),
             Gelu | GeluTanh | Silu | Sin | Cos | Log | Abs | Square | Erf => Some(Kept::X),
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | Exp | Exp2 | Expm1 | Log2 | Log10 | Log1p
-            | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc => None,
+            | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc | Erfcx
+            | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e => None,
         }
     }
 
@@ -315,7 +333,7 @@ impl Binary {
     /// Every binary function.
     #[rustfmt::skip]
     pub const ALL: &[Binary] = { use Binary::*; &[
-        Add, Sub, Mul, Div, Remainder, Fmod, FloorDiv, Pow, Atan2, Copysign, Maximum, Minimum, And, Or, Xor,
+        Add, Sub, Mul, Div, Remainder, Fmod, FloorDiv, Pow, Atan2, Copysign, Zeta, Gammainc, Gammaincc, Maximum, Minimum, And, Or, Xor,
     ] };
 }
 

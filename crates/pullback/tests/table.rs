@@ -9,6 +9,8 @@ mod kernels;
 mod naive;
 #[path = "table/samples.rs"]
 mod samples;
+#[path = "../../cpu/src/special/slow.rs"]
+mod special;
 #[path = "table/threads.rs"]
 mod threads;
 

@@ -1,10 +1,11 @@
 //! What each op does to floats.
 //!
 //! The tables are written once and made for f32 and f64, which share every formula and differ in
-//! the functions of [`math32`] and [`math64`].
+//! the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in f64 for both.
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level, math32, math64};
+use crate::special;
 use pullback_ir::{Binary, Unary};
 
 /// The tables for one type: functions, derivatives times cotangent, and functions of two elements.
@@ -47,6 +48,16 @@ macro_rules! tables {
                 Unary::Atanh    => map1!(l, $T, |x| $math::atanh::<I>(x)),
                 Unary::Erf      => map1!(l, $T, |x| $math::erf::<I>(x)),
                 Unary::Erfc     => map1!(l, $T, |x| $math::erfc::<I>(x)),
+                Unary::Erfcx    => map1!(l, $T, |x| special::erfcx(f64::from(x)) as $T),
+                Unary::Erfinv   => map1!(l, $T, |x| special::erfinv(f64::from(x)) as $T),
+                Unary::LogNdtr  => map1!(l, $T, |x| special::log_ndtr(f64::from(x)) as $T),
+                Unary::Ndtri    => map1!(l, $T, |x| special::ndtri(f64::from(x)) as $T),
+                Unary::Lgamma   => map1!(l, $T, |x| special::lgamma(f64::from(x)) as $T),
+                Unary::Digamma  => map1!(l, $T, |x| special::digamma(f64::from(x)) as $T),
+                Unary::I0       => map1!(l, $T, |x| special::i0(f64::from(x)) as $T),
+                Unary::I0e      => map1!(l, $T, |x| special::i0e(f64::from(x)) as $T),
+                Unary::I1       => map1!(l, $T, |x| special::i1(f64::from(x)) as $T),
+                Unary::I1e      => map1!(l, $T, |x| special::i1e(f64::from(x)) as $T),
                 Unary::Sigmoid  => map1!(l, $T, |x| $math::sigmoid::<I>(x)),
                 Unary::Relu     => map1!(l, $T, |x| if x <= 0.0 { 0.0 } else { x }),
                 Unary::Gelu     => map1!(l, $T, |x| $math::gelu::<I>(x)),
@@ -78,7 +89,8 @@ macro_rules! tables {
                 Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not
                 | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Tan
                 | Unary::Asin | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Asinh
-                | Unary::Acosh | Unary::Atanh | Unary::Erfc => map2!(l, $T, |_x, _dy| 0.0),
+                | Unary::Acosh | Unary::Atanh | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr
+                | Unary::Ndtri | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e => map2!(l, $T, |_x, _dy| 0.0),
             }
         }
 
@@ -107,6 +119,9 @@ macro_rules! tables {
                 Binary::Pow       => map2!(l, $T, |a, b| $math::pow::<I>(a, b)),
                 Binary::Atan2     => map2!(l, $T, |a, b| $math::atan2::<I>(a, b)),
                 Binary::Copysign  => map2!(l, $T, |a, b| a.copysign(b)),
+                Binary::Zeta      => map2!(l, $T, |a, b| special::zeta(f64::from(a), f64::from(b)) as $T),
+                Binary::Gammainc  => map2!(l, $T, |a, b| special::gammainc(f64::from(a), f64::from(b)) as $T),
+                Binary::Gammaincc => map2!(l, $T, |a, b| special::gammaincc(f64::from(a), f64::from(b)) as $T),
                 Binary::Maximum   => map2!(l, $T, |a, b| if a.is_nan() || a > b { a } else { b }),
                 Binary::Minimum   => map2!(l, $T, |a, b| if a.is_nan() || a < b { a } else { b }),
                 Binary::And       => map2!(l, $T, |a, b| if a != 0.0 && b != 0.0 { 1.0 } else { 0.0 }),

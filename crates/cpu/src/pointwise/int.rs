@@ -23,7 +23,8 @@ pub(super) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
         Unary::Sqrt | Unary::Rsqrt | Unary::Recip | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log
         | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin
         | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Acosh
-        | Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::Sigmoid | Unary::Gelu | Unary::GeluTanh
+        | Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr
+        | Unary::Ndtri | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e | Unary::Sigmoid | Unary::Gelu | Unary::GeluTanh
         | Unary::Silu => map1!(l, i64, |_x| 0),
     }
 }
@@ -51,7 +52,7 @@ pub(super) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
         Binary::And       => map2!(l, i64, |a, b| a & b),
         Binary::Or        => map2!(l, i64, |a, b| a | b),
         Binary::Xor       => map2!(l, i64, |a, b| a ^ b),
-        Binary::Atan2 | Binary::Copysign => map2!(l, i64, |_a, _b| 0),
+        Binary::Atan2 | Binary::Copysign | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => map2!(l, i64, |_a, _b| 0),
     }
 }
 

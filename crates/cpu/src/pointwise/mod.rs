@@ -128,7 +128,10 @@ pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
 
 /// `out = f(a, b)`. The dtypes are the same.
 pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
-    let light = !matches!(op, Binary::Pow | Binary::Atan2);
+    let light = !matches!(
+        op,
+        Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc
+    );
     match a.dtype.compute() {
         DType::F32 => run2(float::binary32(op, level()), light, a, b, out),
         DType::F64 => run2(float::binary64(op, level()), light, a, b, out),

@@ -357,7 +357,7 @@ pub(crate) fn atanh<I: Isa>(x: f64) -> f64 {
 
 /// e^(a²)·erfc(a) for a ≥ 0; held at 28, where e^(−a²) is zero.
 #[inline(always)]
-fn erfc_scaled<I: Isa>(a: f64) -> f64 {
+pub(crate) fn erfc_scaled<I: Isa>(a: f64) -> f64 {
     let a = hold(a, 0.0, 28.0);
     let p = poly::<I, 23>((a - 4.0) / (a + 4.0), &ERFC);
     p / I::fma64(2.0, a, 1.0)

@@ -27,7 +27,7 @@
 pub(crate) mod math32;
 pub(crate) mod math64;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -41,7 +41,7 @@ fn sigmoid_slow(x: f64) -> f64 {
 }
 
 /// Distance in units of the last place of `want`, as f32.
-fn ulp32(got: f32, want: f64) -> f64 {
+pub(crate) fn ulp32(got: f32, want: f64) -> f64 {
     let near = want as f32;
     if got == near || got.is_nan() && near.is_nan() {
         return 0.0;

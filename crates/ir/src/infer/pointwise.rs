@@ -25,7 +25,7 @@ pub(super) fn binary(f: Binary, [a, b]: [&Spec; 2]) -> Result<Spec> {
         Add | Mul | Maximum | Minimum | Sub | Remainder | Fmod | FloorDiv | Pow => {
             a.dtype != DType::Bool
         }
-        Div | Atan2 | Copysign => a.dtype.is_float(),
+        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => a.dtype.is_float(),
         And | Or | Xor => !a.dtype.is_float(),
     };
     if !takes {

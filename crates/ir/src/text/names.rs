@@ -37,7 +37,9 @@ unary_names! {
     Asin "asin",         Acos "acos",         Atan "atan",
     Sinh "sinh",         Cosh "cosh",         Tanh "tanh",
     Asinh "asinh",       Acosh "acosh",       Atanh "atanh",
-    Erf "erf",           Erfc "erfc",
+    Erf "erf",           Erfc "erfc",         Erfcx "erfcx",       Erfinv "erfinv",
+    LogNdtr "log_ndtr",  Ndtri "ndtri",       Lgamma "lgamma",     Digamma "digamma",
+    I0 "i0",             I0e "i0e",           I1 "i1",             I1e "i1e",
     Sigmoid "sigmoid",   Relu "relu",         Gelu "gelu",         GeluTanh "gelu_tanh",
     Silu "silu",
 }
@@ -57,6 +59,9 @@ impl Binary {
             Binary::Pow       => "pow",
             Binary::Atan2     => "atan2",
             Binary::Copysign  => "copysign",
+            Binary::Zeta      => "zeta",
+            Binary::Gammainc  => "gammainc",
+            Binary::Gammaincc => "gammaincc",
             Binary::Maximum   => "maximum",
             Binary::Minimum   => "minimum",
             Binary::And       => "and",
@@ -298,9 +303,11 @@ mod tests {
         assert_all!(Unary:
             Neg Abs Sign Floor Ceil Round Trunc Not Square Sqrt Rsqrt Recip
             Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan
-            Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid Relu Gelu GeluTanh Silu);
+            Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Erfcx Erfinv LogNdtr Ndtri
+            Lgamma Digamma I0 I0e I1 I1e Sigmoid Relu Gelu GeluTanh Silu);
         assert_all!(Binary:
-            Add Sub Mul Div Remainder Fmod FloorDiv Pow Atan2 Copysign Maximum Minimum And Or Xor);
+            Add Sub Mul Div Remainder Fmod FloorDiv Pow Atan2 Copysign Zeta Gammainc Gammaincc
+            Maximum Minimum And Or Xor);
         assert_all!(Compare: Eq Ne Lt Le Gt Ge);
         assert_all!(Random: Bits Uniform Normal);
         assert_all!(Combine: Set Add Mul Max Min);

@@ -143,7 +143,7 @@ pub(crate) fn pair(
 fn accepts(f: Binary, dtype: DType) -> bool {
     use Binary::*;
     match f {
-        Div | Atan2 | Copysign => dtype.is_float(),
+        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => dtype.is_float(),
         Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => {
             dtype != DType::Bool
         }
@@ -156,7 +156,7 @@ fn accepts(f: Binary, dtype: DType) -> bool {
 fn numeric(f: Binary, dtype: DType) -> DType {
     use Binary::*;
     match f {
-        Div | Atan2 | Copysign => DType::F32,
+        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => DType::F32,
         Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => DType::I64,
         And | Or | Xor => dtype,
     }

@@ -3,10 +3,10 @@
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
 use crate::rule::{A, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
-use crate::{Op, Scalar, Tensor};
+use crate::{Error, Op, Scalar, Tensor, fail};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
 
 /// How each unary function differentiates. In a formula, `x` is the input and `y` the output;
 /// what is not named is not kept for backward.
@@ -42,6 +42,16 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
         Atanh    => slopes!(X => |x| (1.0 - x.square()).recip()),
         Erf      => slopes!(X => |x| (-x.square()).exp() * FRAC_2_SQRT_PI),
         Erfc     => slopes!(X => |x| (-x.square()).exp() * -FRAC_2_SQRT_PI),
+        Erfcx    => slopes!(X Y => |x, y| x * y * 2.0 - FRAC_2_SQRT_PI),
+        Erfinv   => slopes!(Y => |y| y.square().exp() * (1.0 / FRAC_2_SQRT_PI)),
+        LogNdtr  => slopes!(X => |x| (x * -FRAC_1_SQRT_2).erfcx().recip() * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2)),
+        Ndtri    => slopes!(Y => |y| (y.square() * 0.5).exp() * (SQRT_2 / FRAC_2_SQRT_PI)),
+        Lgamma   => slopes!(X => |x| x.digamma()),
+        Digamma  => slopes!(X => |x| x.polygamma(1)),
+        I0       => slopes!(X => |x| x.i1()),
+        I0e      => slopes!(X Y => |x, y| x.i1e() - x.sign() * y),
+        I1       => slopes!(X Y => |x, y| x.i0() - per(y, x)),
+        I1e      => slopes!(X Y => |x, y| x.i0e() - x.sign() * y - per(y, x)),
         Sigmoid  => slopes!(Y => |y| y * (1.0 - y)),
         Relu     => slopes!(Y => |y| y.gt(0.0).cast(y.dtype())),
         Gelu     => slopes!(X => |x| normal_cdf(x) + x * normal_pdf(x)),
@@ -68,6 +78,9 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Atan2     => slopes!(A B => |a, b| b / (a.square() + b.square());
                              A B => |a, b| -(a / (a.square() + b.square()))),
         Copysign  => slopes!(A Y => |a, y| a.sign() * y.sign()),
+        Zeta      => slopes!(A => |a| unknown(a, "zeta", "s"); A B => |a, b| -(a * (a + 1.0).zeta(b))),
+        Gammainc  => slopes!(A => |a| unknown(a, "gammainc", "a"); A B => |a, b| gamma_density(a, b)),
+        Gammaincc => slopes!(A => |a| unknown(a, "gammaincc", "a"); A B => |a, b| -gamma_density(a, b)),
         Maximum   => slopes!(A B => |a, b| winner(a, b); A B => |a, b| winner(b, a)),
         Minimum   => slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b)),
     }
@@ -151,6 +164,24 @@ fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
 /// y·ln(a), and 0 where a = 0 and b ≥ 0.
 fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
     a.eq(0.0).logical_and(b.ge(0.0)).select_or(0.0, y * a.log())
+}
+
+/// y/x for a function with y(0) = 0 and y'(0) = ½, and ½ at 0.
+fn per(y: &Tensor, x: &Tensor) -> Tensor {
+    let origin = x.eq(0.0);
+    origin.select_or(0.5, y / origin.select_or(1.0, x.clone()))
+}
+
+/// b^(a−1)·e^(−b) / Γ(a).
+fn gamma_density(a: &Tensor, b: &Tensor) -> Tensor {
+    ((a - 1.0).xlogy(b) - b - a.lgamma()).exp()
+}
+
+/// The derivative by a parameter that has no closed form.
+fn unknown(a: &Tensor, op: &'static str, name: &str) -> Tensor {
+    let message =
+        format!("its derivative with respect to the first operand, {name}, has no closed form");
+    fail::raise(Error::gradient(op, message).on([a.spec()]).hint("detach that operand"))
 }
 
 /// 1 where a is the larger, ½ where they tie, 0 where b is; NaN passes to both.
@@ -250,6 +281,51 @@ unary_methods! {
     erf Erf;
     /// 1 − erf(x), accurate for large x.
     erfc Erfc;
+    /// e^(x²)·erfc(x): what is left of erfc when its decay is taken away.
+    ///
+    /// Derivative: 2x·y − 2/√π.
+    erfcx Erfcx;
+    /// The x with erf(x) = self: ±∞ at ±1, NaN beyond.
+    ///
+    /// Derivative: ½√π·exp(y²).
+    erfinv Erfinv;
+    /// log Φ(x), the logarithm of [`Tensor::ndtr`], accurate in both tails.
+    ///
+    /// Derivative: √(2/π) / erfcx(−x/√2).
+    log_ndtr LogNdtr;
+    /// The x with Φ(x) = self, the quantile of the standard normal: −∞ at 0, ∞ at 1, NaN outside.
+    ///
+    /// Derivative: √(2π)·exp(y²/2).
+    ndtri Ndtri;
+    /// log |Γ(x)|; infinite at 0 and the negative integers.
+    ///
+    /// Derivative: ψ(x), [`Tensor::digamma`].
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0, 0.0]).lgamma().to_vec::<f64>(), [0.0, 0.0, f64::INFINITY]);
+    /// ```
+    lgamma Lgamma;
+    /// ψ(x) = Γ'(x)/Γ(x); −∞ at 0, NaN at the negative integers.
+    ///
+    /// Derivative: [`Tensor::polygamma`] of order 1.
+    digamma Digamma;
+    /// I₀(x), the modified Bessel function of the first kind.
+    ///
+    /// Derivative: I₁(x).
+    i0 I0;
+    /// e^(−|x|)·I₀(x).
+    ///
+    /// Derivative: e^(−|x|)·I₁(x) − sign(x)·y.
+    i0e I0e;
+    /// I₁(x), the modified Bessel function of the first kind.
+    ///
+    /// Derivative: I₀(x) − y/x, and ½ at 0.
+    i1 I1;
+    /// e^(−|x|)·I₁(x).
+    ///
+    /// Derivative: e^(−|x|)·I₀(x) − sign(x)·y − y/x, and ½ at 0.
+    i1e I1e;
     /// 1 / (1 + e⁻ˣ).
     sigmoid Sigmoid;
     /// max(x, 0); its derivative at 0 is 0.
@@ -282,6 +358,25 @@ binary_methods! {
     atan2 Atan2;
     /// The magnitude of self with the sign of other.
     copysign Copysign;
+    /// ζ(self, q) = Σₖ (q + k)^(−self), Hurwitz' zeta function: infinite for self = 1 and at q = 0, −1, …, NaN for self < 1, and for
+    /// a negative q where self is not an integer.
+    ///
+    /// Derivative: by q, −self·ζ(self + 1, q); by self it is refused, for it has no closed form.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from(2.0).zeta(1.0).item::<f64>();
+    /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
+    /// ```
+    zeta Zeta;
+    /// P(self, x) = ∫₀ˣ t^(self−1)·e^(−t) dt / Γ(self), the regularised lower incomplete gamma function; NaN for negative arguments.
+    ///
+    /// Derivative: by x, x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed form.
+    gammainc Gammainc;
+    /// Q(self, x) = 1 − P(self, x), the regularised upper incomplete gamma function, accurate where it is small.
+    ///
+    /// Derivative: by x, −x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed form.
+    gammaincc Gammaincc;
     /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
     maximum Maximum;
     /// The smaller of each pair; NaN if either is. A tie gives half the gradient to each.

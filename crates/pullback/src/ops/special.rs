@@ -1,7 +1,7 @@
 //! Pointwise functions that are one formula of others.
 
 use crate::ops::Operand;
-use crate::{DType, Tensor};
+use crate::{DType, Error, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 impl Tensor {
@@ -15,6 +15,54 @@ impl Tensor {
     #[must_use]
     pub fn logit(&self) -> Tensor {
         (self / (1.0 - self)).log()
+    }
+
+    /// The derivative of order `n` of ψ: ψ itself for 0, else (−1)ⁿ⁺¹·n!·ζ(n + 1, x).
+    ///
+    /// Derivative: the one of order n + 1.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from(1.0).polygamma(1).item::<f64>();
+    /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn polygamma(&self, n: usize) -> Tensor {
+        if n == 0 {
+            return self.digamma();
+        }
+        let x = self.real();
+        let s = Tensor::splat((n as f64 + 1.0).into(), &[], x.dtype());
+        let factorial = (2..=n).map(|k| k as f64).product::<f64>();
+        s.zeta(&x) * if n % 2 == 1 { factorial } else { -factorial }
+    }
+
+    /// log Γₚ(x) = p(p−1)/4·log π + Σᵢ log Γ(x − i/2) for i < p, the multivariate gamma function; NaN where x is not above (p − 1)/2.
+    ///
+    /// Derivative: Σᵢ ψ(x − i/2).
+    ///
+    /// # Panics
+    /// If `p` is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn multigammaln(&self, p: usize) -> Tensor {
+        if p == 0 {
+            let error =
+                Error::argument("multigammaln", "the dimension p must be at least 1, not 0");
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        let constant = p as f64 * (p as f64 - 1.0) / 4.0 * PI.ln();
+        (1..p).fold(self.lgamma() + constant, |sum, i| sum + (self - i as f64 / 2.0).lgamma())
+    }
+
+    /// log B(a, b) = log Γ(a) + log Γ(b) − log Γ(a + b).
+    ///
+    /// Derivative: ψ(a) − ψ(a + b) by a, and the same of b.
+    #[track_caller]
+    #[must_use]
+    pub fn betaln(&self, other: &Tensor) -> Tensor {
+        self.lgamma() + other.lgamma() - (self + other).lgamma()
     }
 
     /// sin(πx) / (πx), and 1 at 0.

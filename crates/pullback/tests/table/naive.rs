@@ -1,5 +1,6 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
+use crate::special::{self, erf};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -184,19 +185,6 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
     }
 }
 
-/// erf by a series of positive terms: 2/√π · e^(−x²) · Σ 2ⁿ x^(2n+1) / (2n+1)!!.
-fn erf(x: f64) -> f64 {
-    if x.is_nan() || x.abs() > 6.0 {
-        return if x.is_nan() { x } else { 1.0f64.copysign(x) };
-    }
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    FRAC_2_SQRT_PI * (-x * x).exp() * sum
-}
-
 #[rustfmt::skip]
 fn unary(f: Unary, x: f64, dtype: DType) -> f64 {
     match f {
@@ -233,6 +221,16 @@ fn unary(f: Unary, x: f64, dtype: DType) -> f64 {
         Unary::Atanh    => x.atanh(),
         Unary::Erf      => erf(x),
         Unary::Erfc     => 1.0 - erf(x),
+        Unary::Erfcx    => special::erfcx(x),
+        Unary::Erfinv   => special::erfinv(x),
+        Unary::LogNdtr  => special::log_ndtr(x),
+        Unary::Ndtri    => special::ndtri(x),
+        Unary::Lgamma   => special::lgamma(x),
+        Unary::Digamma  => special::digamma(x),
+        Unary::I0       => special::bessel(0, x, false),
+        Unary::I0e      => special::bessel(0, x, true),
+        Unary::I1       => special::bessel(1, x, false),
+        Unary::I1e      => special::bessel(1, x, true),
         Unary::Sigmoid  => 1.0 / (1.0 + (-x).exp()),
         Unary::Relu     => if x <= 0.0 { 0.0 } else { x },
         Unary::Gelu     => x * 0.5 * (1.0 + erf(x * FRAC_1_SQRT_2)),
@@ -267,7 +265,8 @@ fn slope(f: Unary, v: f64) -> f64 {
         Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not
         | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Tan
         | Unary::Asin | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Asinh
-        | Unary::Acosh | Unary::Atanh | Unary::Erfc => unreachable!("{f:?} has no fused derivative"),
+        | Unary::Acosh | Unary::Atanh | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr | Unary::Ndtri
+        | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e => unreachable!("{f:?} has no fused derivative"),
     }
 }
 
@@ -292,6 +291,9 @@ fn binary(f: Binary, a: f64, b: f64, dtype: DType) -> f64 {
         Binary::Pow       => a.powf(b),
         Binary::Atan2     => a.atan2(b),
         Binary::Copysign  => a.copysign(b),
+        Binary::Zeta      => special::zeta(a, b),
+        Binary::Gammainc  => special::gammainc(a, b),
+        Binary::Gammaincc => 1.0 - special::gammainc(a, b),
         Binary::Maximum   => if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
         Binary::Minimum   => if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },
         Binary::And       => ((a as i64) & (b as i64)) as f64,
