@@ -78,9 +78,9 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Atan2     => slopes!(A B => |a, b| b / (a.square() + b.square());
                              A B => |a, b| -(a / (a.square() + b.square()))),
         Copysign  => slopes!(A Y => |a, y| a.sign() * y.sign()),
-        Zeta      => slopes!(A => |a| unknown(a, "zeta", "s"); A B => |a, b| -(a * (a + 1.0).zeta(b))),
-        Gammainc  => slopes!(A => |a| unknown(a, "gammainc", "a"); A B => |a, b| gamma_density(a, b)),
-        Gammaincc => slopes!(A => |a| unknown(a, "gammaincc", "a"); A B => |a, b| -gamma_density(a, b)),
+        Zeta      => slopes!(A => |a| no_closed_form(a, "zeta"); A B => |a, b| -(a * (a + 1.0).zeta(b))),
+        Gammainc  => slopes!(A => |a| no_closed_form(a, "gammainc"); A B => |a, b| gamma_density(a, b)),
+        Gammaincc => slopes!(A => |a| no_closed_form(a, "gammaincc"); A B => |a, b| -gamma_density(a, b)),
         Maximum   => slopes!(A B => |a, b| winner(a, b); A B => |a, b| winner(b, a)),
         Minimum   => slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b)),
     }
@@ -177,10 +177,9 @@ fn gamma_density(a: &Tensor, b: &Tensor) -> Tensor {
     ((a - 1.0).xlogy(b) - b - a.lgamma()).exp()
 }
 
-/// The derivative by a parameter that has no closed form.
-fn unknown(a: &Tensor, op: &'static str, name: &str) -> Tensor {
-    let message =
-        format!("its derivative with respect to the first operand, {name}, has no closed form");
+/// The derivative by a parameter: refused.
+fn no_closed_form(a: &Tensor, op: &'static str) -> Tensor {
+    let message = "its derivative with respect to the first operand has no closed form";
     fail::raise(Error::gradient(op, message).on([a.spec()]).hint("detach that operand"))
 }
 
