@@ -101,8 +101,9 @@ pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::{
-    Border, CrossEntropy, Index, Indices, IntoIndex, Operand, Reduction, block_diag, cat,
-    column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
+    Border, CrossEntropy, Index, Indices, Interpolate, IntoIndex, Operand, Outside, Reduction,
+    Resize, Sampling, block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses,
+    meshgrid, stack, table, vstack,
 };
 pub use pullback_cpu::HostElement;
 pub use pullback_cpu::buffer::{

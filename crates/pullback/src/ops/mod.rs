@@ -20,6 +20,8 @@ mod operand;
 mod pick;
 mod pointwise;
 mod reduce;
+mod resize;
+mod sample;
 mod slice;
 mod special;
 mod view;
@@ -33,6 +35,8 @@ pub use loss::{CrossEntropy, Reduction, cross_entropy};
 pub use matrix::block_diag;
 pub use movement::{cat, stack};
 pub use operand::Operand;
+pub use resize::{Interpolate, Resize};
+pub use sample::{Outside, Sampling};
 pub use slice::{Index, Indices, IntoIndex};
 
 use crate::Op;

@@ -45,7 +45,7 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
         Erfcx    => slopes!(X Y => |x, y| x * y * 2.0 - FRAC_2_SQRT_PI),
         Erfinv   => slopes!(Y => |y| y.square().exp() * (1.0 / FRAC_2_SQRT_PI)),
         LogNdtr  => slopes!(X => |x| (x * -FRAC_1_SQRT_2).erfcx().recip() * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2)),
-        Ndtri    => slopes!(Y => |y| (y.square() * 0.5).exp() * (SQRT_2 / FRAC_2_SQRT_PI)),
+        Ndtri    => slopes!(Y => |y| (y.square() * 0.5).exp() * (2.0 * SQRT_2 / FRAC_2_SQRT_PI)),
         Lgamma   => slopes!(X => |x| x.digamma()),
         Digamma  => slopes!(X => |x| x.polygamma(1)),
         I0       => slopes!(X => |x| x.i1()),

@@ -3,6 +3,7 @@
 
 mod activation;
 mod contract;
+mod image;
 mod index;
 mod loss;
 mod pointwise;
@@ -15,7 +16,7 @@ use pullback::Tensor;
 /// The outputs; `None` where the library has no such operator, or not with these arguments.
 pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
     type Family = fn(&str, &Args) -> Option<Vec<Tensor>>;
-    let families: [Family; 7] = [
+    let families: [Family; 8] = [
         pointwise::call,
         view::call,
         reduce::call,
@@ -23,6 +24,7 @@ pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
         index::call,
         activation::call,
         loss::call,
+        image::call,
     ];
     let find = |name: &str| families.iter().find_map(|family| family(name, args));
     // `div.floor_rounding` is `div` with other samples, where it has no entry of its own.
