@@ -62,7 +62,7 @@ impl Forward {
     }
 
     fn backward(&self) -> pullback::Result<Vec<Vec<u64>>> {
-        let floats: Vec<&Tensor> = self.leaves.iter().filter(|x| x.dtype().is_float()).collect();
+        let floats: Vec<&Tensor> = self.leaves.iter().filter(|x| x.is_tracked()).collect();
         let grads = Backward::of_all(&self.copies.iter().collect::<Vec<_>>())
             .cotangents(&self.cotangents.iter().collect::<Vec<_>>())
             .allow_unused()
