@@ -165,13 +165,12 @@ impl Tensor {
                 all = here;
                 continue;
             }
-            let both =
-                |a: &Option<Tensor>, b: &Option<Tensor>, f: fn(&Tensor, &Tensor) -> Tensor| match (
-                    a, b,
-                ) {
-                    (Some(a), Some(b)) => Some(f(a, b)),
-                    (a, b) => a.clone().or(b.clone()),
-                };
+            let both = |a: &Option<Tensor>,
+                        b: &Option<Tensor>,
+                        f: fn(&Tensor, &Tensor) -> Tensor| match (a, b) {
+                (Some(a), Some(b)) => Some(f(a, b)),
+                (a, b) => a.clone().or(b.clone()),
+            };
             let join = |a: &Tap, b: &Tap| Tap {
                 index: &a.index * length + &b.index,
                 inside: both(&a.inside, &b.inside, |a, b| a.logical_and(b)),
