@@ -4,7 +4,7 @@ use crate::create::{known_shape, saturated};
 use crate::{DType, Error, Tensor, cat};
 
 /// At least this many axes: new ones come first, except the third, which comes last.
-fn raised(x: &Tensor, rank: usize) -> Tensor {
+pub(super) fn raised(x: &Tensor, rank: usize) -> Tensor {
     match (x.rank(), rank) {
         (0, _) => x.reshape(vec![1usize; rank]),
         (1, 2) => x.unsqueeze(0),

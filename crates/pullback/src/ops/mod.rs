@@ -3,6 +3,7 @@
 
 mod activation;
 mod arrange;
+mod calculus;
 mod cast;
 mod compare;
 mod cumulate;
@@ -16,28 +17,39 @@ mod matrix;
 mod movement;
 mod norm;
 mod normalise;
+mod number;
 mod operand;
+mod order;
 mod pick;
+mod pieces;
+mod place;
 mod pointwise;
 mod reduce;
 mod resize;
 mod sample;
 mod slice;
 mod special;
+mod statistics;
 mod view;
 
 pub mod losses;
+pub mod masked;
 pub mod table;
 
 pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
+pub use calculus::Spacing;
 pub use einsum::einsum;
 pub use loss::{CrossEntropy, Reduction, cross_entropy};
 pub use matrix::block_diag;
 pub use movement::{cat, stack};
 pub use operand::Operand;
+pub use order::Unique;
+pub use pieces::{broadcast_tensors, cartesian_prod};
+pub use place::Gathered;
 pub use resize::{Interpolate, Resize};
 pub use sample::{Outside, Sampling};
 pub use slice::{Index, Indices, IntoIndex};
+pub use statistics::Between;
 
 use crate::Op;
 use crate::rule::{Grad, Linear, Set};

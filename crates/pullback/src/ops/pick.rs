@@ -52,99 +52,6 @@ impl Tensor {
         x.reshape([x.len()]).gather(0, &positions(&mask))
     }
 
-    /// This tensor with `values` at `indices`: one index tensor for each of the first axes, all broadcast together.
-    /// With `accumulate`, values are added, also where an index occurs twice.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// let at = Tensor::from([0i64, 0]);
-    /// let y = Tensor::from([1.0, 2.0]).index_put(&[&at], &Tensor::from([5.0, 6.0]), true);
-    /// assert_eq!(y.to_vec::<f64>(), [12.0, 2.0]);
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn index_put(&self, indices: &[&Tensor], values: &Tensor, accumulate: bool) -> Tensor {
-        let (flat, rows, shape) = self.flat_index("index_put", indices);
-        let n: usize = rows.len();
-        let whole: Vec<usize> = [rows.shape(), &shape[1..]].concat();
-        let lines: Vec<usize> = [&[n][..], &shape[1..]].concat();
-        let values = values.cast(self.dtype()).expand(&whole[..]).reshape(&lines[..]);
-        let rows = rows.reshape([n]);
-        let out = if accumulate {
-            flat.index_add(0, &rows, &values)
-        } else {
-            flat.index_copy(0, &rows, &values)
-        };
-        out.reshape(self.shape())
-    }
-
-    /// The elements at `indices`: one index tensor for each of the first axes, all broadcast together.
-    #[track_caller]
-    #[must_use]
-    pub fn index_get(&self, indices: &[&Tensor]) -> Tensor {
-        let (flat, rows, shape) = self.flat_index("index_get", indices);
-        let whole: Vec<usize> = [rows.shape(), &shape[1..]].concat();
-        flat.index_select(0, &rows.reshape([rows.len()])).reshape(&whole[..])
-    }
-
-    /// The tensor with its first axes merged, the index into them, and the shape. A mask stands for the indices
-    /// of its true elements.
-    #[track_caller]
-    fn flat_index(&self, op: &'static str, indices: &[&Tensor]) -> (Tensor, Tensor, Vec<usize>) {
-        let (mut places, mut axis) = (Vec::new(), 0);
-        for index in indices {
-            let mask = index.dtype() == DType::Bool;
-            let covers = if mask { index.rank() } else { 1 };
-            if axis + covers > self.rank() {
-                let message = format!("more indices than {} has axes", self.spec());
-                return self.checked(Err(Error::argument(op, message).on([self.spec()])));
-            }
-            if index.dtype().is_float() {
-                let message = format!("indices must be integers or masks, not {}", index.dtype());
-                return self
-                    .checked(Err(Error::dtype(op, message).on([self.spec(), index.spec()])));
-            }
-            if mask && (covers == 0 || index.shape() != &self.shape()[axis..axis + covers]) {
-                let message = format!(
-                    "the mask {} does not have the shape of the axes of {} from {axis} on",
-                    index.spec(),
-                    self.spec()
-                );
-                return self
-                    .checked(Err(Error::shape(op, message).on([self.spec(), index.spec()])));
-            }
-            if mask {
-                let mut flat = positions(index);
-                for i in (0..covers).rev() {
-                    let n = index.shape()[i];
-                    places.insert(places.len() - (covers - 1 - i), flat.remainder(n));
-                    flat = flat.floor_div(n);
-                }
-            } else {
-                let n = self.shape()[axis];
-                let index = index.cast(DType::I64);
-                // Each on its own axis: the merged index would take 5 in a row of 3 for the next row.
-                let within = |i: &i64| (-(n as i64)..n as i64).contains(i);
-                if let Some(i) = index.detach().to_vec::<i64>().iter().find(|i| !within(i)) {
-                    let message = format!(
-                        "index {i} is out of range for axis {axis} of {}, which has length {n}",
-                        self.spec()
-                    );
-                    return self.checked(Err(Error::argument(op, message).on([self.spec()])));
-                }
-                places.push(index.lt(0).select(&(&index + n), &index));
-            }
-            axis += covers;
-        }
-        let mut rows = Tensor::from(0i64);
-        for (place, &n) in places.iter().zip(self.shape()) {
-            rows = rows * n + place;
-        }
-        let merged: usize = self.shape()[..axis].iter().product();
-        let shape: Vec<usize> = [&[merged][..], &self.shape()[axis..]].concat();
-        (self.reshape(&shape[..]), rows, shape)
-    }
-
     /// The `k` largest (or smallest) elements of an axis in order, and where they are.
     ///
     /// ```
@@ -212,7 +119,7 @@ impl Tensor {
 
 /// The flat indices of the true elements, in order.
 #[track_caller]
-fn positions(mask: &Tensor) -> Tensor {
+pub(super) fn positions(mask: &Tensor) -> Tensor {
     let flags = mask.detach().ne(0).to_vec::<bool>();
     let found: Vec<i64> =
         flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();

@@ -1,8 +1,9 @@
 //! Gather, scatter and index selection.
 
 use super::one;
+use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{DType, Index, Tensor};
+use pullback::{DType, Gathered, Index, Tensor, stack};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -13,25 +14,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             true => x().reshape([x().len()]).narrow(0, 0, 0).reshape(index().shape()),
             false => x().gather(dim(), &index()),
         }),
-        "masked_scatter" => {
-            let (mask, source) = (a.tensor(1, "mask").expand(x().shape()), a.tensor(2, "source"));
-            let n = mask.ne(0).sum().item::<i64>() as usize;
-            one(x().index_put(
-                &[&mask.ne(0)],
-                &source.reshape([source.len()]).narrow(0, 0, n),
-                false,
-            ))
-        }
-        "put" => {
-            let (index, source) = (a.tensor(1, "index"), a.tensor(2, "source"));
-            let flat = |x: &Tensor| x.reshape([x.len()]);
-            let y = flat(&x()).index_put(
-                &[&flat(&index)],
-                &flat(&source),
-                a.flag(3, "accumulate", false),
-            );
-            one(y.reshape(x().shape()))
-        }
+        "masked_scatter" => one(x().masked_scatter(&a.tensor(1, "mask"), &a.tensor(2, "source"))),
+        "put" => one(x().put_flat(
+            &a.tensor(1, "index"),
+            &a.tensor(2, "source"),
+            a.flag(3, "accumulate", false),
+        )),
         "index_select" => one(x().index_select(dim(), &index())),
         "take" => one(x().take(&a.tensor(1, "index"))),
         "take_along_dim" => {
@@ -50,13 +38,14 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let alpha = a.get(4, "alpha").map_or(Tensor::from(1i64), Arg::tensor);
             one(x().index_add(dim(), &index(), &(a.tensor(3, "source") * alpha)))
         }
-        "index_put" => {
-            let indices = a.tensors(1, "indices");
-            one(x().index_put(
-                &indices.iter().collect::<Vec<_>>(),
-                &a.tensor(2, "values"),
-                a.flag(3, "accumulate", false),
-            ))
+        "index_put" | "_unsafe_index_put" => {
+            let indices = places(a.get(1, "indices")?)?;
+            let indices: Vec<Option<&Tensor>> = indices.iter().map(Option::as_ref).collect();
+            one(x().index_put(&indices, &a.tensor(2, "values"), a.flag(3, "accumulate", false)))
+        }
+        "index" | "_unsafe_index" => {
+            let indices = places(a.get(1, "indices")?)?;
+            one(x().index_get(&indices.iter().map(Option::as_ref).collect::<Vec<_>>()))
         }
         "scatter" => {
             let source = spread_source(a, &index(), &x());
@@ -67,29 +56,23 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             })
         }
         "scatter_add" => one(x().scatter_add(dim(), &index(), &a.tensor(3, "src"))),
-        "scatter_reduce" => {
-            let reduce = a.text(4, "reduce")?;
-            one(x().scatter_with(
-                dim(),
-                &index(),
-                &a.tensor(3, "src"),
-                reduce,
-                a.flag(5, "include_self", true),
-            ))
+        "scatter_reduce" | "index_reduce" => {
+            let (source, how) = (a.tensor(3, "src|source"), gathered(a.text(4, "reduce")?)?);
+            let include = a.flag(5, "include_self", true);
+            one(match name {
+                "scatter_reduce" => x().scatter_reduce(dim(), &index(), &source, how, include),
+                _ => x().index_reduce(dim(), &index(), &source, how, include),
+            })
         }
-        "index_reduce" => {
-            let (x, source) = (x(), a.tensor(3, "source"));
-            let axis = dim().rem_euclid(x.rank().max(1) as isize) as usize;
-            let mut thin = vec![1; source.rank()];
-            thin[axis] = index().len();
-            let index = index().reshape(thin).expand(source.shape());
-            one(x.scatter_with(
-                axis as isize,
-                &index,
-                &source,
-                a.text(4, "reduce")?,
-                a.flag(5, "include_self", true),
-            ))
+        "as_strided" | "as_strided_copy" => {
+            let (size, strides) = (a.ints(1, "size"), lengths(&a.ints(2, "stride")));
+            one(x().as_strided(size, &strides, a.int_or(3, "storage_offset", 0) as usize))
+        }
+        "as_strided_scatter" => {
+            let (source, strides) = (a.tensor(1, "src"), lengths(&a.ints(3, "stride")));
+            let source = source.reshape(a.ints(2, "size"));
+            let offset = a.int_or(4, "storage_offset", 0) as usize;
+            one(x().as_strided_put(&source, &strides, offset))
         }
         "nn.functional.embedding" => {
             // The samples name the table first. A row that is padding gets no gradient.
@@ -117,75 +100,89 @@ fn spread_source(a: &Args, index: &Tensor, x: &Tensor) -> Tensor {
     if source.rank() == 0 { source.cast(x.dtype()).expand(index.shape()) } else { source }
 }
 
-trait ScatterWith {
-    fn scatter_with(
-        &self,
-        axis: isize,
-        index: &Tensor,
-        source: &Tensor,
-        reduce: &str,
-        include_self: bool,
-    ) -> Tensor;
+fn gathered(name: &str) -> Option<Gathered> {
+    Some(match name {
+        "sum" => Gathered::Sum,
+        "mean" => Gathered::Mean,
+        "prod" => Gathered::Prod,
+        "amax" | "max" => Gathered::Max,
+        "amin" | "min" => Gathered::Min,
+        _ => return None,
+    })
 }
 
-impl ScatterWith for Tensor {
-    fn scatter_with(
-        &self,
-        axis: isize,
-        index: &Tensor,
-        source: &Tensor,
-        reduce: &str,
-        include_self: bool,
-    ) -> Tensor {
-        let ones = Tensor::ones_with(index.shape(), self.dtype());
-        let hits = self.detach().zeros_like().scatter_add(axis, index, &ones);
-        let unit = match reduce {
-            "sum" | "mean" => 0.0,
-            "prod" => 1.0,
-            "amax" => f64::NEG_INFINITY,
-            _ => f64::INFINITY,
-        };
-        // Where something arrives, a base that does not count is the unit of the reduction.
-        let base = if include_self { self.clone() } else { self.masked_fill(&hits.gt(0.0), unit) };
-        match reduce {
-            "sum" => base.scatter_add(axis, index, source),
-            "mean" => {
-                let count = if include_self { hits + 1.0 } else { hits.clamp_min(1.0) };
-                base.scatter_add(axis, index, source) / count
+/// Index tensors, one for each axis that is indexed: numbers and lists of them are tensors too, bytes are masks.
+fn places(index: &Arg) -> Option<Vec<Option<Tensor>>> {
+    let Arg::List(list) = index else { return Some(vec![Some(place(index)?)]) };
+    list.iter()
+        .map(|e| if matches!(e, Arg::Null) { Some(None) } else { place(e).map(Some) })
+        .collect()
+}
+
+fn place(index: &Arg) -> Option<Tensor> {
+    match index {
+        Arg::Tensor(t) if t.dtype() == DType::U8 => Some(t.ne(0)),
+        Arg::Tensor(t) => Some(t.clone()),
+        Arg::Int(i) => Some(Tensor::from(*i)),
+        Arg::List(list) => {
+            let parts: Vec<Tensor> = list.iter().map(place).collect::<Option<_>>()?;
+            match parts.is_empty() {
+                true => Some(Tensor::zeros_with([0], DType::I64)),
+                false => Some(stack(&parts.iter().collect::<Vec<_>>(), 0)),
             }
-            "prod" => base.scatter_mul(axis, index, source),
-            "amax" => base.scatter_max(axis, index, source),
-            _ => base.scatter_min(axis, index, source),
         }
+        Arg::Bool(b) => Some(Tensor::from(*b)),
+        Arg::Float(_) | Arg::Text(_) | Arg::Slice(..) | Arg::Null => None,
     }
 }
 
-/// `x[…]`: integers, slices and new axes in any mixture, or index tensors for the first axes.
+/// `x[…]` by PyTorch's rules: integers, slices, new axes and dots first, then the tensors on the axes that are left.
 fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
+    let whole = Index::Range { start: None, stop: None, step: 1 };
     let entries = match index {
-        Arg::List(list) => list.clone(),
+        // A list of numbers is one index tensor; a list with anything else is a tuple of entries.
+        Arg::List(list) if list.iter().any(|e| !matches!(e, Arg::Bool(_))) => list.clone(),
         other => vec![other.clone()],
     };
-    if entries.iter().any(|e| matches!(e, Arg::Tensor(_) | Arg::List(_))) {
-        let place = |e: &Arg| match e {
-            Arg::Tensor(t) => Some(t.clone()),
-            Arg::List(_) => {
-                Some(Tensor::from(e.ints().into_iter().map(|i| i as i64).collect::<Vec<_>>()))
-            }
-            Arg::Int(i) => Some(Tensor::from(*i)),
-            _ => None,
-        };
-        let places: Vec<Tensor> = entries.iter().map(place).collect::<Option<_>>()?;
-        return Some(x.index_get(&places.iter().collect::<Vec<_>>()));
-    }
-    let entry = |e: &Arg| match e {
-        Arg::Int(i) => Some(Index::At(*i as isize)),
-        Arg::Slice(start, stop, step) => {
-            Some(Index::Range { start: *start, stop: *stop, step: step.unwrap_or(1) })
-        }
-        Arg::Null => Some(Index::NewAxis),
-        Arg::Text(s) if s == "..." => Some(Index::Ellipsis),
-        _ => None,
+    let covers = |e: &Arg| match e {
+        Arg::Tensor(t) if matches!(t.dtype(), DType::Bool | DType::U8) => t.rank(),
+        Arg::List(_) if matches!(place(e), Some(t) if t.dtype() == DType::Bool) => 1,
+        Arg::Tensor(_) | Arg::List(_) | Arg::Int(_) | Arg::Slice(..) => 1,
+        Arg::Null | Arg::Bool(_) | Arg::Text(_) | Arg::Float(_) => 0,
     };
-    Some(x.at(&entries.iter().map(entry).collect::<Option<Vec<Index>>>()?[..]))
+    let used: usize = entries.iter().map(covers).sum();
+    let (mut basic, mut tensors): (Vec<Index>, Vec<Option<Tensor>>) = Default::default();
+    for e in &entries {
+        match e {
+            Arg::Int(i) => basic.push(Index::At(*i as isize)),
+            Arg::Slice(start, stop, step) => {
+                basic.push(Index::Range { start: *start, stop: *stop, step: step.unwrap_or(1) });
+                tensors.push(None);
+            }
+            Arg::Null => {
+                basic.push(Index::NewAxis);
+                tensors.push(None);
+            }
+            // A truth value is a mask of no axes: a new axis of length 1 or 0.
+            Arg::Bool(b) => {
+                basic.push(Index::NewAxis);
+                tensors.push(Some(Tensor::from([*b])));
+            }
+            Arg::Text(dots) if dots == "..." || dots == "Ellipsis" => {
+                let rest = x.rank().checked_sub(used)?;
+                basic.extend(vec![whole; rest]);
+                tensors.extend(vec![None; rest]);
+            }
+            Arg::Tensor(_) | Arg::List(_) => {
+                basic.extend(vec![whole; covers(e)]);
+                tensors.push(Some(place(e)?));
+            }
+            Arg::Float(_) | Arg::Text(_) => return None,
+        }
+    }
+    let y = x.at(&basic[..]);
+    Some(match tensors.iter().any(Option::is_some) {
+        true => y.index_get(&tensors.iter().map(Option::as_ref).collect::<Vec<_>>()),
+        false => y,
+    })
 }

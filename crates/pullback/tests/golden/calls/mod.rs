@@ -6,8 +6,10 @@ mod contract;
 mod image;
 mod index;
 mod loss;
+mod masked;
 mod pointwise;
 mod reduce;
+mod statistics;
 mod view;
 
 use crate::args::Args;
@@ -16,7 +18,7 @@ use pullback::Tensor;
 /// The outputs; `None` where the library has no such operator, or not with these arguments.
 pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
     type Family = fn(&str, &Args) -> Option<Vec<Tensor>>;
-    let families: [Family; 8] = [
+    let families: &[Family] = &[
         pointwise::call,
         view::call,
         reduce::call,
@@ -25,6 +27,8 @@ pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
         activation::call,
         loss::call,
         image::call,
+        statistics::call,
+        masked::call,
     ];
     let find = |name: &str| families.iter().find_map(|family| family(name, args));
     // `div.floor_rounding` is `div` with other samples, where it has no entry of its own.

@@ -32,13 +32,16 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "log1p" | "special.log1p" => unary(Tensor::log1p),
         "log2"             => unary(Tensor::log2),
         "neg"              => unary(Tensor::neg),
-        "positive" | "clone" | "contiguous" | "double" => unary(Tensor::deep_clone),
+        "positive" | "clone" | "contiguous" | "double" | "alias_copy" => unary(Tensor::deep_clone),
         "rad2deg"          => unary(Tensor::rad2deg),
         "reciprocal"       => unary(Tensor::recip),
         "rsqrt"            => unary(Tensor::rsqrt),
         "sigmoid" | "special.expit" => unary(Tensor::sigmoid),
         "sign" | "sgn"     => unary(Tensor::sign),
-        "signbit"          => unary(|x| x.lt(0.0).logical_or(x.recip().eq(f64::NEG_INFINITY))),
+        "signbit"          => unary(Tensor::sign_bit),
+        "angle"            => unary(Tensor::angle),
+        "frexp"            => { let (mantissa, exponent) = a.x().frexp(); Some(vec![mantissa, exponent]) }
+        "nextafter"        => one(a.x().next_after(&other())),
         "sin"              => unary(Tensor::sin),
         "sinc" | "special.sinc" => unary(Tensor::sinc),
         "sinh"             => unary(Tensor::sinh),
@@ -113,11 +116,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "remainder"        => one(a.x().remainder(other())),
         "fmod"             => one(a.x().fmod(other())),
         "pow"              => one(a.x().pow(other())),
-        "float_power"      => one(a.x().cast(DType::F64).pow(other().cast(DType::F64))),
+        "float_power"      => one(a.x().float_power(other())),
         "atan2" | "arctan2" => one(a.x().atan2(other())),
         "copysign"         => one(a.x().copysign(other())),
         "hypot"            => one(a.x().hypot(&other())),
-        "ldexp"            => one(a.x() * other().cast(DType::F64).exp2()),
+        "ldexp"            => one(a.x().ldexp(other())),
         "heaviside"        => one(a.x().heaviside(a.tensor(1, "values"))),
         "logaddexp"        => one(a.x().logaddexp(&other())),
         "logaddexp2"       => one(a.x().logaddexp2(&other())),
@@ -148,12 +151,27 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "logical_or"       => one(a.x().ne(0).logical_or(other().ne(0))),
         "logical_xor"      => one(a.x().ne(0).logical_xor(other().ne(0))),
         "isclose" | "allclose" => {
-            let (x, y) = (a.x(), other());
-            let bound = y.abs() * a.float_or(2, "rtol", 1e-5) + a.float_or(3, "atol", 1e-8);
-            let near = x.eq(&y).logical_or((&x - &y).abs().le(&bound).logical_and(x.is_finite()).logical_and(y.is_finite()));
-            let near = if a.flag(4, "equal_nan", false) { near.logical_or(x.is_nan().logical_and(y.is_nan())) } else { near };
+            let near = a.x().is_close(&other(), a.float_or(2, "rtol", 1e-5), a.float_or(3, "atol", 1e-8), a.flag(4, "equal_nan", false));
             one(if name == "isclose" { near } else { near.all() })
         }
+        "equal"            => one(if a.x().shape() == other().shape() { a.x().eq(other()).all() } else { Tensor::from(false) }),
+        "gcd"              => one(a.x().gcd(&other())),
+        "lcm"              => one(a.x().lcm(&other())),
+        "bitwise_and" | "__rand__" => one(a.x().logical_and(other())),
+        "bitwise_or" | "__ror__" => one(a.x().logical_or(other())),
+        "bitwise_xor" | "__rxor__" => one(a.x().logical_xor(other())),
+        "bitwise_not"      => unary(Tensor::logical_not),
+        "bitwise_left_shift" => one(a.x().shift_left(&other())),
+        "bitwise_right_shift" => one(a.x().shift_right(&other())),
+        "float"            => one(a.x().cast(DType::F32)),
+        "half"             => one(a.x().cast(DType::F16)),
+        "bfloat16"         => one(a.x().cast(DType::BF16)),
+        "bool"             => one(a.x().ne(0)),
+        "byte"             => one(a.x().cast(DType::U8)),
+        "int"              => one(a.x().cast(DType::I32)),
+        "long"             => one(a.x().cast(DType::I64)),
+        "item"             => one(a.x().reshape(())),
+        "zero_"            => unary(Tensor::zeros_like),
         // The samples name the condition second.
         "where"            => one(a.tensor(1, "condition").select(a.x(), a.tensor(2, "other"))),
         "masked_fill"      => one(a.x().masked_fill(&a.tensor(1, "mask"), a.tensor(2, "value"))),

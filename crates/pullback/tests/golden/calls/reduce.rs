@@ -15,18 +15,21 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     match name {
         "sum" => one(over(&|x, d| x.sum_over(d))),
         "mean" => one(over(&|x, d| x.mean_over(d))),
-        "nansum" => one(over(&|x, d| zero_nan(x).sum_over(d))),
-        "nanmean" => one(over(&|x, d| {
-            let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(d.clone());
-            zero_nan(x).sum_over(d) / count
-        })),
+        "nansum" => one(over(&|x, d| x.nan_sum(d))),
+        "nanmean" => one(over(&|x, d| x.nan_mean(d))),
         "prod" => one(over(&|x, d| x.prod_over(d))),
         "amax" => one(over(&|x, d| x.max_over(d))),
         "amin" => one(over(&|x, d| x.min_over(d))),
-        "aminmax" => Some(vec![over(&|x, d| x.min_over(d)), over(&|x, d| x.max_over(d))]),
+        "aminmax" => {
+            // Both keyword only; no axis is all of them.
+            let (x, d) = (x(), axes(a, &x(), usize::MAX));
+            let (low, high) = x.min_max(d.clone());
+            let keep = a.flag(usize::MAX, "keepdim", false);
+            Some(vec![kept(&x, &d, keep, low), kept(&x, &d, keep, high)])
+        }
         "all" => one(over(&|x, d| x.all_over(d))),
         "any" => one(over(&|x, d| x.any_over(d))),
-        "count_nonzero" => one(x().ne(0).sum_over(axes(a, &x(), 1))),
+        "count_nonzero" => one(x().count_nonzero(axes(a, &x(), 1))),
         "logsumexp" | "special.logsumexp" => one(over(&|x, d| x.logsumexp_over(d))),
         "argmax" | "argmin" => {
             let arg = |x: &Tensor, d| if name == "argmax" { x.argmax(d) } else { x.argmin(d) };
@@ -47,11 +50,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             Some(_) => Some(pair(a, 1, 2, &|x, d| x.median(d))),
             None => one(x().reshape([x().len()]).median(0).0),
         },
-        "nanmedian" if a.get(1, "dim").is_none() => {
-            let (x, n) =
-                (x().reshape([x().len()]), x().is_nan().logical_not().sum().item::<i64>() as usize);
-            one(x.kthvalue(n.div_ceil(2).max(1), 0).0)
-        }
+        "nanmedian" => match a.get(1, "dim") {
+            Some(_) => Some(pair(a, 1, 2, &|x, d| x.nan_median(d))),
+            None => one(x().reshape([x().len()]).nan_median(0).0),
+        },
+        "mode" => Some(pair(a, 1, 2, &|x, d| x.mode(d))),
         "kthvalue" => Some(pair(a, 2, 3, &|x, d| x.kthvalue(a.int(1, "k") as usize, d))),
         "topk" => {
             let (values, places) =
@@ -158,27 +161,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 if parts.len() == 1 { x() } else { cat(&parts.iter().collect::<Vec<_>>(), axis) };
             one(whole.diff(n, axis))
         }
-        "trapezoid" | "trapz" | "cumulative_trapezoid" => {
-            let (y, axis) = (x(), a.int_or(usize::MAX, "dim", -1));
-            let n = y.shape()[axis.rem_euclid(y.rank() as isize) as usize];
-            let pairs =
-                y.narrow(axis, 1, n.saturating_sub(1)) + y.narrow(axis, 0, n.saturating_sub(1));
-            let steps = match a.maybe_tensor(1, "x") {
-                Some(at) if at.rank() == 1 => {
-                    let mut shape = vec![1; y.rank()];
-                    shape[axis.rem_euclid(y.rank() as isize) as usize] = n - 1;
-                    at.diff(1, 0).reshape(shape)
-                }
-                Some(at) => at.diff(1, axis),
-                None => Tensor::from(a.float_or(usize::MAX, "dx", 1.0)),
-            };
-            let areas = pairs * steps * 0.5;
-            one(if name == "cumulative_trapezoid" {
-                areas.cumsum(axis)
-            } else {
-                areas.sum_over(axis)
-            })
-        }
         "softmax" | "special.softmax" | "nn.functional.softmax" | "_softmax" => {
             one(typed(x(), a).softmax(dim(1, -1)))
         }
@@ -200,14 +182,14 @@ fn typed(x: Tensor, a: &Args) -> Tensor {
 }
 
 /// The axes that an argument names; none, or an empty list, are all of them.
-fn axes(a: &Args, x: &Tensor, i: usize) -> Vec<isize> {
+pub fn axes(a: &Args, x: &Tensor, i: usize) -> Vec<isize> {
     let all = || (0..x.rank() as isize).collect();
     let given = a.maybe_ints(i, "dim|axis").filter(|d| !d.is_empty());
     given.filter(|_| x.rank() > 0).unwrap_or_else(all)
 }
 
 /// The reduced tensor, with the axes back if they are to be kept.
-fn kept(x: &Tensor, axes: &[isize], keep: bool, y: Tensor) -> Tensor {
+pub fn kept(x: &Tensor, axes: &[isize], keep: bool, y: Tensor) -> Tensor {
     if !keep {
         return y;
     }
@@ -229,10 +211,6 @@ fn pair(
         return vec![value, place];
     }
     vec![kept(&x, &[axis], keep, value), kept(&x, &[axis], keep, place)]
-}
-
-fn zero_nan(x: &Tensor) -> Tensor {
-    x.is_nan().select(x.zeros_like(), x)
 }
 
 /// `std` and `var`: (x, unbiased), (x, dim, unbiased, keepdim) or (x, dim, correction=, keepdim=).

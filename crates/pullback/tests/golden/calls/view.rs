@@ -3,7 +3,8 @@
 use super::one;
 use crate::args::{Arg, Args};
 use pullback::{
-    Border, Index, Tensor, block_diag, cat, column_stack, dstack, hstack, meshgrid, stack, vstack,
+    Border, Index, Tensor, block_diag, broadcast_tensors, cartesian_prod, cat, column_stack,
+    dstack, hstack, meshgrid, stack, vstack,
 };
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
@@ -18,9 +19,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "expand" | "broadcast_to" | "expand_copy" => one(x().expand(a.rest(1, "size|shape"))),
         "expand_as" => one(x().expand(a.tensor(1, "other").shape())),
         "broadcast_tensors" => {
-            let list = a.every_tensor();
-            let shape = list.iter().map(Tensor::detach).reduce(|p, q| p + q)?;
-            Some(list.iter().map(|x| x.expand(shape.shape())).collect())
+            Some(broadcast_tensors(&a.every_tensor().iter().collect::<Vec<_>>()))
         }
         "flatten" => one(x().flatten(a.int_or(1, "start_dim", 0), a.int_or(2, "end_dim", -1))),
         "ravel" => one(x().reshape([x().len()])),
@@ -35,35 +34,21 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             x().permute((0..x().rank()).rev().collect::<Vec<_>>())
         }),
         "mT" | "mH" | "H" | "adjoint" => one(x().t()),
-        "movedim" | "moveaxis" => one(moved(&x(), &a.ints(1, "source"), &a.ints(2, "destination"))),
+        "movedim" | "moveaxis" => one(x().move_axes(a.ints(1, "source"), a.ints(2, "destination"))),
         "squeeze" | "squeeze_copy" => one(match a.maybe_ints(1, "dim") {
-            Some(axes) => squeezed(&x(), &axes),
+            Some(axes) => x().squeeze_axes(axes),
             None => x().squeeze(),
         }),
         "unsqueeze" | "unsqueeze_copy" => one(x().unsqueeze(a.int(1, "dim"))),
-        "atleast_1d" => each(|x| if x.rank() == 0 { x.reshape([1]) } else { x.clone() }),
-        "atleast_2d" => each(|x| match x.rank() {
-            0 => x.reshape([1, 1]),
-            1 => x.unsqueeze(0),
-            _ => x.clone(),
-        }),
-        "atleast_3d" => each(|x| match x.rank() {
-            0 => x.reshape([1, 1, 1]),
-            1 => x.unsqueeze(0).unsqueeze(-1),
-            2 => x.unsqueeze(-1),
-            _ => x.clone(),
-        }),
+        "atleast_1d" => each(|x| x.at_least(1)),
+        "atleast_2d" => each(|x| x.at_least(2)),
+        "atleast_3d" => each(|x| x.at_least(3)),
         "flip" => one(x().flip(a.rest(1, "dims"))),
         "fliplr" => one(x().flip(1)),
         "flipud" => one(x().flip(0)),
         "rot90" => {
             let (k, dims) = (a.int_or(1, "k", 1), a.maybe_ints(2, "dims").unwrap_or(vec![0, 1]));
-            one(match k.rem_euclid(4) {
-                0 => x().deep_clone(),
-                1 => x().flip(dims[1]).transpose(dims[0], dims[1]),
-                2 => x().flip(dims),
-                _ => x().flip(dims[0]).transpose(dims[0], dims[1]),
-            })
+            one(x().rot90(k, dims[0], dims[1]))
         }
         "narrow" | "narrow_copy" => {
             one(x().narrow(a.int(1, "dim"), a.int(2, "start"), a.int(3, "length") as usize))
@@ -148,23 +133,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             })
         }
         "repeat" => one(x().repeat(&lengths(&a.rest(1, "repeats|sizes")))),
-        "tile" => {
-            let mut times = lengths(&a.rest(1, "dims"));
-            while times.len() < x().rank() {
-                times.insert(0, 1);
-            }
-            one(x().repeat(&times))
-        }
+        "tile" => one(x().tile(&lengths(&a.rest(1, "dims")))),
         "repeat_interleave" => {
             let axis = a.maybe_ints(2, "dim").map(|d| d[0]);
             let (x, axis) = axis.map_or((x().reshape([x().len()]), 0), |axis| (x(), axis));
             one(match a.get(1, "repeats")? {
-                Arg::Tensor(times) if times.len() != 1 => {
-                    let times = times.cast(pullback::DType::I64).to_vec::<i64>();
-                    let index: Vec<i64> =
-                        (0..).zip(times).flat_map(|(i, n)| (0..n).map(move |_| i)).collect();
-                    x.index_select(axis, &Tensor::from(index))
-                }
+                Arg::Tensor(times) => x.repeat_by(times, axis),
                 times => x.repeat_each(times.int() as usize, axis),
             })
         }
@@ -182,23 +156,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "dstack" => one(dstack(&a.every_tensor().iter().collect::<Vec<_>>())),
         "column_stack" => one(column_stack(&a.every_tensor().iter().collect::<Vec<_>>())),
         "block_diag" => one(block_diag(&a.every_tensor().iter().collect::<Vec<_>>())),
-        "cartesian_prod" => {
-            let list = a.every_tensor();
-            let grid = meshgrid(&list.iter().collect::<Vec<_>>());
-            let flat: Vec<Tensor> = grid.iter().map(|x| x.reshape([x.len()])).collect();
-            one(if flat.len() == 1 {
-                flat[0].clone()
-            } else {
-                stack(&flat.iter().collect::<Vec<_>>(), 1)
-            })
+        "cartesian_prod" => one(cartesian_prod(&a.every_tensor().iter().collect::<Vec<_>>())),
+        "combinations" => {
+            one(x()
+                .combinations(a.int_or(1, "r", 2) as usize, a.flag(2, "with_replacement", false)))
         }
-        "sum_to_size" => {
-            let (x, size) = (x(), a.rest(1, "size"));
-            let new = x.rank() - size.len();
-            let axes: Vec<usize> =
-                (new..x.rank()).filter(|&i| size[i - new] == 1 && x.shape()[i] != 1).collect();
-            one(x.sum_keep(axes).sum_over((0..new).collect::<Vec<_>>()))
-        }
+        "sum_to_size" => one(x().sum_to_shape(a.rest(1, "size"))),
         "meshgrid" => {
             let list = a.every_tensor();
             let mut list: Vec<&Tensor> = list.iter().collect();
@@ -252,44 +215,16 @@ fn along(x: &Tensor, axis: isize, range: Index) -> Vec<Index> {
     index
 }
 
-fn squeezed(x: &Tensor, axes: &[isize]) -> Tensor {
-    let mut places: Vec<usize> = axes.iter().map(|&i| from_front(i, x.rank())).collect();
-    places.sort_unstable();
-    places.iter().rev().fold(x.clone(), |x, &i| x.squeeze_axis(i as isize))
-}
-
-fn moved(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
-    let from: Vec<usize> = from.iter().map(|&i| from_front(i, x.rank())).collect();
-    let to: Vec<usize> = to.iter().map(|&i| from_front(i, x.rank())).collect();
-    let mut rest = (0..x.rank()).filter(|i| !from.contains(i));
-    let place = |i: usize| match to.iter().position(|&t| t == i) {
-        Some(k) => from[k],
-        None => rest.next().unwrap(),
-    };
-    if x.rank() == 0 { x.clone() } else { x.permute((0..x.rank()).map(place).collect::<Vec<_>>()) }
-}
-
 /// Pieces by count (of nearly equal size) or at these places.
 fn parts(x: &Tensor, how: &Arg, axis: isize) -> Vec<Tensor> {
-    let n = x.shape()[from_front(axis, x.rank())];
-    let how = match how {
+    match how {
         Arg::Tensor(t) if t.rank() > 0 => {
-            Arg::List(t.to_vec::<i64>().into_iter().map(Arg::Int).collect())
+            let places = t.to_vec::<i64>().into_iter().map(|i| i as isize).collect::<Vec<_>>();
+            x.split_at(&places, axis)
         }
-        how => how.clone(),
-    };
-    let bounds: Vec<usize> = match &how {
-        Arg::List(_) => {
-            let inside =
-                |i: isize| (if i < 0 { i + n as isize } else { i }).clamp(0, n as isize) as usize;
-            [0].into_iter().chain(how.ints().into_iter().map(inside)).chain([n]).collect()
-        }
-        count => {
-            let count = count.int() as usize;
-            (0..=count).map(|i| i * (n / count) + i.min(n % count)).collect()
-        }
-    };
-    bounds.windows(2).map(|w| x.narrow(axis, w[0] as isize, w[1].saturating_sub(w[0]))).collect()
+        Arg::List(_) => x.split_at(&how.ints(), axis),
+        count => x.split_into(count.int() as usize, axis),
+    }
 }
 
 /// Pads are listed from the last axis; negative ones cut.

@@ -1,0 +1,448 @@
+//! Quantiles, covariances, histograms and counts.
+//!
+//! What depends on order is a sort and a gather by the places it found, so its gradient is theirs. What counts has no
+//! gradient except through weights.
+
+use crate::create::known_shape;
+use crate::{DType, Error, Operand, Tensor};
+
+/// What a quantile that falls between two elements is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Between {
+    /// On the line from one to the other.
+    #[default]
+    Linear,
+    /// The lower one.
+    Lower,
+    /// The higher one.
+    Higher,
+    /// The nearer one; halfway, the one at the even place.
+    Nearest,
+    /// Their mean.
+    Midpoint,
+}
+
+impl Tensor {
+    /// The `q`-quantiles (0 to 1) of an axis, which disappears; NaN if any element is. A vector of several `q` becomes
+    /// the first axis of the result.
+    ///
+    /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
+    ///
+    /// ```
+    /// use pullback::{Between, Tensor};
+    /// let x = Tensor::from([[4.0, 1.0, 2.0, 3.0]]);
+    /// assert_eq!(x.quantile(0.5, 1, Between::Linear).to_vec::<f64>(), [2.5]);
+    /// assert_eq!(x.quantile(&Tensor::from([0.0, 1.0]), 1, Between::Linear).shape(), [2, 1]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
+        let q = q.beside(&Tensor::zeros_with((), self.real_dtype())).into_owned();
+        self.quantile_of("quantile", q, axis, between, false)
+    }
+
+    /// [`Tensor::quantile`] of the elements that are not NaN; NaN where all are.
+    ///
+    /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
+    #[track_caller]
+    #[must_use]
+    pub fn nan_quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
+        let q = q.beside(&Tensor::zeros_with((), self.real_dtype())).into_owned();
+        self.quantile_of("nan_quantile", q, axis, between, true)
+    }
+
+    #[track_caller]
+    fn quantile_of(
+        &self,
+        op: &'static str,
+        q: Tensor,
+        axis: isize,
+        between: Between,
+        without_nan: bool,
+    ) -> Tensor {
+        let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
+        let n = x.length(op, axis);
+        let inside = q.detach().ge(0.0).logical_and(q.detach().le(1.0)).all().item::<bool>();
+        if q.rank() > 1 || !inside || !q.dtype().is_float() || !x.dtype().is_float() || n == 0 {
+            let message = format!(
+                "takes floats, an axis with elements, and q from 0 to 1, not {} and {} along axis {axis}",
+                self.spec(),
+                q.spec()
+            );
+            return self.checked(Err(Error::argument(op, message).on([self.spec(), q.spec()])));
+        }
+        let dtype = x.dtype();
+        let (x, q) = (x.wide(), q.wide().cast(x.wide().dtype()));
+        let sorted = x.move_axis(axis, -1).sort(-1, false).0;
+        let last = match without_nan {
+            true => {
+                let count = sorted.is_nan().logical_not().cast(x.dtype()).sum_keep(-1);
+                (count - 1.0).clamp_min(0.0)
+            }
+            false => Tensor::full([1], n as f64 - 1.0).cast(x.dtype()),
+        };
+        let mut rank = q.reshape([q.len()]) * last;
+        if !without_nan {
+            // NaN sorts last: where there is one, it is every quantile.
+            let spoilt = sorted.is_nan().any_keep(-1);
+            rank = spoilt.select(n as f64 - 1.0, &rank);
+        }
+        let rank = match between {
+            Between::Linear | Between::Midpoint => rank,
+            Between::Lower => rank.floor(),
+            Between::Higher => rank.ceil(),
+            Between::Nearest => rank.round(),
+        };
+        let lines = sorted.shape()[..sorted.rank() - 1].to_vec();
+        let rank = rank.expand([&lines[..], &[q.len()]].concat());
+        let at = |place: Tensor| sorted.gather(-1, &place.detach().cast(DType::I64));
+        let low = at(rank.floor());
+        let y = match between {
+            Between::Lower | Between::Higher | Between::Nearest => low,
+            Between::Linear => low.lerp(&at(rank.ceil()), &rank - rank.floor().detach()),
+            Between::Midpoint => low.lerp(&at(rank.ceil()), 0.5),
+        };
+        let y = match q.rank() {
+            0 => y.squeeze_axis(-1),
+            _ => y.move_axis(-1, 0),
+        };
+        let y = y.cast(dtype);
+        if self.rank() == 0 { y.reshape(q.shape()) } else { y }
+    }
+
+    /// The median of the elements of an axis that are not NaN, and where it is: the lower of two; NaN where all are.
+    ///
+    /// Derivative: `dy` to the median's place.
+    #[track_caller]
+    #[must_use]
+    pub fn nan_median(&self, axis: isize) -> (Tensor, Tensor) {
+        if self.rank() == 0 {
+            return self.kthvalue(1, axis);
+        }
+        if self.length("nan_median", axis) == 0 {
+            let error = Error::argument("nan_median", "an axis without elements has no median");
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        let places = self.detach().sort(axis, false).1;
+        let count = self.is_nan().logical_not().cast(DType::I64).sum_keep(axis);
+        let place = places.gather(axis, &(count - 1).clamp_min(0).floor_div(2));
+        (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
+    }
+
+    /// The most frequent element of an axis, which disappears, and where it was last: the smallest among equals.
+    ///
+    /// Derivative: `dy` to that place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (value, place) = Tensor::from([3, 1, 3, 1, 2]).mode(0);
+    /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (1, 3));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn mode(&self, axis: isize) -> (Tensor, Tensor) {
+        if self.rank() == 0 {
+            return self.kthvalue(1, axis);
+        }
+        let n = self.length("mode", axis);
+        if n == 0 {
+            let error = Error::argument("mode", "an axis without elements has no mode");
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        let (sorted, places) = self.detach().move_axis(axis, -1).sort(-1, false);
+        let ends = match n {
+            1 => vec![],
+            _ => sorted.narrow(-1, 1, n - 1).ne(sorted.narrow(-1, 0, n - 1)).to_vec::<bool>(),
+        };
+        let lines = self.len() / n;
+        let longest_run = |line: usize| {
+            let (mut best, mut most, mut start) = (0, 0, 0);
+            for i in 0..n {
+                if (i + 1 == n || ends[line * (n - 1) + i]) && i + 1 - start > most {
+                    (best, most) = (i as i64, i + 1 - start);
+                }
+                if i + 1 < n && ends[line * (n - 1) + i] {
+                    start = i + 1;
+                }
+            }
+            best
+        };
+        let found: Vec<i64> = (0..lines).map(longest_run).collect();
+        let mut shape = sorted.shape().to_vec();
+        shape[sorted.rank() - 1] = 1;
+        let place = places.gather(-1, &Tensor::from_vec(found, shape)).move_axis(-1, axis);
+        (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
+    }
+
+    /// The smallest and the largest element over some axes.
+    ///
+    /// Derivative: of [`Tensor::min_over`] and [`Tensor::max_over`].
+    #[track_caller]
+    #[must_use]
+    pub fn min_max(&self, axes: impl crate::IntoAxes) -> (Tensor, Tensor) {
+        let axes = axes.list();
+        (self.min_over(axes.clone()), self.max_over(axes))
+    }
+
+    /// How many elements over some axes are not zero, in `i64`.
+    ///
+    /// Derivative: none (an integer).
+    #[track_caller]
+    #[must_use]
+    pub fn count_nonzero(&self, axes: impl crate::IntoAxes) -> Tensor {
+        self.ne(0).sum_over(axes)
+    }
+
+    /// The sum of the elements over some axes that are not NaN.
+    ///
+    /// Derivative: `dy` where not NaN, 0 elsewhere.
+    #[track_caller]
+    #[must_use]
+    pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
+        match self.dtype().is_float() {
+            true => self.is_nan().select_or(0.0, self.clone()).sum_over(axes),
+            false => self.sum_over(axes),
+        }
+    }
+
+    /// The mean of the elements over some axes that are not NaN; NaN where all are.
+    ///
+    /// Derivative: `dy` / count where not NaN, 0 elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, f64::NAN, 4.0]).nan_mean(0).item::<f64>(), 2.5);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
+        let (axes, x) = (axes.list(), self.wide());
+        let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
+        (x.nan_sum(axes) / count).cast(self.real_dtype())
+    }
+
+    /// The covariance matrix of the rows, whose columns are observations: `(x − m)·W·(x − m)ᵀ / (Σw − correction)`, with
+    /// the weighted mean m. `counts` (integers) say how often each observation was made, `weights` how much it
+    /// counts; with the latter the divisor is `Σw − correction·Σw·weights/Σw`. A vector is one row.
+    ///
+    /// Derivative: of its formula.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]);
+    /// assert_eq!(x.cov(1.0, None, None).to_vec::<f64>(), [1.0, -1.0, -1.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn cov(
+        &self,
+        correction: f64,
+        counts: Option<&Tensor>,
+        weights: Option<&Tensor>,
+    ) -> Tensor {
+        let n = self.shape().last().copied().unwrap_or(1);
+        let fits = |w: Option<&Tensor>| w.is_none_or(|w| w.rank() <= 1 && w.len() == n);
+        if self.rank() > 2 || !fits(counts) || !fits(weights) {
+            let message =
+                format!("takes [rows, observations] and a weight for each, not {}", self.spec());
+            return self.checked(Err(Error::shape("cov", message).on([self.spec()])));
+        }
+        let x = if self.rank() < 2 { self.reshape([1, self.len()]) } else { self.clone() };
+        let x = x.wide();
+        let typed = |w: &Tensor| w.cast(x.dtype()).reshape([n]);
+        let w = match (counts.map(typed), weights.map(typed)) {
+            (Some(f), Some(a)) => Some(f * a),
+            (Some(w), None) | (None, Some(w)) => Some(w),
+            (None, None) => None,
+        };
+        let (centred, divisor) = match &w {
+            None => {
+                let divisor = Tensor::full((), n as f64 - correction).cast(x.dtype());
+                (&x - x.mean_keep(1), divisor)
+            }
+            Some(w) => {
+                let sum = w.sum();
+                let centred = &x - (&x * w).sum_keep(1) / &sum;
+                let spent = match weights {
+                    Some(a) if correction != 0.0 => (w * typed(a)).sum() / &sum * correction,
+                    _ => Tensor::full((), correction).cast(x.dtype()),
+                };
+                (centred, sum - spent)
+            }
+        };
+        let weighted = w.as_ref().map_or_else(|| centred.clone(), |w| &centred * w);
+        let y = (weighted.matmul(&centred.t()) / divisor.clamp_min(0.0)).cast(self.real_dtype());
+        if y.len() == 1 { y.reshape(()) } else { y }
+    }
+
+    /// The correlation matrix of the rows: the covariances divided by the standard deviations, held to [−1, 1].
+    ///
+    /// Derivative: of its formula.
+    #[track_caller]
+    #[must_use]
+    pub fn corrcoef(&self) -> Tensor {
+        let c = self.cov(1.0, None, None);
+        if c.rank() == 0 {
+            return &c / &c;
+        }
+        let deviation = c.diagonal().sqrt();
+        (c / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1.0, 1.0)
+    }
+
+    /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where it does; at least
+    /// `min_length` numbers.
+    ///
+    /// Derivative: for the weights, `dy` at each one's number.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1i64, 3, 1]).bincount(None, 0).to_vec::<i64>(), [0, 2, 0, 1]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Tensor {
+        let integers = !self.dtype().is_float() && self.dtype() != DType::Bool;
+        if !integers || self.rank() != 1 || weights.is_some_and(|w| w.shape() != self.shape()) {
+            let message =
+                format!("takes a vector of integers, and a weight for each, not {}", self.spec());
+            return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
+        }
+        let index = self.detach().cast(DType::I64);
+        let (low, high) = match index.len() {
+            0 => (0, -1),
+            _ => (index.min().item::<i64>(), index.max().item::<i64>()),
+        };
+        let length = min_length.max(high.saturating_add(1).max(0) as usize);
+        if low < 0 || !pullback_ir::infer::fits_memory(&[length]) {
+            let message = format!("{low} and {high} are not both numbers of bins");
+            return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
+        }
+        let length = known_shape("bincount", [length])[0];
+        match weights {
+            Some(w) => {
+                let w = if w.dtype().is_float() { w.clone() } else { w.cast(DType::F64) };
+                Tensor::zeros_with([length], w.dtype()).scatter_add(0, &index, &w)
+            }
+            None => {
+                let ones = Tensor::ones_with([index.len()], DType::I64);
+                Tensor::zeros_with([length], DType::I64).scatter_add(0, &index, &ones)
+            }
+        }
+    }
+
+    /// How many elements fall into each of `bins` bins of equal width from `low` to `high`, which is inside; others,
+    /// and NaN, are left out. Without bounds, those of the elements.
+    ///
+    /// Derivative: none (a count).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([0.0, 0.4, 1.0, 5.0]);
+    /// assert_eq!(x.histc(2, Some((0.0, 1.0))).to_vec::<f64>(), [2.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
+        let edges = self.even_edges("histc", bins, bounds);
+        self.histogram(&edges, None).cast(self.real_dtype())
+    }
+
+    /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there are no bounds.
+    #[track_caller]
+    pub(super) fn even_edges(
+        &self,
+        op: &'static str,
+        bins: usize,
+        bounds: Option<(f64, f64)>,
+    ) -> Tensor {
+        let x = self.detach().cast(DType::F64);
+        let counts = op == "histc";
+        let (mut low, mut high) = match bounds {
+            Some(bounds) => bounds,
+            None if x.is_empty() => (0.0, if counts { 0.0 } else { 1.0 }),
+            None => (x.min().item::<f64>(), x.max().item::<f64>()),
+        };
+        if low == high {
+            // As wide as PyTorch makes it.
+            let margin = if counts { 1.0 } else { 0.5 };
+            (low, high) = (low - margin, high + margin);
+        }
+        if bins == 0 || !(low < high) || !(high - low).is_finite() || bins >= 1 << 40 {
+            let message = format!("{bins} bins from {low} to {high} are none");
+            return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+        }
+        // From both ends towards the middle, so that neither end is rounded.
+        let step = (high - low) / bins as f64;
+        let edge = |i: usize| match i <= bins / 2 {
+            true => low + step * i as f64,
+            false => high - step * (bins - i) as f64,
+        };
+        Tensor::from((0..=bins).map(edge).collect::<Vec<f64>>()).cast(self.real_dtype())
+    }
+
+    /// How many elements (or what weight of them) lie between neighbouring edges, each of which belongs to the bin
+    /// on its right, except the last. [`Tensor::bin_edges`] makes edges at equal distances.
+    ///
+    /// Derivative: for the weights, `dy` at each one's bin.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let edges = Tensor::from([0.0, 1.0, 4.0]);
+    /// assert_eq!(Tensor::from([0.5, 1.0, 4.0]).histogram(&edges, None).to_vec::<f64>(), [1.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn histogram(&self, edges: &Tensor, weights: Option<&Tensor>) -> Tensor {
+        self.reshape([self.len(), 1])
+            .histogram_nd(&[edges], weights.map(|w| w.reshape([w.len()])).as_ref())
+    }
+
+    /// `bins + 1` edges at equal distances between the bounds, or between the lowest and the highest element.
+    ///
+    /// Derivative: none.
+    #[track_caller]
+    #[must_use]
+    pub fn bin_edges(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
+        self.even_edges("bin_edges", bins, bounds)
+    }
+
+    /// [`Tensor::histogram`] of points: row k of a matrix is one, with a coordinate for each list of edges.
+    ///
+    /// Derivative: for the weights, `dy` at each one's bin.
+    #[track_caller]
+    #[must_use]
+    pub fn histogram_nd(&self, edges: &[&Tensor], weights: Option<&Tensor>) -> Tensor {
+        let fits = self.rank() == 2 && self.shape()[1] == edges.len();
+        let vectors = edges.iter().all(|e| e.rank() == 1 && e.len() >= 2);
+        if !fits || !vectors || weights.is_some_and(|w| w.shape() != &self.shape()[..1]) {
+            let message = format!(
+                "takes points [n, {}], edges (at least two) and a weight for each point, not {}",
+                edges.len(),
+                self.spec()
+            );
+            return self.checked(Err(Error::shape("histogram", message).on([self.spec()])));
+        }
+        let dtype = weights.map_or(self.real_dtype(), Tensor::real_dtype);
+        let shape: Vec<usize> = edges.iter().map(|e| e.len() - 1).collect();
+        known_shape("histogram", &shape[..]);
+        let n = self.shape()[0];
+        let (mut index, mut inside) =
+            (Tensor::zeros_with([n], DType::I64), Tensor::from(true).expand([n]));
+        for (k, edges) in edges.iter().enumerate() {
+            let x = self.detach().select_at(1, k as isize);
+            let edges = edges.detach().cast(x.dtype().promote(edges.dtype()));
+            let last = edges.select_at(0, -1);
+            let bin = edges.searchsorted(&x.contiguous(), true) - 1;
+            // The last edge belongs to the last bin.
+            let bin = x.eq(&last).select(edges.len() as i64 - 2, &bin);
+            inside = inside.logical_and(bin.ge(0)).logical_and(x.le(&last));
+            index = index * (edges.len() - 1) + bin;
+        }
+        let ones = || Tensor::ones_with([n], dtype);
+        let w = weights.map_or_else(ones, |w| w.cast(dtype));
+        let total: usize = shape.iter().product();
+        let flat = Tensor::zeros_with([total], dtype);
+        let counted = inside.select(&w, w.zeros_like());
+        flat.scatter_add(0, &inside.select(&index, 0), &counted).reshape(shape)
+    }
+}
