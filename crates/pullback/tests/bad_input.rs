@@ -150,8 +150,8 @@ fn functions_of_two_tensors() {
                 x.linear(x, Some(y)); x.bilinear(y, x, None); x.bilinear(x, x, Some(y)); x.tensordot(y, &[0], &[0]);
                 x.tensordot(y, &[-1, 0], &[0]); x.tensordot(y, &[9], &[1]); x.tensordot(y, &[0, 0], &[0, 1]);
                 x.tensordot(y, &[], &[]); x.dist(y, 2.0); x.cdist(y, 2.0); x.pairwise_distance(y, 1.0, 1e-6);
-                x.take(y); x.masked_select(y); x.index_get(&[y]); x.index_get(&[y, y]); x.index_get(&[]);
-                x.index_put(&[y], x, true); x.index_put(&[x], y, false); x.index_put(&[], y, false);
+                x.take(y); x.masked_select(y); x.index_get(&[y]); x.index_get(&[y, y]); x.index_get::<&Tensor>(&[]);
+                x.index_put(&[y], x, true); x.index_put(&[x], y, false); x.index_put::<&Tensor>(&[], y, false);
                 x.layer_norm(y, y, 1e-5); x.rms_norm(y, 1e-5); x.batch_norm(Some(y), None, 1e-5);
                 x.batch_norm(None, Some(y), 1e-5); x.group_norm(1, Some(y), None, 1e-5); x.group_norm(1, None, Some(y), 1e-5);
                 x.channel_norm(y, y, None, None, 1e-5); x.attention(y, y, None, true, 1.0);
@@ -191,6 +191,95 @@ fn functions_of_two_tensors() {
         }
     }
     assert!(refused > 5000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
+fn pieces_statistics_and_masks_of_one_tensor() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    for x in operands() {
+        refused += all_fine(
+            calls! {
+                x.at_least(0); x.at_least(3); x.at_least(usize::MAX); x.tile(&[]); x.tile(&[2, 2]); x.tile(&[usize::MAX; 5]);
+                x.sum_to_shape(()); x.sum_to_shape([2, 1]); x.sum_to_shape([-1]); x.sum_to_shape([7, 7, 7, 7, 7]);
+                x.combinations(0, true); x.combinations(2, false); x.combinations(usize::MAX, false);
+                x.as_strided([2], &[1], 0); x.as_strided([2, 2], &[1], 0); x.as_strided([2], &[usize::MAX], 1);
+                x.as_strided([0], &[1], usize::MAX); x.as_strided([isize::MAX], &[0], 0); x.as_strided([-1], &[1], 0);
+                x.cov(1.0, None, None); x.cov(f64::NAN, Some(&x), None); x.corrcoef(); x.bincount(None, 0);
+                x.bincount(Some(&x), usize::MAX); x.histc(0, None); x.histc(3, None); x.histc(usize::MAX, None);
+                x.histc(2, Some((1.0, 0.0))); x.histc(2, Some((f64::NAN, 0.0))); x.histc(2, Some((0.0, f64::INFINITY)));
+                x.bin_edges(3, None); x.bin_edges(usize::MAX, Some((0.0, 1.0))); x.unique(); x.unique_consecutive();
+                x.nonzero(); x.unravel_index(&[]); x.unravel_index(&[0, 2]); x.unravel_index(&[usize::MAX, 2]);
+                x.frexp(); x.sign_bit(); x.angle(); x.float_power(2); x.float_power(0.5); x.ldexp(2); x.ldexp(0.5);
+                cartesian_prod(&[&x, &x]); broadcast_tensors(&[&x]);
+            },
+            &x.spec().to_string(),
+            &mut wrong,
+        );
+        for axis in AXES {
+            refused += all_fine(
+                calls! {
+                    x.split_into(2, axis); x.split_into(0, axis); x.split_into(usize::MAX, axis); x.split_at(&[], axis);
+                    x.split_at(&[1, -1, isize::MAX, isize::MIN], axis); x.move_axes([axis], [0]); x.move_axes([0, axis], [1]);
+                    x.move_axes([0, 1], [axis, axis]); x.squeeze_axes([axis]); x.squeeze_axes([axis, axis]);
+                    x.rot90(1, 0, axis); x.rot90(isize::MIN, axis, axis); x.quantile(0.5, axis, Between::Linear);
+                    x.quantile(2.0, axis, Between::Lower); x.quantile(f64::NAN, axis, Between::Lower);
+                    x.nan_quantile(1.0, axis, Between::Nearest); x.quantile(&x, axis, Between::Midpoint);
+                    x.nan_median(axis); x.mode(axis); x.min_max(axis); x.count_nonzero([axis, 0]); x.nan_sum(axis);
+                    x.nan_mean([axis]); x.unique_over(axis); x.unique_consecutive_over(axis);
+                    x.trapezoid(Spacing::Even(1.0), axis); x.cumulative_trapezoid(Spacing::At(&x), axis);
+                    x.gradient(Spacing::Even(0.0), axis, 1); x.gradient(Spacing::At(&x), axis, 2);
+                    x.gradient(Spacing::Even(1.0), axis, 3); x.renorm(2.0, axis, 1.0); x.renorm(0.0, axis, 1.0);
+                    x.renorm(2.0, axis, f64::NAN);
+                },
+                &format!("{} along {axis}", x.spec()),
+                &mut wrong,
+            );
+        }
+    }
+    assert!(refused > 1000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
+fn places_and_masks_of_two_tensors() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    let all = operands();
+    for (x, y) in all.iter().flat_map(|x| all.iter().map(move |y| (x, y))) {
+        refused += all_fine(
+            calls! {
+                x.index_get(&[None, Some(y)]); x.index_get(&[Some(y), None, Some(y)]); x.index_get(&[None::<&Tensor>; 6]);
+                x.index_put(&[None, Some(y)], x, true); x.index_put(&[None, Some(x)], y, false);
+                x.put_flat(y, x, true); x.put_flat(x, y, false); x.masked_scatter(y, x); x.masked_scatter(x, y);
+                x.as_strided_put(y, &[1], 0); x.as_strided_put(y, &[1, 1], 0); x.cov(1.0, Some(y), Some(y));
+                x.bincount(Some(y), 0); x.histogram(y, None); x.histogram(&Tensor::from([0.0, 1.0]), Some(y));
+                x.histogram_nd(&[y, y], None); x.histogram_nd(&[y, y, y], Some(y)); x.searchsorted(y, true);
+                x.bucketize(y, false); x.is_in(y); x.next_after(y); x.is_close(y, 0.1, 0.1, true); x.gcd(y); x.lcm(y);
+                x.shift_left(y); x.shift_right(y); x.ldexp(y); x.float_power(y); cartesian_prod(&[x, y]);
+                broadcast_tensors(&[x, y, x]); x.trapezoid(Spacing::At(y), 0); x.gradient(Spacing::At(y), -1, 1);
+                x.repeat_by(y, 0); x.quantile(y, 0, Between::Linear);
+            },
+            &format!("{} and {}", x.spec(), y.spec()),
+            &mut wrong,
+        );
+        for axis in [0, -1, 1, isize::MIN] {
+            refused += all_fine(
+                calls! {
+                    x.scatter_reduce(axis, y, x, Gathered::Mean, false); x.scatter_reduce(axis, y, y, Gathered::Max, true);
+                    x.index_reduce(axis, y, x, Gathered::Prod, true); x.index_reduce(axis, x, y, Gathered::Min, false);
+                    masked::sum(x, y, axis); masked::prod(x, y, axis); masked::max(x, y, axis); masked::min(x, y, axis);
+                    masked::mean(x, y, [axis]); masked::var(x, y, axis, 1.0); masked::std(x, y, axis, 0.0);
+                    masked::norm(x, y, 3.0, axis); masked::normalize(x, y, 2.0, axis, 1e-9); masked::median(x, y, axis);
+                    masked::argmax(x, y, axis); masked::argmin(x, y, axis); masked::logsumexp(x, y, axis);
+                    masked::softmax(x, y, axis); masked::log_softmax(x, y, axis); masked::softmin(x, y, axis);
+                    masked::cumsum(x, y, axis); masked::cumprod(x, y, axis); masked::logaddexp(x, y, y, x);
+                },
+                &format!("{} and {} along {axis}", x.spec(), y.spec()),
+                &mut wrong,
+            );
+        }
+    }
+    assert!(refused > 3000, "only {refused} refused");
     none_wrong(wrong);
 }
 

@@ -102,6 +102,28 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn pad_by(&self, padding: &[(usize, usize)], border: Border) -> Tensor {
+        let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        let padding: Vec<(isize, isize)> =
+            padding.iter().map(|&(before, after)| (signed(before), signed(after))).collect();
+        self.pad_or_cut(&padding, border)
+    }
+
+    /// [`Tensor::pad_by`] where a negative number cuts elements off. What is put on one side is taken from the whole
+    /// axis, also from what is cut off on the other.
+    ///
+    /// Derivative: each element gets the sum of `dy` where it occurs.
+    ///
+    /// ```
+    /// use pullback::{Border, Tensor};
+    /// let x = Tensor::from([1.0, 2.0, 3.0]);
+    /// assert_eq!(x.pad_or_cut(&[(-2, 2)], Border::Replicate).to_vec::<f64>(), [3.0, 3.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis, an axis is too short for it, or more is cut off than there is.
+    #[track_caller]
+    #[must_use]
+    pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: Border) -> Tensor {
         if padding.len() != self.rank() {
             let message = format!(
                 "{padding:?} does not name each of the {} axes of {}",
@@ -124,15 +146,17 @@ impl Tensor {
                 }
                 Border::Circular => n,
             };
-            let fits =
-                i64::try_from(before.max(after)).is_ok_and(|n| n <= room && n < i64::MAX / 4);
-            if !fits {
+            let (before, after) = (before as i64, after as i64);
+            let fits = before.max(after) <= room && before.max(after) < i64::MAX / 4;
+            let left = n.saturating_add(before).saturating_add(after);
+            if !fits || left < 0 || !pullback_ir::infer::fits_memory(&[left as usize]) {
                 let message = format!(
                     "axis {axis} of {} is too short for {border:?} by {before}, {after}",
                     self.spec()
                 );
                 return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
             }
+            let (low, high) = ((-before).max(0), n - (-after).max(0));
             let from = |i: i64| match border {
                 Border::Reflect => {
                     if i < 0 {
@@ -144,9 +168,10 @@ impl Tensor {
                     }
                 }
                 Border::Replicate => i.clamp(0, n - 1),
-                Border::Circular => i.rem_euclid(n),
+                // Around what is left of the axis.
+                Border::Circular => low + (i - low).rem_euclid((high - low).max(1)),
             };
-            let index: Vec<i64> = (-(before as i64)..n + after as i64).map(from).collect();
+            let index: Vec<i64> = (-before..n + after).map(from).collect();
             x = x.index_select(axis as isize, &Tensor::from(index));
         }
         x

@@ -20,7 +20,23 @@ impl Tensor {
             Spacing::Even(step) => return Tensor::from(step).cast(self.real_dtype()),
             Spacing::At(at) => at,
         };
-        if at.rank() != 1 {
+        let at = match at.rank() {
+            0 | 1 => at.clone(),
+            rank if rank < self.rank() => {
+                at.reshape([&vec![1; self.rank() - rank][..], at.shape()].concat())
+            }
+            _ => at.clone(),
+        };
+        if at.rank() > 1 {
+            let k = self.axis(op, axis);
+            let together = pullback_ir::infer::args::broadcast(op, self.spec(), at.spec());
+            let _ = self.checked(together);
+            if at.rank() != self.rank() || at.shape()[k] != n {
+                let message =
+                    format!("{} does not go with {} along axis {k}", at.spec(), self.spec());
+                let error = Error::shape(op, message).on([self.spec(), at.spec()]);
+                return self.checked(Err(error));
+            }
             return at.diff(1, axis);
         }
         if at.len() != n {

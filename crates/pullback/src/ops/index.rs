@@ -1,8 +1,8 @@
 //! Gather, scatter and index selection.
 
 use crate::apply::apply;
-use crate::rule::{Grad, Hand, Linear, Set, Val};
-use crate::{DType, Error, Op, Spec, Tensor, fail, mode};
+use crate::rule::{Grad, Hand, Linear, Outs, Set, Val};
+use crate::{DType, Error, Op, Spec, Tensor};
 use pullback_ir::Combine;
 use smallvec::smallvec;
 
@@ -42,12 +42,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
             },
             formula: "`dbase = dy` where nothing was written, `dsource = dy` gathered, for the writer that stayed",
         }),
-        Combine::Mul => Grad::Hand(Hand {
-            uses: &[Val::In(0), Val::In(1), Val::In(2)],
-            vjp: product_vjp,
-            jvp: product_jvp,
-            formula: "`dy` times the product of all other factors at the place",
-        }),
+        Combine::Mul => Grad::Decompose(product),
         Combine::Max | Combine::Min => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
             vjp: extreme_vjp,
@@ -99,54 +94,26 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
     smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
 }
 
-/// The product of the others in each element's group, without dividing by zero: a zero sees the
-/// product of the rest if it is the only one, everything else sees zero where there is one.
-///
-/// As a function of its operands this is right only away from zeros (the slope of "zero where there is
-/// one" is not zero), so where it will be differentiated itself, zeros are refused.
-fn product_of_others(f: &Facts) -> (Tensor, Tensor) {
-    let axis = axis_of(f.op);
-    let gather = |x: &Tensor| apply(Op::Gather(axis), &[x, f.x(1)]);
-    let (base, source) = (f.x(0), f.x(2));
-    let (zero_base, zero_source) = (base.eq(0.0), source.eq(0.0));
-    let again = |x: &Tensor| (x.is_tracked() && mode::is_grad_enabled()) || x.carries_tangents();
-    if (again(base) || again(source))
-        && (zero_base.any().item::<bool>() || zero_source.any().item::<bool>())
-    {
-        let message = "second derivatives are not defined here where an element is zero";
-        fail::raise(Error::gradient("scatter_mul", message).on([base.spec(), source.spec()]));
+/// Products by doubling. The sources are put in the order of their places; after step k each holds the product of the
+/// last 2ᵏ that go to the same place, so the last of each place holds all of them, and it is the one that stays when
+/// they are written. No division, so zeros are no special case, at any order of derivative.
+fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let (base, index, source, axis) = (inputs[0], inputs[1], inputs[2], axis_of(op));
+    let (at, n) = (axis as isize, index.shape()[axis]);
+    let (places, order) = index.sort(at, false);
+    let mut y = apply(Op::Gather(axis), &[source, &order]);
+    let mut shift = 1;
+    while shift < n {
+        let before: Vec<(usize, usize)> =
+            (0..index.rank()).map(|i| (if i == axis { shift } else { 0 }, 0)).collect();
+        let earlier = |x: &Tensor| x.narrow(at, 0, n - shift).pad(&before);
+        // What is moved in from before the beginning is a zero: it goes to no place, as the one added here does.
+        let together = earlier(&(&places + 1)).eq(&places + 1);
+        y = &y * together.select(&earlier(&y), 1.0);
+        shift *= 2;
     }
-    let (whole_base, whole_source) =
-        (zero_base.select_or(1.0, base.clone()), zero_source.select_or(1.0, source.clone()));
-    let product = apply(f.op.clone(), &[&whole_base, f.x(1), &whole_source]);
-    let zeros = apply(
-        Op::Scatter(axis, Combine::Add),
-        &[&zero_base.cast(DType::I64), f.x(1), &zero_source.cast(DType::I64)],
-    );
-    let others = |zero: &Tensor, whole: &Tensor, product: Tensor, zeros: Tensor| {
-        let allowed = zero.cast(DType::I64).eq(&zeros);
-        let without = product / whole;
-        allowed.select(&without, without.zeros_like_splat())
-    };
-    let (source_product, source_zeros) = (gather(&product), gather(&zeros));
-    (
-        others(&zero_base, &whole_base, product, zeros),
-        others(&zero_source, &whole_source, source_product, source_zeros),
-    )
-}
-
-fn product_vjp(f: &Facts, dys: &Maybe) -> Maybe {
-    let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
-    let (base, source) = product_of_others(f);
-    let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
-    smallvec![Some(dy * base), None, Some(taken * source)]
-}
-
-fn product_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
-    let (base, source) = product_of_others(f);
-    let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
-    let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
-    smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
+    let ones = base.ones_like_splat();
+    smallvec![base * apply(Op::Scatter(axis, Combine::Set), &[&ones, &places, &y])]
 }
 
 impl Tensor {
@@ -272,7 +239,7 @@ impl Tensor {
         self.scattered("scatter_add", Combine::Add, axis, index, source)
     }
 
-    /// This tensor with the products of what is scattered.
+    /// This tensor with the products of what is scattered. The gradient is right where elements are zero.
     #[track_caller]
     #[must_use]
     pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {

@@ -52,7 +52,7 @@ impl Tensor {
 
     /// The next number after each of these in its dtype, in the direction of `other`; `other` where they are equal.
     ///
-    /// Derivative: zero (it is taken for a rounding).
+    /// Derivative: `dy`, and 0 where they are equal; none for `other`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -62,10 +62,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn next_after(&self, other: &Tensor) -> Tensor {
-        let both = crate::broadcast_tensors(&[&self.detach().real(), &other.detach().real()]);
+        let both = crate::broadcast_tensors(&[&self.real(), &other.detach().real()]);
         let dtype = both[0].dtype().promote(both[1].dtype());
-        let (x, y) = (both[0].cast(dtype), both[1].cast(dtype));
-        let shape = x.shape().to_vec();
+        let (from, y) = (both[0].cast(dtype), both[1].cast(dtype));
+        let (x, shape) = (from.detach(), from.shape().to_vec());
         macro_rules! stepped {
             ($float:ty, $bits:ty) => {{
                 let next = |(x, y): (&$float, &$float)| -> $float {
@@ -90,7 +90,7 @@ impl Tensor {
                 Tensor::from_vec(a.iter().zip(&b).map(next).collect::<Vec<$float>>(), shape)
             }};
         }
-        match dtype {
+        let next = match dtype {
             DType::F64 => stepped!(f64, u64),
             DType::F32 => stepped!(f32, u32),
             DType::BF16 => stepped!(bf16, u16),
@@ -98,7 +98,11 @@ impl Tensor {
             DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
                 unreachable!("`real` gives floats")
             }
-        }
+        };
+        // The step is exact, so that adding it gives the neighbour, and carries the derivative.
+        let step = &next - &x;
+        let moves = x.ne(&y).logical_and(step.is_finite()).logical_and(x.is_finite());
+        moves.select(&(from + moves.select(&step, 0.0)), &next)
     }
 
     /// Where the sign is negative: also of −0.
@@ -232,7 +236,13 @@ impl Tensor {
             false => 0,
         };
         let (a, b) = (x.cast(DType::I64).to_vec::<i64>(), by.cast(DType::I64).to_vec::<i64>());
-        let wide: Vec<i64> = a.iter().zip(&b).map(one).collect();
+        // Bits that leave the dtype are lost.
+        let held = |value: i64| match bits {
+            8 => i64::from(value as u8),
+            32 => i64::from(value as i32),
+            _ => value,
+        };
+        let wide: Vec<i64> = a.iter().zip(&b).map(one).map(held).collect();
         Tensor::from_vec(wide, x.shape()).cast(x.dtype())
     }
 

@@ -249,8 +249,8 @@ impl Tensor {
         }
         let x = if self.rank() < 2 { self.reshape([1, self.len()]) } else { self.clone() };
         let x = x.wide();
-        let typed = |w: &Tensor| w.cast(x.dtype()).reshape([n]);
-        let w = match (counts.map(typed), weights.map(typed)) {
+        let flat = |w: &Tensor| w.reshape([n]);
+        let w = match (counts.map(flat), weights.map(flat)) {
             (Some(f), Some(a)) => Some(f * a),
             (Some(w), None) | (None, Some(w)) => Some(w),
             (None, None) => None,
@@ -264,7 +264,7 @@ impl Tensor {
                 let sum = w.sum();
                 let centred = &x - (&x * w).sum_keep(1) / &sum;
                 let spent = match weights {
-                    Some(a) if correction != 0.0 => (w * typed(a)).sum() / &sum * correction,
+                    Some(a) if correction != 0.0 => (w * flat(a)).sum() / &sum * correction,
                     _ => Tensor::full((), correction).cast(x.dtype()),
                 };
                 (centred, sum - spent)
@@ -343,8 +343,16 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
-        let edges = self.even_edges("histc", bins, bounds);
-        self.histogram(&edges, None).cast(self.real_dtype())
+        let edges = self.even_edges("histc", bins, bounds).cast(DType::F64).to_vec::<f64>();
+        let (low, high) = (edges[0], edges[bins]);
+        let mut counts = vec![0i64; bins];
+        for x in self.detach().cast(DType::F64).to_vec::<f64>() {
+            if (low..=high).contains(&x) {
+                let bin = (x - low) * bins as f64 / (high - low);
+                counts[(bin as usize).min(bins - 1)] += 1;
+            }
+        }
+        Tensor::from(counts).cast(self.real_dtype())
     }
 
     /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there are no bounds.

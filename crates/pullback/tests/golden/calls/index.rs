@@ -141,7 +141,9 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
     let whole = Index::Range { start: None, stop: None, step: 1 };
     let entries = match index {
         // A list of numbers is one index tensor; a list with anything else is a tuple of entries.
-        Arg::List(list) if list.iter().any(|e| !matches!(e, Arg::Bool(_))) => list.clone(),
+        Arg::List(list) if list.iter().any(|e| !matches!(e, Arg::Bool(_) | Arg::Int(_))) => {
+            list.clone()
+        }
         other => vec![other.clone()],
     };
     let covers = |e: &Arg| match e {

@@ -41,8 +41,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "std" => over(&|d| masked::std(&x, &mask, d, correction())),
         "norm" => over(&|d| masked::norm(&x, &mask, order(), d)),
         "logsumexp" => over(&|d| masked::logsumexp(&x, &mask, d)),
-        "argmax" => along(&|x, mask, d| masked::argmax(x, mask, d)),
-        "argmin" => along(&|x, mask, d| masked::argmin(x, mask, d)),
+        // PyTorch gives these in the dtype of the tensor.
+        "argmax" => along(&|x, mask, d| masked::argmax(x, mask, d).cast(x.dtype())),
+        "argmin" => along(&|x, mask, d| masked::argmin(x, mask, d).cast(x.dtype())),
         "median" => along(&|x, mask, d| masked::median(x, mask, d)),
         "normalize" => {
             one(masked::normalize(&x, &mask, order(), axis(), a.float_or(3, "eps", 1e-12)))

@@ -144,7 +144,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             Some(out)
         }
         "nonzero" | "argwhere" => match a.flag(usize::MAX, "as_tuple", false) {
-            true => Some(x().nonzero().unbind(1)),
+            true => Some(x().at_least(1).nonzero().unbind(1)),
             false => one(x().nonzero()),
         },
         "unravel_index" => Some(x().unravel_index(&super::view::lengths(&a.ints(1, "shape")))),

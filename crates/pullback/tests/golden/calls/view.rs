@@ -229,26 +229,30 @@ fn parts(x: &Tensor, how: &Arg, axis: isize) -> Vec<Tensor> {
 
 /// Pads are listed from the last axis; negative ones cut.
 fn padded(x: &Tensor, a: &Args) -> Option<Tensor> {
-    let pads = a.ints(1, "pad");
-    let mut x = x.clone();
+    let mode = a.text(2, "mode").unwrap_or("constant");
     let mut padding = vec![(0, 0); x.rank()];
-    for (k, pair) in pads.chunks(2).enumerate() {
-        let axis = x.rank() - 1 - k;
-        let (cut_low, cut_high) = ((-pair[0]).max(0), (-pair[1]).max(0));
-        let n = x.shape()[axis] as isize - cut_low - cut_high;
-        x = x.narrow(axis as isize, cut_low, n as usize);
-        padding[axis] = (pair[0].max(0) as usize, pair[1].max(0) as usize);
+    for (k, pair) in a.ints(1, "pad").chunks(2).enumerate() {
+        padding[x.rank() - 1 - k] = (pair[0], pair[1]);
     }
-    Some(match a.text(2, "mode").unwrap_or("constant") {
-        "constant" => {
-            match a.float_or(if a.text(2, "mode").is_some() { 3 } else { 2 }, "value", 0.0) {
+    let border = match mode {
+        "reflect" => Border::Reflect,
+        "replicate" => Border::Replicate,
+        "circular" => Border::Circular,
+        _ => {
+            let mut x = x.clone();
+            for (axis, &(before, after)) in padding.iter().enumerate() {
+                let (low, high) = ((-before).max(0), (-after).max(0));
+                let left = x.shape()[axis] as isize - low - high;
+                x = x.narrow(axis as isize, low, left as usize);
+            }
+            let grown = |&(p, q): &(isize, isize)| (p.max(0) as usize, q.max(0) as usize);
+            let padding: Vec<(usize, usize)> = padding.iter().map(grown).collect();
+            let at = if a.text(2, "mode").is_some() { 3 } else { 2 };
+            return Some(match a.float_or(at, "value", 0.0) {
                 0.0 => x.pad(&padding),
                 value => x.pad_with(&padding, value),
-            }
+            });
         }
-        "reflect" => x.pad_by(&padding, Border::Reflect),
-        "replicate" => x.pad_by(&padding, Border::Replicate),
-        "circular" => x.pad_by(&padding, Border::Circular),
-        _ => return None,
-    })
+    };
+    Some(x.pad_or_cut(&padding, border))
 }
