@@ -66,9 +66,6 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
             "-h" | "--help" => request.help = true,
             flag if flag.starts_with('-') => return Err(format!("there is no flag `{flag}`")),
             name => {
-                if let Some((_, why)) = workloads::LEFT_OUT.iter().find(|w| w.0 == name) {
-                    return Err(format!("the workload `{name}` is left out: {why}"));
-                }
                 if workloads::find(name).is_none() {
                     return Err(format!("there is no workload `{name}`; --list names them"));
                 }
@@ -160,7 +157,6 @@ mod tests {
     fn what_is_not_understood_is_said() {
         assert!(parsed("--fast").unwrap_err().contains("no flag `--fast`"));
         assert!(parsed("frobnicate").unwrap_err().contains("no workload `frobnicate`"));
-        assert!(parsed("cnn_step").unwrap_err().contains("convolution"));
         assert!(parsed("--threads").unwrap_err().contains("needs a number"));
         assert!(parsed("--threads none").unwrap_err().contains("`none`"));
     }

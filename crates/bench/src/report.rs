@@ -13,13 +13,10 @@ const EXTRAS: [(&str, &str); 4] = [
     ("fwd_ms", "ms forward"),
 ];
 
-/// Names the workloads, and those left out.
+/// Names the workloads.
 pub fn list() {
     for workload in workloads::ALL {
         say(&format!("{:<18}  {}", workload.name, workload.about));
-    }
-    for (name, why) in workloads::LEFT_OUT {
-        say(&format!("{name:<18}  left out: {why}"));
     }
 }
 

@@ -9,6 +9,7 @@
 //! pointer.
 
 pub mod buffer;
+mod conv;
 mod dot;
 mod elem;
 mod host;
@@ -18,6 +19,7 @@ mod norm;
 mod operand;
 pub mod par;
 mod pointwise;
+mod pool;
 mod random;
 mod reduce;
 mod run;

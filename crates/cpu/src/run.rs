@@ -5,7 +5,9 @@
 //! replace).
 
 use crate::operand::{Sink, Source};
-use crate::{Buffer, dot, index, movement, norm, pointwise, random, reduce, scan, sort};
+use crate::{
+    Buffer, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan, sort,
+};
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -200,6 +202,8 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], y),
         Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], y, out[1]),
         Op::Dot => dot::dot(x[0], x[1], y),
+        Op::Conv(c) => conv::conv(c, x[0], x[1], y),
+        Op::Pool(p) => pool::pool(p, x[0], y),
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),
             Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], y),

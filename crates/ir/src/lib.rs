@@ -16,6 +16,7 @@ mod shape;
 mod spec;
 mod text;
 mod view;
+mod window;
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
@@ -33,3 +34,4 @@ pub use shape::{
 pub use spec::{Device, Spec};
 pub use text::ParseOpError;
 pub use view::{Span, View};
+pub use window::{Conv, Frame, Pool, Pooling, Role, Window};

@@ -10,6 +10,7 @@
 
 use crate::shape::{Axes, Shape};
 use crate::view::View;
+use crate::window::{Conv, Pool};
 use crate::{DType, Real, Scalar};
 use smallvec::SmallVec;
 
@@ -89,6 +90,10 @@ pub enum Op {
     },
     /// Matrix product over the last two axes: `[b…, m, k] · [b…, k, n]`.
     Dot,
+    /// Convolution, or a transpose of it.
+    Conv(Box<Conv>),
+    /// Pieces of the last axes, each reduced to one value.
+    Pool(Box<Pool>),
     /// Operations with a decomposition into the ones above, and a fused kernel.
     Fused(Fused),
 }

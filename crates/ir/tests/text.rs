@@ -9,10 +9,18 @@ fn ops() -> impl Strategy<Value = Op> {
     let forms: Vec<Op> = Op::forms().collect();
     let attributes =
         (number(), any_shape(), dtypes(), views(), scalars(), any::<bool>(), paddings());
-    let more = (prop::sample::select(Combine::ALL), prop::collection::vec(views(), 0..4), reals());
+    let more = (
+        prop::sample::select(Combine::ALL),
+        prop::collection::vec(views(), 0..4),
+        reals(),
+        windows(),
+    );
     (prop::sample::select(forms), attributes, more).prop_map(
-        |(form, (n, shape, dtype, view, value, flag, paddings), (combine, chain, real))| match form
-        {
+        |(
+            form,
+            (n, shape, dtype, view, value, flag, paddings),
+            (combine, chain, real, windows),
+        )| match form {
             Op::Literal { .. } => Op::Literal { value, shape, dtype },
             Op::Iota { .. } => Op::Iota { len: n, dtype },
             Op::Random { kind, .. } => Op::Random { kind, shape, dtype },
@@ -39,6 +47,22 @@ fn ops() -> impl Strategy<Value = Op> {
             }),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
             Op::Select | Op::Copy | Op::Dot => form,
+            Op::Conv(mut conv) => {
+                conv.groups = n;
+                conv.windows = windows;
+                if let Role::Input(lengths) = &mut conv.role {
+                    *lengths = shape;
+                }
+                Op::Conv(conv)
+            }
+            Op::Pool(mut pool) => {
+                pool.frames = windows.into_iter().map(Frame::Sliding).collect();
+                pool.frames.push(Frame::Even(n));
+                if let Pooling::Spread(lengths) = &mut pool.kind {
+                    *lengths = shape;
+                }
+                Op::Pool(pool)
+            }
         },
     )
 }
@@ -49,6 +73,28 @@ fn number() -> impl Strategy<Value = usize> {
 
 fn any_shape() -> impl Strategy<Value = Shape> {
     prop::collection::vec(number(), 0..7).prop_map(Shape::from)
+}
+
+fn windows() -> impl Strategy<Value = Vec<Window>> {
+    let one = (number(), number(), number(), any::<isize>(), -3isize..9);
+    let one = one.prop_map(|(size, stride, dilation, before, after)| Window {
+        size,
+        stride,
+        dilation,
+        before,
+        after,
+    });
+    prop::collection::vec(one, 0..4)
+}
+
+const WINDOW: Window = Window { size: 3, stride: 2, dilation: 1, before: 1, after: 1 };
+
+fn conv(name: &str) -> Op {
+    let role = match name {
+        "conv" => Role::Forward,
+        _ => Role::Input([5].into()),
+    };
+    Op::Conv(Box::new(Conv { role, windows: vec![WINDOW], groups: 2 }))
 }
 
 fn dtypes() -> impl Strategy<Value = DType> {
@@ -253,6 +299,9 @@ fn texts_are_readable() {
         (Op::Cumulate { kind: Cumulation::Sum, axis: 0, reverse: true }, "cumsum{axis=0,reverse=true}"),
         (Op::Sort { axis: 0, descending: false },                 "sort{axis=0,descending=false}"),
         (Op::Dot,                                                 "dot"),
+        (conv("conv"),                                            "conv{[3:2:1:1:1],groups=2}"),
+        (conv("conv_input"),                                      "conv_input{[3:2:1:1:1],groups=2,lengths=[5]}"),
+        (Op::Pool(Box::new(Pool { kind: Pooling::Sum, frames: vec![Frame::Sliding(WINDOW), Frame::Even(4)] })), "pool_sum{[3:2:1:1:1, even:4]}"),
         (Op::Fused(Fused::Softmax(1)),                            "softmax{1}"),
         (Op::Fused(Fused::SoftmaxVjp(1)),                         "vjp.softmax{1}"),
         (Op::Fused(Fused::LayerNorm(Real(1e-5))),                 "layer_norm{1e-5}"),

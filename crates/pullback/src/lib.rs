@@ -106,6 +106,7 @@ pub use ops::{
     Resize, Sampling, block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses,
     meshgrid, stack, table, vstack,
 };
+pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
 pub use pullback_cpu::HostElement;
 pub use pullback_cpu::buffer::{
     PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory,

@@ -284,6 +284,92 @@ fn places_and_masks_of_two_tensors() {
 }
 
 #[test]
+fn convolution_and_pooling() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    let mut all = operands();
+    all.push(Tensor::ones([2, 3, 4, 5, 6]));
+    let huge = usize::MAX;
+    let (none, wide) = (Conv::new(), Conv::new().padding(huge).dilation(huge));
+    let odd = [
+        Conv::new().stride(0),
+        Conv::new().groups(0),
+        Conv::new().groups(3),
+        Conv::new().groups(huge),
+        Conv::new().stride(huge).padding(2),
+        Conv::new().padding([1, 2, 3, 4]),
+        Conv::new().padding(Padding::Same).stride(2),
+        Conv::new().padding(Padding::Sides(vec![(1, 0), (huge, 0)])),
+        Conv::new().output_padding(5),
+        Conv::new().output_padding([huge, 0]).stride(huge),
+        Conv::new().dilation(1 << 40).padding(1 << 40),
+        none.clone(),
+        wide,
+    ];
+    for (x, y) in all.iter().flat_map(|x| all.iter().map(move |y| (x, y))) {
+        for o in &odd {
+            refused += all_fine(
+                calls! {
+                    x.conv1d(y, None, o); x.conv2d(y, None, o); x.conv3d(y, None, o);
+                    x.conv_transpose1d(y, None, o); x.conv_transpose2d(y, None, o); x.conv_transpose3d(y, None, o);
+                    x.conv1d(y, Some(y), o); x.conv2d(x, Some(y), o);
+                },
+                &format!("{} and {} with {o:?}", x.spec(), y.spec()),
+                &mut wrong,
+            );
+        }
+        refused += all_fine(
+            calls! {
+                x.max_unpool1d(y, &Pool::new(2), None); x.max_unpool2d(y, &Pool::new([2, 1]), Some(&[huge, 2]));
+                x.max_unpool3d(y, &Pool::new(1), Some(&[2])); x.max_unpool1d(y, &Pool::new(1).padding(huge), None);
+                x.max_unpool1d(y, &Pool::new(huge).stride(huge), None); x.max_unpool2d(y, &Pool::new(0), None);
+            },
+            &format!("{} and {}", x.spec(), y.spec()),
+            &mut wrong,
+        );
+    }
+    let pools = [
+        Pool::new(2),
+        Pool::new(0),
+        Pool::new(huge),
+        Pool::new([1, 2]),
+        Pool::new([1, 2, 3, 4]),
+        Pool::new(3).padding(2),
+        Pool::new(3).padding(1).dilation(huge),
+        Pool::new(2).stride(0),
+        Pool::new(2).stride(huge).ceil_mode(true),
+        Pool::new(3).ceil_mode(true).padding(1),
+        Pool::new(2).dilation(1 << 60).padding(1 << 59),
+        Pool::new(2).divisor(0),
+    ];
+    for x in &all {
+        for p in &pools {
+            refused += all_fine(
+                calls! {
+                    x.max_pool1d(p); x.max_pool2d(p); x.max_pool3d_at(p); x.avg_pool1d(p); x.avg_pool2d(p);
+                    x.avg_pool3d(p); x.lp_pool1d(2.0, p); x.lp_pool2d(0.0, p); x.lp_pool3d(f64::INFINITY, p);
+                },
+                &format!("{} with {p:?}", x.spec()),
+                &mut wrong,
+            );
+        }
+        refused += all_fine(
+            calls! {
+                x.adaptive_avg_pool1d(3); x.adaptive_avg_pool2d([None, Some(0)]); x.adaptive_avg_pool3d([1, 2, 3]);
+                x.adaptive_avg_pool1d(huge); x.adaptive_max_pool1d(huge); x.adaptive_max_pool2d([None, None]);
+                x.adaptive_max_pool3d(0); x.adaptive_max_pool2d([1, 2, 3]); x.adaptive_max_pool1d_at(2);
+                x.col2im([2, 2], [1, 1], [1, 1], [0, 0], [1, 1]); x.col2im([2, 2], [0, 1], [1, 1], [0, 0], [1, 1]);
+                x.col2im([huge, 2], [1, 1], [1, 1], [0, 0], [huge, 1]); x.col2im([1, 1], [1, 3], [1, 1], [0, 1], [1, 0]);
+                x.col2im([1, 1], [1, 1], [1, 1], [huge, 1], [1, 1]); x.col2im([1, 2], [1, 1], [huge, 1], [0, 0], [1, 1]);
+            },
+            &x.spec().to_string(),
+            &mut wrong,
+        );
+    }
+    assert!(refused > 5000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
 fn creation_and_transforms() {
     let mut wrong = Vec::new();
     let none: Vec<Tensor> = Vec::new();

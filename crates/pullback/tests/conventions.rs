@@ -207,3 +207,13 @@ fn the_hessian_of_nothing_is_empty() {
     let blocks = hessian_tree(|x: &Vec<Tensor>| x[0].sum() + x[1].sum())(&two);
     assert_eq!((blocks.len(), blocks[1][0].shape()), (2, &[0, 2, 0][..]));
 }
+
+#[test]
+fn pooled_maxima_take_the_first_of_equals_and_the_last_nan() {
+    let x = Tensor::from([[2.0, 2.0, f64::NAN, f64::NAN]]).requires_grad();
+    let (y, places) = x.max_pool1d_at(&pullback::Pool::new(2));
+    assert_eq!(places.to_vec::<i64>(), [0, 3]);
+    assert!(y.to_vec::<f64>()[1].is_nan());
+    y.sum().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 0.0, 0.0, 1.0]);
+}

@@ -13,6 +13,8 @@ mod samples;
 mod special;
 #[path = "table/threads.rs"]
 mod threads;
+#[path = "table/windows.rs"]
+mod windows;
 
 use pullback::{DType, Op, Tensor, try_apply};
 use samples::Sample;

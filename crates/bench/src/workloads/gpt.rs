@@ -116,7 +116,8 @@ impl Model for Case {
 
 pub fn step() -> Vec<Row> {
     let case = Case::new();
-    model::train(&case, Adam::new(case.parameters(), 3e-4, 0.01))
+    let mut adam = Adam::new(case.parameters(), 3e-4, 0.01);
+    model::train(&case, || adam.step())
 }
 
 pub fn ratio() -> Vec<Row> {

@@ -59,7 +59,8 @@ impl Model for Case {
 
 pub fn step() -> Vec<Row> {
     let case = Case::new();
-    model::train(&case, Adam::new(case.parameters(), 1e-3, 0.0))
+    let mut adam = Adam::new(case.parameters(), 1e-3, 0.0);
+    model::train(&case, || adam.step())
 }
 
 pub fn ratio() -> Vec<Row> {

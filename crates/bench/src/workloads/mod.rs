@@ -1,6 +1,7 @@
 //! The workloads, one file each, under the peers' names.
 
 mod adam;
+mod cnn;
 mod elementwise;
 mod gpt;
 mod layer;
@@ -12,6 +13,7 @@ mod ops;
 mod per_example;
 mod rowwise;
 mod second_order;
+mod sgd;
 pub mod startup;
 mod tape;
 
@@ -33,6 +35,7 @@ pub struct Workload {
 pub const ALL: &[Workload] = &[
     Workload { name: "tape_overhead", about: "10,000 times x·a + b on 8 values, sum, backward: 20,000 nodes", run: tape::overhead },
     Workload { name: "mlp_step", about: "784-512-512-10, batch 128, cross-entropy: a step of Adam", run: mlp::step },
+    Workload { name: "cnn_step", about: "three 3×3 convolutions with batch norm on [32, 3, 32, 32]: a step of SGD with momentum", run: cnn::step },
     Workload { name: "gpt_step", about: "4 layers, d 256, 8 heads, T 256, B 4, vocabulary 512: a step of AdamW", run: gpt::step },
     Workload { name: "elementwise_chain", about: "sum(gelu(x·a + b)·sigmoid(c)) over 4,194,304 values, four gradients", run: elementwise::chain },
     Workload { name: "lstm_step", about: "one layer, 128 to 256, T 64, B 32: loss and gradients", run: lstm::step },
@@ -43,6 +46,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "layernorm", about: "sum(layer_norm(x)·g) over [4096, 1024], and the plain vjp", run: rowwise::layer_norm },
     Workload { name: "matmul", about: "square products of 256 to 2048; of 1024 with both gradients", run: matmul::square },
     Workload { name: "mlp", about: "the MLP's loss without gradients, with them, and the ratio", run: mlp::ratio },
+    Workload { name: "cnn", about: "the CNN's loss without gradients, with them, and the ratio", run: cnn::ratio },
     Workload { name: "gpt", about: "the GPT's loss without gradients, with them, and the ratio", run: gpt::ratio },
     Workload { name: "attention", about: "scaled dot-product attention, [4, 8, 256, 32] and [1, 8, 2048, 64], with gradients", run: ops::attention },
     Workload { name: "order", about: "sort, argsort, topk, kthvalue and median of 1,048,576 values", run: ops::order },
@@ -50,12 +54,6 @@ pub const ALL: &[Workload] = &[
     Workload { name: "cumulate", about: "running sums of 4,194,304 values: one line, rows, columns", run: ops::cumulate },
     Workload { name: "products", about: "small, batched and low-precision matrix products", run: ops::products },
     Workload { name: "startup", about: "a fresh process up to its first gradient", run: startup::fresh },
-];
-
-/// The peers' workloads that cannot be run, and why.
-pub const LEFT_OUT: &[(&str, &str)] = &[
-    ("cnn_step", "it needs convolution, which is not there yet"),
-    ("cnn", "it needs convolution, which is not there yet"),
 ];
 
 /// The workload of this name.

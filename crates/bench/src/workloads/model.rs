@@ -1,6 +1,5 @@
 //! What is timed about a model: a step of training, and what its gradients cost beside its loss.
 
-use super::adam::Adam;
 use super::backward;
 use crate::measure::{Row, measure, rounded};
 use pullback::{Tensor, no_grad};
@@ -15,14 +14,14 @@ pub trait Model {
 }
 
 /// A whole step: clear the gradients, loss, backward, update. The check is the loss of the fifth.
-pub fn train(model: &impl Model, mut optimiser: Adam) -> Vec<Row> {
+pub fn train(model: &impl Model, mut update: impl FnMut()) -> Vec<Row> {
     let parameters = model.parameters();
     let mut losses = Vec::new();
     let row = measure(|| {
         parameters.iter().for_each(Tensor::zero_grad);
         let loss = model.loss();
         backward(&loss);
-        optimiser.step();
+        update();
         if losses.len() < 5 {
             losses.push(f64::from(loss.item::<f32>()));
         }

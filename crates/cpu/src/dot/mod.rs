@@ -33,10 +33,10 @@
 //! batch and the rows of A follow each other, the batch is folded into the rows.
 
 mod integer;
-mod pack;
+pub(crate) mod pack;
 #[cfg(test)]
 mod tests;
-mod tile;
+pub(crate) mod tile;
 mod vector;
 
 use crate::buffer::Buffer;
@@ -96,7 +96,7 @@ struct Job<'a> {
 }
 
 /// A pointer that tasks share; they write disjoint parts of what it points at.
-struct Shared<T>(*mut T);
+pub(crate) struct Shared<T>(pub(crate) *mut T);
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
@@ -111,13 +111,13 @@ unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// The element at an index. (A method, so that closures capture the wrapper.)
-    fn at(self, index: usize) -> *mut T {
+    pub(crate) fn at(self, index: usize) -> *mut T {
         self.0.wrapping_add(index)
     }
 }
 
 /// Memory for the time of a kernel.
-fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
+pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
     match Buffer::alloc(len * size_of::<T>()) {
         Ok(mut buffer) => {
             let ptr = Shared(buffer.as_mut_ptr().cast());
@@ -240,7 +240,7 @@ fn wide<S: Elem<Compute = C>, C: Copy + 'static>(
 }
 
 /// Cuts `len` into pieces of about `piece`, all of the same size but the last.
-fn even(len: usize, piece: usize, multiple: usize) -> usize {
+pub(crate) fn even(len: usize, piece: usize, multiple: usize) -> usize {
     let pieces = len.div_ceil(piece.max(1)).max(1);
     len.div_ceil(pieces).next_multiple_of(multiple)
 }

@@ -11,7 +11,7 @@ use crate::operand::Source;
 
 /// A matrix somewhere in memory; strides in elements.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<S> {
+pub(crate) struct Matrix<S> {
     pub ptr: *const S,
     pub row: isize,
     pub col: isize,
@@ -100,7 +100,7 @@ impl<S: Elem> Packing<S> {
 }
 
 /// Packs `count` columns and `k` rows of `b` into panels of `width` columns, `stride` apart.
-unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default>(
+pub(crate) unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default>(
     b: Matrix<S>,
     count: usize,
     k: usize,

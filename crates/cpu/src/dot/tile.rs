@@ -13,7 +13,7 @@
 ///
 /// # Safety
 /// The methods need the instruction set of the implementing type.
-pub(super) unsafe trait Vector: Copy {
+pub(crate) unsafe trait Vector: Copy {
     type T: Copy;
     type Mask: Copy;
     const N: usize;
@@ -33,7 +33,7 @@ pub(super) unsafe trait Vector: Copy {
 }
 
 /// What a tile works on. Strides are in elements.
-pub(super) struct Tile<T> {
+pub(crate) struct Tile<T> {
     pub k: usize,
     pub a: *const T,
     pub a_row: isize,
@@ -48,10 +48,10 @@ pub(super) struct Tile<T> {
     pub add: bool,
 }
 
-pub(super) type Kernel<T> = unsafe fn(&Tile<T>);
+pub(crate) type Kernel<T> = unsafe fn(&Tile<T>);
 
 /// The tiles of one instruction set.
-pub(super) struct Kernels<T: 'static> {
+pub(crate) struct Kernels<T: 'static> {
     /// Full tile height; panels of packed A are this tall.
     pub rows: usize,
     /// Full tile width; panels of packed B are this wide.
@@ -185,7 +185,7 @@ kernels!(F64_PLAIN, f64_plain, Plain<f64>, f64, inline(never), rows 4: [1 2 3 4]
 use x86::{F32_AVX2, F32_AVX512, F64_AVX2, F64_AVX512};
 
 /// The element types that have tiles.
-pub(super) trait Tiled: Copy + Send + Sync + 'static {
+pub(crate) trait Tiled: Copy + Send + Sync + 'static {
     fn kernels() -> &'static Kernels<Self>;
 }
 
@@ -213,7 +213,7 @@ tiled!(f64, F64_PLAIN, F64_AVX2, F64_AVX512);
 
 /// Four lanes in plain Rust, for machines without the instruction sets below.
 #[derive(Clone, Copy)]
-struct Plain<T>([T; 4]);
+pub(crate) struct Plain<T>([T; 4]);
 
 macro_rules! plain {
     ($t:ty) => {

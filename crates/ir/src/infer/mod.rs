@@ -12,6 +12,7 @@ mod norm;
 mod pointwise;
 mod reduce;
 mod view;
+mod window;
 
 pub use view::view_shape;
 
@@ -104,6 +105,8 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         }
         Op::Sort { axis, .. } => Ok(reduce::sort(*axis, operands("sort", inputs)?)?.swap_remove(0)),
         Op::Dot => dot::dot(operands("matmul", inputs)?),
+        Op::Conv(conv) => window::conv(conv, operands(op.name(), inputs)?),
+        Op::Pool(pool) => window::pool(pool, operands(op.name(), inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
     }
 }

@@ -4,6 +4,7 @@ use crate::op::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Op, Random, Reduction, Unary,
 };
 use crate::shape::Axes;
+use crate::window::{Conv, Pool, Pooling, Role};
 use crate::{DType, Real, Scalar, Shape, View};
 use smallvec::SmallVec;
 
@@ -180,6 +181,40 @@ impl View {
     }
 }
 
+impl Role {
+    /// The name of the op that plays this role: `conv`.
+    #[rustfmt::skip]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Role::Forward  => "conv",
+            Role::Input(_) => "conv_input",
+            Role::Filter   => "conv_filter",
+        }
+    }
+
+    /// One of each kind, with the least attributes.
+    pub fn forms() -> impl Iterator<Item = Role> {
+        [Role::Forward, Role::Input(Shape::new()), Role::Filter].into_iter()
+    }
+}
+
+impl Pooling {
+    /// The name of the op: `pool_sum`.
+    #[rustfmt::skip]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Pooling::Sum       => "pool_sum",
+            Pooling::Spread(_) => "pool_spread",
+            Pooling::ArgMax    => "pool_argmax",
+        }
+    }
+
+    /// One of each kind, with the least attributes.
+    pub fn forms() -> impl Iterator<Item = Pooling> {
+        [Pooling::Sum, Pooling::Spread(Shape::new()), Pooling::ArgMax].into_iter()
+    }
+}
+
 impl Fused {
     /// The name of the operation: `softmax`.
     #[rustfmt::skip]
@@ -236,6 +271,8 @@ impl Op {
             Op::Cumulate { kind, .. } => kind.name(),
             Op::Sort { .. }           => "sort",
             Op::Dot                   => "dot",
+            Op::Conv(conv)            => conv.role.name(),
+            Op::Pool(pool)            => pool.kind.name(),
             Op::Fused(f)              => f.name(),
         }
     }
@@ -258,6 +295,8 @@ impl Op {
             Op::Dot,
         ];
         let random = move |&kind| Op::Random { kind, shape: Shape::new(), dtype };
+        let conv = |role| Op::Conv(Box::new(Conv { role, windows: Vec::new(), groups: 1 }));
+        let pool = |kind| Op::Pool(Box::new(Pool { kind, frames: Vec::new() }));
         let cumulate = |&kind| Op::Cumulate { kind, axis: 0, reverse: false };
         (single.into_iter())
             .chain(Unary::ALL.iter().copied().map(Op::Unary))
@@ -269,6 +308,8 @@ impl Op {
             .chain(Reduction::ALL.iter().map(|&kind| Op::Reduce(kind, Axes::new())))
             .chain(Extreme::ALL.iter().map(|&kind| Op::ArgReduce(kind, 0)))
             .chain(Cumulation::ALL.iter().map(cumulate))
+            .chain(Role::forms().map(conv))
+            .chain(Pooling::forms().map(pool))
             .chain(Fused::forms().map(Op::Fused))
     }
 }
@@ -342,7 +383,9 @@ mod tests {
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
-            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Fused(_));
+            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Fused(_));
+        assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
+        assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }
 
     #[test]

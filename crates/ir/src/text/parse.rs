@@ -2,6 +2,7 @@
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use crate::op::{Combine, Fused, Op, Padding};
+use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
 use std::str::FromStr;
 
@@ -73,6 +74,8 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
             let (axis, descending) = c.braced(|c| axis_and_flag(c, "descending"))?;
             Op::Sort { axis, descending }
         }
+        Op::Conv(form) => Op::Conv(Box::new(c.braced(|c| conv(c, form.role))?)),
+        Op::Pool(form) => Op::Pool(Box::new(c.braced(|c| pool(c, form.kind))?)),
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::Dot => form,
@@ -112,6 +115,62 @@ fn view_attributes(c: &mut Cursor, form: View) -> Parsed<View> {
             }
         })
     })
+}
+
+fn conv(c: &mut Cursor, role: Role) -> Parsed<Conv> {
+    let windows = c.list(',', |c| {
+        let size = index(c)?;
+        window(c, size)
+    })?;
+    c.expect(',')?;
+    let groups = c.field("groups", index)?;
+    let role = match role {
+        Role::Forward | Role::Filter => role,
+        Role::Input(_) => Role::Input(lengths(c)?),
+    };
+    Ok(Conv { role, windows, groups })
+}
+
+fn pool(c: &mut Cursor, kind: Pooling) -> Parsed<Pool> {
+    let frames = c.list(',', frame)?;
+    let kind = match kind {
+        Pooling::Sum | Pooling::ArgMax => kind,
+        Pooling::Spread(_) => Pooling::Spread(lengths(c)?),
+    };
+    Ok(Pool { kind, frames })
+}
+
+/// `,lengths=[5,5]`
+fn lengths(c: &mut Cursor) -> Parsed<Shape> {
+    c.expect(',')?;
+    c.field("lengths", indices)
+}
+
+/// What follows the size in `3:2:1:1:1`.
+fn window(c: &mut Cursor, size: usize) -> Parsed<Window> {
+    c.expect(':')?;
+    let stride = index(c)?;
+    c.expect(':')?;
+    let dilation = index(c)?;
+    c.expect(':')?;
+    let before = c.parse("an integer")?;
+    c.expect(':')?;
+    Ok(Window { size, stride, dilation, before, after: c.parse("an integer")? })
+}
+
+/// A window, or `even:5`.
+fn frame(c: &mut Cursor) -> Parsed<Frame> {
+    let size = c.read(|word| match word {
+        "even" => Ok(None),
+        _ => word.parse().map(Some).map_err(|_| format!("expected a window, found `{word}`")),
+    })?;
+    match size {
+        Some(size) => Ok(Frame::Sliding(window(c, size)?)),
+        None => {
+            c.expect(':')?;
+            Ok(Frame::Even(index(c)?))
+        }
+    }
 }
 
 fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {

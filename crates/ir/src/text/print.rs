@@ -1,6 +1,7 @@
 //! Ops and views to text.
 
 use crate::op::{Fused, Op, Padding};
+use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
 use std::fmt::{self, Display, Formatter};
 
@@ -36,6 +37,24 @@ impl Display for Op {
                 write!(f, "{{axis={axis},reverse={reverse}}}")
             }
             Op::Sort { axis, descending } => write!(f, "{{axis={axis},descending={descending}}}"),
+            Op::Conv(conv) => {
+                f.write_str("{[")?;
+                separated(f, &conv.windows, ", ")?;
+                write!(f, "],groups={}", conv.groups)?;
+                match &conv.role {
+                    Role::Input(shape) => write!(f, ",lengths={}}}", List(shape)),
+                    Role::Forward | Role::Filter => f.write_str("}"),
+                }
+            }
+            Op::Pool(pool) => {
+                f.write_str("{[")?;
+                separated(f, &pool.frames, ", ")?;
+                f.write_str("]")?;
+                match &pool.kind {
+                    Pooling::Spread(shape) => write!(f, ",lengths={}}}", List(shape)),
+                    Pooling::Sum | Pooling::ArgMax => f.write_str("}"),
+                }
+            }
             Op::Fused(fused) => match fused {
                 Fused::Softmax(axis)
                 | Fused::SoftmaxVjp(axis)
@@ -72,6 +91,24 @@ impl Display for View {
             View::Unfold { axis, size, step } => {
                 write!(f, "{{axis={axis},size={size},step={step}}}")
             }
+        }
+    }
+}
+
+/// `3:2:1:1:1`: size, stride, dilation, before, after.
+impl Display for Window {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Window { size, stride, dilation, before, after } = self;
+        write!(f, "{size}:{stride}:{dilation}:{before}:{after}")
+    }
+}
+
+/// A window, or `even:5`.
+impl Display for Frame {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Frame::Sliding(window) => window.fmt(f),
+            Frame::Even(count) => write!(f, "even:{count}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::create::{known_shape, saturated};
 use crate::{DType, Error, Tensor, cat};
+use pullback_ir::Window;
 
 /// At least this many axes: new ones come first, except the third, which comes last.
 pub(super) fn raised(x: &Tensor, rank: usize) -> Tensor {
@@ -255,6 +256,77 @@ impl Tensor {
         }
         let (n, c, h, w) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
         x.permute([0, 1, 4, 5, 2, 3]).reshape([n, c * kernel[0] * kernel[1], h * w])
+    }
+
+    /// Columns `[n, c·kh·kw, patches]` (or `[c·kh·kw, patches]`) as an image `[n, c, h, w]`: each element is added to where
+    /// [`Tensor::im2col`] would take it from, of which this is the transpose.
+    ///
+    /// Derivative: `dx = dy.im2col(…)`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::ones([1, 1, 3, 3]);
+    /// let patches = x.im2col([2, 2], [1, 1], [0, 0], [1, 1]);
+    /// let counts = patches.col2im([3, 3], [2, 2], [1, 1], [0, 0], [1, 1]);
+    /// assert_eq!(counts.to_vec::<f32>(), [1.0, 2.0, 1.0, 2.0, 4.0, 2.0, 1.0, 2.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn col2im(
+        &self,
+        image: [usize; 2],
+        kernel: [usize; 2],
+        dilation: [usize; 2],
+        padding: [usize; 2],
+        stride: [usize; 2],
+    ) -> Tensor {
+        if !(2..=3).contains(&self.rank()) {
+            let error = Error::shape("col2im", format!("takes [n, c, l], not {}", self.spec()));
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        if self.rank() == 2 {
+            return self
+                .unsqueeze(0)
+                .col2im(image, kernel, dilation, padding, stride)
+                .squeeze_axis(0);
+        }
+        let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        let window = |i: usize| Window {
+            size: kernel[i],
+            stride: stride[i],
+            dilation: dilation[i],
+            before: signed(padding[i]),
+            after: signed(padding[i]),
+        };
+        let counts = [0, 1].map(|i| window(i).count(image[i]));
+        let taps = kernel[0].saturating_mul(kernel[1]);
+        let [n, rows, patches] = [0, 1, 2].map(|i| self.shape()[i]);
+        let fits = match counts {
+            [Some(h), Some(w)] => h.checked_mul(w) == Some(patches) && rows.is_multiple_of(taps),
+            _ => false,
+        };
+        let ([Some(h), Some(w)], true) = (counts, fits) else {
+            let message = format!(
+                "the patches of {kernel:?} (stride {stride:?}, dilation {dilation:?}, padding {padding:?}) \
+                 of an image of {image:?} are not those of {}",
+                self.spec()
+            );
+            return self.checked(Err(Error::shape("col2im", message).on([self.spec()])));
+        };
+        let (c, [kh, kw]) = (rows / taps, kernel);
+        // One axis at a time: patches and taps, flattened, are added to their positions on the padded axis.
+        let positions = |i: usize, count: usize| {
+            let starts = Tensor::iota(count) * (signed(stride[i]) as i64);
+            let taps = Tensor::iota(kernel[i]).unsqueeze(1) * (signed(dilation[i]) as i64);
+            (taps + starts).reshape([-1])
+        };
+        let padded = [0, 1].map(|i| image[i] + 2 * padding[i]);
+        let columns = self.reshape([n, c, kh, kw, h, w]);
+        let rows = columns.permute([0, 1, 2, 4, 3, 5]).reshape([n, c, kh * h, kw * w]);
+        let zeros = |shape: [usize; 4]| Tensor::splat(0.into(), &shape, self.dtype());
+        let wide = zeros([n, c, kh * h, padded[1]]).index_add(3, &positions(1, w), &rows);
+        let whole = zeros([n, c, padded[0], padded[1]]).index_add(2, &positions(0, h), &wide);
+        whole.narrow(2, signed(padding[0]), image[0]).narrow(3, signed(padding[1]), image[1])
     }
 
     /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.

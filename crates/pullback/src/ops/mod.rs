@@ -6,6 +6,7 @@ mod arrange;
 mod calculus;
 mod cast;
 mod compare;
+mod conv;
 mod cumulate;
 mod distance;
 mod dot;
@@ -24,9 +25,11 @@ mod pick;
 mod pieces;
 mod place;
 mod pointwise;
+mod pool;
 mod reduce;
 mod resize;
 mod sample;
+mod sizes;
 mod slice;
 mod special;
 mod statistics;
@@ -38,6 +41,7 @@ pub mod table;
 
 pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
 pub use calculus::Spacing;
+pub use conv::{Conv, Padding};
 pub use einsum::einsum;
 pub use loss::{CrossEntropy, Reduction, cross_entropy};
 pub use matrix::block_diag;
@@ -46,8 +50,10 @@ pub use operand::Operand;
 pub use order::Unique;
 pub use pieces::{broadcast_tensors, cartesian_prod};
 pub use place::Gathered;
+pub use pool::{OutputSizes, Pool};
 pub use resize::{Interpolate, Resize};
 pub use sample::{Outside, Sampling};
+pub use sizes::Sizes;
 pub use slice::{Index, Indices, IntoIndex};
 pub use statistics::Between;
 
@@ -76,6 +82,8 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Cumulate { kind, .. } => cumulate::row(*kind),
         Op::Sort { .. } => cumulate::sort_row(),
         Op::Dot => dot::row(),
+        Op::Conv(c) => conv::row(&c.role),
+        Op::Pool(p) => pool::row(&p.kind),
         Op::Fused(f) => norm::row(*f),
     }
 }

@@ -46,6 +46,12 @@ pub const OPERATORS: &[(&str, &[&str])] = &[
         "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "dot", "einsum", "inner", "linalg.cross", "linalg.vecdot",
         "matmul", "mm", "mv", "outer", "tensordot", "nn.functional.bilinear", "nn.functional.linear",
     ]),
+    ("convolution and pooling", &[
+        "nn.functional.adaptive_avg_pool1d", "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_max_pool2d",
+        "nn.functional.avg_pool1d", "nn.functional.avg_pool2d", "nn.functional.avg_pool3d", "nn.functional.conv1d",
+        "nn.functional.conv2d", "nn.functional.conv3d", "nn.functional.conv_transpose1d",
+        "nn.functional.conv_transpose2d", "nn.functional.max_pool1d", "nn.functional.max_pool2d", "nn.functional.unfold",
+    ]),
     ("indexing", &[
         "gather", "index_add", "index_fill", "index_put", "index_select", "nn.functional.embedding", "scatter",
         "scatter_add", "scatter_reduce.amax", "scatter_reduce.mean", "scatter_reduce.prod", "scatter_reduce.sum", "take",

@@ -227,6 +227,7 @@ fn layouts_do_not_matter() {
 fn reorders(op: &Op) -> bool {
     match op {
         Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Fused(_) => true,
+        Op::Conv(_) | Op::Pool(_) => true,
         Op::Literal { .. }
         | Op::Iota { .. }
         | Op::Random { .. }

@@ -181,6 +181,8 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
             };
             one(Array::make(&shape, x[0].dtype, inner))
         }
+        Op::Conv(c) => one(crate::windows::conv(c, x)),
+        Op::Pool(p) => one(crate::windows::pool(p, &x[0])),
         Op::Fused(f) => Some(fused(*f, x)),
     }
 }

@@ -393,6 +393,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 add(Op::Dot, vec![dice.tensor(a, WIDE), dice.tensor(b, WIDE)], few(a));
             }
         }
+        Op::Conv(c) => out.extend(crate::windows::conv_samples(&c.role, &mut dice)),
+        Op::Pool(p) => out.extend(crate::windows::pool_samples(&p.kind, &mut dice)),
         Op::Fused(f) => {
             for (op, inputs) in fused(*f, &mut dice) {
                 let check = inputs.iter().all(|x| few(x.shape()));

@@ -163,6 +163,14 @@ fn large(form: &Op) -> Vec<Sample> {
             add(Op::Dot, vec![random(dice, &[3, 20000], WIDE), random(dice, &[20000, 5], WIDE)]);
             add(Op::Dot, vec![random(dice, &[9, 61, 67], WIDE), random(dice, &[9, 67, 71], WIDE)]);
         }
+        Op::Conv(c) => {
+            let mut random = |shape: &[usize]| random(dice, shape, WIDE);
+            out.extend(crate::windows::conv_large(&c.role, &mut random));
+        }
+        Op::Pool(p) => {
+            let mut random = |shape: &[usize]| random(dice, shape, WIDE);
+            out.extend(crate::windows::pool_large(&p.kind, &mut random));
+        }
         Op::Fused(f) => {
             fused(*f, dice).into_iter().for_each(|(f, inputs)| add(Op::Fused(f), inputs))
         }

@@ -11,6 +11,7 @@ mod pointwise;
 mod reduce;
 mod statistics;
 mod view;
+mod window;
 
 use crate::args::Args;
 use pullback::Tensor;
@@ -29,6 +30,7 @@ pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
         image::call,
         statistics::call,
         masked::call,
+        window::call,
     ];
     let find = |name: &str| families.iter().find_map(|family| family(name, args));
     // `div.floor_rounding` is `div` with other samples, where it has no entry of its own.

@@ -187,14 +187,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let split = x.unflatten(1, [groups, -1]).transpose(1, 2);
             one(split.reshape(x.shape()))
         }
-        "nn.functional.unfold" => {
-            let pair = |i: usize, name: &str, default: isize| {
-                let list = a.maybe_ints(i, name).unwrap_or(vec![default]);
-                [list[0] as usize, list[list.len() - 1] as usize]
-            };
-            let (kernel, dilation) = (pair(1, "kernel_size", 1), pair(2, "dilation", 1));
-            one(x().im2col(kernel, dilation, pair(3, "padding", 0), pair(4, "stride", 1)))
-        }
         _ => None,
     }
 }

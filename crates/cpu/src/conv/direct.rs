@@ -1,0 +1,248 @@
+//! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty, and for windows that
+//! are spread much wider than the data.
+
+use super::num::Number;
+use super::{Axis, Problem, Volume};
+use crate::dot::Shared;
+use crate::elem::Elem;
+use crate::operand::Sink;
+use crate::par;
+
+/// Multiply-adds that are worth a task.
+const GRAIN: usize = 1 << 15;
+
+impl Axis {
+    /// The outputs `o` for which tap `t` lies on the input, and the position of the first.
+    fn outputs(&self, t: usize) -> (std::ops::Range<usize>, isize) {
+        let (w, stride) = (self.window, self.window.stride as i128);
+        let shift = t as i128 * w.dilation as i128 - w.before as i128;
+        let low = if shift < 0 { (-shift + stride - 1) / stride } else { 0 };
+        let room = self.input as i128 - shift;
+        let high = if room <= 0 { 0 } else { (room + stride - 1) / stride };
+        let low = low.min(self.output as i128) as usize;
+        let high = (high.min(self.output as i128) as usize).max(low);
+        (low..high, (shift + low as i128 * stride) as isize)
+    }
+
+    /// Where output `o` has tap `t`, if on the input.
+    fn position(&self, o: usize, t: usize) -> Option<usize> {
+        let (range, first) = self.outputs(t);
+        range.contains(&o).then(|| first as usize + (o - range.start) * self.window.stride)
+    }
+
+    /// The output that has tap `t` at position `i`, if there is one.
+    fn output_at(&self, i: usize, t: usize) -> Option<usize> {
+        let w = self.window;
+        let at = i as i128 + w.before as i128 - t as i128 * w.dilation as i128;
+        let fits = at >= 0 && at % w.stride as i128 == 0;
+        let o = at / w.stride as i128;
+        (fits && o < self.output as i128).then_some(o as usize)
+    }
+}
+
+/// Cuts `rows` into tasks of about [`GRAIN`].
+fn tasks(rows: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
+    let each = (GRAIN / (work / rows.max(1)).max(1)).max(1);
+    par::for_each(rows.div_ceil(each), |task| f(task * each..rows.min((task + 1) * each)));
+}
+
+pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
+    p: &Problem,
+    x: Volume<S>,
+    w: Volume<S>,
+    out: Sink,
+) {
+    let [depth, height, width] = p.axes;
+    let out = Shared(out.ptr.cast::<S>());
+    let channels = p.groups * p.outer;
+    let rows = p.batch * channels * depth.output * height.output;
+    tasks(rows, p.work(), |range| {
+        let mut sums = vec![C::default(); width.output];
+        for row in range {
+            let (line, h) = (row / height.output, row % height.output);
+            let (line, d) = (line / depth.output, line % depth.output);
+            let (image, c) = (line / channels, line % channels);
+            let group = c / p.outer;
+            sums.fill(C::default());
+            for i in 0..p.inner {
+                for td in 0..depth.window.size {
+                    let Some(xd) = depth.position(d, td) else { continue };
+                    for th in 0..height.window.size {
+                        let Some(xh) = height.position(h, th) else { continue };
+                        let line = x.at([image, group * p.inner + i, xd, xh, 0]);
+                        for tw in 0..width.window.size {
+                            let (range, first) = width.outputs(tw);
+                            // SAFETY: the tap is in the kernel, the positions on the input.
+                            unsafe {
+                                let k = (*w.at([c, i, td, th, tw])).load();
+                                let from = line.wrapping_offset(first * x.strides[4]);
+                                let step = width.window.stride as isize * x.strides[4];
+                                axpy(k, from, step, &mut sums[range]);
+                            }
+                        }
+                    }
+                }
+            }
+            for (o, &sum) in sums.iter().enumerate() {
+                // SAFETY: this row is this task's.
+                unsafe { *out.at(row * width.output + o) = S::store(sum) };
+            }
+        }
+    });
+}
+
+/// `y += k · x`
+unsafe fn axpy<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+    // SAFETY: the caller has as many elements at `x` as `y` has.
+    unsafe {
+        if step == 1 {
+            for (i, y) in y.iter_mut().enumerate() {
+                *y += k * (*x.add(i)).load();
+            }
+        } else {
+            for (i, y) in y.iter_mut().enumerate() {
+                *y += k * (*x.offset(i as isize * step)).load();
+            }
+        }
+    }
+}
+
+pub(super) fn input<S: Elem<Compute = C>, C: Number>(
+    p: &Problem,
+    y: Volume<S>,
+    w: Volume<S>,
+    out: Sink,
+) {
+    let [depth, height, width] = p.axes;
+    let out = Shared(out.ptr.cast::<S>());
+    let channels = p.groups * p.inner;
+    let rows = p.batch * channels * depth.input * height.input;
+    tasks(rows, p.work(), |range| {
+        let mut sums = vec![C::default(); width.input];
+        for row in range {
+            let (line, h) = (row / height.input, row % height.input);
+            let (line, d) = (line / depth.input, line % depth.input);
+            let (image, c) = (line / channels, line % channels);
+            let (group, i) = (c / p.inner, c % p.inner);
+            sums.fill(C::default());
+            for o in group * p.outer..(group + 1) * p.outer {
+                for td in 0..depth.window.size {
+                    let Some(yd) = depth.output_at(d, td) else { continue };
+                    for th in 0..height.window.size {
+                        let Some(yh) = height.output_at(h, th) else { continue };
+                        let line = y.at([image, o, yd, yh, 0]);
+                        for tw in 0..width.window.size {
+                            let (range, first) = width.outputs(tw);
+                            if range.is_empty() {
+                                continue;
+                            }
+                            // SAFETY: the tap is in the kernel, the outputs are there, and so are their positions.
+                            unsafe {
+                                let k = (*w.at([o, i, td, th, tw])).load();
+                                let from = line.offset(range.start as isize * y.strides[4]);
+                                let sums = &mut sums[first as usize..];
+                                spread(
+                                    k,
+                                    from,
+                                    y.strides[4],
+                                    range.len(),
+                                    sums,
+                                    width.window.stride,
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+            for (o, &sum) in sums.iter().enumerate() {
+                // SAFETY: this row is this task's.
+                unsafe { *out.at(row * width.input + o) = S::store(sum) };
+            }
+        }
+    });
+}
+
+/// `x[i·stride] += k · y[i]`
+unsafe fn spread<S: Elem<Compute = C>, C: Number>(
+    k: C,
+    y: *const S,
+    step: isize,
+    count: usize,
+    x: &mut [C],
+    stride: usize,
+) {
+    // SAFETY: the caller has `count` elements at `y`.
+    unsafe {
+        if stride == 1 {
+            axpy(k, y, step, &mut x[..count]);
+        } else {
+            for i in 0..count {
+                x[i * stride] += k * (*y.offset(i as isize * step)).load();
+            }
+        }
+    }
+}
+
+pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
+    p: &Problem,
+    x: Volume<S>,
+    y: Volume<S>,
+    out: Sink,
+) {
+    let [depth, height, width] = p.axes;
+    let out = Shared(out.ptr.cast::<S>());
+    let taps = p.axes.map(|a| a.window.size);
+    let rows = p.groups * p.outer * p.inner * taps[0] * taps[1] * taps[2];
+    tasks(rows, p.work(), |range| {
+        for row in range {
+            let (line, tw) = (row / taps[2], row % taps[2]);
+            let (line, th) = (line / taps[1], line % taps[1]);
+            let (line, td) = (line / taps[0], line % taps[0]);
+            let (o, i) = (line / p.inner, line % p.inner);
+            let (range, first) = width.outputs(tw);
+            let mut sum = C::default();
+            for image in 0..p.batch {
+                for d in 0..depth.output {
+                    let Some(xd) = depth.position(d, td) else { continue };
+                    for h in 0..height.output {
+                        let Some(xh) = height.position(h, th) else { continue };
+                        let a = x.at([image, o / p.outer * p.inner + i, xd, xh, 0]);
+                        let a = a.wrapping_offset(first * x.strides[4]);
+                        let b = y.at([image, o, d, h, range.start]);
+                        let steps = (width.window.stride as isize * x.strides[4], y.strides[4]);
+                        // SAFETY: the outputs of the range are there, and so are their positions.
+                        sum += unsafe { inner(a, b, steps, range.len()) };
+                    }
+                }
+            }
+            // SAFETY: this element is this task's.
+            unsafe { *out.at(row) = S::store(sum) };
+        }
+    });
+}
+
+/// The sum of products, over eight lanes.
+unsafe fn inner<S: Elem<Compute = C>, C: Number>(
+    a: *const S,
+    b: *const S,
+    (step_a, step_b): (isize, isize),
+    count: usize,
+) -> C {
+    const LANES: usize = 8;
+    let mut sums = [C::default(); LANES];
+    // SAFETY: the caller has `count` elements on both sides.
+    let term = |i: usize| unsafe {
+        let (i, j) = (i as isize * step_a, i as isize * step_b);
+        (*a.offset(i)).load() * (*b.offset(j)).load()
+    };
+    let whole = count / LANES * LANES;
+    for i in (0..whole).step_by(LANES) {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum += term(i + lane);
+        }
+    }
+    for i in whole..count {
+        sums[i - whole] += term(i);
+    }
+    sums.into_iter().fold(C::default(), |a, b| a + b)
+}

@@ -1,0 +1,169 @@
+//! Convolution along one to three axes, and its two transposes.
+//!
+//! # Which way
+//!
+//! | case | way |
+//! |---|---|
+//! | groups of a few channels (depthwise), or windows spread much wider than the data | [`direct`]: rows times a scalar, added up |
+//! | `y` from `x` and `w`, `x` from `y` and `w` | [`slide`]: a matrix product whose right side is packed from the source itself |
+//! | `w` from `x` and `y` | [`filter`]: a matrix product whose left side is read where it lies |
+//!
+//! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i, p·stride + t·dilation − before]`. The
+//! matrix of shifted copies on the right has `taps` times as many elements as `x` and is never made. A task takes
+//! a block of columns (some rows of the result), copies the part of `x` that they see with zeros around it (a
+//! [`Region`]), and packs from that, panel by panel, what the tiles read next. A kernel of one element is then a plain
+//! matrix product with the weights packed once for the whole batch.
+//!
+//! A stride along the last axis is undone in the region: elements are put apart by their position modulo the
+//! stride, so every row of a panel is a stretch of adjacent elements there.
+//!
+//! The input from the result (`x` from `y`) is the same again. Elements of `x` whose positions are equal modulo the
+//! stride see the same taps, at fixed distances: for each such phase it is a convolution of `y` with stride 1.
+//!
+//! Splits depend on shapes alone, and each sum has one order: the same bits for any number of threads.
+
+mod direct;
+mod filter;
+mod lanes;
+mod region;
+mod slide;
+#[cfg(test)]
+mod tests;
+
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use half::{bf16, f16};
+use lanes::Laned;
+use pullback_ir::{Conv, DType, Role, Window};
+
+/// One spatial axis.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    /// Length on the side of `x`.
+    input: usize,
+    /// Length on the side of `y`.
+    output: usize,
+    window: Window,
+}
+
+/// A convolution with three spatial axes; those that are not there have length 1.
+#[derive(Clone, Copy, Debug)]
+struct Problem {
+    batch: usize,
+    groups: usize,
+    /// Channels of `x` in a group.
+    inner: usize,
+    /// Channels of `y` in a group.
+    outer: usize,
+    axes: [Axis; 3],
+}
+
+/// An operand of five axes: batch (or the first of the kernel's), channel, three spatial ones.
+struct Volume<S> {
+    ptr: *const S,
+    strides: [isize; 5],
+}
+
+impl<S> Clone for Volume<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Volume<S> {}
+// SAFETY: a volume is only read, and made from a `Source`, which may be shared.
+unsafe impl<S> Send for Volume<S> {}
+// SAFETY: as above.
+unsafe impl<S> Sync for Volume<S> {}
+
+impl<S> Volume<S> {
+    fn of(x: &Source) -> Volume<S> {
+        let mut strides = [0; 5];
+        strides[..2].copy_from_slice(&x.strides[..2]);
+        let rank = x.shape.len() - 2;
+        strides[5 - rank..].copy_from_slice(&x.strides[2..]);
+        Volume { ptr: x.ptr.cast(), strides }
+    }
+
+    /// The element at an index; outside the operand, an address that must not be read.
+    fn at(&self, index: [usize; 5]) -> *const S {
+        let offset: isize = index.iter().zip(&self.strides).map(|(&i, s)| i as isize * s).sum();
+        self.ptr.wrapping_offset(offset)
+    }
+}
+
+/// Any member of the family.
+pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
+    if out.is_empty() {
+        return;
+    }
+    match out.dtype {
+        DType::F64 => typed::<f64>(conv, a, b, out),
+        DType::F32 => typed::<f32>(conv, a, b, out),
+        DType::BF16 => typed::<bf16>(conv, a, b, out),
+        DType::F16 => typed::<f16>(conv, a, b, out),
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
+            unreachable!("`infer` refuses to convolve what is not a float")
+        }
+    }
+}
+
+fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, out: Sink)
+where
+    S::Compute: Laned + num::Number,
+{
+    let (x, w, y) = match conv.role {
+        Role::Forward => (a.shape, b.shape, out.shape),
+        Role::Input(_) => (out.shape, b.shape, a.shape),
+        Role::Filter => (a.shape, out.shape, b.shape),
+    };
+    let mut axes = [Axis {
+        input: 1,
+        output: 1,
+        window: Window { size: 1, stride: 1, dilation: 1, before: 0, after: 0 },
+    }; 3];
+    let rank = conv.windows.len();
+    for (i, axis) in axes[3 - rank..].iter_mut().enumerate() {
+        *axis = Axis { input: x[i + 2], output: y[i + 2], window: conv.windows[i] };
+    }
+    let problem =
+        Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes };
+    let (a, b) = (Volume::<S>::of(&a), (Volume::<S>::of(&b), b));
+    match conv.role {
+        Role::Forward => slide::run(&problem, slide::Way::Forward, a, b.0, out),
+        Role::Input(_) => slide::run(&problem, slide::Way::Input, a, b.0, out),
+        Role::Filter => filter::run(&problem, a, b.1, out),
+    }
+}
+
+/// Arithmetic on the compute types.
+mod num {
+    /// A float of either width.
+    pub(crate) trait Number:
+        Copy
+        + Default
+        + Send
+        + Sync
+        + std::ops::Add<Output = Self>
+        + std::ops::Mul<Output = Self>
+        + std::ops::AddAssign
+    {
+    }
+    impl Number for f32 {}
+    impl Number for f64 {}
+}
+
+impl Problem {
+    /// Multiply-adds.
+    fn work(&self) -> usize {
+        let taps: usize = self.axes.iter().map(|a| a.window.size).product();
+        let pixels: usize = self.axes.iter().map(|a| a.output).product();
+        [self.batch, self.groups, self.inner, self.outer, taps, pixels]
+            .into_iter()
+            .fold(1, usize::saturating_mul)
+    }
+
+    /// So few channels in a group that tiles would be mostly empty.
+    fn is_thin(&self) -> bool {
+        self.inner * self.outer <= 4
+    }
+}

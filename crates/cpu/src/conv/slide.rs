@@ -1,0 +1,433 @@
+//! `y` from `x` and `w`, and `x` from `y` and `w`: a matrix product with a packed right side that is never whole.
+//!
+//! Both are "result `q` of a phase is the sum over channels and taps of weight · source at `q·step + offset`". The
+//! forward map has one phase; the map to the input has one for each remainder of a position modulo the stride.
+
+use super::lanes::{Laned, Pack, ROOM, Run};
+use super::num::Number;
+use super::region::{Region, Seen};
+use super::{Axis, Problem, Volume, direct};
+use crate::dot::tile::Tile;
+use crate::dot::{Shared, even, scratch};
+use crate::elem::Elem;
+use crate::operand::Sink;
+use crate::par;
+
+/// Columns of the result that a task should have.
+const BLOCK: usize = 256;
+/// Tasks that there should be at least, where there is work for them.
+const TASKS: usize = 8;
+/// Steps of the inner sum that are packed at a time.
+const STEPS: usize = 320;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Forward,
+    Input,
+}
+
+/// One axis of a phase.
+#[derive(Clone, Debug)]
+struct Track {
+    /// Taps of the kernel that count here, and where they lie relative to `q·step`.
+    taps: Vec<(usize, isize)>,
+    step: usize,
+    /// Results.
+    count: usize,
+    /// Result `q` is element `first + q·every` of the axis.
+    first: usize,
+    every: usize,
+    /// Length of the source.
+    len: usize,
+}
+
+impl Track {
+    fn forward(axis: &Axis) -> Vec<Track> {
+        let w = axis.window;
+        let taps = (0..w.size).map(|t| (t, (t * w.dilation) as isize - w.before)).collect();
+        let (count, len) = (axis.output, axis.input);
+        vec![Track { taps, step: w.stride, count, first: 0, every: 1, len }]
+    }
+
+    /// Element `first + q·stride` of the input is seen by output `o` at tap `t` where
+    /// `o·stride + t·dilation − before` is its position.
+    fn input(axis: &Axis) -> Vec<Track> {
+        let (w, stride) = (axis.window, axis.window.stride as isize);
+        let phase = |first: usize| {
+            let shift = |t: usize| first as isize + w.before - (t * w.dilation) as isize;
+            let taps = (0..w.size)
+                .filter(|&t| shift(t) % stride == 0)
+                .map(|t| (t, shift(t) / stride))
+                .collect();
+            let count = (axis.input - first).div_ceil(w.stride);
+            Track { taps, step: 1, count, first, every: w.stride, len: axis.output }
+        };
+        (0..w.stride.min(axis.input)).map(phase).collect()
+    }
+
+    fn least(&self) -> isize {
+        self.taps.iter().map(|t| t.1).min().unwrap_or(0)
+    }
+
+    fn reach(&self) -> usize {
+        let most = self.taps.iter().map(|t| t.1).max().unwrap_or(0);
+        (most - self.least()) as usize
+    }
+}
+
+/// The forward map or the map to the input; `a` is the source, `w` the kernel.
+pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
+    p: &Problem,
+    way: Way,
+    a: Volume<S>,
+    w: Volume<S>,
+    out: Sink,
+) {
+    let direct = || match way {
+        Way::Forward => direct::forward(p, a, w, out),
+        Way::Input => direct::input(p, a, w, out),
+    };
+    if p.is_thin() {
+        return direct();
+    }
+    let tracks = p.axes.each_ref().map(|axis| match way {
+        Way::Forward => Track::forward(axis),
+        Way::Input => Track::input(axis),
+    });
+    // Where some phase sees nothing, or there is nothing to see, its results are zero.
+    let void = tracks.iter().flatten().any(|t| t.taps.is_empty() || t.len == 0);
+    let source = if way == Way::Forward { p.inner } else { p.outer };
+    if void || source == 0 {
+        zero::<S>(out);
+    }
+    let (c, kept) = match way {
+        Way::Forward => (p.outer, p.inner),
+        Way::Input => (p.inner, p.outer),
+    };
+    for depth in &tracks[0] {
+        for height in &tracks[1] {
+            for width in &tracks[2] {
+                let phase = Phase { p, way, axes: [depth, height, width], rows: c, channels: kept };
+                let seen = phase.axes.iter().all(|t| !t.taps.is_empty() && t.len > 0);
+                if seen && source > 0 && !phase.run(a, w, out) {
+                    return direct();
+                }
+            }
+        }
+    }
+}
+
+fn zero<S>(out: Sink) {
+    let ptr = Shared(out.ptr.cast::<S>());
+    let (len, size) = (out.len(), 1 << 16);
+    par::for_each(len.div_ceil(size), |task| {
+        let from = task * size;
+        // SAFETY: a part of the sink that is this task's; all zero bits are zero.
+        unsafe { std::ptr::write_bytes(ptr.at(from), 0, size.min(len - from)) };
+    });
+}
+
+struct Phase<'a> {
+    p: &'a Problem,
+    way: Way,
+    axes: [&'a Track; 3],
+    /// Channels of the result in a group.
+    rows: usize,
+    /// Channels of the source in a group.
+    channels: usize,
+}
+
+/// How the results of a phase are cut into blocks.
+struct Blocks {
+    /// The axis that is cut, and the results along it in a block.
+    axis: usize,
+    each: usize,
+    along: usize,
+    /// Images in a block.
+    images: usize,
+}
+
+impl Phase<'_> {
+    /// Whether it was done: a region that is much larger than the data is refused.
+    fn run<S: Elem<Compute = C>, C: Laned + Number>(
+        &self,
+        a: Volume<S>,
+        w: Volume<S>,
+        out: Sink,
+    ) -> bool {
+        let p = self.p;
+        let blocks = self.blocks(C::kernels().cols);
+        let lengths: usize = self.axes.iter().map(|t| t.len).product();
+        let block = self.region(&blocks, 0);
+        let most = lengths.saturating_mul(blocks.images).saturating_mul(8).saturating_add(1 << 16);
+        if block.channel > most {
+            return false;
+        }
+        let weights = Weights::<C>::pack(self, w);
+        // Where the tile can write into the result itself.
+        let dense = self.axes.iter().all(|t| t.every == 1)
+            && blocks.images == 1
+            && std::any::TypeId::of::<S>() == std::any::TypeId::of::<C>();
+        let count = blocks.along * p.batch.div_ceil(blocks.images);
+        par::for_each(p.groups * count, |task| {
+            let (group, block) = (task / count, task % count);
+            let (images, cut) = (block / blocks.along, block % blocks.along);
+            let region = self.region(&blocks, cut);
+            let job = Job {
+                phase: self,
+                region,
+                group,
+                first: images * blocks.images,
+                images: blocks.images.min(p.batch - images * blocks.images),
+                start: std::array::from_fn(
+                    |i| if i == blocks.axis { cut * blocks.each } else { 0 },
+                ),
+            };
+            job.run::<S, C>(a, &weights, out, dense);
+        });
+        true
+    }
+
+    fn blocks(&self, cols: usize) -> Blocks {
+        let p = self.p;
+        let counts = self.axes.map(|t| t.count);
+        let all: usize = counts.iter().product();
+        let axis = counts.iter().position(|&n| n > 1).unwrap_or(2);
+        if all < 2 * cols {
+            let images = even(p.batch, BLOCK.div_ceil(all), 1);
+            return Blocks { axis, each: counts[axis], along: 1, images };
+        }
+        let unit = all / counts[axis];
+        let mut columns = BLOCK;
+        while columns > 2 * cols && p.groups * p.batch * all.div_ceil(columns) < TASKS {
+            columns /= 2;
+        }
+        let each = even(counts[axis], columns.div_ceil(unit), 1);
+        Blocks { axis, each, along: counts[axis].div_ceil(each), images: 1 }
+    }
+
+    /// What block number `cut` along the axis sees.
+    fn region(&self, blocks: &Blocks, cut: usize) -> Region {
+        let mut i = 0;
+        Region::new(self.axes.map(|t| {
+            let from = if i == blocks.axis { cut * blocks.each } else { 0 };
+            let count = if i == blocks.axis { blocks.each.min(t.count - from) } else { t.count };
+            i += 1;
+            let first = t.least() + (from * t.step) as isize;
+            Seen { first, step: t.step, count, reach: t.reach(), len: t.len }
+        }))
+    }
+
+    /// Taps in the order of the inner sum.
+    fn taps(&self) -> impl Iterator<Item = [(usize, isize); 3]> + '_ {
+        let [d, h, w] = self.axes;
+        d.taps.iter().flat_map(move |&d| {
+            h.taps.iter().flat_map(move |&h| w.taps.iter().map(move |&w| [d, h, w]))
+        })
+    }
+}
+
+/// The kernel as panels of rows, the left side of the product.
+struct Weights<C> {
+    _memory: crate::Buffer,
+    panels: Shared<C>,
+    /// Rows of all panels but the last.
+    height: usize,
+    /// Panels of a group.
+    count: usize,
+    /// Steps of the inner sum.
+    steps: usize,
+}
+
+impl<C: Laned + Number> Weights<C> {
+    fn pack<S: Elem<Compute = C>>(phase: &Phase, w: Volume<S>) -> Weights<C> {
+        let (p, width) = (phase.p, C::kernels().rows);
+        let taps: Vec<[usize; 3]> = phase.taps().map(|t| t.map(|t| t.0)).collect();
+        let steps = phase.channels * taps.len();
+        let height = even(phase.rows, width, 1);
+        let count = phase.rows.div_ceil(height);
+        let (memory, panels) = scratch::<C>(p.groups * count * steps * width);
+        par::for_each(p.groups * count, |task| {
+            let (group, panel) = (task / count, task % count);
+            let rows = height.min(phase.rows - panel * height);
+            for (step, (channel, tap)) in
+                (0..phase.channels).flat_map(|c| taps.iter().map(move |t| (c, t))).enumerate()
+            {
+                for i in 0..width {
+                    let row = panel * height + i;
+                    let [d, h, w_] = *tap;
+                    let at = match phase.way {
+                        Way::Forward => [group * p.outer + row, channel, d, h, w_],
+                        Way::Input => [group * p.outer + channel, row, d, h, w_],
+                    };
+                    // SAFETY: rows below `rows` are in the kernel; the panel is this task's.
+                    unsafe {
+                        let value = if i < rows { (*w.at(at)).load() } else { C::default() };
+                        *panels.at((task * steps + step) * width + i) = value;
+                    }
+                }
+            }
+        });
+        Weights { _memory: memory, panels, height, count, steps }
+    }
+}
+
+/// A block of the results of a phase.
+struct Job<'a> {
+    phase: &'a Phase<'a>,
+    region: Region,
+    group: usize,
+    /// The first image, and how many.
+    first: usize,
+    images: usize,
+    /// The first result on each axis.
+    start: [usize; 3],
+}
+
+impl Job<'_> {
+    fn run<S: Elem<Compute = C>, C: Laned + Number>(
+        &self,
+        a: Volume<S>,
+        weights: &Weights<C>,
+        out: Sink,
+        dense: bool,
+    ) {
+        let (kernels, lanes) = (C::kernels(), C::lanes());
+        let (phase, region, p) = (self.phase, &self.region, self.phase.p);
+        let counts = region.axes.map(|t| t.count);
+        let all: usize = counts.iter().product();
+        let columns = all * self.images;
+        let panels = columns.div_ceil(kernels.cols);
+        let most = STEPS.min(weights.steps);
+        let block = even(weights.steps, most, 1);
+
+        let image = phase.channels * region.channel;
+        let (_region, source) = scratch::<C>(self.images * image + kernels.cols + ROOM);
+        let (_panels, packed) = scratch::<C>(panels * block * kernels.cols + kernels.cols + ROOM);
+        // SAFETY: the region has room for these channels of each image; what is behind it is read, not used.
+        unsafe {
+            for i in 0..self.images {
+                let channel = self.group * phase.channels;
+                let dst = source.at(i * image);
+                region.fill(a, self.first + i, channel, phase.channels, dst);
+            }
+            (0..kernels.cols + ROOM)
+                .for_each(|i| *source.at(self.images * image + i) = C::default());
+        }
+        let least = phase.axes.map(Track::least);
+        let taps: Vec<usize> = phase
+            .taps()
+            .map(|t| region.tap(std::array::from_fn(|i| (t[i].1 - least[i]) as usize)))
+            .collect();
+        let offsets: Vec<usize> = (0..phase.channels)
+            .flat_map(|c| taps.iter().map(move |t| c * region.channel + t))
+            .collect();
+        let lengths = phase.axes.map(|t| if t.every == 1 { t.count } else { 0 });
+        let plane: usize = lengths.iter().product();
+        let (narrow, target, row) = if dense {
+            let [d, h, w] = self.start;
+            let at = (d * lengths[1] + h) * lengths[2] + w;
+            let channel = (self.first * p.groups + self.group) * phase.rows;
+            (None, Shared(out.ptr.cast::<C>()).at(channel * plane + at), plane)
+        } else {
+            let (memory, wide) = scratch::<C>(phase.rows * columns);
+            (Some(memory), wide.at(0), columns)
+        };
+        let runs = self.runs(kernels.cols, columns, image);
+        for from in (0..weights.steps).step_by(block) {
+            let steps = block.min(weights.steps - from);
+            for (panel, (runs, longest)) in runs.iter().enumerate() {
+                let pack = Pack {
+                    src: source.at(0),
+                    offsets: &offsets[from..from + steps],
+                    runs,
+                    longest: *longest,
+                    dst: packed.at(panel * block * kernels.cols),
+                    width: kernels.cols,
+                };
+                // SAFETY: runs and offsets stay in the region; both sides have the room that a copy needs.
+                unsafe { (lanes.pack)(&pack) };
+            }
+            for i in 0..weights.count {
+                let height = weights.height.min(phase.rows - i * weights.height);
+                let a = ((self.group * weights.count + i) * weights.steps + from) * kernels.rows;
+                for panel in 0..panels {
+                    let width = kernels.cols.min(columns - panel * kernels.cols);
+                    let c = i * weights.height * row + panel * kernels.cols;
+                    let tile = Tile {
+                        k: steps,
+                        a: weights.panels.at(a),
+                        a_row: 1,
+                        a_step: kernels.rows as isize,
+                        b: packed.at(panel * block * kernels.cols),
+                        b_step: kernels.cols as isize,
+                        c: target.wrapping_add(c),
+                        c_row: row as isize,
+                        cols: width,
+                        add: from > 0,
+                    };
+                    let vectors = if width * 2 > kernels.cols { 2 } else { 1 };
+                    // SAFETY: both panels are packed, and this part of the target is this task's.
+                    unsafe { kernels.packed[height - 1][vectors - 1](&tile) };
+                }
+            }
+        }
+        if narrow.is_some() {
+            self.put(Shared(target), columns, Shared(out.ptr.cast::<S>()));
+        }
+    }
+
+    /// For each panel, the stretches of rows of the region that its columns are, and the length of the longest.
+    fn runs(&self, cols: usize, columns: usize, image: usize) -> Vec<(Vec<Run>, usize)> {
+        let [_, height, width] = self.region.axes.map(|t| t.count);
+        let all: usize = self.region.axes.iter().map(|t| t.count).product();
+        let mut panels = Vec::with_capacity(columns.div_ceil(cols));
+        let mut at = 0;
+        while at < columns {
+            let (mut runs, mut longest) = (Vec::new(), 0);
+            let end = columns.min(at + cols);
+            let start = at;
+            while at < end {
+                let q = at % all;
+                let len = (width - q % width).min(end - at);
+                let place = [q / (height * width), q / width % height, q % width];
+                let src = at / all * image + self.region.result(place);
+                runs.push(Run { col: at - start, src });
+                longest = longest.max(len);
+                at += len;
+            }
+            panels.push((runs, longest));
+        }
+        panels
+    }
+
+    /// Rows of results, one column each, to where they belong.
+    fn put<S: Elem<Compute = C>, C: Copy>(&self, wide: Shared<C>, columns: usize, out: Shared<S>) {
+        let (phase, p) = (self.phase, self.phase.p);
+        let [depth, height, width] = self.region.axes.map(|t| t.count);
+        let lengths = p.axes.map(|a| if phase.way == Way::Forward { a.output } else { a.input });
+        let place =
+            |i: usize, q: usize| phase.axes[i].first + (self.start[i] + q) * phase.axes[i].every;
+        let every = phase.axes[2].every;
+        let mut column = 0;
+        for image in self.first..self.first + self.images {
+            for d in 0..depth {
+                for h in 0..height {
+                    for row in 0..phase.rows {
+                        let channel = (image * p.groups + self.group) * phase.rows + row;
+                        let line = (channel * lengths[0] + place(0, d)) * lengths[1] + place(1, h);
+                        let to = line * lengths[2] + place(2, 0);
+                        for q in 0..width {
+                            // SAFETY: inside the scratch and the result; each element belongs to one task.
+                            unsafe {
+                                *out.at(to + q * every) =
+                                    S::store(*wide.at(row * columns + column + q));
+                            }
+                        }
+                    }
+                    column += width;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Convolution. The op is one of three maps that are each other's transposes, so every order of derivative and both
+//! modes are made of these three.
+
+use crate::apply::apply;
+use crate::ops::sizes::Sizes;
+use crate::rule::{Bilinear, Grad};
+use crate::{DType, Error, Op, Result, Shape, Tensor};
+use pullback_ir::{Conv as ConvOp, Role, Window};
+
+/// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so around.
+pub(crate) fn row(role: &Role) -> Grad {
+    let formula = match role {
+        Role::Forward => "`dx = conv_input(dy, w)`, `dw = conv_filter(x, dy)`",
+        Role::Input(_) => "`dy = conv(dx, w)`, `dw = conv_filter(dx, y)`",
+        Role::Filter => "`dx = conv_input(y, dw)`, `dy = conv(x, dw)`",
+    };
+    Grad::Bilinear(Bilinear {
+        transpose: |f, i, d| {
+            let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };
+            let plays = |role, a: &Tensor, b: &Tensor| {
+                apply(Op::Conv(Box::new(ConvOp { role, ..(**conv).clone() })), &[a, b])
+            };
+            let lengths = || Role::Input(Shape::from_slice(&f.in_shape(0)[2..]));
+            match (&conv.role, i) {
+                (Role::Forward, 0) => plays(lengths(), d, f.x(1)),
+                (Role::Forward, _) => plays(Role::Filter, f.x(0), d),
+                (Role::Input(_), 0) => plays(Role::Forward, d, f.x(1)),
+                (Role::Input(_), _) => plays(Role::Filter, d, f.x(0)),
+                (Role::Filter, 0) => plays(lengths(), f.x(1), d),
+                (Role::Filter, _) => plays(Role::Forward, f.x(0), d),
+            }
+        },
+        formula,
+    })
+}
+
+/// How a kernel slides: stride, padding, dilation and groups.
+///
+/// ```
+/// use pullback::{Conv, Padding, Tensor};
+/// let (x, w) = (Tensor::ones([1, 2, 8, 8]), Tensor::ones([4, 2, 3, 3]));
+/// assert_eq!(x.conv2d(&w, None, &Conv::new()).shape(), [1, 4, 6, 6]);
+/// assert_eq!(x.conv2d(&w, None, &Conv::new().stride(2).padding(1)).shape(), [1, 4, 4, 4]);
+/// assert_eq!(x.conv2d(&w, None, &Conv::new().padding(Padding::Same)).shape(), [1, 4, 8, 8]);
+/// assert_eq!(x.conv2d(&w, None, &Conv::new().dilation([1, 2])).shape(), [1, 4, 6, 4]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Conv {
+    stride: Sizes,
+    padding: Padding,
+    output_padding: Sizes,
+    dilation: Sizes,
+    groups: usize,
+}
+
+/// Zeros around the input of a convolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// None: the kernel stays inside.
+    Valid,
+    /// As many as make the result as long as the input, where the stride is 1; the odd one comes last.
+    Same,
+    /// As many before as after: one number for every axis, or one for each.
+    Each(Sizes),
+    /// So many before and after, for each axis.
+    Sides(Vec<(usize, usize)>),
+}
+
+impl<T: Into<Sizes>> From<T> for Padding {
+    fn from(sizes: T) -> Padding {
+        Padding::Each(sizes.into())
+    }
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv::new()
+    }
+}
+
+impl Conv {
+    /// Stride 1, no padding, dilation 1, one group.
+    pub fn new() -> Conv {
+        Conv {
+            stride: 1.into(),
+            padding: Padding::Valid,
+            output_padding: 0.into(),
+            dilation: 1.into(),
+            groups: 1,
+        }
+    }
+
+    /// The distance between neighbouring places of the kernel.
+    pub fn stride(self, stride: impl Into<Sizes>) -> Conv {
+        Conv { stride: stride.into(), ..self }
+    }
+
+    /// Zeros around the input.
+    pub fn padding(self, padding: impl Into<Padding>) -> Conv {
+        Conv { padding: padding.into(), ..self }
+    }
+
+    /// Elements at the end of the result of a transposed convolution: a convolution with a stride maps several lengths to one, and
+    /// this says which of them to go back to.
+    pub fn output_padding(self, padding: impl Into<Sizes>) -> Conv {
+        Conv { output_padding: padding.into(), ..self }
+    }
+
+    /// The distance between neighbouring elements of the kernel on the input.
+    pub fn dilation(self, dilation: impl Into<Sizes>) -> Conv {
+        Conv { dilation: dilation.into(), ..self }
+    }
+
+    /// Groups of channels, each convolved for itself.
+    pub fn groups(self, groups: usize) -> Conv {
+        Conv { groups, ..self }
+    }
+
+    /// The windows of a kernel of these sizes.
+    fn windows(&self, op: &'static str, sizes: &[usize]) -> Result<Vec<Window>> {
+        let axes = sizes.len();
+        let stride = self.stride.positive(op, "stride", axes)?;
+        let dilation = self.dilation.positive(op, "dilation", axes)?;
+        let same = |i: usize| {
+            let total = sizes[i].saturating_sub(1).saturating_mul(dilation[i]);
+            (total / 2, total - total / 2)
+        };
+        let sides: Vec<(usize, usize)> = match &self.padding {
+            Padding::Valid => vec![(0, 0); axes],
+            Padding::Same if stride.iter().any(|&s| s != 1) => {
+                let message = format!("keeps the length only with stride 1, not {stride:?}");
+                return Err(Error::argument(op, format!("Padding::Same {message}")));
+            }
+            Padding::Same => (0..axes).map(same).collect(),
+            Padding::Each(list) => {
+                list.each(op, "padding", axes)?.into_iter().map(|p| (p, p)).collect()
+            }
+            Padding::Sides(list) if list.len() == axes => list.clone(),
+            Padding::Sides(list) => {
+                let message = format!("takes a padding for each of {axes} axes, not {list:?}");
+                return Err(Error::argument(op, message));
+            }
+        };
+        let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        let window = |i: usize| Window {
+            size: sizes[i],
+            stride: stride[i],
+            dilation: dilation[i],
+            before: signed(sides[i].0),
+            after: signed(sides[i].1),
+        };
+        Ok((0..axes).map(window).collect())
+    }
+
+    /// The windows of the convolution of which this is the transpose, and the lengths that it goes back to.
+    fn transposed(
+        &self,
+        op: &'static str,
+        sizes: &[usize],
+        lengths: &[usize],
+    ) -> Result<(Vec<Window>, Shape)> {
+        if self.padding == Padding::Same {
+            return Err(Error::argument(op, "Padding::Same has no meaning for a transpose"));
+        }
+        let mut windows = self.windows(op, sizes)?;
+        let more = self.output_padding.each(op, "output padding", sizes.len())?;
+        let mut out = Shape::new();
+        for ((w, &more), &len) in windows.iter_mut().zip(&more).zip(lengths) {
+            if more >= w.stride.max(w.dilation) {
+                let message = format!(
+                    "an output padding of {more} must be below the stride {} or the dilation {}",
+                    w.stride, w.dilation
+                );
+                return Err(Error::argument(op, message));
+            }
+            // What the convolution sees of its input must end with the last window.
+            w.after = w.after.saturating_sub_unsigned(more);
+            let reach = (w.size as i128 - 1) * w.dilation as i128;
+            let seen = (len as i128 - 1) * w.stride as i128 + reach + 1;
+            let total = seen - w.before as i128 - w.after as i128;
+            match usize::try_from(total) {
+                Ok(total) if total > 0 && len > 0 && w.size > 0 => out.push(total),
+                _ => {
+                    let message = format!("an axis of {len} would become one of {total}");
+                    return Err(Error::shape(op, message));
+                }
+            }
+        }
+        Ok((windows, out))
+    }
+}
+
+/// The operand that is an image, the kernel, and both in one dtype.
+#[track_caller]
+fn operands(op: &'static str, axes: usize, x: &Tensor, w: &Tensor) -> (Tensor, Tensor, bool) {
+    if w.rank() != axes + 2 {
+        let message = format!("takes a kernel of rank {}, not {}", axes + 2, w.spec());
+        return x.checked(Err(Error::shape(op, message).on([x.spec(), w.spec()])));
+    }
+    let (image, alone) = x.batched(op, axes);
+    let dtype = match x.dtype().promote(w.dtype()) {
+        dtype if dtype.is_float() => dtype,
+        _ => DType::F32,
+    };
+    (image.cast(dtype), w.cast(dtype), alone)
+}
+
+/// Adds one value per channel, and takes the batch axis off where it was put on.
+#[track_caller]
+fn finished(op: &'static str, y: Tensor, bias: Option<&Tensor>, alone: bool) -> Tensor {
+    let y = match bias {
+        None => y,
+        Some(bias) => {
+            if bias.shape() != &y.shape()[1..2] {
+                let message = format!(
+                    "the bias {} does not have one element for each of {} channels",
+                    bias.spec(),
+                    y.shape()[1]
+                );
+                return y.checked(Err(Error::shape(op, message).on([y.spec(), bias.spec()])));
+            }
+            let mut shape = vec![1; y.rank()];
+            shape[1] = bias.len();
+            let dtype = y.dtype();
+            y + bias.cast(dtype).reshape(&shape[..])
+        }
+    };
+    if alone { y.squeeze_axis(0) } else { y }
+}
+
+impl Tensor {
+    #[track_caller]
+    fn conv(
+        &self,
+        op: &'static str,
+        axes: usize,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &Conv,
+    ) -> Tensor {
+        let (x, w, alone) = operands(op, axes, self, weight);
+        let windows = self.checked(
+            options.windows(op, &w.shape()[2..]).map_err(|e| e.on([self.spec(), weight.spec()])),
+        );
+        let conv = ConvOp { role: Role::Forward, windows, groups: options.groups };
+        finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
+    }
+
+    #[track_caller]
+    fn conv_transpose(
+        &self,
+        op: &'static str,
+        axes: usize,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &Conv,
+    ) -> Tensor {
+        let (x, w, alone) = operands(op, axes, self, weight);
+        let found = options.transposed(op, &w.shape()[2..], &x.shape()[2..]);
+        let (windows, lengths) =
+            self.checked(found.map_err(|e| e.on([self.spec(), weight.spec()])));
+        let conv = ConvOp { role: Role::Input(lengths), windows, groups: options.groups };
+        finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
+    }
+}
+
+/// The two methods of a number of axes.
+macro_rules! convolutions {
+    ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal) => {
+        impl Tensor {
+            #[doc = concat!("Convolution (cross-correlation) of `", $image, "` with a kernel `", $kernel, "`:")]
+            /// `y[c, p] = bias[c] + Σ over i, t of x[i, p·stride − padding + t·dilation] · weight[c, i, t]`, where `i` goes over the channels
+            /// of the group of `c`. The batch axis may be missing.
+            ///
+            /// Derivative: `dx` is the transposed convolution of `dy` with the kernel, `dweight[c, i, t] = Σ over p of dy[c, p] · x[i, p·stride − padding + t·dilation]`,
+            /// `dbias[c] = Σ over p of dy[c, p]`.
+            ///
+            /// ```
+            /// use pullback::{Conv, Tensor};
+            /// let (x, w) = (Tensor::from([[1.0, 2.0, 4.0]]), Tensor::from([[[1.0, -1.0]]]));
+            /// assert_eq!(x.conv1d(&w, None, &Conv::new()).to_vec::<f64>(), [-1.0, -2.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the shapes do not fit.
+            #[track_caller]
+            #[must_use]
+            pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
+                self.conv(stringify!($conv), $axes, weight, bias, options)
+            }
+
+            #[doc = concat!("Transposed convolution of `", $image, "` with a kernel `", $kernel_t, "`: the transpose of the convolution that")]
+            /// goes the other way, `y[c, p·stride − padding + t·dilation] += x[i, p] · weight[i, c, t]`. The batch axis may be missing.
+            ///
+            /// Derivative: `dx` is the convolution of `dy` with the kernel, `dweight[i, c, t] = Σ over p of x[i, p] · dy[c, p·stride − padding + t·dilation]`,
+            /// `dbias[c] = Σ over p of dy[c, p]`.
+            ///
+            /// ```
+            /// use pullback::{Conv, Tensor};
+            /// let (x, w) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[[1.0, 10.0, 100.0]]]));
+            /// assert_eq!(x.conv_transpose1d(&w, None, &Conv::new()).to_vec::<f64>(), [1.0, 12.0, 120.0, 200.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the shapes do not fit.
+            #[track_caller]
+            #[must_use]
+            pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
+                self.conv_transpose(stringify!($transpose), $axes, weight, bias, options)
+            }
+        }
+    };
+}
+
+convolutions!(1, conv1d, conv_transpose1d, "[n, c, l]", "[o, c/groups, k]", "[c, o/groups, k]");
+convolutions!(
+    2,
+    conv2d,
+    conv_transpose2d,
+    "[n, c, h, w]",
+    "[o, c/groups, kh, kw]",
+    "[c, o/groups, kh, kw]"
+);
+convolutions!(
+    3,
+    conv3d,
+    conv_transpose3d,
+    "[n, c, d, h, w]",
+    "[o, c/groups, kd, kh, kw]",
+    "[c, o/groups, kd, kh, kw]"
+);

@@ -1,0 +1,461 @@
+//! Pooling: sums over windows and places of maxima are the ops; all the rest is made of these.
+
+use crate::apply::apply;
+use crate::ops::sizes::Sizes;
+use crate::rule::Grad;
+use crate::{DType, Error, Op, Result, Shape, Tensor};
+use pullback_ir::{Frame, Pool as PoolOp, Pooling, Window};
+
+/// A sum spreads back over its window, and the other way round; a place does not move.
+pub(crate) fn row(kind: &Pooling) -> Grad {
+    fn other(f: &crate::rule::Facts, kind: Pooling, d: &Tensor) -> Tensor {
+        let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
+        apply(Op::Pool(Box::new(PoolOp { kind, frames: pool.frames.clone() })), &[d])
+    }
+    match kind {
+        Pooling::Sum => super::linear("`dx = pool_spread(dy)`", |f, _, d| {
+            let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
+            let lead = f.in_shape(0).len() - pool.frames.len();
+            other(f, Pooling::Spread(Shape::from_slice(&f.in_shape(0)[lead..])), d)
+        }),
+        Pooling::Spread(_) => {
+            super::linear("`dx = pool_sum(dy)`", |f, _, d| other(f, Pooling::Sum, d))
+        }
+        Pooling::ArgMax => Grad::Zero,
+    }
+}
+
+/// The windows of a pooling.
+///
+/// ```
+/// use pullback::{Pool, Tensor};
+/// let x = Tensor::from([[1.0, 5.0, 2.0, 4.0, 3.0]]);
+/// assert_eq!(x.max_pool1d(&Pool::new(2)).to_vec::<f64>(), [5.0, 4.0]);
+/// assert_eq!(x.max_pool1d(&Pool::new(2).ceil_mode(true)).to_vec::<f64>(), [5.0, 4.0, 3.0]);
+/// assert_eq!(x.avg_pool1d(&Pool::new(3).stride(2).padding(1)).to_vec::<f64>(), [2.0, 11.0 / 3.0, 7.0 / 3.0]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Pool {
+    kernel: Sizes,
+    stride: Option<Sizes>,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: Option<i64>,
+}
+
+impl Pool {
+    /// Windows of this size that do not overlap, without padding.
+    pub fn new(kernel: impl Into<Sizes>) -> Pool {
+        Pool {
+            kernel: kernel.into(),
+            stride: None,
+            padding: 0.into(),
+            dilation: 1.into(),
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor: None,
+        }
+    }
+
+    /// The distance between neighbouring windows; their size, if not given.
+    pub fn stride(self, stride: impl Into<Sizes>) -> Pool {
+        Pool { stride: Some(stride.into()), ..self }
+    }
+
+    /// Positions before and after each axis, which count as zero in a mean and as nothing in a maximum. At most half a window.
+    pub fn padding(self, padding: impl Into<Sizes>) -> Pool {
+        Pool { padding: padding.into(), ..self }
+    }
+
+    /// The distance between neighbouring elements of a window.
+    pub fn dilation(self, dilation: impl Into<Sizes>) -> Pool {
+        Pool { dilation: dilation.into(), ..self }
+    }
+
+    /// Whether a last window that reaches over the end counts, if it begins before it.
+    pub fn ceil_mode(self, on: bool) -> Pool {
+        Pool { ceil_mode: on, ..self }
+    }
+
+    /// Whether a mean divides by the size of the window with its padding; it does if not said otherwise.
+    pub fn count_include_pad(self, on: bool) -> Pool {
+        Pool { count_include_pad: on, ..self }
+    }
+
+    /// What a mean divides by, instead of the number of elements.
+    pub fn divisor(self, divisor: i64) -> Pool {
+        Pool { divisor: Some(divisor), ..self }
+    }
+
+    /// The windows on axes of these lengths.
+    fn windows(&self, op: &'static str, lengths: &[usize]) -> Result<Vec<Window>> {
+        let axes = lengths.len();
+        let kernel = self.kernel.positive(op, "kernel", axes)?;
+        let stride = match &self.stride {
+            Some(stride) => stride.positive(op, "stride", axes)?,
+            None => kernel.clone(),
+        };
+        let padding = self.padding.each(op, "padding", axes)?;
+        let dilation = self.dilation.positive(op, "dilation", axes)?;
+        let mut windows = Vec::with_capacity(axes);
+        for i in 0..axes {
+            let span = (kernel[i] - 1).saturating_mul(dilation[i]).saturating_add(1);
+            if padding[i] > span / 2 {
+                let message =
+                    format!("a padding of {} is more than half a window of {span}", padding[i]);
+                return Err(Error::argument(op, message));
+            }
+            let signed = |n: i128| isize::try_from(n).unwrap_or(isize::MAX);
+            let before = padding[i] as i128;
+            let mut window = Window {
+                size: kernel[i],
+                stride: stride[i],
+                dilation: dilation[i],
+                before: signed(before),
+                after: signed(before),
+            };
+            if self.ceil_mode {
+                let (len, step) = (lengths[i] as i128, stride[i] as i128);
+                let room = len + 2 * before - span as i128 + step - 1;
+                let mut count = room.div_euclid(step) + 1;
+                if (count - 1) * step >= len + before {
+                    count -= 1;
+                }
+                window.after = signed((count - 1) * step + span as i128 - len - before);
+            }
+            windows.push(window);
+        }
+        Ok(windows)
+    }
+
+    /// By how much each sum is to be divided, along each axis.
+    fn divisors(&self, windows: &[Window], lengths: &[usize]) -> Vec<Vec<f64>> {
+        let one = |(w, &len): (&Window, &usize)| {
+            let with_padding = |o: usize| {
+                // The end of the padding as given, not of what `ceil_mode` adds to it.
+                let start = o as i128 * w.stride as i128 - w.before as i128;
+                let end = (start + w.size as i128).min(len as i128 + w.before as i128);
+                (end - start) as f64
+            };
+            let count = w.count(len).unwrap_or(0);
+            let inside = |o: usize| w.inside(o, len).1 as f64;
+            match self.count_include_pad {
+                true => (0..count).map(with_padding).collect(),
+                false => (0..count).map(inside).collect(),
+            }
+        };
+        windows.iter().zip(lengths).map(one).collect()
+    }
+}
+
+/// The lengths of an adaptive pooling's result: `5`, `[5, 7]`, `[Some(5), None]` where `None` keeps the length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSizes(Vec<Option<usize>>);
+
+impl From<usize> for OutputSizes {
+    fn from(size: usize) -> OutputSizes {
+        OutputSizes(vec![Some(size)])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for OutputSizes {
+    fn from(sizes: [usize; N]) -> OutputSizes {
+        OutputSizes(sizes.map(Some).to_vec())
+    }
+}
+
+impl<const N: usize> From<[Option<usize>; N]> for OutputSizes {
+    fn from(sizes: [Option<usize>; N]) -> OutputSizes {
+        OutputSizes(sizes.to_vec())
+    }
+}
+
+impl From<&[Option<usize>]> for OutputSizes {
+    fn from(sizes: &[Option<usize>]) -> OutputSizes {
+        OutputSizes(sizes.to_vec())
+    }
+}
+
+impl OutputSizes {
+    fn frames(&self, op: &'static str, lengths: &[usize]) -> Result<Vec<Frame>> {
+        let sizes = match &self.0[..] {
+            [one] => vec![*one; lengths.len()],
+            list if list.len() == lengths.len() => list.to_vec(),
+            list => {
+                let message = format!(
+                    "takes one output length or one for each of {} axes, not {list:?}",
+                    lengths.len()
+                );
+                return Err(Error::argument(op, message));
+            }
+        };
+        Ok(sizes.iter().zip(lengths).map(|(s, &n)| Frame::Even(s.unwrap_or(n))).collect())
+    }
+}
+
+/// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor for each axis.
+fn grid(divisors: &[Vec<f64>], dtype: DType) -> Tensor {
+    let axes = divisors.len();
+    let each = divisors.iter().enumerate().map(|(i, list)| {
+        let mut shape = vec![1; axes];
+        shape[i] = list.len();
+        Tensor::from_vec(&list[..], &shape[..]).cast(dtype)
+    });
+    each.reduce(|a, b| a * b).unwrap_or_else(|| Tensor::from(1.0))
+}
+
+impl Tensor {
+    /// The spatial lengths, which are the last axes; a batch axis may be missing before the channels.
+    #[track_caller]
+    fn spatial(&self, op: &'static str, axes: usize) -> Vec<usize> {
+        if self.rank() == axes + 1 || self.rank() == axes + 2 {
+            return self.shape()[self.rank() - axes..].to_vec();
+        }
+        self.batched(op, axes);
+        Vec::new()
+    }
+
+    #[track_caller]
+    fn pooled(&self, kind: Pooling, frames: Vec<Frame>) -> Tensor {
+        apply(Op::Pool(Box::new(PoolOp { kind, frames })), &[self])
+    }
+
+    /// The elements at places counted over the last axes.
+    #[track_caller]
+    fn at_places(&self, places: &Tensor, axes: usize) -> Tensor {
+        let flat = |x: &Tensor| {
+            let (lead, last) = x.shape().split_at(x.rank() - axes);
+            let mut shape = lead.to_vec();
+            shape.push(last.iter().product());
+            x.reshape(&shape[..])
+        };
+        flat(self).gather(-1, &flat(places)).reshape(places.shape())
+    }
+
+    #[track_caller]
+    fn max_pool(&self, op: &'static str, axes: usize, pool: &Pool) -> (Tensor, Tensor) {
+        let lengths = self.spatial(op, axes);
+        let windows = self.checked(pool.windows(op, &lengths).map_err(|e| e.on([self.spec()])));
+        let frames = windows.into_iter().map(Frame::Sliding).collect();
+        let places = self.pooled(Pooling::ArgMax, frames);
+        (self.at_places(&places, axes), places)
+    }
+
+    #[track_caller]
+    fn avg_pool(&self, op: &'static str, axes: usize, pool: &Pool) -> Tensor {
+        let lengths = self.spatial(op, axes);
+        let windows = self.checked(pool.windows(op, &lengths).map_err(|e| e.on([self.spec()])));
+        if pool.divisor == Some(0) {
+            let error = Error::argument(op, "a divisor of 0 leads nowhere").on([self.spec()]);
+            return self.checked(Err(error));
+        }
+        if windows.iter().any(|w| w.dilation != 1) {
+            let error = Error::argument(op, "takes no dilation").on([self.spec()]);
+            return self.checked(Err(error));
+        }
+        let sums = self
+            .real()
+            .wide()
+            .pooled(Pooling::Sum, windows.iter().copied().map(Frame::Sliding).collect());
+        let mean = match pool.divisor {
+            Some(divisor) => sums / divisor as f64,
+            None => {
+                let divisors = pool.divisors(&windows, &lengths);
+                let first: f64 = divisors.iter().filter_map(|d| d.first()).product();
+                match divisors.iter().all(|list| list.windows(2).all(|d| d[0] == d[1])) {
+                    true => sums / first,
+                    false => {
+                        let divisors = grid(&divisors, sums.dtype());
+                        sums / divisors
+                    }
+                }
+            }
+        };
+        mean.cast(self.real_dtype())
+    }
+
+    #[track_caller]
+    fn lp_pool(&self, op: &'static str, axes: usize, norm: f64, pool: &Pool) -> Tensor {
+        if pool.padding != Sizes::from(0) {
+            let error = Error::argument(op, "takes no padding").on([self.spec()]);
+            return self.checked(Err(error));
+        }
+        let size: f64 = match pool.kernel.each(op, "kernel", axes) {
+            Ok(sizes) => sizes.iter().map(|&n| n as f64).product(),
+            Err(error) => return self.checked(Err(error.on([self.spec()]))),
+        };
+        let mean = self.powf(norm).avg_pool(op, axes, pool);
+        // A root of a negative sum is taken as zero.
+        (mean.sign() * mean.abs().relu() * size).powf(1.0 / norm)
+    }
+
+    #[track_caller]
+    fn adaptive_avg_pool(&self, op: &'static str, axes: usize, sizes: OutputSizes) -> Tensor {
+        let lengths = self.spatial(op, axes);
+        let frames = self.checked(sizes.frames(op, &lengths).map_err(|e| e.on([self.spec()])));
+        let one = |(frame, &len): (&Frame, &usize)| {
+            let count = frame.count(len).unwrap_or(0);
+            (0..count).map(|o| frame.piece(o, len).1 as f64).collect()
+        };
+        let huge = frames.iter().zip(&lengths).any(|(f, &n)| f.count(n).unwrap_or(0) > 1 << 40);
+        let sums = self.real().wide().pooled(Pooling::Sum, frames.clone());
+        let divisors: Vec<Vec<f64>> = match huge {
+            true => Vec::new(),
+            false => frames.iter().zip(&lengths).map(one).collect(),
+        };
+        let divisors = grid(&divisors, sums.dtype());
+        (sums / divisors).cast(self.real_dtype())
+    }
+
+    #[track_caller]
+    fn adaptive_max_pool(
+        &self,
+        op: &'static str,
+        axes: usize,
+        sizes: OutputSizes,
+    ) -> (Tensor, Tensor) {
+        let lengths = self.spatial(op, axes);
+        let frames = self.checked(sizes.frames(op, &lengths).map_err(|e| e.on([self.spec()])));
+        let places = self.pooled(Pooling::ArgMax, frames);
+        (self.at_places(&places, axes), places)
+    }
+
+    #[track_caller]
+    fn max_unpool(
+        &self,
+        op: &'static str,
+        axes: usize,
+        places: &Tensor,
+        pool: &Pool,
+        lengths: Option<&[usize]>,
+    ) -> Tensor {
+        let given = self.spatial(op, axes);
+        let parts = || -> Result<Vec<usize>> {
+            let kernel = pool.kernel.positive(op, "kernel", axes)?;
+            let stride = match &pool.stride {
+                Some(stride) => stride.positive(op, "stride", axes)?,
+                None => kernel.clone(),
+            };
+            let padding = pool.padding.each(op, "padding", axes)?;
+            if let Some(list) = lengths {
+                // The whole shape may be given, of which the last axes count.
+                return match list.len() >= axes {
+                    true => Ok(list[list.len() - axes..].to_vec()),
+                    false => Err(Error::argument(
+                        op,
+                        format!("takes a length for each of {axes} axes, not {list:?}"),
+                    )),
+                };
+            }
+            let one = |i: usize| {
+                let reach = (given[i] as i128 - 1) * stride[i] as i128 + kernel[i] as i128;
+                usize::try_from(reach - 2 * padding[i] as i128).map_err(|_| {
+                    Error::shape(op, format!("an axis of {} would become empty", given[i]))
+                })
+            };
+            (0..axes).map(one).collect()
+        };
+        if places.shape() != self.shape() {
+            let message = format!("the places {} are not shaped as {}", places.spec(), self.spec());
+            let error = Error::shape(op, message).on([self.spec(), places.spec()]);
+            return self.checked(Err(error));
+        }
+        let lengths = self.checked(parts().map_err(|e| e.on([self.spec()])));
+        let lead = &self.shape()[..self.rank() - axes];
+        let size = lengths.iter().fold(1usize, |n, &m| n.saturating_mul(m));
+        let count = given.iter().product();
+        let flat = crate::create::known_shape(op, [lead, &[size]].concat());
+        let empty = Tensor::splat(0.into(), &flat, self.dtype());
+        let few = [lead, &[count]].concat();
+        empty
+            .scatter(-1, &places.reshape(&few[..]), &self.reshape(&few[..]))
+            .reshape([lead, &lengths].concat())
+    }
+}
+
+/// The methods of a number of axes.
+macro_rules! poolings {
+    ($axes:literal, $image:literal, $max:ident $max_at:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident $adaptive_max_at:ident $unpool:ident) => {
+        impl Tensor {
+            #[doc = concat!("The largest element of each window of `", $image, "` (or that without the batch); NaN if any is.")]
+            ///
+            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last NaN.
+            #[track_caller]
+            #[must_use]
+            pub fn $max(&self, pool: &Pool) -> Tensor {
+                self.max_pool(stringify!($max), $axes, pool).0
+            }
+
+            #[doc = concat!("As [`Tensor::", stringify!($max), "`], and where the elements are, counted over the spatial axes in row-major order (`i64`).")]
+            ///
+            /// Derivative: `dy` goes to the element that was taken.
+            #[track_caller]
+            #[must_use]
+            pub fn $max_at(&self, pool: &Pool) -> (Tensor, Tensor) {
+                self.max_pool(stringify!($max), $axes, pool)
+            }
+
+            #[doc = concat!("The mean of each window of `", $image, "` (or that without the batch): its sum over the number of its elements.")]
+            ///
+            /// Derivative: `dx[i] = Σ dy[o] / divisor[o]` over the windows `o` that hold `i`.
+            #[track_caller]
+            #[must_use]
+            pub fn $avg(&self, pool: &Pool) -> Tensor {
+                self.avg_pool(stringify!($avg), $axes, pool)
+            }
+
+            #[doc = concat!("The p-norm of each window of `", $image, "` (or that without the batch): (Σ xᵖ)^(1/p), without absolute values; zero where the sum is negative.")]
+            ///
+            /// Derivative: of its formula; where a window is all zeros it is NaN for `p` above 1.
+            #[track_caller]
+            #[must_use]
+            pub fn $lp(&self, p: f64, pool: &Pool) -> Tensor {
+                self.lp_pool(stringify!($lp), $axes, p, pool)
+            }
+
+            #[doc = concat!("The means of as many pieces of `", $image, "` (or that without the batch) as the result is to have: piece `o` of `m` along an axis of `n` goes from ⌊o·n/m⌋ up to ⌈(o+1)·n/m⌉.")]
+            ///
+            /// Derivative: `dx[i] = Σ dy[o] / size[o]` over the pieces `o` that hold `i`.
+            #[track_caller]
+            #[must_use]
+            pub fn $adaptive_avg(&self, sizes: impl Into<OutputSizes>) -> Tensor {
+                self.adaptive_avg_pool(stringify!($adaptive_avg), $axes, sizes.into())
+            }
+
+            #[doc = concat!("The largest element of each of the pieces of [`Tensor::", stringify!($adaptive_avg), "`].")]
+            ///
+            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last NaN.
+            #[track_caller]
+            #[must_use]
+            pub fn $adaptive_max(&self, sizes: impl Into<OutputSizes>) -> Tensor {
+                self.adaptive_max_pool(stringify!($adaptive_max), $axes, sizes.into()).0
+            }
+
+            #[doc = concat!("As [`Tensor::", stringify!($adaptive_max), "`], and where the elements are, counted over the spatial axes in row-major order (`i64`).")]
+            ///
+            /// Derivative: `dy` goes to the element that was taken.
+            #[track_caller]
+            #[must_use]
+            pub fn $adaptive_max_at(&self, sizes: impl Into<OutputSizes>) -> (Tensor, Tensor) {
+                self.adaptive_max_pool(stringify!($adaptive_max), $axes, sizes.into())
+            }
+
+            #[doc = concat!("The elements of `", $image, "` (or that without the batch) put back to the places that [`Tensor::", stringify!($max_at), "`] gave, among zeros.")]
+            /// The result has the spatial lengths `lengths`, or the least that the windows need.
+            ///
+            /// Derivative: `dx = dy` at the places; where two elements went to one, for the one that stayed.
+            #[track_caller]
+            #[must_use]
+            pub fn $unpool(&self, places: &Tensor, pool: &Pool, lengths: Option<&[usize]>) -> Tensor {
+                self.max_unpool(stringify!($unpool), $axes, places, pool, lengths)
+            }
+        }
+    };
+}
+
+poolings!(1, "[n, c, l]", max_pool1d max_pool1d_at avg_pool1d lp_pool1d adaptive_avg_pool1d adaptive_max_pool1d adaptive_max_pool1d_at max_unpool1d);
+poolings!(2, "[n, c, h, w]", max_pool2d max_pool2d_at avg_pool2d lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d adaptive_max_pool2d_at max_unpool2d);
+poolings!(3, "[n, c, d, h, w]", max_pool3d max_pool3d_at avg_pool3d lp_pool3d adaptive_avg_pool3d adaptive_max_pool3d adaptive_max_pool3d_at max_unpool3d);
