@@ -8,6 +8,7 @@
 //! the op against its operands with `infer` and each layout against its buffer before a kernel sees a
 //! pointer.
 
+mod attention;
 pub mod buffer;
 mod conv;
 mod dot;

@@ -304,6 +304,34 @@ fn random_as<D: Draw>(key: [i64; 2], out: Sink<'_>) {
     });
 }
 
+/// The numbers `start..start + out.len()` that [`random`] draws as uniform `f32` from a key.
+pub(crate) fn uniforms(key: [i64; 2], start: usize, out: &mut [f32]) {
+    #[inline(always)]
+    fn span(key: [i64; 2], start: usize, out: &mut [f32]) {
+        type D = Uniform32<f32, 24>;
+        let (mut tile, mut done) = ([0f32; 256], 0);
+        while done < out.len() {
+            let at = start + done;
+            D::tile(&draw(key, at / D::TILE), &mut tile);
+            let from = at % D::TILE;
+            let n = (D::TILE - from).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&tile[from..from + n]);
+            done += n;
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2(key: [i64; 2], start: usize, out: &mut [f32]) {
+        span(key, start, out)
+    }
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: detected.
+        return unsafe { avx2(key, start, out) };
+    }
+    span(key, start, out)
+}
+
 /// Fills `out` with draws of `kind`, determined by `key` (`i64[2]`) and the element's row-major
 /// index alone. `Bits` needs an `i64` sink, the others a float one.
 pub(crate) fn random(kind: Random, key: Source<'_>, out: Sink<'_>) {

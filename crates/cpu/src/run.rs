@@ -6,7 +6,7 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan, sort,
+    Buffer, attention, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan, sort,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -214,6 +214,8 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             Fused::LayerNormVjp(eps) => {
                 norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2])
             }
+            Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
+            Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
             Fused::CrossEntropy => {
                 return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op, inputs));
             }

@@ -292,6 +292,42 @@ pub enum Fused {
     CrossEntropy,
     /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
     CrossEntropyVjp,
+    /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask `[b…, h, l, s]` if it has one
+    /// (added, or of `bool`: true where a query may look), and a key `i64[2]` if it drops:
+    /// `softmax(q·kᵀ·scale + mask)·v`, and the log-sum-exp of each row of scores, in the compute type.
+    Attention(Attention),
+    /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.
+    AttentionVjp(Attention),
+}
+
+/// How queries look at keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// Query `i` sees the keys up to `i`.
+    pub causal: bool,
+    /// There is a mask among the operands.
+    pub masked: bool,
+    /// What scores are multiplied by.
+    pub scale: Real,
+    /// The share of weights that is dropped, the others being scaled up; with one, there is a key among the operands.
+    pub dropout: Real,
+}
+
+impl Attention {
+    /// Whether weights are dropped.
+    pub fn drops(&self) -> bool {
+        self.dropout != Real(0.0)
+    }
+
+    /// What weights that are not dropped are multiplied by.
+    pub fn keep_scale(&self) -> f64 {
+        if self.dropout.0 < 1.0 { 1.0 / (1.0 - self.dropout.0) } else { 0.0 }
+    }
+
+    /// How many operands [`Fused::Attention`] has.
+    pub fn operands(&self) -> usize {
+        3 + usize::from(self.masked) + usize::from(self.drops())
+    }
 }
 
 /// Which value of a unary function its derivative is computed from.
@@ -383,7 +419,8 @@ impl Op {
     pub fn results(&self) -> usize {
         match self {
             Op::Sort { .. } => 2,
-            Op::Fused(Fused::LayerNormVjp(_)) => 3,
+            Op::Fused(Fused::LayerNormVjp(_) | Fused::AttentionVjp(_)) => 3,
+            Op::Fused(Fused::Attention(_)) => 2,
             _ => 1,
         }
     }

@@ -44,6 +44,8 @@ fn ops() -> impl Strategy<Value = Op> {
                 Fused::LayerNorm(_) => Fused::LayerNorm(real),
                 Fused::LayerNormVjp(_) => Fused::LayerNormVjp(real),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
+                Fused::Attention(_) => Fused::Attention(attention(n, flag, real)),
+                Fused::AttentionVjp(_) => Fused::AttentionVjp(attention(n, flag, real)),
             }),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
             Op::Select | Op::Copy | Op::Dot => form,
@@ -65,6 +67,10 @@ fn ops() -> impl Strategy<Value = Op> {
             }
         },
     )
+}
+
+fn attention(n: usize, causal: bool, scale: Real) -> Attention {
+    Attention { causal, masked: n % 2 == 1, scale, dropout: Real(n as f64 / 7.0) }
 }
 
 fn number() -> impl Strategy<Value = usize> {

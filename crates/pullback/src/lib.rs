@@ -102,7 +102,7 @@ pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{
-    Border, CrossEntropy, Index, Indices, Interpolate, IntoIndex, Operand, Outside, Reduction,
+    Attention, Border, CrossEntropy, Index, Indices, Interpolate, IntoIndex, Operand, Outside, Reduction,
     Resize, Sampling, block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses,
     meshgrid, stack, table, vstack,
 };

@@ -154,8 +154,8 @@ fn functions_of_two_tensors() {
                 x.index_put(&[y], x, true); x.index_put(&[x], y, false); x.index_put::<&Tensor>(&[], y, false);
                 x.layer_norm(y, y, 1e-5); x.rms_norm(y, 1e-5); x.batch_norm(Some(y), None, 1e-5);
                 x.batch_norm(None, Some(y), 1e-5); x.group_norm(1, Some(y), None, 1e-5); x.group_norm(1, None, Some(y), 1e-5);
-                x.channel_norm(y, y, None, None, 1e-5); x.attention(y, y, None, true, 1.0);
-                x.attention(x, x, Some(y), false, 1.0); x.attention(x, y, None, false, 1.0); cross_entropy(x, y);
+                x.channel_norm(y, y, None, None, 1e-5); x.attention(y, y, Attention::new().causal());
+                x.attention(x, x, Attention::new().mask(y)); x.attention(x, y, Attention::new()); x.attention(y, x, Attention::new().grouped()); cross_entropy(x, y);
                 CrossEntropy::new().ignore_index(0).label_smoothing(0.1).of(x, y);
                 CrossEntropy::new().weight(y).of(x, &Tensor::from([0i64, 1]));
                 einsum("ij,jk->ik", &[x, y]); einsum("i,i", &[x, y]); einsum("...i,...i->...", &[x, y]);

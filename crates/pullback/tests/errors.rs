@@ -1,8 +1,8 @@
 //! Bad input gets a sentence: the op, the operands, the user's line. One case per function family.
 
 use pullback::{
-    CrossEntropy, DType, Index, Op, Reduction, Tensor, cat, catch, cross_entropy, einsum, losses,
-    stack, try_apply,
+    Attention, CrossEntropy, DType, Index, Op, Reduction, Tensor, cat, catch, cross_entropy,
+    einsum, losses, stack, try_apply,
 };
 
 /// Runs `f`, which must fail, and checks that the sentence holds every part and this file's name.
@@ -191,7 +191,7 @@ fn lengths_and_scalars_that_do_not_fit() {
     let x = f32s(&[2, 4, 3]);
     fails(|| x.batch_norm(Some(&wrong), None, 1e-5), &["f32[5]", "4 channels"]);
     fails(|| x.group_norm(2, None, Some(&wrong), 1e-5), &["f32[5]", "4 channels"]);
-    fails(|| f32s(&[3]).attention(&x, &x, None, true, 1.0), &["attention", "f32[3]"]);
+    fails(|| f32s(&[3]).attention(&x, &x, Attention::new()), &["attention", "f32[3]"]);
     assert_eq!(Tensor::from(1.0).unflatten(0, [1, 1]).shape(), [1, 1]);
 }
 

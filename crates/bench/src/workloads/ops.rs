@@ -3,7 +3,7 @@
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
 use crate::measure::{Protocol, Row};
-use pullback::{DType, Tensor, no_grad};
+use pullback::{Attention, DType, Tensor, no_grad};
 
 const MEGA: usize = 1 << 20;
 
@@ -27,7 +27,8 @@ pub fn attention() -> Vec<Row> {
         let [q, k, v] = [1, 2, 3].map(|seed| tensor(&shape, seed).requires_grad());
         let g = tensor(&shape, 4);
         for causal in [false, true] {
-            let f = || q.attention(&k, &v, None, causal, (shape[3] as f64).powf(-0.5));
+            let how = if causal { Attention::new().causal() } else { Attention::new() };
+            let f = || q.attention(&k, &v, how);
             let name = format!("_{}x{}{}", shape[2], shape[3], if causal { "_causal" } else { "" });
             rows.push(briefly(|| drop(no_grad(f))).named(format!("{name}_fwd")));
             rows.push(with_gradients(&[&q, &k, &v], &g, f).named(name));

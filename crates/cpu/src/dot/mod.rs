@@ -118,12 +118,12 @@ impl<T> Shared<T> {
 
 /// Memory for the time of a kernel.
 pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
-    match Buffer::alloc(len * size_of::<T>()) {
+    match Buffer::alloc(len.saturating_mul(size_of::<T>())) {
         Ok(mut buffer) => {
             let ptr = Shared(buffer.as_mut_ptr().cast());
             (buffer, ptr)
         }
-        Err(error) => panic!("dot: {error}"),
+        Err(error) => panic!("scratch: {error}"),
     }
 }
 

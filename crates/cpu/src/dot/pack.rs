@@ -24,25 +24,25 @@ unsafe impl<S> Sync for Matrix<S> {}
 
 impl<S> Matrix<S> {
     /// The last two axes of a source, starting at an offset.
-    pub(super) fn of(x: &Source, offset: isize) -> Matrix<S> {
+    pub(crate) fn of(x: &Source, offset: isize) -> Matrix<S> {
         let rank = x.shape.len();
         let ptr = x.ptr.cast::<S>().wrapping_offset(offset);
         Matrix { ptr, row: x.strides[rank - 2], col: x.strides[rank - 1] }
     }
 
     /// The same matrix from row `i` and column `j` on.
-    pub(super) fn at(self, i: usize, j: usize) -> Matrix<S> {
+    pub(crate) fn at(self, i: usize, j: usize) -> Matrix<S> {
         let ptr = self.ptr.wrapping_offset(i as isize * self.row + j as isize * self.col);
         Matrix { ptr, ..self }
     }
 
-    pub(super) fn transposed(self) -> Matrix<S> {
+    pub(crate) fn transposed(self) -> Matrix<S> {
         Matrix { ptr: self.ptr, row: self.col, col: self.row }
     }
 }
 
 /// Columns of B (or of Aᵀ) to be packed, cut into tasks.
-pub(super) struct Packing<S: Elem> {
+pub(crate) struct Packing<S: Elem> {
     pub b: Matrix<S>,
     /// Columns.
     pub count: usize,
@@ -60,7 +60,7 @@ impl<S: Elem> Packing<S> {
 
     /// Tasks are stripes of rows where those are dense, so that memory is read in the order in
     /// which it lies; otherwise groups of columns.
-    pub(super) fn tasks(&self) -> usize {
+    pub(crate) fn tasks(&self) -> usize {
         if self.b.col == 1 {
             self.k.div_ceil(Self::ROWS)
         } else {
@@ -68,7 +68,7 @@ impl<S: Elem> Packing<S> {
         }
     }
 
-    pub(super) fn run(&self, task: usize) {
+    pub(crate) fn run(&self, task: usize) {
         let (width, stride) = (self.width, self.k * self.width);
         // SAFETY: the part of this task lies inside the source and the destination.
         unsafe {

@@ -9,14 +9,14 @@ use std::any::TypeId;
 use std::ops::{Add, Div, Mul, Sub};
 
 /// Partial sums of a line; scratch lines are multiples of this long.
-pub(super) const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 /// Elements of a line that are summed before the sum is added to that of the pieces before it.
 const PIECE: usize = 128 * LANES;
 /// Elements of a line for each of which one of the next line is asked for at a time.
 const STEP: usize = 4 * LANES;
 
 /// The compute types of floats.
-pub(super) trait Float:
+pub(crate) trait Float:
     Compute + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     fn real(v: f64) -> Self;
@@ -106,13 +106,13 @@ impl Float for f64 {
 }
 
 /// A piece of work that is compiled for each instruction set.
-pub(super) trait Work {
+pub(crate) trait Work {
     /// Does the work; must be `#[inline(always)]`, as must be all that it calls in loops.
     fn run<I: Isa>(self);
 }
 
 /// Runs the variant for this machine.
-pub(super) fn vectorised<W: Work>(work: W) {
+pub(crate) fn vectorised<W: Work>(work: W) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2<W: Work>(work: W) {
@@ -136,7 +136,7 @@ pub(super) fn vectorised<W: Work>(work: W) {
 
 /// Scratch of the compute type, aligned for the widest vectors: a line that is not costs twice
 /// as much, as every vector then lies on two cache lines.
-pub(super) struct Scratch<C>(Vec<Chunk<C>>);
+pub(crate) struct Scratch<C>(Vec<Chunk<C>>);
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -144,12 +144,12 @@ struct Chunk<C>([C; 16]);
 
 impl<C: Float> Scratch<C> {
     /// Room for `len` elements, rounded up to 16, all `value`.
-    pub(super) fn new(len: usize, value: C) -> Scratch<C> {
+    pub(crate) fn new(len: usize, value: C) -> Scratch<C> {
         Scratch(vec![Chunk([value; 16]); len.div_ceil(16)])
     }
 
     #[inline(always)]
-    pub(super) fn as_mut(&mut self) -> &mut [C] {
+    pub(crate) fn as_mut(&mut self) -> &mut [C] {
         // SAFETY: a vector of arrays of 16 elements, without padding, as 16 elements are a
         // multiple of the alignment.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 16) }
@@ -157,7 +157,7 @@ impl<C: Float> Scratch<C> {
 }
 
 /// The length of a scratch line for `n` elements.
-pub(super) fn padded(n: usize) -> usize {
+pub(crate) fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
 }
 
@@ -166,7 +166,7 @@ pub(super) fn padded(n: usize) -> usize {
 /// # Safety
 /// They can be read.
 #[inline(always)]
-pub(super) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::Compute]) {
+pub(crate) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::Compute]) {
     // SAFETY: promised by the caller.
     unsafe {
         match stride {
@@ -192,7 +192,7 @@ pub(super) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::C
 /// # Safety
 /// The line can be read, and is not written while the slice lives.
 #[inline(always)]
-pub(super) unsafe fn view<E: Elem>(
+pub(crate) unsafe fn view<E: Elem>(
     from: *const E,
     stride: isize,
     n: usize,
@@ -210,7 +210,7 @@ pub(super) unsafe fn view<E: Elem>(
 
 /// Whether a contiguous line of `n` elements can be worked on where it lies.
 #[inline(always)]
-pub(super) fn is_whole<E: Elem>(n: usize) -> bool {
+pub(crate) fn is_whole<E: Elem>(n: usize) -> bool {
     n.is_multiple_of(LANES) && TypeId::of::<E>() == TypeId::of::<E::Compute>()
 }
 
@@ -219,7 +219,7 @@ pub(super) fn is_whole<E: Elem>(n: usize) -> bool {
 /// # Safety
 /// There is room for them, and nothing else uses it.
 #[inline(always)]
-pub(super) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usize) {
+pub(crate) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usize) {
     // SAFETY: promised by the caller; a sink may be uninitialised, and is only written.
     unsafe {
         if stride == 1 {
@@ -237,7 +237,7 @@ pub(super) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usi
 /// The line that comes next, to be asked for while this one is worked on: the processor itself does
 /// not look beyond the end of a page.
 #[derive(Clone, Copy)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     start: *const u8,
     /// Bytes of an element; zero asks for nothing.
     size: usize,
@@ -245,11 +245,11 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Nothing is asked for.
-    pub(super) const NOTHING: Ahead = Ahead { start: std::ptr::null(), size: 0 };
+    pub(crate) const NOTHING: Ahead = Ahead { start: std::ptr::null(), size: 0 };
 
     /// A line of contiguous elements.
     #[inline(always)]
-    pub(super) fn new<E>(start: *const E) -> Ahead {
+    pub(crate) fn new<E>(start: *const E) -> Ahead {
         Ahead { start: start.cast(), size: size_of::<E>() }
     }
 
@@ -270,7 +270,7 @@ impl Ahead {
 }
 
 /// Lines of a result. A large one goes past the caches, by way of scratch.
-pub(super) struct Results<E: Elem> {
+pub(crate) struct Results<E: Elem> {
     out: *mut E,
     n: usize,
     scratch: Option<Scratch<E::Compute>>,
@@ -279,14 +279,14 @@ pub(super) struct Results<E: Elem> {
 impl<E: Elem<Compute: Float>> Results<E> {
     /// Contiguous lines of `n` elements in `out`; `streamed` as [`is_streamed`] says.
     #[inline(always)]
-    pub(super) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
+    pub(crate) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
         let scratch = streamed.then(|| Scratch::new(n, E::Compute::default()));
         Results { out, n, scratch }
     }
 
     /// Where to write line `i`.
     #[inline(always)]
-    pub(super) fn start(&mut self, i: usize) -> *mut E {
+    pub(crate) fn start(&mut self, i: usize) -> *mut E {
         match &mut self.scratch {
             // Its elements are at least as large.
             Some(scratch) => scratch.as_mut().as_mut_ptr().cast(),
@@ -299,7 +299,7 @@ impl<E: Elem<Compute: Float>> Results<E> {
     /// # Safety
     /// It is, where [`Results::start`] said, and is inside the result and this task's alone.
     #[inline(always)]
-    pub(super) unsafe fn end(&mut self, i: usize) {
+    pub(crate) unsafe fn end(&mut self, i: usize) {
         if let Some(scratch) = &mut self.scratch {
             let (from, bytes) = (scratch.as_mut().as_ptr().cast(), self.n * size_of::<E>());
             // SAFETY: both have as many bytes, and begin at multiples of 16 (see `is_streamed`);
@@ -319,21 +319,21 @@ impl<E: Elem> Drop for Results<E> {
 
 /// Whether the lines of a result, of `n` elements each, go past the caches: if it is large, and
 /// they are not, as each is made in scratch first.
-pub(super) fn is_streamed(out: Sink<'_>, n: usize) -> bool {
+pub(crate) fn is_streamed(out: Sink<'_>, n: usize) -> bool {
     let bytes = n * out.dtype.size();
     bytes.is_multiple_of(16) && bytes <= 1 << 16 && streams(out)
 }
 
 /// How many lines of `n` elements a task takes: enough to be worth it, and of many lines more, as
 /// memory is read faster in long stretches.
-pub(super) fn share(count: usize, n: usize) -> usize {
+pub(crate) fn share(count: usize, n: usize) -> usize {
     let elements = (count * n / (16 * par::threads())).clamp(1 << 14, 1 << 17);
     (elements / n.max(1)).max(1)
 }
 
 /// The sum of the partial sums, in a fixed order.
 #[inline(always)]
-pub(super) fn total<C: Float>(lanes: [C; LANES]) -> C {
+pub(crate) fn total<C: Float>(lanes: [C; LANES]) -> C {
     // Through memory: a compiler that sees how they are added up forms vectors of two for it, and
     // keeps to that width in the loop that made them.
     let mut lanes = std::hint::black_box(lanes);
@@ -349,7 +349,7 @@ pub(super) fn total<C: Float>(lanes: [C; LANES]) -> C {
 
 /// The sum of a scratch line, in two levels so that the error does not grow with its length.
 #[inline(always)]
-pub(super) fn sum<C: Float>(a: &[C]) -> C {
+pub(crate) fn sum<C: Float>(a: &[C]) -> C {
     let mut all = C::default();
     for a in a.chunks(PIECE) {
         let mut lanes = [C::default(); LANES];
@@ -365,7 +365,7 @@ pub(super) fn sum<C: Float>(a: &[C]) -> C {
 
 /// The inner product of two scratch lines, in two levels.
 #[inline(always)]
-pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
+pub(crate) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
     let mut all = C::default();
     for (a, b) in a.chunks(PIECE).zip(b.chunks(PIECE)) {
         let mut lanes = [C::default(); LANES];
@@ -381,13 +381,13 @@ pub(super) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
 
 /// The larger; the second if the first is NaN.
 #[inline(always)]
-pub(super) fn larger<C: Float>(a: C, b: C) -> C {
+pub(crate) fn larger<C: Float>(a: C, b: C) -> C {
     if a > b { a } else { b }
 }
 
 /// The largest of a scratch line; a NaN is passed over.
 #[inline(always)]
-pub(super) fn largest<C: Float>(a: &[C]) -> C {
+pub(crate) fn largest<C: Float>(a: &[C]) -> C {
     let mut lanes = [C::real(f64::NEG_INFINITY); LANES];
     for a in a.chunks_exact(LANES) {
         for j in 0..LANES {
@@ -406,7 +406,7 @@ pub(super) fn largest<C: Float>(a: &[C]) -> C {
 
 /// The sum of the squared distances from `mean`, in two levels.
 #[inline(always)]
-pub(super) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
+pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
     let mut all = C::default();
     for a in a.chunks(PIECE) {
         let mut lanes = [C::default(); LANES];
@@ -423,7 +423,7 @@ pub(super) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
 
 /// `to = exp(a − shift)`; gives the sum.
 #[inline(always)]
-pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
+pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
     // Two loops: with the partial sums in the first, it would not stay in registers.
     for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
         ahead.fetch(k * STEP);
@@ -437,7 +437,7 @@ pub(super) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: 
 /// The shift under the exponential that keeps a log-sum-exp in range: the largest value, or zero
 /// where that is infinite (or there is only NaN) and subtracting it would make a NaN.
 #[inline(always)]
-pub(super) fn shift<C: Float>(largest: C) -> C {
+pub(crate) fn shift<C: Float>(largest: C) -> C {
     if largest.finite() { largest } else { C::default() }
 }
 

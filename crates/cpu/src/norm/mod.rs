@@ -16,7 +16,7 @@
 //! sum, and these are added in order: the same bits for any number of threads.
 
 mod cross_entropy;
-mod lanes;
+pub(crate) mod lanes;
 mod layer_norm;
 mod lines;
 mod softmax;
@@ -52,4 +52,4 @@ macro_rules! with_float {
         }
     };
 }
-use with_float;
+pub(crate) use with_float;

@@ -5,6 +5,7 @@
 //! in [`args`]; [`infer`] then checks that op against its operands, whoever made it.
 
 pub mod args;
+mod attention;
 mod dot;
 mod index;
 mod movement;
@@ -29,12 +30,14 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Fused(Fused::LayerNormVjp(_)) => {
             norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?)
         }
+        Op::Fused(Fused::Attention(a)) => attention::attention(*a, inputs),
+        Op::Fused(Fused::AttentionVjp(a)) => attention::attention_vjp(*a, inputs),
         _ => Ok(smallvec![infer_one(op, inputs)?]),
     }
 }
 
 /// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`] and the layer norm's vjp.
+/// [`Op::Sort`], attention, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     let spec = rule(op, inputs)?;
     // A pointwise result is as large as an operand, which passed this door before.

@@ -229,17 +229,21 @@ impl Fused {
             Fused::LayerNormVjp(_)  => "vjp.layer_norm",
             Fused::CrossEntropy     => "cross_entropy",
             Fused::CrossEntropyVjp  => "vjp.cross_entropy",
+            Fused::Attention(_)     => "attention",
+            Fused::AttentionVjp(_)  => "vjp.attention",
         }
     }
 
-    /// One of each kind: on axis 0, with an epsilon of 0.
+    /// One of each kind: on axis 0, with an epsilon of 0, without options.
     #[rustfmt::skip]
     pub fn forms() -> impl Iterator<Item = Fused> {
         use Fused::*;
         let zero = Real(0.0);
+        let plain = crate::Attention { causal: false, masked: false, scale: Real(1.0), dropout: zero };
         [
             Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
             LayerNorm(zero), LayerNormVjp(zero), CrossEntropy, CrossEntropyVjp,
+            Attention(plain), AttentionVjp(plain),
         ]
         .into_iter()
     }
@@ -378,7 +382,7 @@ mod tests {
         assert_forms!(Fused::forms(),
             Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
             Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
-            Fused::CrossEntropy, Fused::CrossEntropyVjp);
+            Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_));
         assert_forms!(Op::forms(),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),

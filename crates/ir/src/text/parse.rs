@@ -1,7 +1,7 @@
 //! Text to ops, views and specs.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
-use crate::op::{Combine, Fused, Op, Padding};
+use crate::op::{Attention, Combine, Fused, Op, Padding};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
 use std::str::FromStr;
@@ -183,7 +183,20 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
         Fused::LayerNorm(_) => Fused::LayerNorm(c.braced(real)?),
         Fused::LayerNormVjp(_) => Fused::LayerNormVjp(c.braced(real)?),
         Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
+        Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
+        Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),
     })
+}
+
+fn attention(c: &mut Cursor) -> Parsed<Attention> {
+    let flag = |c: &mut Cursor| c.parse("`true` or `false`");
+    let causal = c.field("causal", flag)?;
+    c.expect(',')?;
+    let masked = c.field("masked", flag)?;
+    c.expect(',')?;
+    let scale = c.field("scale", real)?;
+    c.expect(',')?;
+    Ok(Attention { causal, masked, scale, dropout: c.field("dropout", real)? })
 }
 
 /// `f32[2,3]`

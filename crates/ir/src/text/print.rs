@@ -65,6 +65,11 @@ impl Display for Op {
                     write!(f, "{{{}}}", Exact(*eps))
                 }
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
+                Fused::Attention(a) | Fused::AttentionVjp(a) => {
+                    let (scale, dropout) = (Exact(a.scale), Exact(a.dropout));
+                    let (causal, masked) = (a.causal, a.masked);
+                    write!(f, "{{causal={causal},masked={masked},scale={scale},dropout={dropout}}}")
+                }
             },
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
             Op::Select | Op::Copy | Op::Dot | Op::View(_) => Ok(()),

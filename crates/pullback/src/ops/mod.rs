@@ -3,6 +3,7 @@
 
 mod activation;
 mod arrange;
+mod attention;
 mod calculus;
 mod cast;
 mod compare;
@@ -40,6 +41,7 @@ pub mod masked;
 pub mod table;
 
 pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
+pub use attention::Attention;
 pub use calculus::Spacing;
 pub use conv::{Conv, Padding};
 pub use einsum::einsum;

@@ -19,6 +19,8 @@ pub(crate) fn row(f: Fused) -> Grad {
         Fused::LayerNormVjp(_)  => Grad::Decompose(layer_norm_slope),
         Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp, formula: "`dx = (softmax(x) - onehot(class)) * dy`" }),
         Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
+        Fused::Attention(_)     => super::attention::row(),
+        Fused::AttentionVjp(_)  => super::attention::vjp_row(),
     }
 }
 
@@ -36,7 +38,9 @@ fn axis_of(op: &Op) -> usize {
         Fused::LayerNorm(_)
         | Fused::LayerNormVjp(_)
         | Fused::CrossEntropy
-        | Fused::CrossEntropyVjp => 0,
+        | Fused::CrossEntropyVjp
+        | Fused::Attention(_)
+        | Fused::AttentionVjp(_) => 0,
     }
 }
 

@@ -1,6 +1,6 @@
-//! Normalisation over batches and groups, and attention: composites of what is there.
+//! Normalisation over batches and groups: composites of what is there.
 
-use crate::{DType, Error, Tensor};
+use crate::{Error, Tensor};
 
 impl Tensor {
     /// One value per channel (axis 1), to broadcast against this tensor.
@@ -90,45 +90,5 @@ impl Tensor {
         let y = &centred * (centred.square().mean_keep(-1) + eps).rsqrt();
         let y = y.cast(self.real_dtype()).reshape(self.shape());
         self.scaled_per_channel(y, weight, bias)
-    }
-
-    /// Attention: softmax(self·keysᵀ·scale + mask)·values over the last two axes. With `causal`, a position sees
-    /// itself and those before it.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// let x = Tensor::ones([1, 3, 2]);
-    /// assert_eq!(x.attention(&x, &x, None, true, 1.0).to_vec::<f32>(), [1.0; 6]);
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn attention(
-        &self,
-        keys: &Tensor,
-        values: &Tensor,
-        mask: Option<&Tensor>,
-        causal: bool,
-        scale: f64,
-    ) -> Tensor {
-        for x in [self, keys, values] {
-            if x.rank() < 2 {
-                let message = format!("takes [.., positions, features], not {}", x.spec());
-                return self.checked(Err(Error::shape("attention", message).on([x.spec()])));
-            }
-        }
-        let mut scores = self.matmul(&keys.t()) * scale;
-        if causal {
-            let (rows, columns) =
-                (scores.shape()[scores.rank() - 2], scores.shape()[scores.rank() - 1]);
-            let keep = Tensor::iota(columns).le(Tensor::iota(rows).unsqueeze(1));
-            scores = keep.logical_not().select_or(f64::NEG_INFINITY, scores);
-        }
-        if let Some(mask) = mask {
-            scores = match mask.dtype() {
-                DType::Bool => mask.logical_not().select_or(f64::NEG_INFINITY, scores),
-                _ => scores + mask,
-            };
-        }
-        scores.softmax(-1).matmul(values)
     }
 }

@@ -1,5 +1,6 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
+use crate::attention;
 use crate::special::{self, erf};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
@@ -546,6 +547,8 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
             let hit = f64::from(u8::from(x[1].at(&i[..1]) as usize == i[1]));
             ((x[0].at(i) - log_sum_exp(&x[0].line(i, 1))).exp() - hit) * x[2].at(&i[..1])
         }),
+        Fused::Attention(a) => attention::forward(a, x),
+        Fused::AttentionVjp(a) => attention::backward(a, x),
     }
 }
 

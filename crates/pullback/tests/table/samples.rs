@@ -4,6 +4,7 @@
 //! distinct and stay clear of kinks and jumps, so that a central difference is meaningful, unless
 //! `check` says not to differentiate.
 
+use crate::attention;
 use pullback::{DType, Op, Scalar, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Span, Unary,
@@ -577,5 +578,7 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
                 (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c), dice.tensor(&[n], WIDE)])
             })
             .to_vec(),
+        Fused::Attention(_) => attention::samples(dice),
+        Fused::AttentionVjp(_) => attention::vjp_samples(dice),
     }
 }

@@ -1,5 +1,6 @@
 //! The same bits with 1, 2 and 8 threads, for every op on operands that are large enough to be split.
 
+use crate::attention;
 use crate::samples::{Dice, Sample, WIDE, domain};
 use crate::{Failures, bits};
 use pullback::{DType, Op, Scalar, Tensor, with_threads};
@@ -203,6 +204,8 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
             let classes = dice.index(&[400], 500);
             vec![(f, vec![x(dice), classes, random(dice, &[400], WIDE)])]
         }
+        Fused::Attention(_) => attention::large(dice),
+        Fused::AttentionVjp(_) => attention::large_vjp(dice),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::one;
 use crate::args::Args;
-use pullback::Tensor;
+use pullback::{Attention, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let short = name.strip_prefix("nn.functional.")?;
@@ -85,25 +85,27 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             }
         }
         "scaled_dot_product_attention" => {
-            let (q, mut k, mut v) =
-                (a.tensor(0, "query"), a.tensor(1, "key"), a.tensor(2, "value"));
-            // What is dropped is random, so it has no reference.
+            let (q, k, v) = (a.tensor(0, "query"), a.tensor(1, "key"), a.tensor(2, "value"));
+            // Which weights are dropped is random, and the reference does not say which it dropped.
             if a.float_or(4, "dropout_p", 0.0) != 0.0 {
                 return None;
             }
-            if a.flag(7, "enable_gqa", false) && q.rank() > 2 {
-                let heads = |x: &Tensor| x.shape()[x.rank() - 3];
-                let shared = |x: &Tensor| x.repeat_each(heads(&q) / heads(x), -3);
-                (k, v) = (shared(&k), shared(&v));
+            let mask = a.maybe_tensor(3, "attn_mask");
+            let mut how = Attention::new();
+            if let Some(mask) = &mask {
+                how = how.mask(mask);
             }
-            let scale = a.float_or(6, "scale", 1.0 / (q.shape()[q.rank() - 1] as f64).sqrt());
-            q.attention(
-                &k,
-                &v,
-                a.maybe_tensor(3, "attn_mask").as_ref(),
-                a.flag(5, "is_causal", false),
-                scale,
-            )
+            if a.flag(5, "is_causal", false) {
+                how = how.causal();
+            }
+            let scale = a.float_or(6, "scale", f64::NAN);
+            if !scale.is_nan() {
+                how = how.scale(scale);
+            }
+            if a.flag(7, "enable_gqa", false) {
+                how = how.grouped();
+            }
+            q.attention(&k, &v, how)
         }
         _ => return None,
     })

@@ -1,0 +1,295 @@
+//! Backward: each block of keys meets the queries that see it, and the scores are made again.
+
+use super::forward::spread;
+use super::{Job, Left, Right, begin, copy_rows, product};
+use crate::dot::pack::{Matrix, Packing};
+use crate::dot::tile::Tiled;
+use crate::dot::{Shared, scratch};
+use crate::elem::Elem;
+use crate::norm::lanes::{Float, Work, padded, vectorised};
+use crate::norm::with_float;
+use crate::operand::{Sink, Source};
+use crate::simd::Isa;
+use pullback_ir::Attention;
+use std::any::TypeId;
+
+/// Queries and keys whose scores are alive at a time: two blocks of 32 KiB in f32.
+const QUERIES: usize = 64;
+const KEYS: usize = 128;
+/// Tasks that there should be, where there are keys enough.
+const TASKS: usize = 8;
+
+/// The gradients of queries, keys and values, from the operands of the forward op, its two results and
+/// the cotangent of the first.
+pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
+    with_float!(dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
+}
+
+/// What backward has beside the operands of forward.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    out: Source<'a>,
+    lse: Source<'a>,
+    dout: Source<'a>,
+}
+
+fn run<E: Elem<Compute = C>, C: Float + Tiled>(
+    op: Attention,
+    x: &[Source],
+    dq: Sink,
+    dk: Sink,
+    dv: Sink,
+) {
+    let job = Job::new(op, x);
+    let [out, lse, dout] = [3, 2, 1].map(|i| x[x.len() - i]);
+    let given = Given { out, lse, dout };
+    let kv = job.kv_count();
+    let blocks = job.s.div_ceil(KEYS);
+    let chunks = TASKS.div_ceil(kv.max(1)).min(blocks).max(1);
+    // One chunk of the compute type adds up where the result shall be.
+    let direct = chunks == 1 && TypeId::of::<E>() == TypeId::of::<C>();
+    let len = dq.len();
+    let (_memory, partial) = scratch::<C>(if direct { 0 } else { len.saturating_mul(chunks) });
+    let sums = if direct { Shared({ dq }.ptr.cast::<C>()) } else { partial };
+    let alone = job.is_small();
+    spread(alone, kv * chunks, |task| {
+        let (n, chunk) = (task / chunks, task % chunks);
+        vectorised(Chunk::<E> {
+            job: &job,
+            given,
+            n,
+            chunk,
+            chunks,
+            dq: Shared(sums.at(chunk * len)),
+            dk,
+            dv,
+        });
+    });
+    if !direct {
+        let each = 1 << 14;
+        spread(alone, len.div_ceil(each), |task| {
+            let to = { dq }.ptr.cast::<E>();
+            for i in task * each..len.min((task + 1) * each) {
+                // SAFETY: inside the result and each of its parts, which are filled.
+                unsafe {
+                    let total = (1..chunks).fold(*sums.at(i), |t, c| t + *sums.at(c * len + i));
+                    to.add(i).write(E::store(total));
+                }
+            }
+        });
+    }
+}
+
+/// Some of the blocks of one head of keys.
+struct Chunk<'a, E: Elem> {
+    job: &'a Job<'a>,
+    given: Given<'a>,
+    n: usize,
+    chunk: usize,
+    chunks: usize,
+    /// The sums of this chunk, shaped as the queries.
+    dq: Shared<E::Compute>,
+    dk: Sink<'a>,
+    dv: Sink<'a>,
+}
+
+impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Chunk { job, given, n, chunk, chunks, dq, .. } = self;
+        let (l, s, d, dv) = (job.l, job.s, job.d, job.dv);
+        let queries = job.group * l;
+        let cols = C::kernels().cols;
+        let (tall, wide) = (QUERIES.min(l), padded(KEYS.min(s)));
+        let panels = wide.next_multiple_of(cols);
+        let sizes = [
+            queries * d,  // Q, scaled
+            queries * dv, // dO
+            queries,      // lse
+            queries,      // δ
+            panels * d,   // panels of Kᵀ
+            panels * dv,  // panels of Vᵀ
+            wide * d,     // K, scaled
+            wide * d,     // dK
+            wide * dv,    // dV
+            tall * wide,  // S, then P
+            tall * wide,  // dP, then dS
+            wide,         // factors of dropout
+        ];
+        // Each piece begins on a cache line.
+        let starts: [usize; 13] = {
+            let mut at = [0; 13];
+            for (i, size) in sizes.iter().enumerate() {
+                at[i + 1] = at[i] + size.next_multiple_of(16);
+            }
+            at
+        };
+        let (_memory, memory) = scratch::<C>(starts[12]);
+        let piece = |i: usize| memory.at(starts[i]);
+        let [q, dout, lse, delta, kt, vt] = [0, 1, 2, 3, 4, 5].map(piece);
+        let [k, dk, dvs, p, ds, factors] = [6, 7, 8, 9, 10, 11].map(piece);
+        let mut draws = [0f32; KEYS];
+        let zero = C::default();
+        // SAFETY: every block lies inside its tensor; pieces of scratch are disjoint, and filled before
+        // they are read; the parts of the results are this task's.
+        unsafe {
+            for h in 0..job.group {
+                let head = n * job.group + h;
+                let (q, dout) = (q.add(h * l * d), dout.add(h * l * dv));
+                copy_rows::<E>(&job.q, head, 0, l, C::real(job.op.scale.0), q);
+                copy_rows::<E>(&given.dout, head, 0, l, C::real(1.0), dout);
+                summaries::<E, I>(&given, head, l, dv, dout, lse.add(h * l), delta.add(h * l));
+                let dq = dq.at(head * l * d);
+                (0..l * d).for_each(|i| *dq.add(i) = zero);
+            }
+            for block in (chunk..s.div_ceil(KEYS)).step_by(chunks) {
+                let j0 = block * KEYS;
+                let keys = KEYS.min(s - j0);
+                pack::<E, C>(&job.k, n, j0, keys, kt);
+                pack::<E, C>(&job.v, n, j0, keys, vt);
+                copy_rows::<E>(&job.k, n, j0, keys, C::real(job.op.scale.0), k);
+                (0..keys * d).for_each(|i| *dk.add(i) = zero);
+                (0..keys * dv).for_each(|i| *dvs.add(i) = zero);
+                for h in 0..job.group {
+                    let head = n * job.group + h;
+                    // Queries before the block do not see it, if causal.
+                    let first = if job.op.causal { j0.min(l) / QUERIES * QUERIES } else { 0 };
+                    for i0 in (first..l).step_by(QUERIES) {
+                        let m = QUERIES.min(l - i0);
+                        let at = h * l + i0;
+                        let (q, dout) = (q.add(at * d), dout.add(at * dv));
+                        let a = Left { ptr: q.cast_const(), row: d, step: 1 };
+                        let b = Right { ptr: kt.cast_const(), step: cols, tile: cols * d };
+                        product(m, keys, d, a, b, p, wide, false);
+                        let a = Left { ptr: dout.cast_const(), row: dv, step: 1 };
+                        let b = Right { ptr: vt.cast_const(), step: cols, tile: cols * dv };
+                        product(m, keys, dv, a, b, ds, wide, false);
+                        for i in 0..m {
+                            let p = std::slice::from_raw_parts_mut(p.add(i * wide), keys);
+                            let ds = std::slice::from_raw_parts_mut(ds.add(i * wide), keys);
+                            job.hide::<E>(head, i0 + i, j0, p);
+                            let (lse, delta) = (*lse.add(at + i), *delta.add(at + i));
+                            if job.op.drops() {
+                                let factors = std::slice::from_raw_parts_mut(factors, keys);
+                                factors.iter_mut().for_each(|x| *x = zero);
+                                job.kept(head, i0 + i, j0, &mut draws[..keys], factors);
+                                slopes_kept::<C, I>(p, ds, factors, lse, delta);
+                            } else {
+                                slopes::<C, I>(p, ds, lse, delta);
+                            }
+                        }
+                        // Pᵀ and dSᵀ are the same memory with the strides exchanged.
+                        let a = Left { ptr: p.cast_const(), row: 1, step: wide };
+                        let b = Right { ptr: dout.cast_const(), step: dv, tile: cols };
+                        product(keys, dv, m, a, b, dvs, dv, true);
+                        let a = Left { ptr: ds.cast_const(), row: 1, step: wide };
+                        let b = Right { ptr: q.cast_const(), step: d, tile: cols };
+                        product(keys, d, m, a, b, dk, d, true);
+                        let a = Left { ptr: ds.cast_const(), row: wide, step: 1 };
+                        let b = Right { ptr: k.cast_const(), step: d, tile: cols };
+                        product(m, d, keys, a, b, dq.at((head * l + i0) * d), d, true);
+                    }
+                }
+                write::<E>(dk, keys * d, self.dk, (n * s + j0) * d);
+                write::<E>(dvs, keys * dv, self.dv, (n * s + j0) * dv);
+            }
+        }
+    }
+}
+
+/// The log-sum-exp of each query, and δ = Σ dO·O; where a query sees nothing, a log-sum-exp of 0 keeps
+/// its weights at exp(−∞) = 0.
+///
+/// # Safety
+/// `dout` has the `l` rows of the head, and the results have room for one element each.
+#[inline(always)]
+unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
+    given: &Given,
+    head: usize,
+    l: usize,
+    dv: usize,
+    dout: *const E::Compute,
+    lse: *mut E::Compute,
+    delta: *mut E::Compute,
+) {
+    let (out, rank) = (&given.out, given.out.shape.len());
+    let (row, col) = (out.strides[rank - 2], out.strides[rank - 1]);
+    let start = begin(out, head);
+    let never = E::Compute::real(f64::NEG_INFINITY);
+    // The log-sum-exp is a stack of vectors.
+    let stack = Source {
+        shape: &[given.lse.shape, &[1]].concat(),
+        strides: &[given.lse.strides, &[0]].concat(),
+        ..given.lse
+    };
+    let (from, step) = (begin(&stack, head), given.lse.strides[rank - 2]);
+    for i in 0..l {
+        // SAFETY: inside the operands; their dtypes were checked.
+        unsafe {
+            let at = from + i as isize * step;
+            let value = match given.lse.dtype == E::DTYPE {
+                true => (*given.lse.ptr.cast::<E>().offset(at)).load(),
+                false => *given.lse.ptr.cast::<E::Compute>().offset(at),
+            };
+            *lse.add(i) = if value == never { E::Compute::default() } else { value };
+            let line = out.ptr.cast::<E>().offset(start + i as isize * row);
+            let mut sum = E::Compute::default();
+            for c in 0..dv {
+                sum = (*line.offset(c as isize * col)).load().fma::<I>(*dout.add(i * dv + c), sum);
+            }
+            *delta.add(i) = sum;
+        }
+    }
+}
+
+/// Rows of a matrix as panels of columns of its transpose.
+///
+/// # Safety
+/// The rows are in the source, and `to` has room for them in whole panels.
+unsafe fn pack<E: Elem<Compute = C>, C: Tiled + Float>(
+    x: &Source,
+    index: usize,
+    from: usize,
+    count: usize,
+    to: *mut C,
+) {
+    let rank = x.shape.len();
+    let packing = Packing::<E> {
+        b: Matrix::of(x, begin(x, index)).at(from, 0).transposed(),
+        count,
+        k: x.shape[rank - 1],
+        width: C::kernels().cols,
+        dst: Shared(to),
+    };
+    (0..packing.tasks()).for_each(|task| packing.run(task));
+}
+
+/// From scores and dP: P and dS.
+#[inline(always)]
+fn slopes<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], lse: C, delta: C) {
+    for (p, ds) in p.iter_mut().zip(ds) {
+        *p = (*p - lse).exp::<I>();
+        *ds = *p * (*ds - delta);
+    }
+}
+
+/// The same where some weights were dropped and the others scaled.
+#[inline(always)]
+fn slopes_kept<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], factors: &[C], lse: C, delta: C) {
+    for ((p, ds), &factor) in p.iter_mut().zip(ds).zip(factors) {
+        let weight = (*p - lse).exp::<I>();
+        *ds = weight * (ds.fma::<I>(factor, C::default() - delta));
+        *p = weight * factor;
+    }
+}
+
+/// # Safety
+/// `from` has `n` elements, and so has the sink from `at` on.
+#[inline(always)]
+unsafe fn write<E: Elem>(from: *const E::Compute, n: usize, to: Sink, at: usize) {
+    let to = to.ptr.cast::<E>();
+    for i in 0..n {
+        // SAFETY: promised by the caller.
+        unsafe { to.add(at + i).write(E::store(*from.add(i))) };
+    }
+}

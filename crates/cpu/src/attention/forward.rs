@@ -1,0 +1,189 @@
+//! Forward: a block of queries passes over the keys once.
+
+use super::{Job, Left, Right, begin, copy_rows, exp_down, product};
+use crate::dot::pack::{Matrix, Packing};
+use crate::dot::tile::Tiled;
+use crate::dot::{Shared, scratch};
+use crate::elem::Elem;
+use crate::norm::lanes::{Float, Work, larger, largest, padded, sum, vectorised};
+use crate::norm::with_float;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::simd::Isa;
+use pullback_ir::Attention;
+use std::any::TypeId;
+
+/// Queries in a task, and keys whose scores are alive at a time: 48 KiB of scores, 24 in f32.
+const QUERIES: usize = 48;
+const KEYS: usize = 256;
+
+/// The weighted values of each query, and the log-sum-exp of its scores.
+pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
+    with_float!(out.dtype, E => run::<E, _>(Job::new(op, x), out, lse));
+}
+
+/// Values as rows of the compute type.
+#[derive(Clone, Copy)]
+struct Values<C> {
+    ptr: Shared<C>,
+    /// Where they lie in `v`, or copied one head after the other.
+    in_place: bool,
+    row: usize,
+}
+
+fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
+    let cols = C::kernels().cols;
+    let (s, d, dv) = (job.s, job.d, job.dv);
+    // Keys as panels of columns of Kᵀ.
+    let stride = s.next_multiple_of(cols).saturating_mul(d);
+    let (_keys, keys) = scratch::<C>(stride.saturating_mul(job.kv_count()));
+    let rank = job.k.shape.len();
+    let packing = |n: usize| Packing::<E> {
+        b: Matrix::of(&job.k, begin(&job.k, n)).transposed(),
+        count: s,
+        k: d,
+        width: cols,
+        dst: Shared(keys.at(n * stride)),
+    };
+    let in_place = TypeId::of::<E>() == TypeId::of::<C>()
+        && job.v.strides[rank - 1] == 1
+        && job.v.strides[rank - 2] >= 0;
+    let (_values, values) = scratch::<C>(if in_place { 0 } else { job.v.len() });
+    let values = if in_place {
+        let ptr = Shared({ job }.v.ptr.cast_mut().cast::<C>());
+        Values { ptr, in_place, row: job.v.strides[rank - 2] as usize }
+    } else {
+        Values { ptr: values, in_place, row: dv }
+    };
+    let tasks = if job.kv_count() == 0 { 0 } else { packing(0).tasks() };
+    spread(job.is_small(), job.kv_count() * (tasks + 1), |task| {
+        let (n, part) = (task / (tasks + 1), task % (tasks + 1));
+        if part < tasks {
+            packing(n).run(part);
+        } else if !in_place {
+            // SAFETY: every head of values has its part of the copy.
+            unsafe {
+                copy_rows::<E>(&job.v, n, 0, s, C::real(1.0), values.ptr.at(n * s * dv));
+            }
+        }
+    });
+    let blocks = job.l.div_ceil(QUERIES);
+    spread(job.is_small(), job.count * blocks, |task| {
+        // The last queries first: where they see the most keys, they take the longest.
+        let (n, block) = (task % job.count, blocks - 1 - task / job.count);
+        let from = block * QUERIES;
+        vectorised(Block::<E> {
+            job: &job,
+            n,
+            from,
+            to: job.l.min(from + QUERIES),
+            keys: keys.at(job.kv(n) * stride),
+            values,
+            out,
+            lse,
+        });
+    });
+}
+
+/// Calls `f` for each task, on this thread alone if there is little to do.
+pub(super) fn spread(alone: bool, tasks: usize, f: impl Fn(usize) + Sync) {
+    if alone { (0..tasks).for_each(f) } else { par::for_each(tasks, f) }
+}
+
+/// A block of queries of one head.
+struct Block<'a, E: Elem> {
+    job: &'a Job<'a>,
+    n: usize,
+    from: usize,
+    to: usize,
+    /// The panels of this head.
+    keys: *const E::Compute,
+    values: Values<E::Compute>,
+    out: Sink<'a>,
+    lse: Sink<'a>,
+}
+
+impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Block<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Block { job, n, from, to, keys, values, .. } = self;
+        let (m, d, dv) = (to - from, job.d, job.dv);
+        let cols = C::kernels().cols;
+        let wide = padded(KEYS.min(job.s));
+        let (_memory, memory) = scratch::<C>(m * (d + wide + dv) + wide);
+        let (q, scores) = (memory.at(0), memory.at(m * d));
+        let (sums, factors) = (memory.at(m * (d + wide)), memory.at(m * (d + wide + dv)));
+        let mut draws = [0f32; KEYS];
+        let never = C::real(f64::NEG_INFINITY);
+        let (mut most, mut total) = ([never; QUERIES], [C::default(); QUERIES]);
+        let kv = job.kv(n);
+        let v = match values.in_place {
+            true => values.ptr.at(0).wrapping_offset(begin(&job.v, kv)),
+            false => values.ptr.at(kv * job.s * dv),
+        };
+        // SAFETY: the block of queries, and the blocks of keys and values, lie inside their tensors;
+        // the pieces of scratch are disjoint, and are filled before they are read.
+        unsafe {
+            copy_rows::<E>(&job.q, n, from, m, C::real(job.op.scale.0), q);
+            for i in 0..m * dv {
+                *sums.add(i) = C::default();
+            }
+            let reach = job.reach(to);
+            for j0 in (0..reach).step_by(KEYS) {
+                let keys_here = KEYS.min(reach - j0);
+                let a = Left { ptr: q.cast_const(), row: d, step: 1 };
+                let b = Right { ptr: keys.add(j0 * d), step: cols, tile: cols * d };
+                product(m, keys_here, d, a, b, scores, wide, false);
+                for i in 0..m {
+                    let row =
+                        std::slice::from_raw_parts_mut(scores.add(i * wide), padded(keys_here));
+                    row[keys_here..].fill(never);
+                    job.hide::<E>(n, from + i, j0, &mut row[..keys_here]);
+                    let before = most[i];
+                    most[i] = larger(largest(row), before);
+                    // A row with nothing to see so far has weights 0, not NaN.
+                    let shift = if most[i] == never { C::default() } else { most[i] };
+                    exp_down::<C, I>(row, shift);
+                    let fade = if before == most[i] {
+                        C::real(1.0)
+                    } else {
+                        (before - shift).exp_down::<I>()
+                    };
+                    total[i] = total[i].fma::<I>(fade, sum(row));
+                    if before != most[i] {
+                        let sums = std::slice::from_raw_parts_mut(sums.add(i * dv), dv);
+                        sums.iter_mut().for_each(|x| *x = *x * fade);
+                    }
+                    if job.op.drops() {
+                        let factors = std::slice::from_raw_parts_mut(factors, keys_here);
+                        for x in factors.iter_mut() {
+                            *x = C::default();
+                        }
+                        job.kept(n, from + i, j0, &mut draws[..keys_here], factors);
+                        for (x, &factor) in row.iter_mut().zip(&*factors) {
+                            *x = *x * factor;
+                        }
+                    }
+                }
+                let a = Left { ptr: scores.cast_const(), row: wide, step: 1 };
+                let b = Right {
+                    ptr: v.add(j0 * values.row).cast_const(),
+                    step: values.row,
+                    tile: cols,
+                };
+                product(m, dv, keys_here, a, b, sums, dv, true);
+            }
+            let (out, lse) = (self.out.ptr.cast::<E>(), self.lse.ptr.cast::<C>());
+            for i in 0..m {
+                let at = n * job.l + from + i;
+                let none = most[i] == never && total[i] == C::default();
+                let scale = if none { C::default() } else { C::real(1.0) / total[i] };
+                *lse.add(at) = if none { never } else { most[i] + total[i].log::<I>() };
+                let sums = std::slice::from_raw_parts(sums.add(i * dv), dv);
+                for (c, &x) in sums.iter().enumerate() {
+                    out.add(at * dv + c).write(E::store(x * scale));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Scaled dot-product attention without a stored score matrix, forward and backward.
+//!
+//! # The idea
+//!
+//! softmax(Q·Kᵀ)·V needs a whole row of scores before it can weigh a single value; but a softmax can be
+//! kept up to date as scores arrive. With m the largest score so far, z = Σ exp(score − m) and
+//! o = Σ exp(score − m)·value, a new block of keys with a larger maximum m' only rescales both by
+//! exp(m − m'). So a block of queries passes over the keys once, block by block, and what is
+//! alive is one small block of scores, which stays in the near caches:
+//!
+//! ```text
+//! for each head and block of queries:                    a task
+//!     for each block of keys (up to the diagonal, if causal):
+//!         S = Q·Kᵀ                                       tiles
+//!         mask, running maximum, P = exp(S − m), z, dropout   rows
+//!         O = O·exp(m_old − m) + P·V                     tiles
+//!     out = O / z, lse = m + log z
+//! ```
+//!
+//! Backward makes the same scores again, block by block, and gets the probabilities at once, as
+//! P = exp(S − lse). With dP = dO·Vᵀ and δ = Σ dO·O of a row: dS = P·(dP − δ), and
+//!
+//! ```text
+//! for each head of keys and chunk of its blocks:         a task
+//!     for each block of keys in the chunk:
+//!         for each head and block of queries that sees it:
+//!             S, P, dP, dS as above
+//!             dV += Pᵀ·dO,  dK += dSᵀ·Q,  dQ += dS·K     tiles
+//! ```
+//!
+//! Matrices are multiplied by the register tiles of [`crate::dot`], on operands where they lie or, for
+//! the two transposes, in panels packed once. Narrow floats are widened on the way in.
+//!
+//! # The same bits for any number of threads
+//!
+//! A block of queries is one thread's; the blocks of keys come in order. In backward, dK and dV of a
+//! block are one thread's. Where there are few heads, the blocks of keys are dealt out to chunks whose
+//! number depends on shapes alone; each chunk has a dQ of its own, and these are added in order.
+//!
+//! # Dropout
+//!
+//! Whether weight (i, j) is dropped is a function of the key and of its row-major index: the same
+//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row at a time.
+
+mod backward;
+mod forward;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use backward::attention_vjp;
+pub(crate) use forward::attention;
+
+use crate::dot::tile::{Tile, Tiled};
+use crate::elem::{Bool, Elem};
+use crate::norm::lanes::{Float, load};
+use crate::operand::Source;
+use crate::random;
+use crate::simd::Isa;
+use pullback_ir::{Attention, DType};
+
+/// Multiply-adds from which threads are asked for help.
+const ALONE: usize = 1 << 17;
+
+/// The operands that forward and backward share.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    op: Attention,
+    q: Source<'a>,
+    k: Source<'a>,
+    v: Source<'a>,
+    mask: Option<Source<'a>>,
+    key: [i64; 2],
+    /// Heads of queries in all batches.
+    count: usize,
+    /// Heads of queries that share a head of keys.
+    group: usize,
+    /// Queries, keys, and the features of both and of values.
+    l: usize,
+    s: usize,
+    d: usize,
+    dv: usize,
+}
+
+impl<'a> Job<'a> {
+    /// The op on its operands, and what of them is left over.
+    fn new(op: Attention, x: &[Source<'a>]) -> Job<'a> {
+        let (q, k, v) = (x[0], x[1], x[2]);
+        let rank = q.shape.len();
+        let [heads, l, d] = [q.shape[rank - 3], q.shape[rank - 2], q.shape[rank - 1]];
+        let (s, dv) = (v.shape[rank - 2], v.shape[rank - 1]);
+        let key = if op.drops() { words(x[3 + usize::from(op.masked)]) } else { [0; 2] };
+        Job {
+            op,
+            q,
+            k,
+            v,
+            mask: op.masked.then(|| x[3]),
+            key,
+            count: q.shape[..rank - 2].iter().product(),
+            group: heads.checked_div(k.shape[rank - 3]).unwrap_or(1).max(1),
+            l,
+            s,
+            d,
+            dv,
+        }
+    }
+
+    /// Heads of keys in all batches.
+    fn kv_count(&self) -> usize {
+        self.count / self.group
+    }
+
+    /// The head of keys that head `n` of queries looks at.
+    fn kv(&self, n: usize) -> usize {
+        n / self.group
+    }
+
+    /// How many keys the queries before `to` can see.
+    fn reach(&self, to: usize) -> usize {
+        if self.op.causal { self.s.min(to) } else { self.s }
+    }
+
+    /// Whether the work is worth a second thread.
+    fn is_small(&self) -> bool {
+        let work = self.l.saturating_mul(self.s).saturating_mul(self.d + self.dv);
+        work.saturating_mul(self.count) < ALONE
+    }
+
+    /// What is hidden from query `i` of head `n` becomes −∞ in its scores with the keys from `j0` on.
+    ///
+    /// # Safety
+    /// The row of scores has at least as many keys as `scores`.
+    #[inline(always)]
+    unsafe fn hide<E: Elem<Compute: Float>>(
+        &self,
+        n: usize,
+        i: usize,
+        j0: usize,
+        scores: &mut [E::Compute],
+    ) {
+        let never = E::Compute::real(f64::NEG_INFINITY);
+        if self.op.causal && i + 1 < j0 + scores.len() {
+            let seen = (i + 1).saturating_sub(j0);
+            scores[seen..].fill(never);
+        }
+        let Some(mask) = &self.mask else { return };
+        let rank = mask.shape.len();
+        let along = mask.strides[rank - 1];
+        let at = begin(mask, n) + i as isize * mask.strides[rank - 2] + j0 as isize * along;
+        // SAFETY: the mask is shaped as the scores.
+        unsafe {
+            if mask.dtype == DType::Bool {
+                let from = mask.ptr.cast::<Bool>().offset(at);
+                if along == 1 {
+                    let from = std::slice::from_raw_parts(from, scores.len());
+                    for (x, keep) in scores.iter_mut().zip(from) {
+                        *x = if keep.0 == 0 { never } else { *x };
+                    }
+                } else {
+                    for (j, x) in scores.iter_mut().enumerate() {
+                        let keep = *from.offset(j as isize * along);
+                        *x = if keep.0 == 0 { never } else { *x };
+                    }
+                }
+            } else {
+                let from = mask.ptr.cast::<E>().offset(at);
+                if along == 1 {
+                    let from = std::slice::from_raw_parts(from, scores.len());
+                    for (x, add) in scores.iter_mut().zip(from) {
+                        *x = *x + add.load();
+                    }
+                } else {
+                    for (j, x) in scores.iter_mut().enumerate() {
+                        *x = *x + (*from.offset(j as isize * along)).load();
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the weights of query `i` of head `n` from key `j0` on are multiplied by under dropout.
+    #[inline(always)]
+    fn kept<C: Float>(&self, n: usize, i: usize, j0: usize, draws: &mut [f32], factors: &mut [C]) {
+        let p = self.op.dropout.0 as f32;
+        random::uniforms(self.key, (n * self.l + i) * self.s + j0, draws);
+        let scale = C::real(self.op.keep_scale());
+        for (factor, &draw) in factors.iter_mut().zip(&*draws) {
+            *factor = if draw >= p { scale } else { C::default() };
+        }
+    }
+}
+
+/// A key's two words.
+fn words(key: Source) -> [i64; 2] {
+    let p = key.ptr.cast::<i64>();
+    // SAFETY: `infer` asks for two elements of type i64.
+    unsafe { [p.read(), p.offset(key.strides[0]).read()] }
+}
+
+/// Where the `n`-th of a stack of matrices begins: its offset in elements.
+#[inline]
+fn begin(x: &Source, mut n: usize) -> isize {
+    let mut at = 0;
+    for axis in (0..x.shape.len() - 2).rev() {
+        let len = x.shape[axis].max(1);
+        at += (n % len) as isize * x.strides[axis];
+        n /= len;
+    }
+    at
+}
+
+/// Copies `m` rows of `n` elements, from row `from` of matrix `index` on, dense, each times `scale`.
+///
+/// # Safety
+/// The rows are in the source, and `to` has room for them.
+#[inline(always)]
+unsafe fn copy_rows<E: Elem<Compute: Float>>(
+    x: &Source,
+    index: usize,
+    from: usize,
+    m: usize,
+    scale: E::Compute,
+    to: *mut E::Compute,
+) {
+    let rank = x.shape.len();
+    let (n, row, col) = (x.shape[rank - 1], x.strides[rank - 2], x.strides[rank - 1]);
+    let start = begin(x, index);
+    for i in 0..m {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let line = x.ptr.cast::<E>().offset(start + (from + i) as isize * row);
+            let to = std::slice::from_raw_parts_mut(to.add(i * n), n);
+            load(line, col, to);
+            to.iter_mut().for_each(|x| *x = *x * scale);
+        }
+    }
+}
+
+/// The left factor of a product; strides in elements.
+#[derive(Clone, Copy)]
+struct Left<C> {
+    ptr: *const C,
+    row: usize,
+    step: usize,
+}
+
+/// The right factor: adjacent columns; `step` to the next row, `tile` to the next tile of columns.
+#[derive(Clone, Copy)]
+struct Right<C> {
+    ptr: *const C,
+    step: usize,
+    tile: usize,
+}
+
+/// `c (+)= a·b` with `m` rows, `n` columns and `k` steps; the rows of `c` are `ld` apart.
+///
+/// # Safety
+/// All three have that many elements, and nothing else uses those of `c`.
+#[allow(clippy::too_many_arguments)]
+unsafe fn product<C: Tiled>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Left<C>,
+    b: Right<C>,
+    c: *mut C,
+    ld: usize,
+    add: bool,
+) {
+    let kernels = C::kernels();
+    // Heights that are alike: 8 rows by tiles of 6 are 4 and 4.
+    let tall = kernels.direct.len();
+    let height = m.div_ceil(m.div_ceil(tall).max(1)).max(1);
+    for j in (0..n).step_by(kernels.cols) {
+        for i in (0..m).step_by(height) {
+            let tile = Tile {
+                k,
+                a: a.ptr.wrapping_add(i * a.row),
+                a_row: a.row as isize,
+                a_step: a.step as isize,
+                b: b.ptr.wrapping_add(j / kernels.cols * b.tile),
+                b_step: b.step as isize,
+                c: c.wrapping_add(i * ld + j),
+                c_row: ld as isize,
+                cols: kernels.cols.min(n - j),
+                add,
+            };
+            // SAFETY: the tile lies in the three matrices, as the caller promises.
+            unsafe { kernels.direct[height.min(m - i) - 1](&tile) };
+        }
+    }
+}
+
+/// `x = exp(x − shift)` for what is not above the shift.
+#[inline(always)]
+fn exp_down<C: Float, I: Isa>(row: &mut [C], shift: C) {
+    for x in row {
+        *x = (*x - shift).exp_down::<I>();
+    }
+}

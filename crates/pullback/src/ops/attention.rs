@@ -1,0 +1,362 @@
+//! Scaled dot-product attention: one op whose kernels never store the scores, forward or backward.
+//!
+//! The row is by hand: what backward needs is the operands, the result and the log-sum-exp of the scores, and
+//! it runs as one kernel. Where backward itself is differentiated, or a mask or the log-sum-exp takes part in
+//! a derivative, the formulas here run instead: they do store the scores.
+
+use crate::apply::apply_all;
+use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::{DType, Error, Key, Op, Shape, Tensor};
+use pullback_ir::{Attention as How, Fused, Real};
+use smallvec::{SmallVec, smallvec};
+
+pub(super) fn row() -> Grad {
+    use Val::{In, Out};
+    Grad::Hand(Hand {
+        uses: &[In(0), In(1), In(2), In(3), In(4), Out(0), Out(1)],
+        vjp,
+        jvp,
+        formula: "with `p = softmax(q·kᵀ·scale + mask)`, `ds = p * (dy·vᵀ - sum(dy * y))`: `dq = ds·k * scale`, `dk = dsᵀ·q * scale`, `dv = pᵀ·dy`, `dmask = ds`",
+    })
+}
+
+pub(super) fn vjp_row() -> Grad {
+    Grad::Decompose(|op, inputs| {
+        let how = how(op);
+        let (operands, rest) = inputs.split_at(how.operands());
+        let mut slopes = Scores::new(how, operands, rest[1]).slopes(rest[0], rest[2], None);
+        slopes.truncate(3);
+        slopes
+    })
+}
+
+fn how(op: &Op) -> How {
+    match op {
+        Op::Fused(Fused::Attention(how) | Fused::AttentionVjp(how)) => *how,
+        _ => unreachable!("called for attention"),
+    }
+}
+
+fn operands<'a>(f: &'a Facts) -> SmallVec<[&'a Tensor; 5]> {
+    (0..how(f.op).operands()).map(|i| f.x(i)).collect()
+}
+
+fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
+    let how = how(f.op);
+    let dy = match (&dys[0], &dys[1]) {
+        (Some(dy), _) => dy.clone(),
+        (None, None) => return smallvec![None; how.operands()],
+        (None, Some(_)) => f.y(0).zeros_like_splat(),
+    };
+    let mut given = operands(f);
+    let of_mask = how.masked && f.needs(3) && f.x(3).dtype().is_float();
+    let mut out: Maybe = if of_mask || dys[1].is_some() {
+        let slopes = Scores::new(how, &given, f.y(1)).slopes(f.y(0), &dy, dys[1].as_ref());
+        slopes.into_iter().map(Some).collect()
+    } else {
+        given.extend([f.y(0), f.y(1), &dy]);
+        apply_all(Op::Fused(Fused::AttentionVjp(how)), &given).into_iter().map(Some).collect()
+    };
+    if !of_mask {
+        out.truncate(3);
+    }
+    out.resize(how.operands(), None);
+    out
+}
+
+fn jvp(f: &Facts, t: &Maybe) -> Outs {
+    let how = how(f.op);
+    let scores = Scores::new(how, &operands(f), f.y(1));
+    let (q, k, v) = (&scores.q, &scores.k, &scores.v);
+    let along = |i: usize| t.get(i).and_then(Option::as_ref).map(|t| scores.split(t));
+    let ds = [
+        along(0).map(|tq| tq.matmul(&k.t()) * how.scale.0),
+        along(1).map(|tk| q.matmul(&tk.t()) * how.scale.0),
+        // The fourth operand may be a key, which has no tangent.
+        along(3),
+    ];
+    let (y, lse) = (f.y(0), f.y(1));
+    let mut dy = along(2).map(|tv| scores.kept().matmul(&tv));
+    let mut dlse = lse.zeros_like_splat();
+    if let Some(ds) = ds.into_iter().flatten().reduce(|a, b| a + b) {
+        let mean = (&scores.p * &ds).sum_keep(-1);
+        let dp = scores.times_kept(&scores.p * (ds - &mean)).matmul(v);
+        dy = Some(dy.map_or(dp.clone(), |dy| dy + dp));
+        dlse = mean.reshape(lse.shape());
+    }
+    let dy = dy.map_or_else(|| y.zeros_like_splat(), |dy| dy.reshape(y.shape()).cast(y.dtype()));
+    smallvec![dy, dlse]
+}
+
+/// The weights of all queries, with heads in groups: `[b…, g, h/g, l, s]`.
+struct Scores {
+    how: How,
+    groups: usize,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    p: Tensor,
+    /// 0 for what is dropped, 1/(1−p) for what is not.
+    kept: Option<Tensor>,
+}
+
+impl Scores {
+    /// From the operands and the log-sum-exp of the scores.
+    fn new(how: How, x: &[&Tensor], lse: &Tensor) -> Scores {
+        let groups = x[1].shape()[x[1].rank() - 3];
+        let [q, k, v] = [x[0], x[1], x[2]].map(|x| split(&x.wide(), groups));
+        let mut s = q.matmul(&k.t()) * how.scale.0;
+        let (l, keys) = (s.shape()[s.rank() - 2], s.shape()[s.rank() - 1]);
+        if how.causal {
+            let seen = Tensor::iota(keys).le(Tensor::iota(l).unsqueeze(1));
+            s = seen.logical_not().select_or(f64::NEG_INFINITY, s);
+        }
+        if how.masked {
+            s = match x[3].dtype() {
+                DType::Bool => split(x[3], groups).logical_not().select_or(f64::NEG_INFINITY, s),
+                _ => s + split(&x[3].wide(), groups),
+            };
+        }
+        // A query that sees nothing has weights exp(−∞ − 0) = 0.
+        let lse = lse.cast(s.dtype()).unsqueeze(-1);
+        let lse = split(&lse.eq(f64::NEG_INFINITY).select_or(0.0, lse), groups);
+        let kept = how.drops().then(|| {
+            let mut shape = x[0].dims().clone();
+            shape[x[0].rank() - 1] = keys;
+            let dropped =
+                Key::from_tensor(x[how.operands() - 1]).bernoulli_mask(&shape[..], how.dropout.0);
+            let factors = dropped.logical_not().cast(s.dtype()) * how.keep_scale();
+            split(&factors, groups)
+        });
+        Scores { how, groups, p: (s - lse).exp(), q, k, v, kept }
+    }
+
+    fn split(&self, x: &Tensor) -> Tensor {
+        split(&x.wide(), self.groups)
+    }
+
+    fn times_kept(&self, x: Tensor) -> Tensor {
+        match &self.kept {
+            Some(kept) => x * kept,
+            None => x,
+        }
+    }
+
+    /// The weights after dropout.
+    fn kept(&self) -> Tensor {
+        self.times_kept(self.p.clone())
+    }
+
+    /// dq, dk, dv and dmask, from the results and the cotangents of both.
+    fn slopes(&self, out: &Tensor, dy: &Tensor, dlse: Option<&Tensor>) -> Outs {
+        let (narrow, heads) = (dy.dtype(), dy.rank() - 3);
+        let (out, dy) = (self.split(out), self.split(dy));
+        let mut delta = (&dy * out).sum_keep(-1);
+        if let Some(dlse) = dlse {
+            delta -= split(&dlse.wide().unsqueeze(-1), self.groups);
+        }
+        let ds = &self.p * (self.times_kept(dy.matmul(&self.v.t())) - delta);
+        let scale = self.how.scale.0;
+        let dq = ds.matmul(&self.k) * scale;
+        // Keys and values are shared by the heads of a group.
+        let shared = |x: Tensor| x.sum_over(heads as isize + 1);
+        let dk = shared(ds.t().matmul(&self.q) * scale);
+        let dv = shared(self.kept().t().matmul(&dy));
+        let join = |x: Tensor| x.flatten(heads as isize, heads as isize + 1).cast(narrow);
+        smallvec![join(dq), dk.cast(narrow), dv.cast(narrow), join(ds)]
+    }
+}
+
+/// `[b…, h, …]` as `[b…, groups, h / groups, …]`, with `…` two axes.
+fn split(x: &Tensor, groups: usize) -> Tensor {
+    let at = x.rank() - 3;
+    let each = x.shape()[at].checked_div(groups).unwrap_or(0);
+    let mut shape = x.shape().to_vec();
+    shape.splice(at..=at, [groups, each]);
+    x.reshape(&shape[..])
+}
+
+/// How [`Tensor::attention`] weighs: a mask, causality, the scale, dropout, grouped heads.
+///
+/// ```
+/// use pullback::{Attention, Tensor};
+/// let x = Tensor::ones([1, 3, 2]);
+/// let y = x.attention(&x, &x, Attention::new().causal().scale(0.5));
+/// assert_eq!(y.to_vec::<f32>(), [1.0; 6]);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct Attention<'a> {
+    mask: Option<&'a Tensor>,
+    causal: bool,
+    scale: Option<f64>,
+    dropout: Option<(f64, &'a Key)>,
+    grouped: bool,
+}
+
+impl<'a> Attention<'a> {
+    /// Every query sees every key; scores are scaled by 1/√d, where d is the number of features.
+    pub fn new() -> Attention<'a> {
+        Attention::default()
+    }
+
+    /// Of `bool`: where a query may look. Of a float dtype: added to the scores. It broadcasts to
+    /// `[.., heads, queries, keys]`.
+    pub fn mask(self, mask: &'a Tensor) -> Attention<'a> {
+        Attention { mask: Some(mask), ..self }
+    }
+
+    /// Query i sees the keys up to i, also where there are more or fewer keys than queries.
+    pub fn causal(self) -> Attention<'a> {
+        Attention { causal: true, ..self }
+    }
+
+    /// What scores are multiplied by, instead of 1/√d.
+    pub fn scale(self, scale: f64) -> Attention<'a> {
+        Attention { scale: Some(scale), ..self }
+    }
+
+    /// Drops each weight with probability `p` and multiplies the others by 1/(1 − p). The same key drops the
+    /// same weights.
+    pub fn dropout(self, p: f64, key: &'a Key) -> Attention<'a> {
+        Attention { dropout: Some((p, key)), ..self }
+    }
+
+    /// Several heads of queries may share a head of keys and values: the first h/g heads the first of g, and so on.
+    pub fn grouped(self) -> Attention<'a> {
+        Attention { grouped: true, ..self }
+    }
+}
+
+impl Tensor {
+    /// Scaled dot-product attention, softmax(q·kᵀ·scale + mask)·v with this tensor as the queries q: `[.., heads, queries, d]`,
+    /// keys `[.., heads, keys, d]`, values `[.., heads, keys, e]`, to `[.., heads, queries, e]`. Axes before the
+    /// last two broadcast, and may be left out.
+    ///
+    /// The scores are never stored, forward or backward; a derivative of the gradient, of the mask, or in forward
+    /// mode does store them. A query that sees no key gives zeros.
+    ///
+    /// Derivative: with p = softmax(q·kᵀ·scale + mask) and ds = p·(dy·vᵀ − Σ dy·y): dq = ds·k·scale, dk = dsᵀ·q·scale,
+    /// dv = pᵀ·dy, dmask = ds.
+    ///
+    /// ```
+    /// use pullback::{Attention, Key, Tensor};
+    /// let x = Tensor::from([[0.0f32, 1.0], [1.0, 0.0]]);
+    /// // The first query sees the first key alone.
+    /// let y = x.attention(&x, &x, Attention::new().causal());
+    /// assert_eq!(y.select_at(0, 0).to_vec::<f32>(), [0.0, 1.0]);
+    /// // Eight heads of queries share two of keys, and a tenth of the weights is dropped.
+    /// let (q, k) = (Tensor::ones([8, 5, 4]), Tensor::ones([2, 6, 4]));
+    /// let y = q.attention(&k, &k, Attention::new().grouped().dropout(0.1, &Key::new(0)));
+    /// assert_eq!(y.shape(), [8, 5, 4]);
+    /// ```
+    #[doc(alias = "scaled_dot_product_attention")]
+    #[track_caller]
+    #[must_use]
+    pub fn attention(&self, keys: &Tensor, values: &Tensor, how: Attention) -> Tensor {
+        const OP: &str = "attention";
+        let all = [self, keys, values];
+        let specs = all.map(Tensor::spec);
+        if let Some(x) = all.iter().find(|x| x.rank() < 2) {
+            let message = format!("takes [.., positions, features], not {}", x.spec());
+            return self.checked(Err(Error::shape(OP, message).on(specs)));
+        }
+        if all.iter().any(|x| x.dtype() != self.dtype() || !x.dtype().is_float()) {
+            let [q, k, v] = specs;
+            let message = format!("takes operands of one float dtype, not {q}, {k} and {v}");
+            return self.checked(Err(Error::dtype(OP, message).on(specs)));
+        }
+        // All of one rank, with an axis for heads.
+        let rank = all.iter().map(|x| x.rank()).max().unwrap_or(2).max(3);
+        let lifted = |x: &Tensor| x.reshape([&vec![1; rank - x.rank()], x.shape()].concat());
+        let [q, mut k, mut v] = all.map(lifted);
+        let at = rank - 3;
+        let heads = [&q, &k, &v].map(|x| x.shape()[at]);
+        // Heads of keys and values are repeated where they do not go together, or are one for all.
+        let most = heads.into_iter().max().unwrap_or(1);
+        let divides = |n: usize| n == most || n == 1 || (how.grouped && n > 0 && most % n == 0);
+        let fits = (heads[0] == most || heads[0] == 1) && divides(heads[1]) && divides(heads[2]);
+        if !fits {
+            let [a, b, c] = heads;
+            let message = match how.grouped {
+                true => format!("{a} heads of queries cannot share {b} of keys and {c} of values"),
+                false => {
+                    format!("{a} heads of queries, {b} of keys and {c} of values do not broadcast")
+                }
+            };
+            let error = Error::shape(OP, message).on(specs);
+            return self.checked(Err(match how.grouped {
+                true => error,
+                false => {
+                    error.hint("`Attention::grouped` lets heads of queries share those of keys")
+                }
+            }));
+        }
+        if heads[1] != heads[2] {
+            (k, v) = (
+                k.repeat_each(most / heads[1], at as isize),
+                v.repeat_each(most / heads[2], at as isize),
+            );
+        }
+        // The batches of all three.
+        let mut batch = Shape::new();
+        for i in 0..at {
+            let lengths = [&q, &k, &v].map(|x| x.shape()[i]);
+            let n = lengths.into_iter().find(|&n| n != 1).unwrap_or(1);
+            if lengths.iter().any(|&m| m != n && m != 1) {
+                let [q, k, v] = specs;
+                let message = format!("the batches of {q}, {k} and {v} do not broadcast");
+                return self.checked(Err(Error::shape(OP, message).on(specs)));
+            }
+            batch.push(n);
+        }
+        let widened = |x: &Tensor, heads: usize| {
+            let mut shape: Vec<usize> = batch.to_vec();
+            shape.push(heads);
+            shape.extend_from_slice(&x.shape()[at + 1..]);
+            x.expand(&shape[..])
+        };
+        let shared = k.shape()[at];
+        let (q, k, v) = (widened(&q, most), widened(&k, shared), widened(&v, shared));
+        let mut scores = q.shape().to_vec();
+        scores[rank - 1] = k.shape()[rank - 2];
+        let mask = how.mask.map(|mask| {
+            let mask = match mask.dtype() {
+                DType::Bool => mask.clone(),
+                _ => mask.cast(q.dtype()),
+            };
+            let fits = mask.rank() <= rank
+                && mask
+                    .shape()
+                    .iter()
+                    .rev()
+                    .zip(scores.iter().rev())
+                    .all(|(&m, &n)| m == n || m == 1);
+            if !fits {
+                let message =
+                    format!("the mask {} does not broadcast to the scores {scores:?}", mask.spec());
+                return self.checked(Err(
+                    Error::shape(OP, message).on(specs.into_iter().chain([mask.spec()]))
+                ));
+            }
+            mask.expand(&scores[..])
+        });
+        let (dropout, key) =
+            how.dropout.filter(|d| d.0 != 0.0).map_or((0.0, None), |(p, key)| (p, Some(key)));
+        let scale = how.scale.unwrap_or_else(|| (q.shape()[rank - 1] as f64).powf(-0.5));
+        let how = How {
+            causal: how.causal,
+            masked: mask.is_some(),
+            scale: Real(scale),
+            dropout: Real(dropout),
+        };
+        let mut operands: SmallVec<[&Tensor; 5]> = smallvec![&q, &k, &v];
+        operands.extend(mask.as_ref());
+        operands.extend(key.map(Key::tensor));
+        let y = apply_all(Op::Fused(Fused::Attention(how)), &operands).swap_remove(0);
+        // The axes that were put in front.
+        let lead =
+            rank - [self.rank(), keys.rank(), values.rank()].into_iter().max().unwrap_or(rank);
+        y.reshape(&y.shape()[lead..])
+    }
+}
