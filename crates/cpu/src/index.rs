@@ -7,8 +7,10 @@
 //! broadcast over the axes behind the indexed one. Its strides there are zero, which is how it is
 //! recognised: then one index moves a whole row.
 //!
-//! **Scatter is deterministic.** What lands on one destination is combined in row-major order of
-//! the source, whatever the number of threads, and without atomics:
+//! **Scatter is deterministic.** What lands on one destination is combined in an order that depends on
+//! shapes alone, whatever the number of threads, and without atomics; mostly in row-major order of the source:
+//! - many single elements that are added to few destinations (a histogram, a bincount) are cut into chunks;
+//!   each chunk is added up in a table of its own, in order, and then the tables are, in order;
 //! - rows are first grouped by destination (a stable counting sort), and then each
 //!   destination row is combined by one thread, in the compute type, and rounded once;
 //! - single elements are split along an axis other than the indexed one, where destinations are
@@ -16,14 +18,15 @@
 //!   Sums and products of narrow floats go to a copy of the destination in the compute type, so
 //!   that they too are rounded once.
 //!
-//! How the work is cut may then depend on the number of threads, as no sum depends on the cut.
+//! How the work is cut may then depend on the number of threads, as no sum depends on the cut (that into
+//! chunks, on which sums do depend, never does).
 
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::walk::Walk;
 use crate::{Buffer, par, pointwise};
 use pullback_ir::{Combine, DType, Shape, Strides, dense_strides};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// An index that is not in `0..len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,12 +175,107 @@ pub(crate) fn scatter(
             [base, index, source].map(|s| Source { shape: &[1], strides: &[1], ..s });
         return scatter(0, combine, base, index, source, Sink { shape: &[1], ..out });
     }
+    if combine == Combine::Add && is_tabled(axis, source, out) {
+        let done = with_elem!(out.dtype, T => add_tables::<T>(axis, base, index, source, out));
+        // What is wrong with an index is found out the slow way.
+        return if done { Ok(()) } else { check(index, base.shape[axis]) };
+    }
     check(index, base.shape[axis])?;
     pointwise::copy(base, out);
     if !source.is_empty() {
         with_elem!(out.dtype, T => scatter_as::<T>(axis, combine, index, source, out));
     }
     Ok(())
+}
+
+/// Elements that there must be for each destination, for tables to pay.
+const CROWD: usize = 4;
+/// Tables at most.
+const TABLES: usize = 16;
+
+/// Whether elements are added up in tables: many, on one axis, to few destinations.
+fn is_tabled(axis: usize, source: Source<'_>, out: Sink<'_>) -> bool {
+    let (n, places) = (source.len(), out.len());
+    n >= TASK && places <= n / CROWD && places == out.shape[axis] && n == source.shape[axis]
+}
+
+/// Adds the elements of each chunk of the source to a table, and the tables to the base. False if an
+/// index is out of range; the output is then not to be used.
+fn add_tables<T: Elem<Compute: Number>>(
+    axis: usize,
+    base: Source<'_>,
+    index: Source<'_>,
+    source: Source<'_>,
+    out: Sink<'_>,
+) -> bool {
+    let (n, places) = (source.len(), out.len());
+    let count = (n / (CROWD * places.max(1))).clamp(1, TABLES);
+    let chunk = n.div_ceil(count);
+    let (_memory, tables) = crate::dot::scratch::<T::Compute>(count * places);
+    let bad = AtomicBool::new(false);
+    let steps = [index.strides[axis], source.strides[axis]];
+    par::for_each(count, |task| {
+        let range = task * chunk..n.min((task + 1) * chunk);
+        let table = tables.at(task * places);
+        // SAFETY: the table is this task's; the elements are those of the operands.
+        let fine = unsafe {
+            (0..places).for_each(|p| *table.add(p) = T::Compute::neutral());
+            let table = std::slice::from_raw_parts_mut(table, places);
+            let (index, source) = ({ index }.ptr.cast::<i64>(), { source }.ptr.cast::<T>());
+            // Strides that the compiler knows.
+            match steps {
+                [1, 1] => add_chunk(range, index, 1, source, 1, table),
+                [i, s] => add_chunk(range, index, i, source, s, table),
+            }
+        };
+        if !fine {
+            bad.store(true, Ordering::Relaxed);
+        }
+    });
+    if bad.into_inner() {
+        return false;
+    }
+    pointwise::copy(base, out);
+    let each = (TASK / count).max(1);
+    par::for_each(places.div_ceil(each), |task| {
+        let out = { out }.ptr.cast::<T>();
+        for p in task * each..places.min((task + 1) * each) {
+            // SAFETY: inside the output and the tables, which are filled; each place is one task's.
+            unsafe {
+                let sum = |sum: T::Compute, t: usize| sum.plus(*tables.at(t * places + p));
+                *out.add(p) = T::store((0..count).fold((*out.add(p)).load(), sum));
+            }
+        }
+    });
+    true
+}
+
+/// Adds some elements to a table; false if an index is out of range.
+///
+/// # Safety
+/// The range lies in both operands.
+#[inline(always)]
+unsafe fn add_chunk<T: Elem<Compute: Number>>(
+    range: std::ops::Range<usize>,
+    index: *const i64,
+    index_step: isize,
+    source: *const T,
+    source_step: isize,
+    table: &mut [T::Compute],
+) -> bool {
+    let mut fine = true;
+    for i in range {
+        // SAFETY: promised by the caller.
+        let (place, value) = unsafe {
+            let at = i as isize;
+            (*index.offset(at * index_step), (*source.offset(at * source_step)).load())
+        };
+        match table.get_mut(place as usize) {
+            Some(sum) => *sum = sum.plus(value),
+            None => fine = false,
+        }
+    }
+    fine
 }
 
 fn scatter_as<T: Elem<Compute: Number>>(
@@ -400,14 +498,20 @@ where
 
 /// The arithmetic that combining needs; integers wrap.
 trait Number: Compute {
+    /// What changes nothing when it is added: −0, as +0 would make +0 of −0.
+    fn neutral() -> Self;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 }
 
-/// `number!(f64, a, b => a + b, a * b)` is the `impl` with those bodies.
+/// `number!(f64, -0.0, a, b => a + b, a * b)` is the `impl` with those bodies.
 macro_rules! number {
-    ($type:ty, $a:ident, $b:ident => $plus:expr, $times:expr) => {
+    ($type:ty, $neutral:expr, $a:ident, $b:ident => $plus:expr, $times:expr) => {
         impl Number for $type {
+            #[inline(always)]
+            fn neutral() -> $type {
+                $neutral
+            }
             #[inline(always)]
             fn plus(self, $b: $type) -> $type {
                 let $a = self;
@@ -421,9 +525,9 @@ macro_rules! number {
         }
     };
 }
-number!(f64, a, b => a + b, a * b);
-number!(f32, a, b => a + b, a * b);
-number!(i64, a, b => a.wrapping_add(b), a.wrapping_mul(b));
+number!(f64, -0.0, a, b => a + b, a * b);
+number!(f32, -0.0, a, b => a + b, a * b);
+number!(i64, 0, a, b => a.wrapping_add(b), a.wrapping_mul(b));
 
 /// How two elements are combined.
 trait Fold {

@@ -3,13 +3,22 @@
 //! A line along the axis is inherently one step after the other, so the lines are what is shared:
 //! over the threads, and, where the lines lie side by side in memory, over vector lanes.
 //!
+//! **Lines that lie dense** are cut into links where that is possible (for sums, maxima and minima: a
+//! running product of a part might overflow where that of the whole does not). Eight links are run
+//! through side by side, so that the processor has eight additions under way instead of waiting for one; then what came
+//! before each link is joined to all of its results. A few very long lines are also cut into blocks for the
+//! threads: first the total of each block, then, from the totals before it, its results. How a line
+//! is cut depends on its length alone.
+//!
 //! Floats are accumulated in f64, so a running sum of a million f32 is as good as its last element can
 //! say. The running `log(sum(exp(x)))` keeps the largest element so far, and the sum of exponentials
 //! relative to it, so that nothing overflows.
 
 use crate::elem::{Elem, with_elem};
+use crate::norm::lanes::{Work, vectorised};
 use crate::operand::{Sink, Source};
 use crate::par;
+use crate::simd::Isa;
 use crate::walk::Walk;
 use pullback_ir::Cumulation;
 
@@ -60,21 +69,30 @@ impl Lines {
 
 /// What is carried along a line: floats in f64, integers in i64.
 trait Carry<C>: Copy + Send + Sync {
+    /// Whether a line may be cut into links.
+    const CUTS: bool;
     fn start() -> Self;
     fn take(&mut self, x: C);
     fn give(&self) -> C;
+    /// What is carried after this link, where `before` was carried before it.
+    fn after(self, before: Self) -> Self;
 }
 
 /// Makes a carry from a neutral element and an operation.
 macro_rules! carry {
-    ($name:ident, $($c:ty as $wide:ty: $neutral:expr, $join:expr;)*) => {
+    ($name:ident, $cuts:literal, $($c:ty as $wide:ty: $neutral:expr, $join:expr;)*) => {
         #[derive(Clone, Copy)]
         pub(super) struct $name<W>(W);
         $(
             impl Carry<$c> for $name<$wide> {
+                const CUTS: bool = $cuts;
                 #[inline(always)]
                 fn start() -> Self {
                     $name($neutral)
+                }
+                #[inline(always)]
+                fn after(self, before: Self) -> Self {
+                    $name($join(before.0, self.0))
                 }
                 #[inline(always)]
                 fn take(&mut self, x: $c) {
@@ -91,10 +109,10 @@ macro_rules! carry {
 #[rustfmt::skip]
 mod carries {
     use super::{Carry, larger, smaller};
-    carry!(Sum,  f32 as f64: 0.0, |a, b| a + b;  f64 as f64: 0.0, |a, b| a + b;  i64 as i64: 0, i64::wrapping_add;);
-    carry!(Prod, f32 as f64: 1.0, |a, b| a * b;  f64 as f64: 1.0, |a, b| a * b;  i64 as i64: 1, i64::wrapping_mul;);
-    carry!(Max,  f32 as f64: f64::NEG_INFINITY, larger;  f64 as f64: f64::NEG_INFINITY, larger;   i64 as i64: i64::MIN, Ord::max;);
-    carry!(Min,  f32 as f64: f64::INFINITY, smaller;     f64 as f64: f64::INFINITY, smaller;      i64 as i64: i64::MAX, Ord::min;);
+    carry!(Sum,  true,  f32 as f64: 0.0, |a, b| a + b;  f64 as f64: 0.0, |a, b| a + b;  i64 as i64: 0, i64::wrapping_add;);
+    carry!(Prod, false, f32 as f64: 1.0, |a, b| a * b;  f64 as f64: 1.0, |a, b| a * b;  i64 as i64: 1, i64::wrapping_mul;);
+    carry!(Max,  true,  f32 as f64: f64::NEG_INFINITY, larger;  f64 as f64: f64::NEG_INFINITY, larger;   i64 as i64: i64::MIN, Ord::max;);
+    carry!(Min,  true,  f32 as f64: f64::INFINITY, smaller;     f64 as f64: f64::INFINITY, smaller;      i64 as i64: i64::MAX, Ord::min;);
 }
 
 #[inline(always)]
@@ -140,6 +158,10 @@ impl LogSumExp {
 macro_rules! log_sum_exp {
     ($($c:ty)*) => {$(
         impl Carry<$c> for LogSumExp {
+            const CUTS: bool = false;
+            fn after(self, _: Self) -> Self {
+                unreachable!("lines of these are not cut")
+            }
             fn start() -> Self {
                 LogSumExp { top: f64::NEG_INFINITY, sum: 0.0 }
             }
@@ -234,6 +256,12 @@ where
 {
     let lines = Lines::new(&x, axis);
     let count = lines.count();
+    if K::CUTS && lines.dense_step == 1 && lines.step == 1 && lines.len >= PIECE {
+        return match reverse {
+            true => dense::<S, O, K, true>(&lines, x, out),
+            false => dense::<S, O, K, false>(&lines, x, out),
+        };
+    }
     // Lines abreast start next to each other in the output, and so they may in the source.
     let abreast = if lines.dense_step == 1 { 1 } else { ABREAST.min(lines.dense_step) };
     let per_block = lines.dense_step.div_ceil(abreast);
@@ -265,6 +293,141 @@ where
             }
         }
     });
+}
+
+/// Links that are run through side by side, and the elements of each.
+const LINKS: usize = 8;
+const LINK: usize = 64;
+const PIECE: usize = LINKS * LINK;
+/// Elements of a very long line that are a task, and how few lines are cut so.
+const BLOCK: usize = 1 << 15;
+const FEW: usize = 8;
+
+/// Lines that lie dense in source and output.
+fn dense<S, O, K, const REVERSE: bool>(lines: &Lines, x: Source, out: Sink)
+where
+    S: Elem,
+    O: Elem<Compute = S::Compute>,
+    K: Carry<S::Compute>,
+{
+    let (len, count) = (lines.len, lines.count());
+    let part = |line: usize, from: usize, n: usize, carry: K| {
+        // The part from `from` on, counted from where the line starts.
+        let first = if REVERSE { len - from - n } else { from };
+        Part::<S, O, K, REVERSE> {
+            x: { x }.ptr.cast::<S>().wrapping_offset(lines.start(line)).wrapping_add(first),
+            out: { out }.ptr.cast::<O>().wrapping_add(lines.dense_start(line) + first),
+            n,
+            carry,
+        }
+    };
+    if count >= FEW || len < 2 * BLOCK {
+        let group = GRAIN.div_ceil(len);
+        par::for_each(count.div_ceil(group), |task| {
+            for line in task * group..count.min((task + 1) * group) {
+                vectorised(part(line, 0, len, K::start()));
+            }
+        });
+        return;
+    }
+    let blocks = len.div_ceil(BLOCK);
+    let mut carries = vec![K::start(); count * blocks];
+    let totals = crate::dot::Shared(carries.as_mut_ptr());
+    let size = |block: usize| BLOCK.min(len - block * BLOCK);
+    par::for_each(count * blocks, |task| {
+        let (line, block) = (task / blocks, task % blocks);
+        let part = part(line, block * BLOCK, size(block), K::start());
+        // SAFETY: the part lies inside the source; its total is this task's.
+        unsafe { *totals.at(task) = total(&part) };
+    });
+    for line in carries.chunks_exact_mut(blocks) {
+        let mut before = K::start();
+        for carry in line {
+            let total = std::mem::replace(carry, before);
+            before = total.after(before);
+        }
+    }
+    par::for_each(count * blocks, |task| {
+        let (line, block) = (task / blocks, task % blocks);
+        // SAFETY: all are filled by now, and only read.
+        let carry = unsafe { *totals.at(task) };
+        vectorised(part(line, block * BLOCK, size(block), carry));
+    });
+}
+
+/// A dense part of a line, and what is carried into it.
+struct Part<S, O, K, const REVERSE: bool> {
+    x: *const S,
+    out: *mut O,
+    n: usize,
+    carry: K,
+}
+
+/// What is carried out of a part that nothing is carried into, folded over lanes.
+///
+/// # Safety
+/// The part lies inside the source.
+unsafe fn total<S, O, K, const REVERSE: bool>(part: &Part<S, O, K, REVERSE>) -> K
+where
+    S: Elem,
+    K: Carry<S::Compute>,
+{
+    // SAFETY: promised by the caller.
+    let x = unsafe { std::slice::from_raw_parts(part.x, part.n) };
+    let mut lanes = [K::start(); 16];
+    let chunks = x.chunks_exact(16);
+    for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
+        lane.take(x.load());
+    }
+    for x in chunks {
+        for (lane, x) in lanes.iter_mut().zip(x) {
+            lane.take(x.load());
+        }
+    }
+    lanes.into_iter().fold(K::start(), |all, lane| lane.after(all))
+}
+
+impl<S, O, K, const REVERSE: bool> Work for Part<S, O, K, REVERSE>
+where
+    S: Elem,
+    O: Elem<Compute = S::Compute>,
+    K: Carry<S::Compute>,
+{
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Part { x, out, n, mut carry } = self;
+        let mut held = [K::start(); PIECE];
+        let mut done = 0;
+        // SAFETY: elements below `n` of the source and of the output, which is this task's.
+        unsafe {
+            while done + PIECE <= n {
+                let first = if REVERSE { n - done - PIECE } else { done };
+                let (x, out) = (x.add(first), out.add(first));
+                let mut links = [K::start(); LINKS];
+                for i in 0..LINK {
+                    for (k, link) in links.iter_mut().enumerate() {
+                        let at = k * LINK + i;
+                        let at = if REVERSE { PIECE - 1 - at } else { at };
+                        link.take((*x.add(at)).load());
+                        held[at] = *link;
+                    }
+                }
+                for (k, link) in links.into_iter().enumerate() {
+                    let from = if REVERSE { PIECE - (k + 1) * LINK } else { k * LINK };
+                    for at in from..from + LINK {
+                        out.add(at).write(O::store(held[at].after(carry).give()));
+                    }
+                    carry = link.after(carry);
+                }
+                done += PIECE;
+            }
+            for i in done..n {
+                let at = if REVERSE { n - 1 - i } else { i };
+                carry.take((*x.add(at)).load());
+                out.add(at).write(O::store(carry.give()));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -360,6 +523,71 @@ mod tests {
                                         "{kind:?} {axis} {i}: {got} for {want}"
                                     );
                                 }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lengths around links, pieces and blocks.
+    #[test]
+    fn cut_lines_equal_uncut_ones() {
+        for n in [511usize, 512, 513, 1100, BLOCK, 2 * BLOCK - 1, 2 * BLOCK, 3 * BLOCK + 700] {
+            for lines in [1usize, 3] {
+                let data: Vec<f32> =
+                    (0..n * lines).map(|i| ((i * 7919) % 10007) as f32 / 5003.5 - 1.0).collect();
+                for kind in [Cumulation::Sum, Cumulation::Max, Cumulation::Min] {
+                    for reverse in [false, true] {
+                        let run = |threads: usize| {
+                            let mut out = vec![f32::NAN; n * lines];
+                            let shape = [lines, n];
+                            let strides = [n as isize, 1];
+                            let ptr = data.as_ptr().cast();
+                            par::with_threads(threads, || {
+                                cumulate(
+                                    kind,
+                                    1,
+                                    reverse,
+                                    Source {
+                                        ptr,
+                                        shape: &shape,
+                                        strides: &strides,
+                                        dtype: DType::F32,
+                                    },
+                                    Sink {
+                                        ptr: out.as_mut_ptr().cast(),
+                                        shape: &shape,
+                                        dtype: DType::F32,
+                                    },
+                                )
+                            });
+                            out
+                        };
+                        let given = run(1);
+                        assert!(given == run(3), "{kind:?} of {n} depends on threads");
+                        for line in 0..lines {
+                            let mut carry = match kind {
+                                Cumulation::Sum => 0f64,
+                                Cumulation::Max => f64::NEG_INFINITY,
+                                _ => f64::INFINITY,
+                            };
+                            for i in 0..n {
+                                let at = line * n + if reverse { n - 1 - i } else { i };
+                                let x = f64::from(data[at]);
+                                carry = match kind {
+                                    Cumulation::Sum => carry + x,
+                                    Cumulation::Max => carry.max(x),
+                                    _ => carry.min(x),
+                                };
+                                let near = (f64::from(given[at]) - carry).abs()
+                                    <= 1e-6 * carry.abs().max(1.0);
+                                assert!(
+                                    near,
+                                    "{kind:?} of {n}, {reverse}, {at}: {} for {carry}",
+                                    given[at]
+                                );
                             }
                         }
                     }

@@ -226,7 +226,7 @@ pub struct Padding {
 pub enum Combine {
     /// Replaced; where an index occurs twice, the last one (in row-major order) stays.
     Set,
-    /// Added, in row-major order of the source.
+    /// Added, in an order that depends on shapes alone.
     Add,
     /// Multiplied.
     Mul,

@@ -304,3 +304,36 @@ fn speed() {
         println!("embedding {gathered:?}, its gradient {:?}", start.elapsed());
     }
 }
+
+/// Many elements on few destinations, strided and dense; the sums are exact, so that any order will do.
+#[test]
+fn tables_add_up_to_the_same_for_any_number_of_threads() {
+    let (n, places) = (TASK + 77, 300);
+    let mut seed = 3;
+    for how in [0, 2] {
+        let index = Strided::new(&[n], how, || (noise(&mut seed) % places) as i64);
+        let source = Strided::new(&[n], how, || (noise(&mut seed) % 64) as f32 - 31.0);
+        let base = Strided::new(&[places], 0, || -0.0f32);
+        let mut want = vec![-0.0f32; places];
+        (0..n).for_each(|i| want[index.get(&[i]) as usize] += source.get(&[i]));
+        for threads in [1, 2, 8] {
+            let mut out = vec![f32::NAN; places];
+            let sink = Sink { ptr: out.as_mut_ptr().cast(), shape: &[places], dtype: DType::F32 };
+            par::with_threads(threads, || {
+                let (index, source) = (index.source(DType::I64), source.source(DType::F32));
+                scatter(0, Combine::Add, base.source(DType::F32), index, source, sink).unwrap();
+            });
+            assert_eq!(out, want);
+        }
+    }
+    for outside in [-1, places as i64, i64::MIN] {
+        let mut index = Strided::new(&[n], 0, || 0i64);
+        (index.data[TASK], index.data[TASK + 5]) = (outside, i64::MAX);
+        let (base, source) = (Strided::new(&[places], 0, || 0f32), Strided::new(&[n], 0, || 1f32));
+        let mut out = vec![0f32; places];
+        let sink = Sink { ptr: out.as_mut_ptr().cast(), shape: &[places], dtype: DType::F32 };
+        let (base, index) = (base.source(DType::F32), index.source(DType::I64));
+        let error = scatter(0, Combine::Add, base, index, source.source(DType::F32), sink);
+        assert_eq!(error, Err(IndexError { position: TASK, index: outside, len: places }));
+    }
+}

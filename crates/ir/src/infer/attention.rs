@@ -51,7 +51,7 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
     if q.shape[..rank - 3] != k.shape[..rank - 3] || q.shape[rank - 1] != k.shape[rank - 1] {
         return shape_error(format!("queries {q} and keys {k} differ in batches or features"));
     }
-    if heads != groups && (groups == 0 || heads % groups != 0) {
+    if heads != groups && (groups == 0 || heads == 0 || heads % groups != 0) {
         return shape_error(format!("the {heads} heads of {q} do not share the {groups} of {k}"));
     }
     let p = a.dropout.0;

@@ -273,8 +273,9 @@ impl Tensor {
         let at = rank - 3;
         let heads = [&q, &k, &v].map(|x| x.shape()[at]);
         // Heads of keys and values are repeated where they do not go together, or are one for all.
-        let most = heads.into_iter().max().unwrap_or(1);
-        let divides = |n: usize| n == most || n == 1 || (how.grouped && n > 0 && most % n == 0);
+        let most = if heads.contains(&0) { 0 } else { heads.into_iter().max().unwrap_or(1) };
+        let shares = |n: usize| how.grouped && n > 0 && most > 0 && most % n == 0;
+        let divides = |n: usize| n == most || n == 1 || shares(n);
         let fits = (heads[0] == most || heads[0] == 1) && divides(heads[1]) && divides(heads[2]);
         if !fits {
             let [a, b, c] = heads;
@@ -293,10 +294,9 @@ impl Tensor {
             }));
         }
         if heads[1] != heads[2] {
-            (k, v) = (
-                k.repeat_each(most / heads[1], at as isize),
-                v.repeat_each(most / heads[2], at as isize),
-            );
+            let times = |n: usize| most.checked_div(n).unwrap_or(1);
+            k = k.repeat_each(times(heads[1]), at as isize);
+            v = v.repeat_each(times(heads[2]), at as isize);
         }
         // The batches of all three.
         let mut batch = Shape::new();
@@ -320,27 +320,27 @@ impl Tensor {
         let (q, k, v) = (widened(&q, most), widened(&k, shared), widened(&v, shared));
         let mut scores = q.shape().to_vec();
         scores[rank - 1] = k.shape()[rank - 2];
-        let mask = how.mask.map(|mask| {
-            let mask = match mask.dtype() {
-                DType::Bool => mask.clone(),
-                _ => mask.cast(q.dtype()),
-            };
-            let fits = mask.rank() <= rank
-                && mask
-                    .shape()
-                    .iter()
-                    .rev()
-                    .zip(scores.iter().rev())
-                    .all(|(&m, &n)| m == n || m == 1);
-            if !fits {
-                let message =
-                    format!("the mask {} does not broadcast to the scores {scores:?}", mask.spec());
-                return self.checked(Err(
-                    Error::shape(OP, message).on(specs.into_iter().chain([mask.spec()]))
-                ));
+        // Matches, not closures: those would not know the caller's line.
+        let mask = match how.mask {
+            None => None,
+            Some(mask) if mask.dtype() == DType::Bool => Some(mask.clone()),
+            Some(mask) => Some(mask.cast(q.dtype())),
+        };
+        let mask = match mask {
+            None => None,
+            Some(mask) => {
+                let pairs = mask.shape().iter().rev().zip(scores.iter().rev());
+                if mask.rank() > rank || !pairs.into_iter().all(|(&m, &n)| m == n || m == 1) {
+                    let message = format!(
+                        "the mask {} does not broadcast to the scores {scores:?}",
+                        mask.spec()
+                    );
+                    let error = Error::shape(OP, message);
+                    return self.checked(Err(error.on(specs.into_iter().chain([mask.spec()]))));
+                }
+                Some(mask.expand(&scores[..]))
             }
-            mask.expand(&scores[..])
-        });
+        };
         let (dropout, key) =
             how.dropout.filter(|d| d.0 != 0.0).map_or((0.0, None), |(p, key)| (p, Some(key)));
         let scale = how.scale.unwrap_or_else(|| (q.shape()[rank - 1] as f64).powf(-0.5));
