@@ -6,7 +6,7 @@ use super::layer::{Linear, Norm};
 use super::model::{self, Model};
 use crate::data::{Init, tokens};
 use crate::measure::Row;
-use pullback::{Tensor, Tree, cross_entropy};
+use pullback::{Attention, Tensor, Tree, cross_entropy};
 
 const LAYERS: usize = 4;
 const WIDTH: usize = 256;
@@ -37,19 +37,17 @@ impl Block {
         }
     }
 
-    fn attention(&self, x: &Tensor, mask: &Tensor) -> Tensor {
+    fn attention(&self, x: &Tensor) -> Tensor {
         let depth = WIDTH / HEADS;
         let parts =
             self.qkv.of(x).reshape([BATCH, LENGTH, 3, HEADS, depth]).permute([2, 0, 3, 1, 4]);
         let [q, k, v] = [0, 1, 2].map(|i| parts.select_at(0, i));
-        // Scaling q is the same as scaling the scores, and there is less of it.
-        let scores = (q * (depth as f64).powf(-0.5)).matmul(&k.transpose(-2, -1)) + mask;
-        let mixed = scores.softmax(-1).matmul(&v);
+        let mixed = q.attention(&k, &v, Attention::new().causal());
         self.out.of(&mixed.transpose(1, 2).reshape([BATCH, LENGTH, WIDTH]))
     }
 
-    fn of(&self, x: &Tensor, mask: &Tensor) -> Tensor {
-        let x = x + self.attention(&self.before_attention.of(x), mask);
+    fn of(&self, x: &Tensor) -> Tensor {
+        let x = x + self.attention(&self.before_attention.of(x));
         let wide = self.up.of(&self.before_mlp.of(&x)).gelu();
         &x + self.down.of(&wide)
     }
@@ -78,8 +76,6 @@ impl Gpt {
 /// The model with its data.
 struct Case {
     gpt: Gpt,
-    /// 0 where a token may look, -∞ where it may not.
-    mask: Tensor,
     x: Tensor,
     y: Tensor,
 }
@@ -87,13 +83,8 @@ struct Case {
 impl Case {
     fn new() -> Case {
         let (x, y) = tokens(BATCH, LENGTH, VOCABULARY);
-        let hidden = |i: usize| if i % LENGTH > i / LENGTH { f32::NEG_INFINITY } else { 0.0 };
         Case {
             gpt: Gpt::new().map(&mut |p| p.clone().requires_grad()),
-            mask: Tensor::from_vec(
-                (0..LENGTH * LENGTH).map(hidden).collect::<Vec<f32>>(),
-                [LENGTH, LENGTH],
-            ),
             x: Tensor::from(x),
             y: Tensor::from(y),
         }
@@ -104,7 +95,7 @@ impl Model for Case {
     fn loss(&self) -> Tensor {
         let Gpt { token, position, blocks, last } = &self.gpt;
         let embedded = token.index_select(0, &self.x).reshape([BATCH, LENGTH, WIDTH]) + position;
-        let x = blocks.iter().fold(embedded, |x, block| block.of(&x, &self.mask));
+        let x = blocks.iter().fold(embedded, |x, block| block.of(&x));
         let logits = last.of(&x).matmul(&token.t());
         cross_entropy(&logits.reshape([BATCH * LENGTH, VOCABULARY]), &self.y)
     }
