@@ -6,7 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan, sort,
+    Buffer, attention, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan,
+    sort,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
