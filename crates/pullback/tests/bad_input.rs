@@ -257,7 +257,8 @@ fn places_and_masks_of_two_tensors() {
                 x.bucketize(y, false); x.is_in(y); x.next_after(y); x.is_close(y, 0.1, 0.1, true); x.gcd(y); x.lcm(y);
                 x.shift_left(y); x.shift_right(y); x.ldexp(y); x.float_power(y); cartesian_prod(&[x, y]);
                 broadcast_tensors(&[x, y, x]); x.trapezoid(Spacing::At(y), 0); x.gradient(Spacing::At(y), -1, 1);
-                x.repeat_by(y, 0); x.quantile(y, 0, Between::Linear);
+                x.repeat_by(y, 0); x.quantile(y, 0, Between::Linear); x.pdist(2.0);
+                x.segment_reduce(Gathered::Sum, y, 0, None); x.segment_reduce(Gathered::Mean, y, 1, Some(1.0));
             },
             &format!("{} and {}", x.spec(), y.spec()),
             &mut wrong,
@@ -378,6 +379,7 @@ fn creation_and_transforms() {
     all_fine(
         calls! {
             cat(&[], 0); stack(&[], 0); hstack(&[]); vstack(&[]); dstack(&[]); column_stack(&[]); block_diag(&[]);
+            Tensor::tril_indices(usize::MAX, 2, 0); Tensor::triu_indices(2, 0, isize::MIN); cartesian_prod(&[]);
             meshgrid(&[]); einsum("", &[]); einsum("i->", &[]);
             Tensor::zeros([-1]); Tensor::ones([usize::MAX]); Tensor::full([usize::MAX, 2], 1u8); Tensor::eye(usize::MAX);
             Tensor::eye_with(0, 3, DType::Bool); Tensor::arange(5, 2); Tensor::arange(i64::MIN, i64::MAX);

@@ -287,3 +287,52 @@ fn borders_with_cuts() {
     let text = catch(|| x.pad_or_cut(&[(-3, -2)], Border::Circular)).unwrap_err().to_string();
     assert!(text.contains("too short"), "{text}");
 }
+
+#[test]
+fn segments() {
+    let x = samples(&[2, 5, 3]);
+    for how in [Gathered::Sum, Gathered::Mean, Gathered::Prod, Gathered::Max, Gathered::Min] {
+        let y = x.segment_reduce(how, &Tensor::from([2i64, 0, 3]), 1, Some(0.5));
+        assert_eq!(y.shape(), [2, 3, 3]);
+        assert!(y.select_at(1, 1).eq(0.5).all().item::<bool>());
+        let f = |x: &Tensor| x.segment_reduce(how, &Tensor::from([[2i64, 3], [4, 1]]), 1, None);
+        let part = |row: isize, start: isize, n: usize| {
+            let part = x.select_at(0, row).narrow(0, start, n);
+            match how {
+                Gathered::Sum => part.sum_over(0),
+                Gathered::Mean => part.mean_over(0),
+                Gathered::Prod => part.prod_over(0),
+                Gathered::Max => part.max_over(0),
+                Gathered::Min => part.min_over(0),
+            }
+        };
+        let rows = [part(0, 0, 2), part(0, 2, 3), part(1, 0, 4), part(1, 4, 1)];
+        let expected = pullback::stack(&rows.iter().collect::<Vec<_>>(), 0).reshape([2, 2, 3]);
+        assert!(f(&x).is_close(&expected, 1e-13, 0.0, false).all().item::<bool>(), "{how:?}");
+        check_grads(f, &x, 2).unwrap();
+    }
+    // What no run reaches is left out; a mean of nothing is none.
+    let y = Tensor::from([1.0, 2.0, 9.0]).segment_reduce(
+        Gathered::Mean,
+        &Tensor::from([2i64, 0]),
+        0,
+        None,
+    );
+    assert_eq!(y.at(0).item::<f64>(), 1.5);
+    assert!(y.at(1).item::<f64>().is_nan());
+    let text = catch(|| x.segment_reduce(Gathered::Sum, &Tensor::from([9i64]), 1, None));
+    assert!(text.unwrap_err().to_string().contains("lengths that add up to the 5 of axis 1"));
+}
+
+#[test]
+fn triangles_and_pairs() {
+    let at = Tensor::tril_indices(3, 2, -1);
+    assert_eq!(at.to_vec::<i64>(), [1, 2, 2, 0, 0, 1]);
+    assert_eq!(Tensor::triu_indices(0, 3, 0).shape(), [2, 0]);
+    let x = samples(&[4, 3]);
+    let all = x.cdist(&x, 3.0);
+    let at = Tensor::triu_indices(4, 4, 1);
+    let upper = all.index_get(&[&at.select_at(0, 0), &at.select_at(0, 1)]);
+    assert_eq!(x.pdist(3.0).to_vec::<f64>(), upper.to_vec::<f64>());
+    check_grads(|x: &Tensor| x.pdist(2.0), &x, 2).unwrap();
+}

@@ -1,6 +1,6 @@
 //! Norms of any order, and distances.
 
-use crate::{IntoAxes, Tensor};
+use crate::{Error, IntoAxes, Tensor};
 use pullback_ir::infer::args;
 
 impl Tensor {
@@ -70,6 +70,28 @@ impl Tensor {
     #[must_use]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Tensor {
         (self.unsqueeze(-2) - other.unsqueeze(-3)).vector_norm(p, -1)
+    }
+
+    /// The distances of order `p` between all pairs of rows of a matrix, as a vector: rows 0 and 1, 0 and 2, …, 1 and 2, ….
+    ///
+    /// Derivative: of [`Tensor::vector_norm`] of the differences.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]);
+    /// assert_eq!(x.pdist(1.0).to_vec::<f64>(), [7.0, 1.0, 6.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn pdist(&self, p: f64) -> Tensor {
+        if self.rank() != 2 {
+            let message = format!("takes a matrix, not {}", self.spec());
+            return self.checked(Err(Error::shape("pdist", message).on([self.spec()])));
+        }
+        let n = self.shape()[0];
+        let pairs = Tensor::triu_indices(n, n, 1);
+        let row = |k: isize| self.index_select(0, &pairs.select_at(0, k));
+        (row(0) - row(1)).vector_norm(p, -1)
     }
 
     /// The norm of order `p` of `self − other + eps` over the last axis.

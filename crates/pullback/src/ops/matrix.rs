@@ -72,6 +72,34 @@ impl Tensor {
         self.triangle("triu", |row, column| column.ge(&(row + far(offset))))
     }
 
+    /// The places of a matrix on and below a diagonal, row by row: a row of row numbers above a row of column numbers.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::tril_indices(2, 2, 0).to_vec::<i64>(), [0, 1, 1, 0, 0, 1]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn tril_indices(rows: usize, columns: usize, offset: isize) -> Tensor {
+        Tensor::ones_with([rows, columns], DType::U8).tril(offset).nonzero().t().contiguous()
+    }
+
+    /// The places of a matrix on and above a diagonal, row by row: a row of row numbers above a row of column numbers.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::triu_indices(2, 2, 1).to_vec::<i64>(), [0, 1]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn triu_indices(rows: usize, columns: usize, offset: isize) -> Tensor {
+        Tensor::ones_with([rows, columns], DType::U8).triu(offset).nonzero().t().contiguous()
+    }
+
     #[track_caller]
     fn triangle(&self, op: &'static str, keep: impl Fn(&Tensor, &Tensor) -> Tensor) -> Tensor {
         if self.rank() < 2 {

@@ -349,6 +349,93 @@ impl Tensor {
         self.scatter_reduce(axis, &index, source, how, include_self)
     }
 
+    /// Each run of slices of an axis combined into one: the first `lengths[0]` of them, the next `lengths[1]`, and so on.
+    /// They start from `first` where it is given; without it, a run of none is the unit of the combination (NaN for a
+    /// mean). Lengths may differ along the axes before this one: then they have those axes too.
+    ///
+    /// Derivative: of the combination; the largest and smallest share it evenly among ties.
+    ///
+    /// ```
+    /// use pullback::{Gathered, Tensor};
+    /// let x = Tensor::from([1.0, 2.0, 3.0]);
+    /// let y = x.segment_reduce(Gathered::Sum, &Tensor::from([2i64, 1]), 0, None);
+    /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn segment_reduce(
+        &self,
+        how: Gathered,
+        lengths: &Tensor,
+        axis: isize,
+        first: Option<f64>,
+    ) -> Tensor {
+        let at = self.axis("segment_reduce", axis);
+        let n = self.length("segment_reduce", axis);
+        let mut lines = self.shape()[..at].to_vec();
+        let counts = match lengths.dtype().is_float() || lengths.rank() == 0 {
+            true => Vec::new(),
+            false => lengths.detach().cast(DType::I64).to_vec::<i64>(),
+        };
+        let runs = lengths.shape().last().copied().unwrap_or(0);
+        lines.push(runs);
+        let each: Vec<&[i64]> = counts.chunks(runs.max(1)).collect();
+        let total = counts.iter().fold(0i64, |sum, &k| sum.saturating_add(k));
+        if lengths.rank() == 1 && (0..n as i64).contains(&total) {
+            // What no run reaches is left out.
+            let reached = self.narrow(axis, 0, total as usize);
+            return reached.segment_reduce(how, lengths, axis, first);
+        }
+        let whole = |c: &&[i64]| {
+            c.iter().all(|&k| k >= 0) && c.iter().map(|&k| k as i128).sum::<i128>() == n as i128
+        };
+        let fits = lengths.shape() == lines || lengths.rank() == 1;
+        if !self.dtype().is_float() || !fits || runs == 0 || !each.iter().all(whole) {
+            let message = format!(
+                "takes floats, and lengths that add up to the {n} of axis {at}, not {} and {}",
+                self.spec(),
+                lengths.spec()
+            );
+            let error = Error::argument("segment_reduce", message);
+            return self.checked(Err(error.on([self.spec(), lengths.spec()])));
+        }
+        let number = |c: &&[i64]| -> Vec<i64> {
+            (0..).zip(c.iter()).flat_map(|(i, &k)| (0..k).map(move |_| i)).collect()
+        };
+        let index: Vec<i64> = each.iter().flat_map(number).collect();
+        let mut thin = if lengths.rank() == 1 { vec![1; at] } else { self.shape()[..at].to_vec() };
+        thin.push(n);
+        thin.resize(self.rank(), 1);
+        let index = Tensor::from_vec(index, thin).expand(self.shape());
+        let mut shape = self.shape().to_vec();
+        shape[at] = runs;
+        let unit = match how {
+            Gathered::Sum | Gathered::Mean => 0.0,
+            Gathered::Prod => 1.0,
+            Gathered::Max => f64::NEG_INFINITY,
+            Gathered::Min => f64::INFINITY,
+        };
+        let base = Tensor::full(&shape[..], first.unwrap_or(unit)).cast(self.dtype());
+        let combined = match how {
+            Gathered::Mean => Gathered::Sum,
+            other => other,
+        };
+        let y = base.scatter_reduce(at as isize, &index, self, combined, true);
+        if how != Gathered::Mean {
+            return y;
+        }
+        let mut wide = lengths.shape().to_vec();
+        while lengths.rank() == 1 && wide.len() <= at {
+            wide.insert(0, 1);
+        }
+        wide.resize(self.rank(), 1);
+        let count = lengths.reshape(wide).cast(self.dtype());
+        match first {
+            Some(_) => y / count.clamp_min(1.0),
+            None => y / count,
+        }
+    }
+
     /// The elements of the flattened tensor at `offset + Σ iₖ·strides[k]`, in this shape: PyTorch's `as_strided` of a
     /// contiguous tensor. Elements may occur many times.
     ///

@@ -53,6 +53,9 @@ enum Verdict {
 
 /// Runs the checks that a case asks for.
 pub fn check(name: &str, case: &Case) -> Tally {
+    if case.unknown.is_some() {
+        return Tally { missing: case.checks(), ..Tally::default() };
+    }
     let missing = Cell::new(false);
     let call = |values: &[Tensor]| match calls::call(name, &case.args(values)) {
         Some(outs) => outs,

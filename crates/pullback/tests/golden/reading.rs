@@ -1,7 +1,7 @@
 //! Reading a folder of reference gradients: `NAME.json` lists cases, `NAME.safetensors` holds their tensors.
 
 use crate::args::{Arg, Args};
-use pullback::{DType, Tensor};
+use pullback::{DType, Tensor, bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +46,8 @@ pub struct Case {
     pub inputs: BTreeMap<usize, Tensor>,
     /// The numbers of the inputs that are differentiated.
     pub wrt: Vec<usize>,
+    /// Why the case cannot be run here: a dtype that the library does not have. It counts as missing.
+    pub unknown: Option<String>,
     tensors: HashMap<String, Tensor>,
 }
 
@@ -118,20 +120,20 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
         None => Vec::new(),
     };
     // Inputs know their dtype from the arguments, outputs from the list of outputs: bool is stored as u8.
+    let mut unknown = None;
     let mut named: BTreeMap<usize, (DType, bool)> = BTreeMap::new();
     for value in args.iter().chain(kwargs.iter().map(|(_, v)| v)) {
-        mentioned(value, &mut named)?;
+        mentioned(value, &mut named, &mut unknown)?;
     }
     let mut outputs = Vec::new();
     for output in value["outputs"].as_array().ok_or("no list `outputs`")? {
         let lengths = output["shape"].as_array().ok_or("an output has no shape")?;
         let shape = lengths.iter().map(|n| n.as_u64().map(|n| n as usize)).collect::<Option<_>>();
         let shape = shape.ok_or("a length of an output is not a number")?;
-        outputs.push(Output {
-            shape,
-            dtype: dtype(&output["dtype"])?,
-            diff: output["diff"] == true,
-        });
+        match dtype(&output["dtype"]) {
+            Ok(dtype) => outputs.push(Output { shape, dtype, diff: output["diff"] == true }),
+            Err(why) => unknown = Some(why),
+        }
     }
     let mut tensors = HashMap::new();
     for (key, (stored, shape, bytes)) in raw {
@@ -143,13 +145,18 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
             "in" => named.get(&index).map(|n| n.0),
             _ => None,
         };
-        tensors.insert(key, tensor(stored, &shape, bytes, wanted)?);
+        match tensor(stored, &shape, bytes, wanted) {
+            Ok(x) => drop(tensors.insert(key, x)),
+            Err(why) => unknown = Some(why),
+        }
     }
     let mut inputs = BTreeMap::new();
     for &j in named.keys() {
-        let x =
-            tensors.get(&format!("in.{j}")).ok_or_else(|| format!("there is no tensor in.{j}"))?;
-        inputs.insert(j, x.clone());
+        match tensors.get(&format!("in.{j}")) {
+            Some(x) => drop(inputs.insert(j, x.clone())),
+            None if unknown.is_some() => {}
+            None => return Err(format!("there is no tensor in.{j}")),
+        }
     }
     let wrt = named.iter().filter(|(_, n)| n.1).map(|(&j, _)| j).collect();
     let has = |key: &str| value[key] == true;
@@ -162,18 +169,26 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
         gg: has("gg"),
         inputs,
         wrt,
+        unknown,
         tensors,
     })
 }
 
 /// Notes the tensors that an argument names, with dtype and whether they are differentiated.
-fn mentioned(value: &Value, found: &mut BTreeMap<usize, (DType, bool)>) -> Read<()> {
+fn mentioned(
+    value: &Value,
+    found: &mut BTreeMap<usize, (DType, bool)>,
+    unknown: &mut Option<String>,
+) -> Read<()> {
     if let Some(list) = value.as_array() {
-        return list.iter().try_for_each(|v| mentioned(v, found));
+        return list.iter().try_for_each(|v| mentioned(v, found, unknown));
     }
     if let Some(j) = value.get("tensor") {
         let j = j.as_u64().ok_or("the number of a tensor is not a number")? as usize;
-        found.insert(j, (dtype(&value["dtype"])?, value["diff"] == true));
+        match dtype(&value["dtype"]) {
+            Ok(dtype) => drop(found.insert(j, (dtype, value["diff"] == true))),
+            Err(why) => *unknown = Some(why),
+        }
     }
     Ok(())
 }
@@ -199,6 +214,8 @@ fn tensor(stored: Dtype, shape: &[usize], bytes: &[u8], wanted: Option<DType>) -
     let x = match stored {
         Dtype::F64 => Tensor::from_vec(words(bytes, f64::from_le_bytes), shape),
         Dtype::F32 => Tensor::from_vec(words(bytes, f32::from_le_bytes), shape),
+        Dtype::F16 => Tensor::from_vec(words(bytes, f16::from_le_bytes), shape),
+        Dtype::BF16 => Tensor::from_vec(words(bytes, bf16::from_le_bytes), shape),
         Dtype::I64 => Tensor::from_vec(words(bytes, i64::from_le_bytes), shape),
         Dtype::I32 => Tensor::from_vec(words(bytes, i32::from_le_bytes), shape),
         Dtype::U8 => Tensor::from_vec(bytes, shape),

@@ -7,6 +7,7 @@ mod image;
 mod index;
 mod loss;
 mod masked;
+mod native;
 mod pointwise;
 mod reduce;
 mod statistics;
@@ -31,6 +32,7 @@ pub fn call(name: &str, args: &Args) -> Option<Vec<Tensor>> {
         statistics::call,
         masked::call,
         window::call,
+        native::call,
     ];
     let find = |name: &str| families.iter().find_map(|family| family(name, args));
     // `div.floor_rounding` is `div` with other samples, where it has no entry of its own.

@@ -121,13 +121,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "dist" => one(x().dist(&a.tensor(1, "other"), a.float_or(2, "p", 2.0))),
         "cdist" => one(x().cdist(&a.tensor(1, "x2"), a.float_or(2, "p", 2.0))),
-        "nn.functional.pdist" => {
-            let n = x().shape()[0];
-            let (rows, columns): (Vec<i64>, Vec<i64>) =
-                (0..n as i64).flat_map(|i| (i + 1..n as i64).map(move |j| (i, j))).unzip();
-            let at = |list: Vec<i64>| x().index_select(0, &Tensor::from(list));
-            one((at(rows) - at(columns)).vector_norm(a.float_or(1, "p", 2.0), -1))
-        }
+        "nn.functional.pdist" => one(x().pdist(a.float_or(1, "p", 2.0))),
         "nn.functional.pairwise_distance" => {
             let (p, eps) = (a.float_or(2, "p", 2.0), a.float_or(3, "eps", 1e-6));
             let y = a.tensor(0, "x1").pairwise_distance(&a.tensor(1, "x2"), p, eps);
