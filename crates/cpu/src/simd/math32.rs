@@ -92,36 +92,45 @@ fn scale(p: f32, t: f32) -> f32 {
     p * power(half) * power(rest)
 }
 
-/// e^r − 1 and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small beside `h`.
+/// r, what rounding it lost, and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small beside `h`.
 #[inline(always)]
-fn reduce<I: Isa>(h: f32, l: f32) -> (f32, f32) {
+fn reduce<I: Isa>(h: f32, l: f32) -> (f32, f32, f32) {
     let t = I::fma32(h + l, LOG2_E, ROUND);
     let k = t - ROUND;
-    let r = I::fma32(k, -LN2[1], I::fma32(k, -LN2[0], h) + l);
-    (I::fma32(r * r, poly::<I, 5>(r, &EXP), r), t)
+    let near = I::fma32(k, -LN2[0], h) + l;
+    let r = I::fma32(k, -LN2[1], near);
+    (r, I::fma32(k, -LN2[1], near - r), t)
+}
+
+/// e^(r+l)·s for a power of two s: 1 + r is rounded, and what that lost is added to the small terms.
+#[inline(always)]
+fn exp_part<I: Isa>(r: f32, l: f32, s: f32) -> f32 {
+    let top = I::fma32(r, s, s);
+    let lost = I::fma32(r, s, s - top);
+    top + I::fma32(I::fma32(r * r, poly::<I, 5>(r, &EXP), l), s, lost)
 }
 
 /// e^(h+l) for a small correction `l`.
 #[inline(always)]
 fn exp_sum<I: Isa>(h: f32, l: f32) -> f32 {
-    let (p, t) = reduce::<I>(hold(h, -105.0, 89.5), l);
-    scale(1.0 + p, t)
+    let (r, l, t) = reduce::<I>(hold(h, -105.0, 89.5), l);
+    scale(exp_part::<I>(r, l, 1.0), t)
 }
 
 /// e^x for −80 ≤ x ≤ 80: one factor is enough.
 #[inline(always)]
 fn exp_mid<I: Isa>(x: f32) -> f32 {
-    let (p, t) = reduce::<I>(x, 0.0);
+    let (r, _, t) = reduce::<I>(x, 0.0);
     let s = f32::from_bits(t.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23);
-    I::fma32(p, s, s)
+    I::fma32(I::fma32(r * r, poly::<I, 5>(r, &EXP), r), s, s)
 }
 
 /// e^(h+l) for −105 ≤ h ≤ 0: the scaling is simpler, because 2^(k + 64) stays in range.
 #[inline(always)]
 fn exp_below<I: Isa>(h: f32, l: f32) -> f32 {
-    let (p, t) = reduce::<I>(h, l);
+    let (r, l, t) = reduce::<I>(h, l);
     let s = f32::from_bits(t.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127 + 64) << 23);
-    I::fma32(p, s, s) * f32::from_bits((127 - 64) << 23)
+    exp_part::<I>(r, l, s) * f32::from_bits((127 - 64) << 23)
 }
 
 /// e^x, to 1 ulp.
@@ -133,16 +142,21 @@ pub(crate) fn exp<I: Isa>(x: f32) -> f32 {
 /// 2^x, to 1 ulp.
 #[inline(always)]
 pub(crate) fn exp2<I: Isa>(x: f32) -> f32 {
+    // ln 2 in two parts, so that the product is good to more than its last bit.
+    let ln2 = [std::f32::consts::LN_2, -1.904_654_3e-9];
     let x = hold(x, -151.0, 129.0);
     let t = x + ROUND;
-    let r = (x - (t - ROUND)) * std::f32::consts::LN_2;
-    scale(1.0 + I::fma32(r * r, poly::<I, 5>(r, &EXP), r), t)
+    let f = x - (t - ROUND);
+    let r = f * ln2[0];
+    let lost = if I::FMA { I::fma32(f, ln2[0], -r) } else { 0.0 };
+    scale(exp_part::<I>(r, I::fma32(f, ln2[1], lost), 1.0), t)
 }
 
 /// e^x − 1, to 2 ulp.
 #[inline(always)]
 pub(crate) fn expm1<I: Isa>(x: f32) -> f32 {
-    let (p, t) = reduce::<I>(hold(x, -30.0, 89.5), 0.0);
+    let (r, _, t) = reduce::<I>(hold(x, -30.0, 89.5), 0.0);
+    let p = I::fma32(r * r, poly::<I, 5>(r, &EXP), r);
     let y = scale(p + (1.0 - scale(1.0, ROUND - (t - ROUND))), t);
     if x == 0.0 { x } else { y }
 }
@@ -318,13 +332,10 @@ fn exp_square<I: Isa>(a: f32, c: f32) -> f32 {
     exp_below::<I>(-c * (hi * hi), -c * ((a - hi) * (a + hi)))
 }
 
-/// 1 − erf(x), to 5 ulp (relative, also in the tail).
+/// 1 − erf(x), to 1 ulp (relative, also in the tail).
 #[inline(always)]
 pub(crate) fn erfc<I: Isa>(x: f32) -> f32 {
-    // At 10.06 the result is below half the smallest subnormal.
-    let a = at_most(x.abs(), 10.06);
-    let y = erfc_scaled::<I>(a) * exp_square::<I>(a, 1.0);
-    if x < 0.0 { 2.0 - y } else { y }
+    math64::erfc::<I>(f64::from(x)) as f32
 }
 
 /// The error function, to 2 ulp.
@@ -337,19 +348,35 @@ pub(crate) fn erf<I: Isa>(x: f32) -> f32 {
     if a < 0.92 { near } else { far.copysign(x) }
 }
 
-/// 1 / (1 + e^−x), to 3 ulp (relative, also in the tail).
+/// (a + b)/(1 + e) for 0 ≤ e ≤ 1 and a small b: what rounding 1 + e lost is put right in the quotient.
+#[inline(always)]
+fn over_one_plus<I: Isa>(a: f32, b: f32, e: f32) -> f32 {
+    let d = 1.0 + e;
+    let lost = e - (d - 1.0);
+    let q = a / d;
+    // 1/(1 + e) to a few bits is enough for the correction.
+    I::fma32(I::fma32(-q, lost, b), I::fma32(-0.5, e, 1.0), q)
+}
+
+/// 1 / (1 + e^−x), to 2 ulp (relative, also in the tail).
 #[inline(always)]
 pub(crate) fn sigmoid<I: Isa>(x: f32) -> f32 {
     let e = exp_below::<I>(-at_most(x.abs(), 105.0), 0.0);
-    let r = 1.0 / (1.0 + e);
-    if x < 0.0 { e * r } else { r }
+    over_one_plus::<I>(if x < 0.0 { e } else { 1.0 }, 0.0, e)
 }
 
-/// x · sigmoid(x), to 4 ulp; below −87, where the sigmoid is subnormal, within 1e-43.
+/// x · sigmoid(x), to 2 ulp; below −87, where the sigmoid is subnormal, within 1e-43.
 #[inline(always)]
 pub(crate) fn silu<I: Isa>(x: f32) -> f32 {
+    let e = exp_below::<I>(-at_most(x.abs(), 105.0), 0.0);
     // At minus infinity the limit, not infinity times zero.
-    at_least(x, -1000.0) * sigmoid::<I>(x)
+    let held = at_least(x, -1000.0);
+    let low = held * e;
+    let rest = if I::FMA { I::fma32(held, e, -low) } else { 0.0 };
+    let (top, rest) = if x < 0.0 { (low, rest) } else { (x, 0.0) };
+    let y = over_one_plus::<I>(top, rest, e);
+    // Zeros keep their sign.
+    if x == 0.0 || x > 100.0 { x } else { y }
 }
 
 /// Φ(x), the normal distribution function, and e^(−x²/2).
@@ -361,7 +388,7 @@ fn normal<I: Isa>(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, e)
 }
 
-/// x · Φ(x), to 8 ulp (relative, also in the negative tail).
+/// x · Φ(x), to 8 ulp (relative, also in the negative tail); the textbook formula has no correct digit there.
 #[inline(always)]
 pub(crate) fn gelu<I: Isa>(x: f32) -> f32 {
     at_least(x, -100.0) * normal::<I>(x).0
