@@ -101,9 +101,9 @@ pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::{
-    Attention, Border, CrossEntropy, Index, Indices, Interpolate, IntoIndex, Operand, Outside,
-    Reduction, Resize, Sampling, block_diag, cat, column_stack, cross_entropy, dstack, einsum,
-    hstack, losses, meshgrid, stack, table, vstack,
+    Attention, Bag, Border, CrossEntropy, Embedding, EmbeddingBag, Fill, Index, Indices,
+    Interpolate, IntoIndex, Operand, Outside, Reduction, Resize, Sampling, block_diag, cat,
+    column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
 };
 pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};

@@ -371,6 +371,80 @@ fn convolution_and_pooling() {
 }
 
 #[test]
+fn images_and_layers_of_one_tensor() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    let key = Key::new(0);
+    let some = Some(&key);
+    for x in operands() {
+        refused += all_fine(
+            calls! {
+                x.lgamma(); x.digamma(); x.polygamma(0); x.polygamma(3); x.polygamma(usize::MAX >> 40); x.multigammaln(0);
+                x.multigammaln(3); x.erfinv(); x.erfcx(); x.ndtri(); x.log_ndtr(); x.i0(); x.i0e(); x.i1(); x.i1e();
+                x.logit_within(0.1); x.logit_within(f64::NAN);
+                Interpolate::to([2]).of(&x); Interpolate::to([0]).of(&x); Interpolate::to([usize::MAX]).of(&x);
+                Interpolate::to([1usize << 50]).of(&x); Interpolate::to([2, 2]).mode(Resize::Cubic).of(&x);
+                Interpolate::to([2, 3]).mode(Resize::Linear).antialias(true).of(&x); Interpolate::to([]).of(&x);
+                Interpolate::by([f64::NAN]).of(&x); Interpolate::by([-1.0]).of(&x); Interpolate::by([1e300]).of(&x);
+                Interpolate::by([0.1]).mode(Resize::Area).of(&x); Interpolate::by([]).of(&x);
+                Interpolate::by([2.0]).align_corners(true).of(&x); x.upsample_nearest(2); x.upsample_nearest(usize::MAX);
+                x.upsample_bilinear(1.5); x.affine_grid(&[1, 1, 2, 2], true); x.affine_grid(&[], true);
+                x.affine_grid(&[2, 3, usize::MAX, 2], true); x.channel_shuffle(0); x.channel_shuffle(2);
+                x.channel_shuffle(usize::MAX); x.pad_last(&[(1, 1)], Fill::Value(0.5));
+                x.pad_last(&[(isize::MAX, 1)], Fill::Value(0.0)); x.pad_last(&[(isize::MIN, 0)], Fill::Value(0.0));
+                x.pad_last(&[(-1, -1)], Fill::Border(Border::Reflect)); x.pad_last(&[(0, 0); 7], Fill::Value(0.0));
+                x.pad_last(&[(2, -9)], Fill::Border(Border::Circular));
+                x.dropout(0.5, some); x.dropout(1.0, some); x.dropout(-1.0, some); x.dropout(f64::NAN, None);
+                x.channel_dropout(0.5, 2, some); x.channel_dropout(0.5, usize::MAX, some); x.alpha_dropout(0.5, some);
+                x.alpha_dropout(2.0, some); x.feature_alpha_dropout(0.5, some); x.rrelu(0.1, 0.3, some);
+                x.rrelu(0.3, 0.1, None); x.rrelu(f64::NAN, 0.1, some); x.gumbel_softmax(1.0, true, -1, &key);
+                x.gumbel_softmax(0.0, false, 5, &key); x.instance_norm(None, None, 1e-5);
+                x.local_response_norm(0, 1.0, 1.0, 1.0); x.local_response_norm(3, 1.0, 0.5, 1.0);
+                x.local_response_norm(usize::MAX, 1.0, 0.5, 1.0); x.pdist(2.0); x.pdist(f64::NAN);
+            },
+            &x.spec().to_string(),
+            &mut wrong,
+        );
+    }
+    assert!(refused > 200, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
+fn images_and_layers_of_two_tensors() {
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    let all = operands();
+    let r = Reduction::Mean;
+    let how = Ctc::default();
+    for (x, y) in all.iter().flat_map(|x| all.iter().map(move |y| (x, y))) {
+        refused += all_fine(
+            calls! {
+                x.zeta(y); x.gammainc(y); x.gammaincc(y); x.betaln(y);
+                x.grid_sample(y, Sampling::Linear, Outside::Zeros, false);
+                x.grid_sample(y, Sampling::Cubic, Outside::Reflection, true);
+                Embedding::new().of(x, y); Embedding::new().padding(-1).scale_grad_by_freq(true).of(x, y);
+                Embedding::new().padding(9).of(x, y); Embedding::new().max_norm(1.0, 2.0).of(x, y);
+                EmbeddingBag::new(Bag::Mean).of(x, y); EmbeddingBag::new(Bag::Max).offsets(y).of(x, y);
+                EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64, 9])).of(x, y);
+                EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64])).include_last_offset(true).of(x, y);
+                EmbeddingBag::new(Bag::Sum).weights(x).of(x, y); EmbeddingBag::new(Bag::Max).weights(y).of(x, y);
+                multi_margin(x, y, 1, 1.0, None, r); multi_margin(x, y, 3, 1.0, None, r);
+                multi_margin(x, &Tensor::from([0i64, 1]), 2, 1.0, Some(y), r); multilabel_margin(x, y, r);
+                multilabel_soft_margin(x, y, None, r); multilabel_soft_margin(x, x, Some(y), r);
+                triplet_margin_with(x, y, y, |a, b| a.pairwise_distance(b, 2.0, 1e-6), 1.0, true, r);
+                weighted_by(x, y, r); ctc(x, y, &[2], &[1], how); ctc(x, y, &[3, 3, 3], &[1, 1, 1], how);
+                ctc(x, y, &[usize::MAX; 3], &[usize::MAX; 3], how); ctc(x, y, &[], &[], Ctc { blank: 9, ..how });
+                x.batch_norm_running((y, y), None, None, 0.1, 1e-5); x.instance_norm(Some(y), Some(y), 1e-5);
+                x.instance_norm_running((y, y), None, None, 0.1, 1e-5);
+            },
+            &format!("{} and {}", x.spec(), y.spec()),
+            &mut wrong,
+        );
+    }
+    assert!(refused > 1000, "only {refused} refused");
+    none_wrong(wrong);
+}
+
+#[test]
 fn creation_and_transforms() {
     let mut wrong = Vec::new();
     let none: Vec<Tensor> = Vec::new();

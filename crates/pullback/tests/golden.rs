@@ -64,6 +64,23 @@ fn agrees_with_the_reference() {
     assert_eq!(failed, 0, "{failed} checks differ from the reference");
 }
 
+/// The cases that `reference/cases.py` lists, keyword by keyword, written by `reference/make.py` with PyTorch.
+#[test]
+fn agrees_keyword_by_keyword() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference");
+    let results = run(&folder).unwrap_or_else(|sentence| panic!("{sentence}"));
+    let mut wrong = Vec::new();
+    for (name, tally) in &results {
+        wrong.extend(tally.failures.iter().map(|why| format!("{name}: {why}")));
+        if tally.missing > 0 {
+            wrong.push(format!("{name}: {} checks are not mapped", tally.missing));
+        }
+    }
+    let passed: usize = results.values().map(|tally| tally.passed).sum();
+    assert!(wrong.is_empty(), "{} of {passed} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(passed > 1000, "{passed}");
+}
+
 #[test]
 fn has_the_required_operators() {
     let results = results();

@@ -13,6 +13,8 @@ impl Tensor {
 
     /// x above 0, `slope · x` below.
     ///
+    /// Derivative: 1 above 0, `slope` elsewhere.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 3.0]).leaky_relu(0.5).to_vec::<f64>(), [-1.0, 3.0]);
@@ -24,6 +26,8 @@ impl Tensor {
     }
 
     /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis 1).
+    ///
+    /// Derivative: by x, 1 above 0 and the weight elsewhere; by the weight, x where it is not above 0, summed.
     #[track_caller]
     #[must_use]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
@@ -41,6 +45,8 @@ impl Tensor {
 
     /// x above 0, `alpha · (eˣ − 1)` below.
     ///
+    /// Derivative: 1 above 0, alpha·eˣ elsewhere.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([0.0, 3.0]).elu(1.0).to_vec::<f64>(), [0.0, 3.0]);
@@ -53,6 +59,8 @@ impl Tensor {
     }
 
     /// x above 0, `alpha · (exp(x/alpha) − 1)` below: an elu whose slope at 0 is 1 for every `alpha`.
+    ///
+    /// Derivative: 1 above 0, exp(x/alpha) elsewhere.
     #[track_caller]
     #[must_use]
     pub fn celu(&self, alpha: f64) -> Tensor {
@@ -61,6 +69,8 @@ impl Tensor {
     }
 
     /// A scaled elu with the constants that keep mean 0 and variance 1.
+    ///
+    /// Derivative: λ above 0, λ·α·eˣ elsewhere.
     #[track_caller]
     #[must_use]
     pub fn selu(&self) -> Tensor {
@@ -68,6 +78,8 @@ impl Tensor {
     }
 
     /// log(1 + exp(beta·x)) / beta, without overflow; x itself where beta·x is above `threshold`.
+    ///
+    /// Derivative: sigmoid(beta·x), and 1 above the threshold.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -82,6 +94,8 @@ impl Tensor {
     }
 
     /// log(1 / (1 + e⁻ˣ)), without overflow.
+    ///
+    /// Derivative: 1 / (1 + eˣ).
     #[track_caller]
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
@@ -92,6 +106,8 @@ impl Tensor {
     }
 
     /// x·tanh(log(1 + eˣ)).
+    ///
+    /// Derivative: t + x·(1 − t²)·sigmoid(x), with t = tanh(log(1 + eˣ)).
     #[track_caller]
     #[must_use]
     pub fn mish(&self) -> Tensor {
@@ -99,6 +115,8 @@ impl Tensor {
     }
 
     /// x / (1 + |x|).
+    ///
+    /// Derivative: 1 / (1 + |x|)².
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
@@ -106,6 +124,8 @@ impl Tensor {
     }
 
     /// x − tanh(x).
+    ///
+    /// Derivative: tanh²(x).
     #[track_caller]
     #[must_use]
     pub fn tanhshrink(&self) -> Tensor {
@@ -113,6 +133,8 @@ impl Tensor {
     }
 
     /// x moved by `lambda` towards 0, and 0 where it would cross it.
+    ///
+    /// Derivative: 1 where |x| is above `lambda`, else 0.
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
@@ -122,6 +144,8 @@ impl Tensor {
     }
 
     /// 0 where |x| is at most `lambda`, x elsewhere.
+    ///
+    /// Derivative: 1 where |x| is above `lambda`, else 0.
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
@@ -130,6 +154,8 @@ impl Tensor {
 
     /// x between the bounds, the bound outside. The gradient passes on the open interval (unlike
     /// [`Tensor::clamp`], as PyTorch has it).
+    ///
+    /// Derivative: 1 between the bounds, 0 at and outside them.
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
@@ -138,6 +164,8 @@ impl Tensor {
     }
 
     /// min(max(x, 0), 6).
+    ///
+    /// Derivative: 1 between 0 and 6, else 0.
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
@@ -145,6 +173,8 @@ impl Tensor {
     }
 
     /// min(max(x + 3, 0), 6) / 6.
+    ///
+    /// Derivative: 1/6 between −3 and 3, else 0.
     #[track_caller]
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
@@ -153,6 +183,8 @@ impl Tensor {
     }
 
     /// x·min(max(x + 3, 0), 6) / 6.
+    ///
+    /// Derivative: (2x + 3)/6 between −3 and 3; 0 below, 1 above.
     #[track_caller]
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
@@ -161,6 +193,8 @@ impl Tensor {
     }
 
     /// x above the threshold, `value` elsewhere.
+    ///
+    /// Derivative: 1 above the threshold, else 0.
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
@@ -168,6 +202,8 @@ impl Tensor {
     }
 
     /// The first half of an axis times the sigmoid of the second.
+    ///
+    /// Derivative: for the first half a, sigmoid(b); for the second, a·sigmoid(b)·(1 − sigmoid(b)).
     #[track_caller]
     #[must_use]
     pub fn glu(&self, axis: isize) -> Tensor {

@@ -92,6 +92,8 @@ pub enum Border {
 impl Tensor {
     /// Elements of the tensor itself around it: `(before, after)` for each axis.
     ///
+    /// Derivative: dx = the middle of dy, plus the padding added back where it was taken.
+    ///
     /// ```
     /// use pullback::{Border, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
@@ -330,6 +332,8 @@ impl Tensor {
     }
 
     /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.
+    ///
+    /// Derivative: dx = dy, put back in order.
     #[track_caller]
     #[must_use]
     pub fn pixel_shuffle(&self, r: usize) -> Tensor {
@@ -346,6 +350,8 @@ impl Tensor {
     }
 
     /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
+    ///
+    /// Derivative: dx = dy, put back in order.
     #[track_caller]
     #[must_use]
     pub fn pixel_unshuffle(&self, r: usize) -> Tensor {

@@ -7,6 +7,8 @@ impl Tensor {
     /// The norm of order `p` over some axes: (Σ|x|ᵖ)^(1/p); the largest |x| for ∞, the smallest for −∞, the number
     /// of non-zeros for 0. Its derivative at the origin is 0.
     ///
+    /// Derivative: sign(x)·(|x|/y)^(p−1); the elements that are the extreme share it for ±∞; 0 for p = 0.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([3.0, -4.0]);
@@ -42,6 +44,8 @@ impl Tensor {
     }
 
     /// [`Tensor::vector_norm`] over axes that stay, with length 1.
+    ///
+    /// Derivative: as [`Tensor::vector_norm`].
     #[track_caller]
     #[must_use]
     pub fn vector_norm_keep(&self, p: f64, axes: impl IntoAxes) -> Tensor {
@@ -51,6 +55,8 @@ impl Tensor {
     }
 
     /// The norm of order `p` of the difference.
+    ///
+    /// Derivative: as [`Tensor::vector_norm`], of the difference.
     #[track_caller]
     #[must_use]
     pub fn dist(&self, other: &Tensor, p: f64) -> Tensor {
@@ -60,6 +66,8 @@ impl Tensor {
     }
 
     /// All distances of order `p` between the rows of two (stacks of) matrices.
+    ///
+    /// Derivative: as [`Tensor::vector_norm`], of each difference; 0 where two rows are equal.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -95,6 +103,8 @@ impl Tensor {
     }
 
     /// The norm of order `p` of `self − other + eps` over the last axis.
+    ///
+    /// Derivative: as [`Tensor::vector_norm`], of the difference.
     #[track_caller]
     #[must_use]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Tensor {
@@ -103,6 +113,8 @@ impl Tensor {
 
     /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while the gradient
     /// passes through them.
+    ///
+    /// Derivative: (b/|b| − y·a/|a|)/|a| by a, and the same of b.
     #[track_caller]
     #[must_use]
     pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
@@ -120,6 +132,8 @@ impl Tensor {
     }
 
     /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
+    ///
+    /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is below eps.
     #[track_caller]
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {

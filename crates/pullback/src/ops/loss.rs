@@ -34,6 +34,8 @@ pub struct CrossEntropy {
 /// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or probabilities
 /// shaped as the logits.
 ///
+/// Derivative: softmax(logits) − target, for each row.
+///
 /// ```
 /// use pullback::{Tensor, cross_entropy};
 /// let loss = cross_entropy(&Tensor::zeros([4, 10]), &Tensor::from([1i64, 2, 3, 4]));
@@ -81,6 +83,8 @@ impl CrossEntropy {
     }
 
     /// The loss.
+    ///
+    /// Derivative: softmax(logits) − target for each row, weighted.
     ///
     /// # Panics
     /// If the shapes do not fit, the target is neither integers nor probabilities, or a class is out of

@@ -2,9 +2,14 @@
 
 use crate::{DType, Error, Reduction, Tensor};
 
+pub use super::ctc::{Ctc, ctc};
+pub use super::margin::{
+    multi_margin, multilabel_margin, multilabel_soft_margin, triplet_margin_with,
+};
+
 /// One number of many, or all of them.
 #[track_caller]
-fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
+pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
     match reduction {
         Reduction::Mean => losses.mean(),
         Reduction::Sum => losses.sum(),
@@ -12,7 +17,29 @@ fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
     }
 }
 
+/// Losses (not yet reduced) times weights; their mean is over the weights: Σ weight·loss / Σ weight.
+///
+/// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let each = losses::l1(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 0.0]), Reduction::None);
+/// let loss = losses::weighted_by(&each, &Tensor::from([3.0, 1.0]), Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.25);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
+    let weighted = losses * weight;
+    match reduction {
+        Reduction::Mean => weighted.weighted_mean(&weight.expand(weighted.shape())),
+        other => reduced(weighted, other),
+    }
+}
+
 /// (x − y)².
+///
+/// Derivative: 2(x − y) by x, the negative by y.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor, losses};
@@ -26,6 +53,8 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 }
 
 /// |x − y|.
+///
+/// Derivative: sign(x − y) by x, the negative by y; 0 where they are equal.
 #[track_caller]
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -33,6 +62,8 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 }
 
 /// ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
+///
+/// Derivative: x − y where |x − y| < delta, delta·sign(x − y) elsewhere; the negative by y.
 #[track_caller]
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
@@ -42,6 +73,8 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
 }
 
 /// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
+///
+/// Derivative: (x − y)/beta where |x − y| < beta, sign(x − y) elsewhere; the negative by y.
 #[track_caller]
 #[must_use]
 pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
@@ -55,6 +88,8 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 
 /// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their
 /// logarithms with `log_target`.
+///
+/// Derivative: −y by x; log y + 1 − x by y.
 #[track_caller]
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
@@ -79,6 +114,8 @@ impl Tensor {
 }
 
 /// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+///
+/// Derivative: (x − y)/(x·(1 − x)) by x, 0 for a term that is held at 100.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy(
@@ -92,6 +129,8 @@ pub fn binary_cross_entropy(
 }
 
 /// [`binary_cross_entropy`] of sigmoid(x), without overflow; `positive` weighs the term of y.
+///
+/// Derivative: sigmoid(x) − y by x, without a weight of positives.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy_with_logits(
@@ -133,6 +172,8 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
 
 /// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class. Elements of the class
 /// `ignored` count for nothing. The mean is over the weights.
+///
+/// Derivative: −weight at the class of each row, 0 elsewhere.
 #[track_caller]
 #[must_use]
 pub fn nll(
@@ -161,6 +202,8 @@ pub fn nll(
 
 /// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still passes), and the constant
 /// ½log 2π if `full`.
+///
+/// Derivative: (x − y)/v by x; ½(1/v − (x − y)²/v²) by v.
 #[track_caller]
 #[must_use]
 pub fn gaussian_nll(
@@ -179,6 +222,8 @@ pub fn gaussian_nll(
 }
 
 /// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's term for y > 1 if `full`.
+///
+/// Derivative: eˣ − y for a logarithm x, 1 − y/(x + eps) otherwise.
 #[track_caller]
 #[must_use]
 pub fn poisson_nll(
@@ -201,6 +246,8 @@ pub fn poisson_nll(
 }
 
 /// x where y is 1, max(0, margin − x) where y is −1.
+///
+/// Derivative: 1 where y is 1; −1 where y is −1 and x is below the margin, or at it; else 0.
 #[track_caller]
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
@@ -209,6 +256,8 @@ pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction
 }
 
 /// max(0, margin − y·(a − b)).
+///
+/// Derivative: −y by a and y by b where the loss is not negative, else 0.
 #[track_caller]
 #[must_use]
 pub fn margin_ranking(
@@ -222,6 +271,8 @@ pub fn margin_ranking(
 }
 
 /// log(1 + exp(−y·x)), without overflow.
+///
+/// Derivative: −y·sigmoid(−y·x).
 #[track_caller]
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -229,6 +280,8 @@ pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 }
 
 /// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
+///
+/// Derivative: of the cosine: −1 times it where y is 1, 1 times it where y is −1 and the loss is not negative.
 #[track_caller]
 #[must_use]
 pub fn cosine_embedding(
@@ -249,6 +302,8 @@ pub fn cosine_embedding(
 
 /// max(0, margin + |anchor − near| − |anchor − far|), in the norm of order `p` over the last axis; with `swap`, from the
 /// nearer of anchor and `near`.
+///
+/// Derivative: of the distances, where the loss is not negative; else 0.
 #[track_caller]
 #[must_use]
 pub fn triplet_margin(

@@ -2,6 +2,13 @@
 
 use crate::{Error, Tensor};
 
+/// A running value moved towards a new one, in its own dtype, without history.
+#[track_caller]
+fn moved(running: &Tensor, new: &Tensor, momentum: f64) -> Tensor {
+    let running = running.detach();
+    (running.wide() * (1.0 - momentum) + new * momentum).cast(running.dtype())
+}
+
 impl Tensor {
     /// One value per channel (axis 1), to broadcast against this tensor.
     #[track_caller]
@@ -41,6 +48,8 @@ impl Tensor {
     }
 
     /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1).
+    ///
+    /// Derivative: weight/√(variance + eps) by x; of its formula by the others.
     #[track_caller]
     #[must_use]
     pub fn channel_norm(
@@ -57,6 +66,8 @@ impl Tensor {
     }
 
     /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over every axis but 1.
+    ///
+    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ; dweight = Σ dy·n; dbias = Σ dy.
     #[track_caller]
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
@@ -67,7 +78,95 @@ impl Tensor {
         self.scaled_per_channel(y, weight, bias)
     }
 
+    /// [`Tensor::batch_norm`], and the running mean and variance moved towards those of the batch: (1 − momentum)·running + momentum·batch, with the
+    /// unbiased variance. They carry no gradient.
+    ///
+    /// Derivative: of batch normalisation, for the first result.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[0.0], [2.0]]);
+    /// let (mean, var) = (Tensor::from([0.0]), Tensor::from([1.0]));
+    /// let (_, mean, var) = x.batch_norm_running((&mean, &var), None, None, 0.5, 1e-5);
+    /// assert_eq!((mean.item::<f64>(), var.item::<f64>()), (0.5, 1.5));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn batch_norm_running(
+        &self,
+        running: (&Tensor, &Tensor),
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        momentum: f64,
+        eps: f64,
+    ) -> (Tensor, Tensor, Tensor) {
+        let y = self.batch_norm(weight, bias, eps);
+        let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i != 1).collect();
+        let x = self.detach().wide();
+        let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 1.0));
+        (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
+    }
+
+    /// Each channel of each sample normalised for itself, then scaled per channel: [`Tensor::group_norm`] with a group for every channel.
+    ///
+    /// Derivative: of group normalisation.
+    #[track_caller]
+    #[must_use]
+    pub fn instance_norm(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Tensor {
+        self.group_norm(self.shape().get(1).copied().unwrap_or(0), weight, bias, eps)
+    }
+
+    /// [`Tensor::instance_norm`], and the running mean and variance moved towards the means over the samples of those of the channels.
+    ///
+    /// Derivative: of instance normalisation, for the first result.
+    #[track_caller]
+    #[must_use]
+    pub fn instance_norm_running(
+        &self,
+        running: (&Tensor, &Tensor),
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        momentum: f64,
+        eps: f64,
+    ) -> (Tensor, Tensor, Tensor) {
+        let y = self.instance_norm(weight, bias, eps);
+        let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i > 1).collect();
+        let x = self.detach().wide();
+        let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 1.0));
+        let (mean, variance) = (mean.mean_over(0), variance.mean_over(0));
+        (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
+    }
+
+    /// x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, channels beyond the edges counting as 0.
+    ///
+    /// Derivative: of its formula.
+    ///
+    /// # Panics
+    /// If there are no channels (axis 1), no axis after them, or `size` is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Tensor {
+        if self.rank() < 3 || size == 0 {
+            let message =
+                format!("takes [n, c, …] and a size of at least 1, not {} and {size}", self.spec());
+            return self
+                .checked(Err(Error::argument("local_response_norm", message).on([self.spec()])));
+        }
+        let x = self.wide();
+        let mut pads = vec![(0, 0); self.rank()];
+        pads[1] = (size / 2, (size - 1) / 2);
+        let near = x.square().pad(&pads).unfold(1, size, 1).mean_over(-1);
+        (&x / (near * alpha + k).pow(beta)).cast(self.real_dtype())
+    }
+
     /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
+    ///
+    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ over each group; dweight = Σ dy·n; dbias = Σ dy.
     #[track_caller]
     #[must_use]
     pub fn group_norm(

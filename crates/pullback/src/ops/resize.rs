@@ -7,6 +7,9 @@
 use crate::create::known_shape;
 use crate::{DType, Error, Tensor};
 
+/// Longer than any image: places and weights are listed.
+const LONGEST: usize = 1 << 28;
+
 /// How [`Interpolate`] computes a value between the given ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
@@ -156,7 +159,7 @@ impl Interpolate {
                     (out as usize, Some(factors[i]).filter(|_| !self.recompute_scale))
                 }
             };
-            if out == 0 || length == 0 {
+            if out == 0 || length == 0 || out > LONGEST {
                 let message = format!("axis {} of {} cannot become {out} long", k + 2, x.spec());
                 return Err(Error::shape("interpolate", message).on([x.spec()]));
             }
@@ -227,17 +230,16 @@ impl Interpolate {
         let radius = if self.mode == Resize::Linear { 1.0 } else { 2.0 };
         let support = radius * scale.max(1.0);
         let inverse = 1.0 / scale.max(1.0);
-        let shift = if self.align_corners { 0.5 } else { 0.0 };
         let kernel = |x: f64| match self.mode {
             Resize::Linear => (1.0 - x.abs()).max(0.0),
             _ => cubic(x, -0.5),
         };
         let rows: Vec<(i64, Vec<f64>)> = (0..out)
             .map(|i| {
-                let centre = scale * (i as f64 + 0.5 - shift);
-                let from = ((centre - support + 0.5 + shift) as i64).max(0);
-                let to = ((centre + support + 0.5 + shift) as i64).min(length as i64).max(from + 1);
-                let weight = |j: i64| kernel((j as f64 - centre + 0.5 - shift) * inverse);
+                let centre = scale * (i as f64 + 0.5);
+                let from = ((centre - support + 0.5) as i64).max(0);
+                let to = ((centre + support + 0.5) as i64).min(length as i64).max(from + 1);
+                let weight = |j: i64| kernel((j as f64 - centre + 0.5) * inverse);
                 let weights: Vec<f64> = (from..to).map(weight).collect();
                 let total: f64 = weights.iter().sum();
                 (

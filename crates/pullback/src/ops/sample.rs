@@ -29,6 +29,9 @@ pub enum Outside {
     Reflection,
 }
 
+/// Longer than any image: coordinates are listed.
+const LONGEST: usize = 1 << 28;
+
 /// The taps along one axis: index, whether it is inside, and weight (none is 1).
 struct Tap {
     index: Tensor,
@@ -127,8 +130,8 @@ impl Tensor {
     ///
     /// ```
     /// use pullback::{Outside, Sampling, Tensor};
-    /// let image = Tensor::from([[[[1.0, 2.0], [3.0, 4.0]]]]);
-    /// let middle = Tensor::from([[[[0.0, 0.0]]]]);
+    /// let image = Tensor::from_vec([1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2]);
+    /// let middle = Tensor::zeros_with([1, 1, 1, 2], image.dtype());
     /// let y = image.grid_sample(&middle, Sampling::Linear, Outside::Zeros, false);
     /// assert_eq!(y.to_vec::<f64>(), [2.5]);
     /// ```
@@ -230,7 +233,11 @@ impl Tensor {
     #[must_use]
     pub fn affine_grid(&self, size: &[usize], align_corners: bool) -> Tensor {
         let k = size.len().saturating_sub(2);
-        if !(2..=3).contains(&k) || self.shape() != [size[0], k, k + 1] || size[1..].contains(&0) {
+        if !(2..=3).contains(&k)
+            || self.shape() != [size[0], k, k + 1]
+            || size[1..].contains(&0)
+            || size[2..].iter().any(|&n| n > LONGEST)
+        {
             let message = format!("maps {} do not fit images of size {size:?}", self.spec());
             return self.checked(Err(Error::shape("affine_grid", message).on([self.spec()])));
         }

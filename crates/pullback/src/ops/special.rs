@@ -4,8 +4,13 @@ use crate::ops::Operand;
 use crate::{DType, Error, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
+/// More dimensions than any covariance matrix has: the terms are added up one by one.
+const MOST: usize = 1 << 16;
+
 impl Tensor {
     /// log(x / (1 − x)).
+    ///
+    /// Derivative: 1 / (x·(1 − x)).
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -15,6 +20,17 @@ impl Tensor {
     #[must_use]
     pub fn logit(&self) -> Tensor {
         (self / (1.0 - self)).log()
+    }
+
+    /// [`Tensor::logit`] of x held between `eps` and 1 − eps.
+    ///
+    /// Derivative: 1 / (x·(1 − x)) between the bounds, 0 outside.
+    #[track_caller]
+    #[must_use]
+    pub fn logit_within(&self, eps: f64) -> Tensor {
+        // The lower bound comes first, also where it is above the upper one.
+        let below = self.lt(eps);
+        below.select_or(eps, self.clamp_max(1.0 - eps)).logit()
     }
 
     /// The derivative of order `n` of ψ: ψ itself for 0, else (−1)ⁿ⁺¹·n!·ζ(n + 1, x).
@@ -34,7 +50,8 @@ impl Tensor {
         }
         let x = self.real();
         let s = Tensor::splat((n as f64 + 1.0).into(), &[], x.dtype());
-        let factorial = (2..=n).map(|k| k as f64).product::<f64>();
+        let factorial =
+            if n > 170 { f64::INFINITY } else { (2..=n).map(|k| k as f64).product::<f64>() };
         s.zeta(&x) * if n % 2 == 1 { factorial } else { -factorial }
     }
 
@@ -43,13 +60,13 @@ impl Tensor {
     /// Derivative: Σᵢ ψ(x − i/2).
     ///
     /// # Panics
-    /// If `p` is 0.
+    /// If `p` is 0 or more than 65536.
     #[track_caller]
     #[must_use]
     pub fn multigammaln(&self, p: usize) -> Tensor {
-        if p == 0 {
-            let error =
-                Error::argument("multigammaln", "the dimension p must be at least 1, not 0");
+        if !(1..=MOST).contains(&p) {
+            let message = format!("the dimension p must be from 1 to {MOST}, not {p}");
+            let error = Error::argument("multigammaln", message);
             return self.checked(Err(error.on([self.spec()])));
         }
         let constant = p as f64 * (p as f64 - 1.0) / 4.0 * PI.ln();
@@ -66,6 +83,8 @@ impl Tensor {
     }
 
     /// sin(πx) / (πx), and 1 at 0.
+    ///
+    /// Derivative: (cos(πx) − y)/x, and 0 at 0.
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
@@ -75,6 +94,8 @@ impl Tensor {
     }
 
     /// x·log(y), and 0 where x is 0 and y is not positive.
+    ///
+    /// Derivative: by x, log(y); by y, x/y.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -88,6 +109,8 @@ impl Tensor {
     }
 
     /// x·log(1 + y), and 0 where x is 0 and y is not above −1.
+    ///
+    /// Derivative: by x, log(1 + y); by y, x/(1 + y).
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: &Tensor) -> Tensor {
@@ -96,6 +119,8 @@ impl Tensor {
     }
 
     /// The entropy −x·log(x): 0 at 0, −∞ below.
+    ///
+    /// Derivative: −log(x) − 1.
     #[track_caller]
     #[must_use]
     pub fn entr(&self) -> Tensor {
@@ -105,6 +130,8 @@ impl Tensor {
     }
 
     /// The distribution function of the standard normal.
+    ///
+    /// Derivative: exp(−x²/2)/√(2π).
     #[track_caller]
     #[must_use]
     pub fn ndtr(&self) -> Tensor {
@@ -112,6 +139,8 @@ impl Tensor {
     }
 
     /// The fraction x − trunc(x), with the sign of x.
+    ///
+    /// Derivative: 1.
     #[track_caller]
     #[must_use]
     pub fn frac(&self) -> Tensor {
@@ -119,6 +148,8 @@ impl Tensor {
     }
 
     /// Degrees as radians.
+    ///
+    /// Derivative: π/180.
     #[track_caller]
     #[must_use]
     pub fn deg2rad(&self) -> Tensor {
@@ -126,6 +157,8 @@ impl Tensor {
     }
 
     /// Radians as degrees.
+    ///
+    /// Derivative: 180/π.
     #[track_caller]
     #[must_use]
     pub fn rad2deg(&self) -> Tensor {
@@ -133,6 +166,8 @@ impl Tensor {
     }
 
     /// NaN and the infinities replaced; the gradient passes elsewhere.
+    ///
+    /// Derivative: 1 where x is finite, else 0.
     #[track_caller]
     #[must_use]
     pub fn nan_to_num(&self, nan: f64, positive: f64, negative: f64) -> Tensor {
@@ -142,6 +177,8 @@ impl Tensor {
     }
 
     /// self + value · a · b.
+    ///
+    /// Derivative: 1 by self, value·b by a, value·a by b.
     #[track_caller]
     #[must_use]
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
@@ -149,6 +186,8 @@ impl Tensor {
     }
 
     /// self + value · a / b.
+    ///
+    /// Derivative: 1 by self, value/b by a, −value·a/b² by b.
     #[track_caller]
     #[must_use]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
@@ -156,6 +195,8 @@ impl Tensor {
     }
 
     /// The larger of each pair, ignoring NaN; a tie gives the gradient to `self`.
+    ///
+    /// Derivative: 1 for the one taken, 0 for the other.
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
@@ -163,6 +204,8 @@ impl Tensor {
     }
 
     /// The smaller of each pair, ignoring NaN; a tie gives the gradient to `self`.
+    ///
+    /// Derivative: 1 for the one taken, 0 for the other.
     #[track_caller]
     #[must_use]
     pub fn fmin(&self, other: &Tensor) -> Tensor {
@@ -170,6 +213,8 @@ impl Tensor {
     }
 
     /// √(a² + b²); its derivative at the origin is 0.
+    ///
+    /// Derivative: a/y by a, b/y by b.
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
@@ -180,6 +225,8 @@ impl Tensor {
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
+    ///
+    /// Derivative: 2ᵃ/(2ᵃ + 2ᵇ) by a, 2ᵇ/(2ᵃ + 2ᵇ) by b.
     #[track_caller]
     #[must_use]
     pub fn logaddexp2(&self, other: &Tensor) -> Tensor {
@@ -188,6 +235,8 @@ impl Tensor {
     }
 
     /// 0 below zero, 1 above, `middle` at zero; its derivative is 0.
+    ///
+    /// Derivative: 0.
     #[track_caller]
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
@@ -198,6 +247,8 @@ impl Tensor {
     }
 
     /// Division rounded towards zero; its derivative is zero.
+    ///
+    /// Derivative: 0.
     #[track_caller]
     #[must_use]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
@@ -212,6 +263,8 @@ impl Tensor {
     }
 
     /// Rounded to this many decimals, ties to even; its derivative is zero.
+    ///
+    /// Derivative: 0.
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {

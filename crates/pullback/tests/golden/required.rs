@@ -57,5 +57,18 @@ pub const OPERATORS: &[(&str, &[&str])] = &[
         "scatter_add", "scatter_reduce.amax", "scatter_reduce.mean", "scatter_reduce.prod", "scatter_reduce.sum", "take",
         "take_along_dim",
     ]),
+    ("special functions", &[
+        "digamma", "erfinv", "lgamma", "polygamma.polygamma_n_0", "polygamma.polygamma_n_1", "special.i0e", "special.i1",
+    ]),
+    ("images", &[
+        "nn.functional.grid_sample", "nn.functional.interpolate.bilinear", "nn.functional.interpolate.linear",
+        "nn.functional.interpolate.nearest",
+    ]),
+    ("layers", &[
+        "cdist", "nn.functional.batch_norm", "nn.functional.cosine_embedding_loss", "nn.functional.cosine_similarity",
+        "nn.functional.gaussian_nll_loss", "nn.functional.group_norm", "nn.functional.hinge_embedding_loss",
+        "nn.functional.margin_ranking_loss", "nn.functional.normalize", "nn.functional.pairwise_distance",
+        "nn.functional.soft_margin_loss", "nn.functional.triplet_margin_loss",
+    ]),
     ("order", &["kthvalue", "msort", "sort", "topk"]),
 ];

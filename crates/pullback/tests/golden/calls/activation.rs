@@ -28,9 +28,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "hardsigmoid" => x().hardsigmoid(),
         "hardswish" => x().hardswish(),
         "leaky_relu" => x().leaky_relu(a.float_or(1, "negative_slope", 0.01)),
-        "rrelu" if !a.flag(3, "training", false) => x().leaky_relu(
-            (a.float_or(1, "lower", 1.0 / 8.0) + a.float_or(2, "upper", 1.0 / 3.0)) / 2.0,
-        ),
+        "rrelu" if !a.flag(3, "training", false) => {
+            x().rrelu(a.float_or(1, "lower", 1.0 / 8.0), a.float_or(2, "upper", 1.0 / 3.0), None)
+        }
         "prelu" => x().prelu(&a.tensor(1, "weight")),
         "softplus" => x().softplus(a.float_or(1, "beta", 1.0), a.float_or(2, "threshold", 20.0)),
         "threshold" => x().threshold(a.float(1, "threshold"), a.float(2, "value")),
@@ -62,15 +62,44 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "instance_norm" => {
             let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));
-            if !a.flag(5, "use_input_stats", true) {
+            let (weight, bias, eps) = (weight.as_ref(), bias.as_ref(), a.float_or(7, "eps", 1e-5));
+            match a.flag(5, "use_input_stats", true) {
+                true => x().instance_norm(weight, bias, eps),
+                false => {
+                    let (mean, variance) =
+                        (a.tensor(1, "running_mean"), a.tensor(2, "running_var"));
+                    x().channel_norm(&mean, &variance, weight, bias, eps)
+                }
+            }
+        }
+        "local_response_norm" => x().local_response_norm(
+            a.int(1, "size") as usize,
+            a.float_or(2, "alpha", 1e-4),
+            a.float_or(3, "beta", 0.75),
+            a.float_or(4, "k", 1.0),
+        ),
+        // What is dropped is random; evaluation and the certain cases are not.
+        "dropout"
+        | "dropout1d"
+        | "dropout2d"
+        | "dropout3d"
+        | "alpha_dropout"
+        | "feature_alpha_dropout" => {
+            let p = a.float_or(1, "p", 0.5);
+            let training = a.flag(2, "training", !short.contains("alpha"));
+            if training && p != 0.0 && p != 1.0 {
                 return None;
             }
-            x().group_norm(
-                x().shape()[1],
-                weight.as_ref(),
-                bias.as_ref(),
-                a.float_or(7, "eps", 1e-5),
-            )
+            let key = training.then(|| pullback::Key::new(0));
+            match short {
+                "dropout" => x().dropout(p, key.as_ref()),
+                "alpha_dropout" => x().alpha_dropout(p, key.as_ref()),
+                "feature_alpha_dropout" => x().feature_alpha_dropout(p, key.as_ref()),
+                _ => {
+                    let spatial = (short.as_bytes()[7] - b'0') as usize;
+                    x().channel_dropout(p, spatial.min(x().rank() - 1), key.as_ref())
+                }
+            }
         }
         "batch_norm" => {
             let (weight, bias) = (a.maybe_tensor(3, "weight"), a.maybe_tensor(4, "bias"));

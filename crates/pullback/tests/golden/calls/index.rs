@@ -3,7 +3,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{DType, Gathered, Index, Tensor, stack};
+use pullback::{Bag, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -75,19 +75,31 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(x().as_strided_put(&source, &strides, offset))
         }
         "nn.functional.embedding" => {
-            // The samples name the table first. A row that is padding gets no gradient.
-            let (table, rows) = (x(), a.tensor(1, "input|idx|indices"));
-            if a.get(3, "max_norm").is_some() || a.flag(5, "scale_grad_by_freq", false) {
-                return None;
+            let (table, rows) = table_and_rows(a);
+            one(embedding(a, [2, 3, 4, 5]).of(&table, &rows))
+        }
+        "nn.functional.embedding_bag" => {
+            let (table, rows) = table_and_rows(a);
+            let mode = match a.text(6, "mode").unwrap_or("mean") {
+                "sum" => Bag::Sum,
+                "max" => Bag::Max,
+                _ => Bag::Mean,
+            };
+            let mut bag = EmbeddingBag::new(mode)
+                .rows(embedding(a, [10, 3, 4, 5]))
+                .include_last_offset(a.flag(9, "include_last_offset", false));
+            if let Some(offsets) = a.maybe_tensor(2, "offsets") {
+                bag = bag.offsets(&offsets);
             }
-            let picked = table.index_get(&[&rows]);
-            one(match a.get(2, "padding_idx") {
-                Some(row) => {
-                    let row = row.int().rem_euclid(table.shape()[0] as isize) as i64;
-                    rows.cast(DType::I64).eq(row).unsqueeze(-1).select(picked.detach(), &picked)
-                }
-                None => picked,
-            })
+            if let Some(weights) = a.maybe_tensor(8, "per_sample_weights") {
+                bag = bag.weights(&weights);
+            }
+            one(bag.of(&table, &rows))
+        }
+        "nn.functional.one_hot" => {
+            let most = || (x().max().item::<i64>() + 1) as isize;
+            let classes = Some(a.int_or(1, "num_classes", -1)).filter(|&n| n >= 0);
+            one(x().one_hot(classes.unwrap_or_else(most) as usize, DType::I64))
         }
         "__getitem__" => one(indexed(&x(), a.get(1, "index")?)?),
         _ => None,
@@ -187,4 +199,23 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
         true => y.index_get(&tensors.iter().map(Option::as_ref).collect::<Vec<_>>()),
         false => y,
     })
+}
+
+/// The call names the rows first, the samples of the operator database the table.
+fn table_and_rows(a: &Args) -> (Tensor, Tensor) {
+    let (first, second) = (a.x(), a.tensor(1, "weight|idx|indices"));
+    if first.dtype().is_float() { (first, second) } else { (second, first) }
+}
+
+/// The options of an embedding; `at` are the places of padding, largest norm, its order and scaling by frequency.
+fn embedding(a: &Args, at: [usize; 4]) -> Embedding {
+    let mut options =
+        Embedding::new().scale_grad_by_freq(a.flag(at[3], "scale_grad_by_freq", false));
+    if let Some(row) = a.get(at[0], "padding_idx") {
+        options = options.padding(row.int() as i64);
+    }
+    if let Some(limit) = a.get(at[1], "max_norm") {
+        options = options.max_norm(limit.float(), a.float_or(at[2], "norm_type", 2.0));
+    }
+    options
 }

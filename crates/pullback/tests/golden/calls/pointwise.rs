@@ -87,11 +87,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             None => unary(Tensor::round),
         },
         "logit" | "special.logit" => match a.get(1, "eps") {
-            Some(eps) => {
-                // The lower bound comes first, also where it is above the upper one.
-                let (x, eps) = (a.x(), eps.float());
-                one(x.lt(eps).select(eps, x.clamp_max(1.0 - eps)).logit())
-            }
+            Some(eps) => one(a.x().logit_within(eps.float())),
             None => unary(Tensor::logit),
         },
         "nan_to_num" => {

@@ -3,7 +3,7 @@
 use super::one;
 use crate::args::{Arg, Args};
 use pullback::{
-    Border, Index, Tensor, block_diag, broadcast_tensors, cartesian_prod, cat, column_stack,
+    Border, Fill, Index, Tensor, block_diag, broadcast_tensors, cartesian_prod, cat, column_stack,
     dstack, hstack, meshgrid, stack, vstack,
 };
 
@@ -182,11 +182,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "nn.functional.pixel_unshuffle" => {
             one(x().pixel_unshuffle(a.int(1, "downscale_factor") as usize))
         }
-        "nn.functional.channel_shuffle" => {
-            let (x, groups) = (x(), a.int(1, "groups"));
-            let split = x.unflatten(1, [groups, -1]).transpose(1, 2);
-            one(split.reshape(x.shape()))
-        }
         _ => None,
     }
 }
@@ -221,30 +216,16 @@ fn parts(x: &Tensor, how: &Arg, axis: isize) -> Vec<Tensor> {
 
 /// Pads are listed from the last axis; negative ones cut.
 fn padded(x: &Tensor, a: &Args) -> Option<Tensor> {
-    let mode = a.text(2, "mode").unwrap_or("constant");
-    let mut padding = vec![(0, 0); x.rank()];
-    for (k, pair) in a.ints(1, "pad").chunks(2).enumerate() {
-        padding[x.rank() - 1 - k] = (pair[0], pair[1]);
-    }
-    let border = match mode {
-        "reflect" => Border::Reflect,
-        "replicate" => Border::Replicate,
-        "circular" => Border::Circular,
-        _ => {
-            let mut x = x.clone();
-            for (axis, &(before, after)) in padding.iter().enumerate() {
-                let (low, high) = ((-before).max(0), (-after).max(0));
-                let left = x.shape()[axis] as isize - low - high;
-                x = x.narrow(axis as isize, low, left as usize);
-            }
-            let grown = |&(p, q): &(isize, isize)| (p.max(0) as usize, q.max(0) as usize);
-            let padding: Vec<(usize, usize)> = padding.iter().map(grown).collect();
+    let pads: Vec<(isize, isize)> = a.ints(1, "pad").chunks(2).map(|p| (p[0], p[1])).collect();
+    let fill = match a.text(2, "mode").unwrap_or("constant") {
+        "constant" => {
             let at = if a.text(2, "mode").is_some() { 3 } else { 2 };
-            return Some(match a.float_or(at, "value", 0.0) {
-                0.0 => x.pad(&padding),
-                value => x.pad_with(&padding, value),
-            });
+            Fill::Value(a.float_or(at, "value", 0.0))
         }
+        "reflect" => Fill::Border(Border::Reflect),
+        "replicate" => Fill::Border(Border::Replicate),
+        "circular" => Fill::Border(Border::Circular),
+        _ => return None,
     };
-    Some(x.pad_or_cut(&padding, border))
+    Some(x.pad_last(&pads, fill))
 }

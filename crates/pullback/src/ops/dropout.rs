@@ -1,0 +1,195 @@
+//! Random zeros and random slopes: what training does and evaluation does not. Each takes a key while training and `None` after it.
+
+use crate::{Error, Key, Tensor};
+
+/// −λ·α of selu: what a dropped element becomes in alpha dropout.
+const ALPHA: f64 = -1.758_099_340_847_376_6;
+
+impl Tensor {
+    /// 1 where an element stays, 0 where it is dropped (with probability `p`); one draw per element, or per channel.
+    #[track_caller]
+    fn kept_by(&self, p: f64, key: &Key, channels: Option<usize>) -> Tensor {
+        let mut shape = self.shape().to_vec();
+        if let Some(lead) = channels {
+            shape[lead..].fill(1);
+        }
+        key.bernoulli_mask(shape, 1.0 - p).cast(self.real_dtype())
+    }
+
+    #[track_caller]
+    fn check_rate(&self, op: &'static str, p: f64) {
+        if !(0.0..=1.0).contains(&p) {
+            let message = format!("a probability lies between 0 and 1, not {p}");
+            self.checked(Err(Error::argument(op, message).on([self.spec()])))
+        }
+    }
+
+    #[track_caller]
+    fn dropped(
+        &self,
+        op: &'static str,
+        p: f64,
+        key: Option<&Key>,
+        channels: Option<usize>,
+    ) -> Tensor {
+        self.check_rate(op, p);
+        match key {
+            None => self.clone(),
+            Some(_) if p == 0.0 => self.clone(),
+            Some(_) if p == 1.0 => self * 0.0,
+            Some(key) => self * (self.kept_by(p, key, channels) * (1.0 / (1.0 - p))),
+        }
+    }
+
+    /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation stays; without a key (evaluation) nothing happens.
+    ///
+    /// Derivative: dx = dy where the element stays, divided by 1 − p; 0 elsewhere.
+    ///
+    /// ```
+    /// # use pullback::{Key, Tensor};
+    /// let x = Tensor::ones([1000]);
+    /// let y = x.dropout(0.25, Some(&Key::new(0)));
+    /// assert!((y.mean().item::<f32>() - 1.0).abs() < 0.1);
+    /// assert_eq!(x.dropout(0.25, None).to_vec::<f32>(), x.to_vec::<f32>());
+    /// ```
+    ///
+    /// # Panics
+    /// If `p` is not between 0 and 1.
+    #[track_caller]
+    #[must_use]
+    pub fn dropout(&self, p: f64, key: Option<&Key>) -> Tensor {
+        self.dropped("dropout", p, key, None)
+    }
+
+    /// [`Tensor::dropout`] of whole channels: one draw for each of the leading axes `[n, c]`, or `[c]` of an image without batch. `spatial` is the
+    /// number of axes after the channels.
+    ///
+    /// Derivative: dx = dy where the channel stays, divided by 1 − p; 0 elsewhere.
+    ///
+    /// # Panics
+    /// If `p` is not between 0 and 1, or the tensor does not have that many axes beside its channels.
+    #[track_caller]
+    #[must_use]
+    pub fn channel_dropout(&self, p: f64, spatial: usize, key: Option<&Key>) -> Tensor {
+        let lead = self.channels_before("channel_dropout", spatial);
+        self.dropped("channel_dropout", p, key, Some(lead))
+    }
+
+    #[track_caller]
+    fn channels_before(&self, op: &'static str, spatial: usize) -> usize {
+        match self.rank().checked_sub(spatial) {
+            Some(lead @ 1..=2) => lead,
+            _ => {
+                let message =
+                    format!("takes [n, c] and {spatial} more axes, or no n, not {}", self.spec());
+                self.checked(Err(Error::shape(op, message).on([self.spec()])))
+            }
+        }
+    }
+
+    #[track_caller]
+    fn alpha_dropped(
+        &self,
+        op: &'static str,
+        p: f64,
+        key: Option<&Key>,
+        lead: Option<usize>,
+    ) -> Tensor {
+        self.check_rate(op, p);
+        match key {
+            None => self.clone(),
+            Some(_) if p == 0.0 => self.clone(),
+            Some(_) if p == 1.0 => self * 0.0,
+            Some(key) => {
+                let kept = self.kept_by(p, key, lead);
+                // Mean and variance stay as they were.
+                let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
+                let filler = (&kept - 1.0) * (-ALPHA * a) + ALPHA * a * p;
+                self * (kept * a) + filler
+            }
+        }
+    }
+
+    /// [`Tensor::dropout`] for selu networks: a dropped element becomes −λα, and the whole is scaled and moved so that mean and variance stay.
+    ///
+    /// Derivative: dx = a·dy where the element stays, with the scale a; 0 elsewhere.
+    ///
+    /// # Panics
+    /// If `p` is not between 0 and 1.
+    #[track_caller]
+    #[must_use]
+    pub fn alpha_dropout(&self, p: f64, key: Option<&Key>) -> Tensor {
+        self.alpha_dropped("alpha_dropout", p, key, None)
+    }
+
+    /// [`Tensor::alpha_dropout`] of whole channels (axis 1).
+    ///
+    /// Derivative: dx = a·dy where the channel stays, with the scale a; 0 elsewhere.
+    ///
+    /// # Panics
+    /// If `p` is not between 0 and 1, or there is no axis 1.
+    #[track_caller]
+    #[must_use]
+    pub fn feature_alpha_dropout(&self, p: f64, key: Option<&Key>) -> Tensor {
+        if self.rank() < 2 {
+            let message = format!("takes [n, c, …], not {}", self.spec());
+            let error = Error::shape("feature_alpha_dropout", message);
+            return self.checked(Err(error.on([self.spec()])));
+        }
+        self.alpha_dropped("feature_alpha_dropout", p, key, Some(2))
+    }
+
+    /// x above 0, slope · x below, with a slope drawn for each element between `lower` and `upper`; without a key (evaluation) their mean.
+    ///
+    /// Derivative: 1 above 0, the slope elsewhere.
+    ///
+    /// # Panics
+    /// If `lower` is above `upper`.
+    #[track_caller]
+    #[must_use]
+    pub fn rrelu(&self, lower: f64, upper: f64, key: Option<&Key>) -> Tensor {
+        if lower.is_nan() || upper.is_nan() || lower > upper {
+            let message = format!("the slopes from {lower} to {upper} are no interval");
+            return self.checked(Err(Error::argument("rrelu", message).on([self.spec()])));
+        }
+        match key {
+            None => self.leaky_relu((lower + upper) / 2.0),
+            Some(key) => {
+                let slope = key.uniform(self.shape(), self.real_dtype(), 0.0, 1.0)
+                    * (upper - lower)
+                    + lower;
+                self.gt(0.0).select(self, &(self * slope))
+            }
+        }
+    }
+
+    /// A sample of a categorical distribution that can be differentiated: softmax((x + g)/tau) along an axis, with Gumbel noise g. With `hard`
+    /// the value is one-hot, while the gradient is still that of the softmax.
+    ///
+    /// Derivative: of softmax, divided by tau.
+    ///
+    /// ```
+    /// # use pullback::{Key, Tensor};
+    /// let y = Tensor::zeros([2, 4]).gumbel_softmax(1.0, true, -1, &Key::new(0));
+    /// assert_eq!(y.sum().item::<f32>(), 2.0);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: isize, key: &Key) -> Tensor {
+        let x = self.wide();
+        // −log(−log u): a draw of exactly 0 is held at the smallest number.
+        let u =
+            key.uniform(self.shape(), x.dtype(), 0.0, 1.0).clamp_min(f64::from(f32::MIN_POSITIVE));
+        let noise = -(-u.log()).log();
+        let soft = ((x + noise) / tau).softmax(axis);
+        let y = match hard && self.rank() > 0 {
+            true => {
+                let classes = soft.shape()[soft.axis("gumbel_softmax", axis)];
+                let best = soft.detach().argmax(axis).hot(classes, soft.dtype());
+                best.move_axis(-1, axis) - soft.detach() + &soft
+            }
+            false => soft,
+        };
+        y.cast(self.real_dtype())
+    }
+}

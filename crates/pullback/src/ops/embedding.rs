@@ -1,0 +1,283 @@
+//! Rows of a table by number, one by one or added up in bags.
+//!
+//! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
+//! value plus a detached difference, so that every order and both modes follow.
+
+use crate::{DType, Error, Tensor};
+
+/// Options of an embedding: rows of a table `[rows, …]` by number.
+///
+/// ```
+/// use pullback::{Embedding, Tensor};
+/// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+/// let y = Embedding::new().padding(0).of(&table, &Tensor::from([1i64, 0, 1]));
+/// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Embedding {
+    padding: Option<i64>,
+    by_frequency: bool,
+    max_norm: Option<(f64, f64)>,
+}
+
+impl Embedding {
+    /// Every row gets its gradient.
+    #[must_use]
+    pub fn new() -> Embedding {
+        Embedding::default()
+    }
+
+    /// This row gets no gradient; a negative number counts from the end.
+    #[must_use]
+    pub fn padding(mut self, row: i64) -> Embedding {
+        self.padding = Some(row);
+        self
+    }
+
+    /// The gradient of a row is divided by how often it is taken.
+    #[must_use]
+    pub fn scale_grad_by_freq(mut self, yes: bool) -> Embedding {
+        self.by_frequency = yes;
+        self
+    }
+
+    /// Rows whose norm of order `p` is larger are taken as if the table held them scaled down to it. (The table itself is not written.)
+    #[must_use]
+    pub fn max_norm(mut self, limit: f64, p: f64) -> Embedding {
+        self.max_norm = Some((limit, p));
+        self
+    }
+
+    /// The rows, shaped as `rows` and then as a row.
+    ///
+    /// Derivative: dtable = dy added up at the rows, in a fixed order.
+    ///
+    /// # Panics
+    /// If the numbers are not integers, or one is not a row of the table.
+    #[track_caller]
+    #[must_use]
+    pub fn of(&self, table: &Tensor, rows: &Tensor) -> Tensor {
+        let (flat, padding) = self.checked_rows("embedding", table, rows);
+        let picked = self.pick(table, &flat, padding);
+        picked.reshape([rows.shape(), &table.shape()[1..]].concat())
+    }
+
+    /// Flat row numbers that are in range, and the padding row.
+    #[track_caller]
+    fn checked_rows(
+        &self,
+        op: &'static str,
+        table: &Tensor,
+        rows: &Tensor,
+    ) -> (Tensor, Option<i64>) {
+        let n = table.shape().first().copied().unwrap_or(0) as i64;
+        let on = [table.spec(), rows.spec()];
+        let error = if table.rank() == 0 {
+            Error::shape(op, format!("takes a table [rows, …], not {}", table.spec()))
+        } else if rows.dtype().is_float() || rows.dtype() == DType::Bool {
+            Error::dtype(op, format!("row numbers must be integers, not {}", rows.dtype()))
+        } else if let Some(p) = self.padding.filter(|p| !(-n..n).contains(p)) {
+            Error::argument(
+                op,
+                format!("the padding {p} is not one of the {n} rows of {}", table.spec()),
+            )
+        } else {
+            let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
+            match flat.to_vec::<i64>().iter().find(|i| !(0..n).contains(i)) {
+                Some(i) => Error::argument(
+                    op,
+                    format!("{i} is not one of the {n} rows of {}", table.spec()),
+                ),
+                None => return (flat, self.padding.map(|p| p.rem_euclid(n.max(1)))),
+            }
+        };
+        table.checked(Err(error.on(on)))
+    }
+
+    /// The rows `[k, …]` with what the options do to their gradients.
+    #[track_caller]
+    fn pick(&self, table: &Tensor, rows: &Tensor, padding: Option<i64>) -> Tensor {
+        let mut picked = table.index_select(0, rows);
+        let column =
+            |x: &Tensor| x.reshape([&[rows.len()][..], &vec![1; table.rank() - 1]].concat());
+        if let Some((limit, p)) = self.max_norm {
+            let flat = picked.detach().reshape([rows.len(), table.shape()[1..].iter().product()]);
+            let norm = flat.vector_norm(p, 1);
+            let factor = norm.gt(limit).select(&(limit / (&norm + 1e-7)), &norm.ones_like_splat());
+            let scaled = picked.detach() * column(&factor);
+            picked = &picked + (scaled - picked.detach());
+        }
+        if self.by_frequency {
+            let ones = Tensor::ones_with([rows.len()], picked.dtype());
+            let counts =
+                Tensor::zeros_with([table.shape()[0]], picked.dtype()).scatter_add(0, rows, &ones);
+            let share = &picked / column(&counts.gather(0, rows));
+            picked = &share + (&picked - &share).detach();
+        }
+        match padding {
+            Some(p) => column(&rows.eq(p)).select(picked.detach(), &picked),
+            None => picked,
+        }
+    }
+}
+
+/// What [`EmbeddingBag`] makes of the rows of a bag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bag {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The largest of each column. Rows that tie share the gradient.
+    Max,
+}
+
+/// Options of an embedding of bags: rows of a table `[rows, columns]` by number, put together bag by bag. An empty bag is zeros.
+///
+/// ```
+/// use pullback::{Bag, EmbeddingBag, Tensor};
+/// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+/// let rows = Tensor::from([1i64, 0, 1]);
+/// let y = EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64, 1])).of(&table, &rows);
+/// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0, 4.0, 6.0]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct EmbeddingBag {
+    mode: Bag,
+    rows: Embedding,
+    offsets: Option<Tensor>,
+    includes_end: bool,
+    weights: Option<Tensor>,
+}
+
+impl EmbeddingBag {
+    /// Bags put together in this way.
+    #[must_use]
+    pub fn new(mode: Bag) -> EmbeddingBag {
+        EmbeddingBag { mode, ..EmbeddingBag::default() }
+    }
+
+    /// The options that concern single rows. The padding row is left out of its bags.
+    #[must_use]
+    pub fn rows(mut self, rows: Embedding) -> EmbeddingBag {
+        self.rows = rows;
+        self
+    }
+
+    /// Where each bag starts in a vector of row numbers.
+    #[must_use]
+    pub fn offsets(mut self, offsets: &Tensor) -> EmbeddingBag {
+        self.offsets = Some(offsets.clone());
+        self
+    }
+
+    /// The last offset is the end of the last bag.
+    #[must_use]
+    pub fn include_last_offset(mut self, yes: bool) -> EmbeddingBag {
+        self.includes_end = yes;
+        self
+    }
+
+    /// A weight for each row of the bags; for sums alone.
+    #[must_use]
+    pub fn weights(mut self, weights: &Tensor) -> EmbeddingBag {
+        self.weights = Some(weights.clone());
+        self
+    }
+
+    /// The bags `[bags, columns]`: of row numbers `[bags, k]`, or a vector with offsets.
+    ///
+    /// Derivative: dtable = dy of its bag added up at each row: times its weight, over the size of the bag, or where it is the largest.
+    ///
+    /// # Panics
+    /// If numbers, offsets, weights and table do not fit each other.
+    #[track_caller]
+    #[must_use]
+    pub fn of(&self, table: &Tensor, rows: &Tensor) -> Tensor {
+        let starts = table.checked(self.starts(table, rows));
+        let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
+        let (bags, columns) = (starts.len() - 1, table.shape()[1]);
+        let numbers = flat.to_vec::<i64>();
+        // Padding is left out; so are rows before the first bag.
+        let (mut places, mut owner) = (Vec::new(), Vec::new());
+        for (bag, ends) in starts.windows(2).enumerate() {
+            let counted = (ends[0]..ends[1]).filter(|&i| Some(numbers[i]) != padding);
+            counted.for_each(|i| {
+                places.push(i as i64);
+                owner.push(bag as i64);
+            });
+        }
+        let kept = flat.gather(0, &Tensor::from_vec(places.clone(), [places.len()]));
+        let mut picked = self.rows.pick(table, &kept, None);
+        if let Some(weights) = &self.weights {
+            let flat = weights
+                .reshape([weights.len()])
+                .gather(0, &Tensor::from_vec(places, [owner.len()]));
+            picked *= flat.unsqueeze(-1);
+        }
+        let owner = Tensor::from_vec(owner.clone(), [owner.len()]);
+        let counts = Tensor::zeros_with([bags], picked.dtype())
+            .scatter_add(0, &owner, &Tensor::ones_with([owner.len()], picked.dtype()))
+            .unsqueeze(-1);
+        let zeros = Tensor::zeros_with([bags, columns], picked.dtype());
+        match self.mode {
+            Bag::Sum => zeros.index_add(0, &owner, &picked),
+            Bag::Mean => zeros.index_add(0, &owner, &picked) / counts.clamp_min(1.0),
+            Bag::Max => {
+                let wide = owner.unsqueeze(-1).expand(picked.shape());
+                let base = zeros.full_like(f64::NEG_INFINITY);
+                counts.eq(0.0).select(&zeros, &base.scatter_max(0, &wide, &picked))
+            }
+        }
+    }
+
+    /// Where each bag starts, and the end of the last one.
+    fn starts(&self, table: &Tensor, rows: &Tensor) -> crate::Result<Vec<usize>> {
+        let op = "embedding_bag";
+        let refuse =
+            |message: String| Err(Error::argument(op, message).on([table.spec(), rows.spec()]));
+        if table.rank() != 2 {
+            let message = format!("takes a table [rows, columns], not {}", table.spec());
+            return Err(Error::shape(op, message).on([table.spec(), rows.spec()]));
+        }
+        if let Some(w) = self.weights.as_ref().filter(|w| w.shape() != rows.shape()) {
+            return refuse(format!(
+                "the weights {} are not shaped as the rows {}",
+                w.spec(),
+                rows.spec()
+            ));
+        }
+        if self.weights.is_some() && self.mode != Bag::Sum {
+            return refuse(format!("weights are for sums, not for {:?}", self.mode));
+        }
+        let offsets = match (rows.rank(), &self.offsets) {
+            (2, None) => {
+                let k = rows.shape()[1];
+                return Ok((0..=rows.shape()[0]).map(|i| i * k).collect());
+            }
+            (1, Some(offsets)) => offsets,
+            (2, Some(_)) => {
+                return refuse("rows [bags, k] are bags already: give no offsets".into());
+            }
+            (1, None) => return refuse("a vector of rows wants offsets".into()),
+            _ => return refuse(format!("takes rows [bags, k] or a vector, not {}", rows.spec())),
+        };
+        if offsets.rank() != 1 || offsets.dtype().is_float() || offsets.dtype() == DType::Bool {
+            return refuse(format!("offsets are a vector of integers, not {}", offsets.spec()));
+        }
+        let mut starts = offsets.detach().cast(DType::I64).to_vec::<i64>();
+        if !self.includes_end {
+            starts.push(rows.len() as i64);
+        }
+        let rising = starts.windows(2).all(|w| w[0] <= w[1]);
+        if starts.is_empty()
+            || starts[0] != 0
+            || !rising
+            || starts[starts.len() - 1] > rows.len() as i64
+        {
+            return refuse(format!("offsets must start at 0 and rise to at most {}", rows.len()));
+        }
+        Ok(starts.into_iter().map(|i| i as usize).collect())
+    }
+}
