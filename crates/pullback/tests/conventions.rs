@@ -217,3 +217,39 @@ fn pooled_maxima_take_the_first_of_equals_and_the_last_nan() {
     y.sum().backward().unwrap();
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 0.0, 0.0, 1.0]);
 }
+
+#[test]
+fn special_functions_at_their_poles_and_kinks() {
+    assert_eq!(slope(Tensor::i0e, 0.0), 0.0);
+    assert_eq!(slope(Tensor::i1e, 0.0), 0.5);
+    assert_eq!(slope(Tensor::i1, 0.0), 0.5);
+    assert_eq!(slope(Tensor::lgamma, 0.0), f64::NEG_INFINITY);
+    assert!(slope(Tensor::lgamma, -2.0).is_nan());
+    assert_eq!(Tensor::from([0.0, -1.0]).lgamma().to_vec::<f64>(), [f64::INFINITY; 2]);
+    assert_eq!(slope(Tensor::sinc, 0.0), 0.0);
+}
+
+#[test]
+fn places_held_at_the_border_have_no_slope() {
+    use pullback::{Outside, Sampling};
+    let image = Tensor::from_vec([1.0, 2.0, 4.0, 8.0], [1, 1, 1, 4]);
+    let read = |x: &Tensor, outside| {
+        let place = pullback::stack(&[x, &x.zeros_like()], 0).reshape([1, 1, 1, 2]);
+        image.grid_sample(&place, Sampling::Linear, outside, true).sum()
+    };
+    let border = |at: f64| slope(|x: &Tensor| read(x, Outside::Border), at);
+    // The image spans −1 to 1 with corners in place: one step is 1.5 per unit.
+    assert_eq!((border(-1.0), border(-1.5), border(1.0)), (0.0, 0.0, 0.0));
+    assert!((border(0.0) - 3.0).abs() < 1e-12);
+    assert_eq!(slope(|x: &Tensor| read(x, Outside::Zeros), -9.0), 0.0);
+}
+
+#[test]
+fn margins_pass_no_gradient_where_the_loss_is_zero() {
+    use pullback::{Reduction, losses};
+    let x = Tensor::from([2.0, 1.0]).requires_grad();
+    // 1 − 2 + 1 is exactly 0.
+    let loss = losses::multi_margin(&x, &Tensor::from(0i64), 1, 1.0, None, Reduction::Sum);
+    loss.backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0, 0.0]);
+}

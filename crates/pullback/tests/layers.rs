@@ -50,13 +50,13 @@ fn alpha_dropout_keeps_mean_and_variance() {
 fn random_slopes_lie_between_their_bounds() {
     let x = Tensor::full([1000], -1.0).requires_grad();
     let y = x.rrelu(0.2, 0.4, Some(&Key::new(2)));
-    let slopes: Vec<f32> = y.to_vec::<f32>().iter().map(|v| -v).collect();
+    let slopes: Vec<f64> = y.to_vec::<f64>().iter().map(|v| -v).collect();
     assert!(slopes.iter().all(|s| (0.2..=0.4).contains(s)));
     let spread =
-        slopes.iter().fold(0f32, |a, &b| a.max(b)) - slopes.iter().fold(1f32, |a, &b| a.min(b));
+        slopes.iter().fold(0f64, |a, &b| a.max(b)) - slopes.iter().fold(1f64, |a, &b| a.min(b));
     assert!(spread > 0.18, "{spread}");
     y.sum().backward().unwrap();
-    assert_eq!(x.grad().unwrap().to_vec::<f32>(), slopes);
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), slopes);
 }
 
 #[test]

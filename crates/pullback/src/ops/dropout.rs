@@ -104,7 +104,7 @@ impl Tensor {
                 let kept = self.kept_by(p, key, lead);
                 // Mean and variance stay as they were.
                 let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
-                let filler = (&kept - 1.0) * (-ALPHA * a) + ALPHA * a * p;
+                let filler = (&kept - 1.0) * (-ALPHA * a) - ALPHA * a * p;
                 self * (kept * a) + filler
             }
         }
