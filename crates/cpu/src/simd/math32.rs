@@ -81,6 +81,19 @@ fn at_most(x: f32, hi: f32) -> f32 {
     if x > hi { hi } else { x }
 }
 
+/// What rounding lost in p = a·b, exactly.
+#[inline(always)]
+fn product_lost<I: Isa>(a: f32, b: f32, p: f32) -> f32 {
+    if I::FMA {
+        return I::fma32(a, b, -p);
+    }
+    // Products of the halves are exact.
+    let high = |x: f32| f32::from_bits(x.to_bits() & 0xffff_f000);
+    let (ah, bh) = (high(a), high(b));
+    let (al, bl) = (a - ah, b - bh);
+    (((ah * bh - p) + ah * bl) + al * bh) + al * bl
+}
+
 /// `p · 2^k`, rounded once; `k` is what is left in the low bits of `t = ROUND + k`.
 #[inline(always)]
 fn scale(p: f32, t: f32) -> f32 {
@@ -163,7 +176,7 @@ pub(crate) fn exp2<I: Isa>(x: f32) -> f32 {
     let t = x + ROUND;
     let f = x - (t - ROUND);
     let r = f * ln2[0];
-    let lost = if I::FMA { I::fma32(f, ln2[0], -r) } else { 0.0 };
+    let lost = product_lost::<I>(f, ln2[0], r);
     scale(exp_part::<I>(r, I::fma32(f, ln2[1], lost), 1.0), t)
 }
 
@@ -387,7 +400,7 @@ pub(crate) fn silu<I: Isa>(x: f32) -> f32 {
     // At minus infinity the limit, not infinity times zero.
     let held = at_least(x, -1000.0);
     let low = held * e;
-    let rest = if I::FMA { I::fma32(held, e, -low) } else { 0.0 };
+    let rest = product_lost::<I>(held, e, low);
     let (top, rest) = if x < 0.0 { (low, rest) } else { (x, 0.0) };
     let y = over_one_plus::<I>(top, rest, e);
     // Zeros keep their sign.
