@@ -110,8 +110,47 @@ def products():
     return rows
 
 
+def convolutions():
+    layers = (
+        ("_3x3_56", (4, 64, 56, 56), (64, 64, 3, 3), 1, 1, 1),
+        ("_3x3_14", (4, 256, 14, 14), (256, 256, 3, 3), 1, 1, 1),
+        ("_3x3_stride2", (4, 128, 28, 28), (256, 128, 3, 3), 2, 1, 1),
+        ("_1x1_28", (4, 256, 28, 28), (128, 256, 1, 1), 1, 0, 1),
+        ("_7x7_stride2", (2, 3, 112, 112), (64, 3, 7, 7), 2, 3, 1),
+        ("_depthwise", (4, 96, 56, 56), (96, 1, 3, 3), 1, 1, 96),
+    )
+    rows = []
+    for name, image, kernel, stride, padding, groups in layers:
+        x, w = tensor(fill(image, 1), True), tensor(fill(kernel, 2), True)
+        fn = lambda x, w: F.conv2d(x, w, None, stride, padding, 1, groups)  # noqa: E731
+        g = tensor(fill(tuple(fn(x, w).shape), 3))
+
+        def forward():
+            with torch.no_grad():
+                fn(x, w)
+
+        rows.append((name + "_fwd", briefly(forward)))
+        rows.append((name, with_gradients(fn, [x, w], g)))
+    return rows
+
+
+def pooling():
+    x = tensor(fill((16, 64, 56, 56), 1), True)
+    rows = []
+    for name, fn in (
+        ("_max", lambda x: F.max_pool2d(x, 3, 2, 1)),
+        ("_max_2x2", lambda x: F.max_pool2d(x, 2)),
+        ("_avg", lambda x: F.avg_pool2d(x, 3, 2, 1)),
+        ("_adaptive_avg", lambda x: F.adaptive_avg_pool2d(x, 7)),
+    ):
+        rows.append((name, with_gradients(fn, [x], tensor(fill(tuple(fn(x).shape), 2)))))
+    return rows
+
+
 WORKLOADS = {
     "attention": attention,
+    "convolutions": convolutions,
+    "pooling": pooling,
     "order": order,
     "scatter": scatter,
     "cumulate": cumulate,

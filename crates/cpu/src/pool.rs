@@ -1,13 +1,17 @@
 //! Pooling: pieces of the last axes, each reduced to one value.
 //!
-//! Where the pieces of an axis lie is worked out once, as a table; what is left is loops over it. Tasks are
-//! whole images (the last axes of one index of the axes before them), so that what overlapping pieces add
+//! Where the pieces of an axis lie is worked out once, as a table. Along the last axis the table is turned around: for
+//! the first element of every piece, the second, and so on, the stretches of pieces whose elements are evenly
+//! spaced. What is left is loops over a whole row of results at a time, which the compiler makes vectors of.
+//!
+//! Tasks are whole images (the last axes of one index of the axes before them), so that what overlapping pieces add
 //! to one element is added in one order, whatever the number of threads.
 
 use crate::dot::{Shared, scratch};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
+use crate::simd::{Level, level};
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
@@ -18,11 +22,56 @@ const GRAIN: usize = 1 << 14;
 /// A piece of an axis: its first position, how many, and the distance between them.
 type Piece = (usize, usize, usize);
 
+/// Neighbouring pieces of the last axis that have an element each, evenly spaced.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The first piece, and how many.
+    piece: usize,
+    count: usize,
+    /// The position of the first one's element, and the distance to the next one's.
+    first: usize,
+    step: isize,
+}
+
+/// Element 0 of every piece that has one, then element 1, ….
+fn runs(pieces: &[Piece]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for t in 0..pieces.iter().map(|p| p.1).max().unwrap_or(0) {
+        let from = runs.len();
+        for (piece, &(start, count, step)) in pieces.iter().enumerate() {
+            if t >= count {
+                continue;
+            }
+            let at = start + t * step;
+            let joined = runs[from..].last_mut().is_some_and(|run| run.join(piece, at));
+            if !joined {
+                runs.push(Run { piece, count: 1, first: at, step: 1 });
+            }
+        }
+    }
+    runs
+}
+
+impl Run {
+    /// Takes a piece with an element at `at`, if it is the next and evenly spaced; the second says what even is.
+    fn join(&mut self, piece: usize, at: usize) -> bool {
+        if self.count == 1 {
+            self.step = at as isize - self.first as isize;
+        }
+        let even = at as isize == self.first as isize + self.count as isize * self.step;
+        let joins = even && self.piece + self.count == piece;
+        self.count += usize::from(joins);
+        joins
+    }
+}
+
 /// Three spatial axes; those that are not there have length 1 and one piece.
 struct Frames {
     /// Lengths of the side that is cut into pieces.
     lengths: [usize; 3],
     pieces: [Vec<Piece>; 3],
+    /// Those of the last axis, turned around.
+    runs: Vec<Run>,
 }
 
 pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
@@ -42,7 +91,8 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
         let count = frame.count(whole[i]).unwrap_or(0);
         pieces[3 - rank + i] = (0..count).map(|o| frame.piece(o, whole[i])).collect();
     }
-    let frames = Frames { lengths, pieces };
+    let runs = runs(&pieces[2]);
+    let frames = Frames { lengths, pieces, runs };
     let mut strides = [0; 3];
     strides[3 - rank..].copy_from_slice(&x.strides[lead..]);
     let images = Walk::new(&x.shape[..lead], [&x.strides[..lead]]);
@@ -93,74 +143,84 @@ impl Job<'_> {
         });
     }
 
-    /// Calls `f` for each piece of an image, in order, with its number and its pieces of the axes.
-    fn pieces(&self, mut f: impl FnMut(usize, [Piece; 3])) {
-        let [depth, height, width] = &self.frames.pieces;
-        let mut number = 0;
-        for &d in depth {
-            for &h in height {
-                for &w in width {
-                    f(number, [d, h, w]);
-                    number += 1;
-                }
+    /// Calls `f` for each row of pieces of an image, in order, with its number and its pieces of the first two axes.
+    fn rows(&self, mut f: impl FnMut(usize, [Piece; 2])) {
+        let [depth, height, _] = &self.frames.pieces;
+        for (i, &d) in depth.iter().enumerate() {
+            for (j, &h) in height.iter().enumerate() {
+                f(i * height.len() + j, [d, h]);
             }
         }
     }
 
-    fn count(&self) -> usize {
-        self.frames.pieces.iter().map(Vec::len).product()
+    /// Pieces of an image, and of a row.
+    fn counts(&self) -> (usize, usize) {
+        let [d, h, w] = self.frames.pieces.each_ref().map(Vec::len);
+        (d * h * w, w)
     }
 
     fn sum<S: Elem<Compute = C>, C: Copy + Default + std::ops::AddAssign>(&self) {
         let out = Shared(self.out.ptr.cast::<S>());
         let [sd, sh, sw] = self.strides;
+        let (count, width) = self.counts();
         self.each::<S>(|image, x| {
-            self.pieces(|number, [d, h, w]| {
-                let mut sum = C::default();
-                for i in 0..d.1 {
-                    for j in 0..h.1 {
-                        let row = (d.0 + i * d.2) as isize * sd + (h.0 + j * h.2) as isize * sh;
-                        for k in 0..w.1 {
-                            let at = row + (w.0 + k * w.2) as isize * sw;
-                            // SAFETY: pieces lie inside their axes.
-                            sum += unsafe { (*x.wrapping_offset(at)).load() };
-                        }
+            let mut sums = vec![C::default(); width];
+            self.rows(|row, [d, h]| {
+                sums.fill(C::default());
+                for (i, j) in pairs(d, h) {
+                    let line = x.wrapping_offset(i as isize * sd + j as isize * sh);
+                    for run in &self.frames.runs {
+                        let from = line.wrapping_offset(run.first as isize * sw);
+                        let sums = &mut sums[run.piece..run.piece + run.count];
+                        // SAFETY: pieces lie inside their axes.
+                        unsafe { add::<S, C>(from, run.step * sw, sums) };
                     }
                 }
+                let to = image * count + row * width;
                 // SAFETY: the results of an image are one task's.
-                unsafe { *out.at(image * self.count() + number) = S::store(sum) };
+                sums.iter()
+                    .enumerate()
+                    .for_each(|(k, &v)| unsafe { *out.at(to + k) = S::store(v) });
             });
         });
     }
 
-    fn argmax<S: Elem>(&self) {
+    fn argmax<S: Elem>(&self)
+    where
+        S::Compute: Least,
+    {
         let out = Shared(self.out.ptr.cast::<i64>());
         let [sd, sh, sw] = self.strides;
-        let [_, height, width] = self.frames.lengths;
+        let [_, height, length] = self.frames.lengths;
+        let (count, width) = self.counts();
         self.each::<S>(|image, x| {
-            self.pieces(|number, [d, h, w]| {
-                let mut best: Option<(usize, S::Compute)> = None;
-                for i in 0..d.1 {
-                    for j in 0..h.1 {
-                        let (pd, ph) = (d.0 + i * d.2, h.0 + j * h.2);
-                        let row = pd as isize * sd + ph as isize * sh;
-                        for k in 0..w.1 {
-                            let pw = w.0 + k * w.2;
-                            // SAFETY: pieces lie inside their axes.
-                            let v = unsafe { (*x.wrapping_offset(row + pw as isize * sw)).load() };
-                            // Not comparable with itself: NaN. Nothing is larger than a NaN.
-                            #[allow(clippy::eq_op)]
-                            let wins = v != v || best.is_none_or(|(_, old)| v > old);
-                            if wins {
-                                best = Some(((pd * height + ph) * width + pw, v));
-                            }
-                        }
+            let mut best = vec![S::Compute::LEAST; width];
+            self.rows(|row, [d, h]| {
+                best.fill(S::Compute::LEAST);
+                let to = image * count + row * width;
+                // SAFETY: the results of an image are one task's, and written before they are read.
+                let places = unsafe {
+                    let first = (d.0 * height + h.0) * length;
+                    for (k, piece) in self.frames.pieces[2].iter().enumerate() {
+                        // Where nothing is larger than the least, the first element is the largest.
+                        *out.at(to + k) = (first + piece.0) as i64;
+                    }
+                    std::slice::from_raw_parts_mut(out.at(to), width)
+                };
+                for (i, j) in pairs(d, h) {
+                    let line = x.wrapping_offset(i as isize * sd + j as isize * sh);
+                    for run in &self.frames.runs {
+                        let range = run.piece..run.piece + run.count;
+                        let taken = Taken {
+                            x: line.wrapping_offset(run.first as isize * sw),
+                            stride: run.step * sw,
+                            place: ((i * height + j) * length + run.first) as i64,
+                            step: run.step as i64,
+                        };
+                        // SAFETY: pieces lie inside their axes; the level is this machine's.
+                        unsafe { taken.best(&mut best[range.clone()], &mut places[range]) };
                     }
                 }
-                // `infer` refuses pieces without an element.
-                let index = best.map_or(0, |b| b.0);
-                // SAFETY: the results of an image are one task's.
-                unsafe { *out.at(image * self.count() + number) = index as i64 };
             });
         });
     }
@@ -169,27 +229,113 @@ impl Job<'_> {
         let out = Shared(self.out.ptr.cast::<S>());
         let [sd, sh, sw] = self.strides;
         let [_, height, width] = self.frames.lengths;
-        let [_, rows, columns] = self.frames.pieces.each_ref().map(Vec::len);
+        let rows = self.frames.pieces[1].len();
         let size: usize = self.frames.lengths.iter().product();
         self.each::<S>(|image, x| {
             let (_sums, sums) = scratch::<C>(size);
             // SAFETY: pieces lie inside their axes; the scratch and the elements of an image are one task's.
             unsafe {
                 (0..size).for_each(|i| *sums.at(i) = C::default());
-                self.pieces(|number, [d, h, w]| {
-                    let (line, k) = (number / columns, number % columns);
-                    let (i, j) = (line / rows, line % rows);
-                    let at = i as isize * sd + j as isize * sh + k as isize * sw;
-                    let value = (*x.wrapping_offset(at)).load();
-                    for i in 0..d.1 {
-                        for j in 0..h.1 {
-                            let row = ((d.0 + i * d.2) * height + h.0 + j * h.2) * width;
-                            (0..w.1).for_each(|k| *sums.at(row + w.0 + k * w.2) += value);
+                self.rows(|row, [d, h]| {
+                    let line = (row / rows) as isize * sd + (row % rows) as isize * sh;
+                    for (i, j) in pairs(d, h) {
+                        let to = (i * height + j) * width;
+                        for run in &self.frames.runs {
+                            let from = x.wrapping_offset(line + run.piece as isize * sw);
+                            let to = sums.at(to + run.first);
+                            for k in 0..run.count as isize {
+                                *to.offset(k * run.step) += (*from.offset(k * sw)).load();
+                            }
                         }
                     }
                 });
                 (0..size).for_each(|i| *out.at(image * size + i) = S::store(*sums.at(i)));
             }
         });
+    }
+}
+
+/// The positions of a piece of the first two axes, in row-major order.
+fn pairs(d: Piece, h: Piece) -> impl Iterator<Item = (usize, usize)> {
+    (0..d.1).flat_map(move |i| (0..h.1).map(move |j| (d.0 + i * d.2, h.0 + j * h.2)))
+}
+
+/// `sums[k] += x[k·stride]`
+unsafe fn add<S: Elem<Compute = C>, C: std::ops::AddAssign>(
+    x: *const S,
+    stride: isize,
+    sums: &mut [C],
+) {
+    for (k, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller has as many elements as there are sums.
+        *sum += unsafe { (*x.offset(k as isize * stride)).load() };
+    }
+}
+
+/// The least value of a compute type.
+trait Least: Copy + PartialOrd {
+    const LEAST: Self;
+}
+impl Least for f64 {
+    const LEAST: f64 = f64::NEG_INFINITY;
+}
+impl Least for f32 {
+    const LEAST: f32 = f32::NEG_INFINITY;
+}
+impl Least for i64 {
+    const LEAST: i64 = i64::MIN;
+}
+
+/// An element for each of some neighbouring pieces, and where they are.
+struct Taken<S> {
+    x: *const S,
+    stride: isize,
+    place: i64,
+    step: i64,
+}
+
+impl<S: Elem> Taken<S>
+where
+    S::Compute: Least,
+{
+    /// Takes what is larger than the best so far, and any NaN.
+    unsafe fn best(&self, best: &mut [S::Compute], places: &mut [i64]) {
+        // SAFETY: the caller has the elements; the level is what the machine has.
+        unsafe {
+            match level() {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => self.best_avx512(best, places),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => self.best_avx2(best, places),
+                _ => self.best_plain(best, places),
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn best_avx512(&self, best: &mut [S::Compute], places: &mut [i64]) {
+        // SAFETY: passed on.
+        unsafe { self.best_plain(best, places) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn best_avx2(&self, best: &mut [S::Compute], places: &mut [i64]) {
+        // SAFETY: passed on.
+        unsafe { self.best_plain(best, places) }
+    }
+
+    #[inline(always)]
+    unsafe fn best_plain(&self, best: &mut [S::Compute], places: &mut [i64]) {
+        for (k, (best, place)) in best.iter_mut().zip(places).enumerate() {
+            // SAFETY: the caller has as many elements as there are pieces.
+            let v = unsafe { (*self.x.offset(k as isize * self.stride)).load() };
+            // Not equal to itself: NaN.
+            #[allow(clippy::eq_op)]
+            let wins = v > *best || v != v;
+            *best = if wins { v } else { *best };
+            *place = if wins { self.place + k as i64 * self.step } else { *place };
+        }
     }
 }

@@ -322,6 +322,8 @@ fn convolution_and_pooling() {
             calls! {
                 x.max_unpool1d(y, &Pool::new(2), None); x.max_unpool2d(y, &Pool::new([2, 1]), Some(&[huge, 2]));
                 x.max_unpool3d(y, &Pool::new(1), Some(&[2])); x.max_unpool1d(y, &Pool::new(1).padding(huge), None);
+                x.fractional_max_pool2d(2, [1, 2], y); x.fractional_max_pool3d(1, 2, y); x.fractional_max_pool2d(0, huge, y);
+                x.fractional_max_pool2d(1, 1, &Tensor::ones([1, 4, 2])); x.fractional_max_pool2d([huge, 1], 1, y);
                 x.max_unpool1d(y, &Pool::new(huge).stride(huge), None); x.max_unpool2d(y, &Pool::new(0), None);
             },
             &format!("{} and {}", x.spec(), y.spec()),

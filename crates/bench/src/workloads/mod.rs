@@ -49,6 +49,8 @@ pub const ALL: &[Workload] = &[
     Workload { name: "cnn", about: "the CNN's loss without gradients, with them, and the ratio", run: cnn::ratio },
     Workload { name: "gpt", about: "the GPT's loss without gradients, with them, and the ratio", run: gpt::ratio },
     Workload { name: "attention", about: "scaled dot-product attention, [4, 8, 256, 32] and [1, 8, 2048, 64], with gradients", run: ops::attention },
+    Workload { name: "convolutions", about: "layers of convolutional networks, without and with gradients", run: ops::convolutions },
+    Workload { name: "pooling", about: "max, average and adaptive pooling of [16, 64, 56, 56], with gradients", run: ops::pooling },
     Workload { name: "order", about: "sort, argsort, topk, kthvalue and median of 1,048,576 values", run: ops::order },
     Workload { name: "scatter", about: "1,048,576 values added into 10,000; rows of a table and their gradient", run: ops::scatter },
     Workload { name: "cumulate", about: "running sums of 4,194,304 values: one line, rows, columns", run: ops::cumulate },

@@ -3,7 +3,7 @@
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
 use crate::measure::{Protocol, Row};
-use pullback::{Attention, DType, Tensor, no_grad};
+use pullback::{Attention, Conv, DType, Pool, Tensor, no_grad};
 
 const MEGA: usize = 1 << 20;
 
@@ -100,4 +100,43 @@ pub fn products() -> Vec<Row> {
         rows.push(briefly(|| drop(x.matmul(&y))).named(format!("_512_{name}")));
     }
     rows
+}
+
+/// Layers of convolutional networks: input, kernel, stride, padding, groups.
+pub fn convolutions() -> Vec<Row> {
+    type Layer = (&'static str, [usize; 4], [usize; 4], usize, usize, usize);
+    let layers: [Layer; 6] = [
+        ("_3x3_56", [4, 64, 56, 56], [64, 64, 3, 3], 1, 1, 1),
+        ("_3x3_14", [4, 256, 14, 14], [256, 256, 3, 3], 1, 1, 1),
+        ("_3x3_stride2", [4, 128, 28, 28], [256, 128, 3, 3], 2, 1, 1),
+        ("_1x1_28", [4, 256, 28, 28], [128, 256, 1, 1], 1, 0, 1),
+        ("_7x7_stride2", [2, 3, 112, 112], [64, 3, 7, 7], 2, 3, 1),
+        ("_depthwise", [4, 96, 56, 56], [96, 1, 3, 3], 1, 1, 96),
+    ];
+    let mut rows = Vec::new();
+    for (name, image, kernel, stride, padding, groups) in layers {
+        let x = tensor(&image, 1).requires_grad();
+        let w = tensor(&kernel, 2).requires_grad();
+        let options = Conv::new().stride(stride).padding(padding).groups(groups);
+        let f = || x.conv2d(&w, None, &options);
+        let g = tensor(f().shape(), 3);
+        rows.push(briefly(|| drop(no_grad(f))).named(format!("{name}_fwd")));
+        rows.push(with_gradients(&[&x, &w], &g, f).named(name));
+    }
+    rows
+}
+
+pub fn pooling() -> Vec<Row> {
+    let x = tensor(&[16, 64, 56, 56], 1).requires_grad();
+    let windows = Pool::new(3).stride(2).padding(1);
+    let row = |name: &str, f: &dyn Fn() -> Tensor| {
+        let g = tensor(f().shape(), 2);
+        with_gradients(&[&x], &g, f).named(name)
+    };
+    vec![
+        row("_max", &|| x.max_pool2d(&windows)),
+        row("_max_2x2", &|| x.max_pool2d(&Pool::new(2))),
+        row("_avg", &|| x.avg_pool2d(&windows)),
+        row("_adaptive_avg", &|| x.adaptive_avg_pool2d(7)),
+    ]
 }

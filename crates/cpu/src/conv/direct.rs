@@ -7,36 +7,42 @@ use crate::dot::Shared;
 use crate::elem::Elem;
 use crate::operand::Sink;
 use crate::par;
+use crate::simd::{Level, level};
 
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 15;
 
+/// The outputs that have a tap on the input, and the position of the first one's.
+type Reached = (std::ops::Range<usize>, isize);
+
 impl Axis {
-    /// The outputs `o` for which tap `t` lies on the input, and the position of the first.
-    fn outputs(&self, t: usize) -> (std::ops::Range<usize>, isize) {
-        let (w, stride) = (self.window, self.window.stride as i128);
-        let shift = t as i128 * w.dilation as i128 - w.before as i128;
-        let low = if shift < 0 { (-shift + stride - 1) / stride } else { 0 };
-        let room = self.input as i128 - shift;
-        let high = if room <= 0 { 0 } else { (room + stride - 1) / stride };
-        let low = low.min(self.output as i128) as usize;
-        let high = (high.min(self.output as i128) as usize).max(low);
-        (low..high, (shift + low as i128 * stride) as isize)
+    /// Of each tap.
+    fn reached(&self) -> Vec<Reached> {
+        // `infer` keeps all positions far from overflow; a longer stride than this has one output.
+        let (w, stride) = (self.window, self.window.stride.min(isize::MAX as usize) as isize);
+        let one = |t: usize| {
+            let shift = (t * w.dilation) as isize - w.before;
+            let low = if shift < 0 { (-shift - 1) / stride + 1 } else { 0 };
+            let room = self.input as isize - shift;
+            let high = if room <= 0 { 0 } else { (room - 1) / stride + 1 };
+            let low = (low as usize).min(self.output);
+            let high = (high as usize).min(self.output).max(low);
+            (low..high, if low < high { shift + low as isize * stride } else { 0 })
+        };
+        (0..w.size).map(one).collect()
     }
 
-    /// Where output `o` has tap `t`, if on the input.
-    fn position(&self, o: usize, t: usize) -> Option<usize> {
-        let (range, first) = self.outputs(t);
-        range.contains(&o).then(|| first as usize + (o - range.start) * self.window.stride)
+    /// Where output `o` has a tap, if on the input.
+    fn position(&self, o: usize, tap: &Reached) -> Option<usize> {
+        tap.0.contains(&o).then(|| tap.1 as usize + (o - tap.0.start) * self.window.stride)
     }
 
-    /// The output that has tap `t` at position `i`, if there is one.
-    fn output_at(&self, i: usize, t: usize) -> Option<usize> {
-        let w = self.window;
-        let at = i as i128 + w.before as i128 - t as i128 * w.dilation as i128;
-        let fits = at >= 0 && at % w.stride as i128 == 0;
-        let o = at / w.stride as i128;
-        (fits && o < self.output as i128).then_some(o as usize)
+    /// The output that has a tap at position `i`, if there is one.
+    fn output_at(&self, i: usize, tap: &Reached) -> Option<usize> {
+        let (stride, past) = (self.window.stride, (i as isize).checked_sub(tap.1)?);
+        let steps = usize::try_from(past).ok()?;
+        let o = tap.0.start + steps / stride;
+        (steps.is_multiple_of(stride) && tap.0.contains(&o)).then_some(o)
     }
 }
 
@@ -53,6 +59,7 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
     out: Sink,
 ) {
     let [depth, height, width] = p.axes;
+    let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
     let channels = p.groups * p.outer;
     let rows = p.batch * channels * depth.output * height.output;
@@ -65,19 +72,19 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
             let group = c / p.outer;
             sums.fill(C::default());
             for i in 0..p.inner {
-                for td in 0..depth.window.size {
-                    let Some(xd) = depth.position(d, td) else { continue };
-                    for th in 0..height.window.size {
-                        let Some(xh) = height.position(h, th) else { continue };
+                for (td, tap) in depths.iter().enumerate() {
+                    let Some(xd) = depth.position(d, tap) else { continue };
+                    for (th, tap) in heights.iter().enumerate() {
+                        let Some(xh) = height.position(h, tap) else { continue };
                         let line = x.at([image, group * p.inner + i, xd, xh, 0]);
-                        for tw in 0..width.window.size {
-                            let (range, first) = width.outputs(tw);
+                        for (tw, (range, first)) in widths.iter().enumerate() {
                             // SAFETY: the tap is in the kernel, the positions on the input.
                             unsafe {
                                 let k = (*w.at([c, i, td, th, tw])).load();
                                 let from = line.wrapping_offset(first * x.strides[4]);
-                                let step = width.window.stride as isize * x.strides[4];
-                                axpy(k, from, step, &mut sums[range]);
+                                let step =
+                                    (width.window.stride as isize).wrapping_mul(x.strides[4]);
+                                axpy(k, from, step, &mut sums[range.clone()]);
                             }
                         }
                     }
@@ -93,6 +100,39 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
 
 /// `y += k · x`
 unsafe fn axpy<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+    // SAFETY: the caller has as many elements at `x` as `y` has; the level is what the machine has.
+    unsafe {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => axpy_avx512(k, x, step, y),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => axpy_avx2(k, x, step, y),
+            _ => axpy_plain(k, x, step, y),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn axpy_avx512<S: Elem<Compute = C>, C: Number>(
+    k: C,
+    x: *const S,
+    step: isize,
+    y: &mut [C],
+) {
+    // SAFETY: passed on.
+    unsafe { axpy_plain(k, x, step, y) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn axpy_avx2<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+    // SAFETY: passed on.
+    unsafe { axpy_plain(k, x, step, y) }
+}
+
+#[inline(always)]
+unsafe fn axpy_plain<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
     // SAFETY: the caller has as many elements at `x` as `y` has.
     unsafe {
         if step == 1 {
@@ -114,6 +154,7 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
     out: Sink,
 ) {
     let [depth, height, width] = p.axes;
+    let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
     let channels = p.groups * p.inner;
     let rows = p.batch * channels * depth.input * height.input;
@@ -126,13 +167,12 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
             let (group, i) = (c / p.inner, c % p.inner);
             sums.fill(C::default());
             for o in group * p.outer..(group + 1) * p.outer {
-                for td in 0..depth.window.size {
-                    let Some(yd) = depth.output_at(d, td) else { continue };
-                    for th in 0..height.window.size {
-                        let Some(yh) = height.output_at(h, th) else { continue };
+                for (td, tap) in depths.iter().enumerate() {
+                    let Some(yd) = depth.output_at(d, tap) else { continue };
+                    for (th, tap) in heights.iter().enumerate() {
+                        let Some(yh) = height.output_at(h, tap) else { continue };
                         let line = y.at([image, o, yd, yh, 0]);
-                        for tw in 0..width.window.size {
-                            let (range, first) = width.outputs(tw);
+                        for (tw, (range, first)) in widths.iter().enumerate() {
                             if range.is_empty() {
                                 continue;
                             }
@@ -140,7 +180,7 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
                             unsafe {
                                 let k = (*w.at([o, i, td, th, tw])).load();
                                 let from = line.offset(range.start as isize * y.strides[4]);
-                                let sums = &mut sums[first as usize..];
+                                let sums = &mut sums[*first as usize..];
                                 spread(
                                     k,
                                     from,
@@ -190,6 +230,7 @@ pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
     out: Sink,
 ) {
     let [depth, height, width] = p.axes;
+    let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
     let taps = p.axes.map(|a| a.window.size);
     let rows = p.groups * p.outer * p.inner * taps[0] * taps[1] * taps[2];
@@ -199,17 +240,18 @@ pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
             let (line, th) = (line / taps[1], line % taps[1]);
             let (line, td) = (line / taps[0], line % taps[0]);
             let (o, i) = (line / p.inner, line % p.inner);
-            let (range, first) = width.outputs(tw);
+            let (range, first) = &widths[tw];
             let mut sum = C::default();
             for image in 0..p.batch {
                 for d in 0..depth.output {
-                    let Some(xd) = depth.position(d, td) else { continue };
+                    let Some(xd) = depth.position(d, &depths[td]) else { continue };
                     for h in 0..height.output {
-                        let Some(xh) = height.position(h, th) else { continue };
+                        let Some(xh) = height.position(h, &heights[th]) else { continue };
                         let a = x.at([image, o / p.outer * p.inner + i, xd, xh, 0]);
                         let a = a.wrapping_offset(first * x.strides[4]);
                         let b = y.at([image, o, d, h, range.start]);
-                        let steps = (width.window.stride as isize * x.strides[4], y.strides[4]);
+                        let step = (width.window.stride as isize).wrapping_mul(x.strides[4]);
+                        let steps = (step, y.strides[4]);
                         // SAFETY: the outputs of the range are there, and so are their positions.
                         sum += unsafe { inner(a, b, steps, range.len()) };
                     }
@@ -221,14 +263,58 @@ pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
     });
 }
 
-/// The sum of products, over eight lanes.
+/// The sum of products.
 unsafe fn inner<S: Elem<Compute = C>, C: Number>(
+    a: *const S,
+    b: *const S,
+    steps: (isize, isize),
+    count: usize,
+) -> C {
+    // SAFETY: the caller has `count` elements on both sides; the level is what the machine has.
+    unsafe {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => inner_avx512(a, b, steps, count),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => inner_avx2(a, b, steps, count),
+            _ => inner_plain(a, b, steps, count),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn inner_avx512<S: Elem<Compute = C>, C: Number>(
+    a: *const S,
+    b: *const S,
+    steps: (isize, isize),
+    count: usize,
+) -> C {
+    // SAFETY: passed on.
+    unsafe { inner_plain(a, b, steps, count) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn inner_avx2<S: Elem<Compute = C>, C: Number>(
+    a: *const S,
+    b: *const S,
+    steps: (isize, isize),
+    count: usize,
+) -> C {
+    // SAFETY: passed on.
+    unsafe { inner_plain(a, b, steps, count) }
+}
+
+/// Over lanes, in an order that is the same at every level.
+#[inline(always)]
+unsafe fn inner_plain<S: Elem<Compute = C>, C: Number>(
     a: *const S,
     b: *const S,
     (step_a, step_b): (isize, isize),
     count: usize,
 ) -> C {
-    const LANES: usize = 8;
+    const LANES: usize = 16;
     let mut sums = [C::default(); LANES];
     // SAFETY: the caller has `count` elements on both sides.
     let term = |i: usize| unsafe {
@@ -236,9 +322,21 @@ unsafe fn inner<S: Elem<Compute = C>, C: Number>(
         (*a.offset(i)).load() * (*b.offset(j)).load()
     };
     let whole = count / LANES * LANES;
-    for i in (0..whole).step_by(LANES) {
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            *sum += term(i + lane);
+    if step_a == 1 && step_b == 1 {
+        for i in (0..whole).step_by(LANES) {
+            // SAFETY: as above; by value, so that the compiler need not fear that they overlap.
+            let (a, b) = unsafe {
+                (a.add(i).cast::<[S; LANES]>().read(), b.add(i).cast::<[S; LANES]>().read())
+            };
+            for lane in 0..LANES {
+                sums[lane] += a[lane].load() * b[lane].load();
+            }
+        }
+    } else {
+        for i in (0..whole).step_by(LANES) {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                *sum += term(i + lane);
+            }
         }
     }
     for i in whole..count {

@@ -242,7 +242,10 @@ struct Weights<C> {
 impl<C: Laned + Number> Weights<C> {
     fn pack<S: Elem<Compute = C>>(phase: &Phase, w: Volume<S>) -> Weights<C> {
         let (p, width) = (phase.p, C::kernels().rows);
-        let taps: Vec<[usize; 3]> = phase.taps().map(|t| t.map(|t| t.0)).collect();
+        let tap = |t: [(usize, isize); 3]| -> isize {
+            (0..3).map(|i| t[i].0 as isize * w.strides[i + 2]).sum()
+        };
+        let taps: Vec<isize> = phase.taps().map(tap).collect();
         let steps = phase.channels * taps.len();
         let height = even(phase.rows, width, 1);
         let count = phase.rows.div_ceil(height);
@@ -250,20 +253,25 @@ impl<C: Laned + Number> Weights<C> {
         par::for_each(p.groups * count, |task| {
             let (group, panel) = (task / count, task % count);
             let rows = height.min(phase.rows - panel * height);
-            for (step, (channel, tap)) in
-                (0..phase.channels).flat_map(|c| taps.iter().map(move |t| (c, t))).enumerate()
-            {
-                for i in 0..width {
-                    let row = panel * height + i;
-                    let [d, h, w_] = *tap;
-                    let at = match phase.way {
-                        Way::Forward => [group * p.outer + row, channel, d, h, w_],
-                        Way::Input => [group * p.outer + channel, row, d, h, w_],
-                    };
+            let (row, channel) = match phase.way {
+                Way::Forward => (w.strides[0], w.strides[1]),
+                Way::Input => (w.strides[1], w.strides[0]),
+            };
+            let start = match phase.way {
+                Way::Forward => w.at([group * p.outer + panel * height, 0, 0, 0, 0]),
+                Way::Input => w.at([group * p.outer, panel * height, 0, 0, 0]),
+            };
+            let mut to = panels.at(task * steps * width);
+            for c in 0..phase.channels {
+                for tap in &taps {
+                    let from = start.wrapping_offset(c as isize * channel + tap);
                     // SAFETY: rows below `rows` are in the kernel; the panel is this task's.
                     unsafe {
-                        let value = if i < rows { (*w.at(at)).load() } else { C::default() };
-                        *panels.at((task * steps + step) * width + i) = value;
+                        for i in 0..rows {
+                            *to.add(i) = (*from.wrapping_offset(i as isize * row)).load();
+                        }
+                        (rows..width).for_each(|i| *to.add(i) = C::default());
+                        to = to.add(width);
                     }
                 }
             }

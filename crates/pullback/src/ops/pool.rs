@@ -376,6 +376,107 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// The largest element of windows whose distances are drawn at random.
+    #[track_caller]
+    fn fractional(
+        &self,
+        op: &'static str,
+        axes: usize,
+        (kernel, lengths): (Sizes, Sizes),
+        samples: &Tensor,
+    ) -> (Tensor, Tensor) {
+        let (x, alone) = self.batched(op, axes);
+        let sizes = || -> Result<(Vec<usize>, Vec<usize>)> {
+            let kernel = kernel.positive(op, "kernel", axes)?;
+            let lengths = lengths.positive(op, "output length", axes)?;
+            for i in 0..axes {
+                let n = x.shape()[i + 2];
+                if kernel[i] > n || lengths[i] > n - kernel[i] + 1 {
+                    let message = format!("{} windows of {} in {n}", lengths[i], kernel[i]);
+                    return Err(Error::shape(op, message));
+                }
+            }
+            if samples.shape() != [x.shape()[0], x.shape()[1], axes] {
+                let message = format!(
+                    "takes samples [n, c, {axes}], not {}, for {}",
+                    samples.spec(),
+                    self.spec()
+                );
+                return Err(Error::shape(op, message));
+            }
+            Ok((kernel, lengths))
+        };
+        let (kernel, lengths) = self.checked(sizes().map_err(|e| e.on([self.spec()])));
+        let (n, c) = (x.shape()[0], x.shape()[1]);
+        // One index for each result and each element of its window: [n, c, results…, elements…].
+        let mut places = Tensor::iota(1);
+        for i in 0..axes {
+            let room = (x.shape()[i + 2] - kernel[i]) as f64;
+            let last = lengths[i] - 1;
+            let mut starts = Tensor::full([n, c, 1], room as i64);
+            if last > 0 {
+                let alpha = room / last as f64;
+                let u = samples.detach().cast(DType::F64).narrow(2, i as isize, 1);
+                let steps = (Tensor::iota(last).cast(DType::F64) + &u) * alpha;
+                let drawn = (steps.floor() - (u * alpha).floor()).cast(DType::I64);
+                starts = crate::cat(&[&drawn, &starts], 2);
+            }
+            let mut at = vec![1; 2 + 2 * axes];
+            (at[0], at[1], at[2 + i]) = (n, c, lengths[i]);
+            let mut tap = vec![1; 2 + 2 * axes];
+            tap[2 + axes + i] = kernel[i];
+            let positions = starts.reshape(&at[..]) + Tensor::iota(kernel[i]).reshape(&tap[..]);
+            places = places * (x.shape()[i + 2] as i64) + positions;
+        }
+        let shape = [&[n, c], &lengths[..]].concat();
+        let count: usize = lengths.iter().product();
+        let window: usize = kernel.iter().product();
+        let places = places.reshape([n, c, count, window]);
+        let pixels: usize = x.shape()[2..].iter().product();
+        let flat = x.reshape([n, c, pixels]);
+        let seen = flat.detach().gather(2, &places.reshape([n, c, count * window]));
+        let best = seen.reshape([n, c, count, window]).argmax(-1).unsqueeze(-1);
+        let best = places.gather(-1, &best).reshape([n, c, count]);
+        let (values, places) =
+            (flat.gather(2, &best).reshape(&shape[..]), best.reshape(&shape[..]));
+        match alone {
+            true => (values.squeeze_axis(0), places.squeeze_axis(0)),
+            false => (values, places),
+        }
+    }
+
+    /// The largest elements of windows of `[n, c, h, w]` (or that without the batch) that begin at random distances,
+    /// and where they are. `samples`, `[n, c, 2]` in [0, 1), decide: window `o` of `m` begins at ⌊(o + u)·α⌋ − ⌊u·α⌋ with α = (length − kernel) / (m − 1), and
+    /// the last one ends with the axis.
+    ///
+    /// Derivative: `dy` goes to the element that was taken.
+    #[track_caller]
+    #[must_use]
+    pub fn fractional_max_pool2d(
+        &self,
+        kernel: impl Into<Sizes>,
+        lengths: impl Into<Sizes>,
+        samples: &Tensor,
+    ) -> (Tensor, Tensor) {
+        self.fractional("fractional_max_pool2d", 2, (kernel.into(), lengths.into()), samples)
+    }
+
+    /// As [`Tensor::fractional_max_pool2d`], on `[n, c, d, h, w]` with samples `[n, c, 3]`.
+    ///
+    /// Derivative: `dy` goes to the element that was taken.
+    #[track_caller]
+    #[must_use]
+    pub fn fractional_max_pool3d(
+        &self,
+        kernel: impl Into<Sizes>,
+        lengths: impl Into<Sizes>,
+        samples: &Tensor,
+    ) -> (Tensor, Tensor) {
+        self.fractional("fractional_max_pool3d", 3, (kernel.into(), lengths.into()), samples)
+    }
+}
+
 /// The methods of a number of axes.
 macro_rules! poolings {
     ($axes:literal, $image:literal, $max:ident $max_at:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident $adaptive_max_at:ident $unpool:ident) => {

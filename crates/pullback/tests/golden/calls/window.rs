@@ -2,7 +2,7 @@
 
 use super::one;
 use crate::args::{Arg, Args};
-use pullback::{Conv, OutputSizes, Padding, Pool, Tensor};
+use pullback::{Conv, OutputSizes, Padding, Pool, Tensor, grad};
 
 fn sizes(list: &[isize]) -> Vec<usize> {
     list.iter().map(|&n| usize::try_from(n).expect("a size")).collect()
@@ -66,6 +66,13 @@ fn with_places((values, places): (Tensor, Tensor), wanted: bool) -> Option<Vec<T
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
+    if name == "max_pool2d_with_indices_backward" {
+        let mut pool = padded(a, 3, pool(a, 1)).ceil_mode(a.flag(5, "ceil_mode", false));
+        if let Some(list) = some(a, 4, "dilation") {
+            pool = pool.dilation(list);
+        }
+        return one(grad(move |x: &Tensor| x.max_pool2d(&pool).sum())(&x()));
+    }
     let name = name.strip_prefix("nn.functional.")?;
     let axes = name.split('.').next()?.trim_end_matches('d').chars().last()?.to_digit(10);
     let base = name.split(|c: char| c.is_ascii_digit()).next()?;
@@ -138,6 +145,36 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 _ => x().adaptive_max_pool3d_at(lengths(a)),
             };
             with_places(both, a.flag(2, "return_indices", false))
+        }
+        "fractional_max_pool" => {
+            let kernel = sizes(&a.ints(1, "kernel_size"));
+            let lengths = match a.get(3, "output_ratio") {
+                None => sizes(&a.ints(2, "output_size")),
+                Some(Arg::List(list)) => {
+                    let lengths = &x().shape()[x().rank() - list.len()..].to_vec();
+                    lengths
+                        .iter()
+                        .zip(list)
+                        .map(|(&n, r)| (n as f64 * r.float()) as usize)
+                        .collect()
+                }
+                Some(one) => {
+                    let lengths = &x().shape()[x().rank() - axes as usize..].to_vec();
+                    lengths.iter().map(|&n| (n as f64 * one.float()) as usize).collect()
+                }
+            };
+            let samples = a.maybe_tensor(5, "_random_samples").unwrap_or_else(|| {
+                let (n, c) = match x().rank() - axes as usize {
+                    1 => (1, x().shape()[0]),
+                    _ => (x().shape()[0], x().shape()[1]),
+                };
+                Tensor::full([n, c, axes as usize], 0.5f64)
+            });
+            let both = match axes {
+                2 => x().fractional_max_pool2d(kernel, lengths, &samples),
+                _ => x().fractional_max_pool3d(kernel, lengths, &samples),
+            };
+            with_places(both, a.flag(4, "return_indices", false))
         }
         "max_unpool" => {
             let (places, pool) = (a.tensor(1, "indices"), padded(a, 4, pool(a, 2)));
