@@ -45,13 +45,15 @@ pub(super) struct Lines<'a, T> {
     pub add: bool,
 }
 
+type Line<T> = unsafe fn(&Lines<T>);
+
 /// The loops of one instruction set.
 pub(super) struct Lanes<T: 'static> {
     /// Columns of a full tile: two vectors.
     pub cols: usize,
     pub pack: unsafe fn(&Pack<T>),
     /// `[rows - 1][vectors - 1]`
-    pub lines: &'static [[unsafe fn(&Lines<T>); 2]],
+    pub lines: &'static [[Line<T>; 2]],
 }
 
 #[inline(always)]
