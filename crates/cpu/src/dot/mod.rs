@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, at the speed of memory |
 //! | few rows, few steps or tiny, B with adjacent columns | tiles on the operands where they lie |
+//! | A small enough for a core's cache, with dense rows | A where it lies, B packed panel by panel by the thread that uses it |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
 //!
@@ -47,6 +48,7 @@ use crate::walk::Walk;
 use half::{bf16, f16};
 use pack::{Matrix, Packing};
 use pullback_ir::DType;
+use std::cell::Cell;
 use tile::{Kernels, Tile, Tiled};
 
 /// Steps of k that are packed at a time.
@@ -60,6 +62,8 @@ const TASK_ROWS: usize = 4;
 const TASK_COLS: usize = 8;
 /// Tasks that a block should have at least, where it is large enough.
 const TASKS: usize = 12;
+/// Elements of an A that stays in a core's second cache while the panels of B pass by.
+const IN_PLACE: usize = 1 << 17;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
@@ -212,6 +216,9 @@ fn multiply<S: Elem<Compute = C>, C>(
         } else {
             direct(m, n, k, a, b, c);
         }
+    } else if a.col == 1 && n >= 4 * C::kernels().cols && m * k <= IN_PLACE {
+        let (_a, a) = wide(m, k, a);
+        half_packed(m, n, k, a, b, c);
     } else {
         packed(m, n, k, a, b, c);
     }
@@ -278,6 +285,57 @@ fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, c:
                 unsafe { kernels.direct[height.min(i1 - i) - 1](&tile) };
             }
         }
+    });
+}
+
+thread_local! {
+    /// Room for one panel of B. It stays with its thread: memory that another core has written last is slow to write
+    /// again, and packing does little but write.
+    static PANEL: Cell<Option<Buffer>> = const { Cell::new(None) };
+}
+
+/// A where it lies, B packed a panel at a time by the thread that multiplies with it: what one core packs, no other
+/// core reads. With few rows in A, sharing the panels costs more than half the product.
+fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrix<C>,
+    b: Matrix<S>,
+    c: Shared<C>,
+) {
+    let kernels = C::kernels();
+    let height = even(m, kernels.rows, 1);
+    let kc = even(k, KC, 1);
+    let broad = even(n, (GRAIN / (m * k)).max(1) * kernels.cols, kernels.cols);
+    par::for_each(n.div_ceil(broad), |task| {
+        let mut room = PANEL.take().unwrap_or_else(|| scratch::<C>(KC * 2 * 16).0);
+        let panel = Shared(room.as_mut_ptr().cast::<C>());
+        for j in (task * broad..n.min((task + 1) * broad)).step_by(kernels.cols) {
+            let cols = kernels.cols.min(n - j);
+            for p in (0..k).step_by(kc) {
+                let steps = kc.min(k - p);
+                let from = b.at(p, j);
+                Packing { b: from, count: cols, k: steps, width: kernels.cols, dst: panel }.all();
+                for i in (0..m).step_by(height) {
+                    let tile = Tile {
+                        k: steps,
+                        a: a.at(i, p).ptr,
+                        a_row: a.row,
+                        a_step: a.col,
+                        b: panel.at(0),
+                        b_step: kernels.cols as isize,
+                        c: c.at(i * n + j),
+                        c_row: n as isize,
+                        cols,
+                        add: p > 0,
+                    };
+                    // SAFETY: the panel is packed, A has these rows, and this part of C is this task's.
+                    unsafe { kernels.half[height.min(m - i) - 1](&tile) };
+                }
+            }
+        }
+        PANEL.set(Some(room));
     });
 }
 

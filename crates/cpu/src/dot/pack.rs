@@ -68,6 +68,13 @@ impl<S: Elem> Packing<S> {
         }
     }
 
+    /// Everything, on this thread.
+    pub(super) fn all(&self) {
+        let stride = self.k * self.width;
+        // SAFETY: the whole lies inside the source and the destination.
+        unsafe { panels(self.b, self.count, self.k, self.width, self.dst.at(0), stride) }
+    }
+
     pub(crate) fn run(&self, task: usize) {
         let (width, stride) = (self.width, self.k * self.width);
         // SAFETY: the part of this task lies inside the source and the destination.

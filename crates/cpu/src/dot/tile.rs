@@ -58,6 +58,8 @@ pub(crate) struct Kernels<T: 'static> {
     pub cols: usize,
     /// For packed operands: `[rows - 1][vectors - 1]`.
     pub packed: &'static [[Kernel<T>; 2]],
+    /// For A where it lies and a packed panel of B: `[rows - 1]`.
+    pub half: &'static [Kernel<T>],
     /// For operands where they lie (B with adjacent columns): `[rows - 1]`, always of full width.
     pub direct: &'static [Kernel<T>],
 }
@@ -81,6 +83,31 @@ unsafe fn packed<V: Vector, const R: usize, const M: usize, const W: usize>(t: &
                 }
             }
             a = a.add(R);
+            b = b.add(2 * V::N);
+        }
+        finish(t, &acc);
+    }
+}
+
+/// A where it lies, `b` `2 * N` columns per step, padded with zeros.
+#[inline(always)]
+unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
+    // SAFETY: the caller has `M` rows and `k` steps of A, `k` packed steps of B and `M` rows of C.
+    unsafe {
+        let mut acc = [[V::zero(); 2]; M];
+        // Every third row has a pointer of its own; the two after it are a scaled index away, so the rows need
+        // few registers.
+        let mut bases: [*const V::T; 4] =
+            std::array::from_fn(|g| t.a.wrapping_offset(3 * g as isize * t.a_row));
+        let mut b = t.b;
+        for _ in 0..t.k {
+            let bs = [V::load(b), V::load(b.add(V::N))];
+            for (i, row) in acc.iter_mut().enumerate() {
+                let x = V::splat(*bases[i / 3].offset((i % 3) as isize * t.a_row));
+                row[0] = row[0].fma(x, bs[0]);
+                row[1] = row[1].fma(x, bs[1]);
+            }
+            bases.iter_mut().for_each(|a| *a = a.wrapping_offset(t.a_step));
             b = b.add(2 * V::N);
         }
         finish(t, &acc);
@@ -167,10 +194,16 @@ macro_rules! kernels {
                 // SAFETY: passed on.
                 unsafe { super::direct::<$vector, M>(t) }
             }
+            #[$feature]
+            unsafe fn half<const M: usize>(t: &Tile<$t>) {
+                // SAFETY: passed on.
+                unsafe { super::half::<$vector, M>(t) }
+            }
             pub static $table: Kernels<$t> = Kernels {
                 rows: $rows,
                 cols: 2 * <$vector as Vector>::N,
                 packed: &[$([packed::<$m, 1>, packed::<$m, 2>]),*],
+                half: &[$(half::<$m>),*],
                 direct: &[$(direct::<$d>),*],
             };
         }
@@ -277,7 +310,7 @@ plain!(f64);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Kernels, Tile, Vector};
-    use super::{direct, packed};
+    use super::{direct, half, packed};
     use std::arch::x86_64::*;
 
     /// Implements [`Vector`] by naming the intrinsics.
