@@ -32,4 +32,4 @@ mod walk;
 
 pub use buffer::Buffer;
 pub use host::HostElement;
-pub use run::{Input, Output, Outputs, copy_into, run, run_all, run_in_place};
+pub use run::{Input, Output, Outputs, add_product, copy_into, run, run_all, run_in_place};

@@ -113,6 +113,25 @@ pub fn run_in_place(
     dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }], &[])
 }
 
+/// Adds the matrix product of `a` and `b` to `target`, which must lie dense. `false`, and nothing done, where there is no
+/// kernel that does both at once.
+pub fn add_product(
+    target: &mut Buffer,
+    layout: &Layout,
+    spec: &Spec,
+    a: Input,
+    b: Input,
+) -> Result<bool> {
+    let result = infer_one(&Op::Dot, &[a.spec, b.spec])?;
+    if result != *spec || layout.shape != spec.shape || !layout.is_dense() {
+        return Err(Error::argument("dot", "cannot be added in place").on([a.spec, b.spec, spec]));
+    }
+    check(target, layout, spec)?;
+    let ptr = target.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
+    let sink = Sink { ptr, shape: &spec.shape, dtype: spec.dtype };
+    Ok(dot::dot_add(source(&a)?, source(&b)?, sink))
+}
+
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
 pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input) -> Result<()> {
     if layout.shape != spec.shape || layout.overlaps() || value.spec != spec {

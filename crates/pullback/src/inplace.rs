@@ -314,6 +314,18 @@ impl Tensor {
         })
     }
 
+    /// Adds the matrix product of `a` and `b` over this tensor, if it may be written over and a kernel does both at once.
+    pub(crate) fn add_product_if_sole(&self, a: &Tensor, b: &Tensor) -> bool {
+        if self.rank() != 2 || !self.is_quiet_beside(a) || !self.is_quiet_beside(b) {
+            return false;
+        }
+        let inner = &*self.0;
+        lock::write(&inner.storage, &[a, b], |buffer, inputs| {
+            let [a, b] = [inputs[0], inputs[1]];
+            matches!(pullback_cpu::add_product(buffer, &inner.layout, self.spec(), a, b), Ok(true))
+        })
+    }
+
     /// Adds `other` over this tensor, if it may be written over.
     pub(crate) fn add_in_place_if_sole(&self, other: &Tensor) -> bool {
         if !self.is_quiet_beside(other) || self.spec() != other.spec() {

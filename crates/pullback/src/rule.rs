@@ -177,6 +177,11 @@ impl<'a> Facts<'a> {
     pub fn needs(&self, i: usize) -> bool {
         self.needs[i]
     }
+
+    /// Operand `i` has got its gradient in some other way.
+    pub fn satisfied(&mut self, i: usize) {
+        self.needs[i] = false;
+    }
 }
 
 impl Grad {

@@ -411,3 +411,28 @@ fn threads_share_tensors_and_run_backward_at_once() {
     assert_eq!(done.load(Ordering::Relaxed), 400);
     assert_eq!(w.grad().unwrap().to_vec::<f32>(), [800.0; 32]);
 }
+
+/// A weight used at every step: its gradient is the sum of the steps', whether the sum is made by the product itself (no
+/// second derivative asked) or by additions.
+#[test]
+fn a_weight_used_many_times_sums_its_products() {
+    let noise = |shape: [usize; 2], seed: usize| {
+        let n = shape[0] * shape[1];
+        let values: Vec<f64> =
+            (0..n).map(|i| ((i * 37 + seed * 11) % 101) as f64 / 50.0 - 1.0).collect();
+        Tensor::from_vec(values, shape)
+    };
+    for (m, k, n) in [(2, 3, 4), (5, 40, 70), (40, 5, 33), (16, 300, 130)] {
+        let w = noise([k, n], 1).requires_grad();
+        let xs: Vec<Tensor> = (0..4).map(|i| noise([m, k], i + 2).requires_grad()).collect();
+        let loss = |x: &Tensor| x.matmul(&w).square().sum();
+        let total = xs.iter().map(loss).reduce(|a, b| a + b).unwrap();
+        let separate =
+            xs.iter().map(|x| x.t().matmul(&x.matmul(&w)) * 2.0).reduce(|a, b| a + b).unwrap();
+        total.backward().unwrap();
+        let (got, want) = (w.grad().unwrap().to_vec::<f64>(), separate.to_vec::<f64>());
+        for (g, w) in got.iter().zip(&want) {
+            assert!((g - w).abs() <= 1e-11 * (1.0 + w.abs()), "{m}x{k}x{n}: {g} and {w}");
+        }
+    }
+}

@@ -89,6 +89,40 @@ pub(crate) fn dot(a: Source, b: Source, out: Sink) {
     }
 }
 
+/// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would be three. `false`, and
+/// nothing done, where there is no kernel for it: batches, vectors, integers and narrow floats.
+pub(crate) fn dot_add(a: Source, b: Source, out: Sink) -> bool {
+    let &[m, n] = out.shape else { return false };
+    if m < 2 || n < 2 {
+        return false;
+    }
+    fn add<C: Tiled + vector::Float + Elem<Compute = C>>(a: &Source, b: &Source, out: Sink) {
+        let (m, n, k) = (out.shape[0], out.shape[1], a.shape[1]);
+        let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(b, 0));
+        multiply(m, n, k, a, b, Target { c: Shared(out.ptr.cast()), add: true });
+    }
+    match out.dtype {
+        DType::F64 => add::<f64>(&a, &b, out),
+        DType::F32 => add::<f32>(&a, &b, out),
+        _ => return false,
+    }
+    true
+}
+
+/// Where a product goes: dense rows.
+struct Target<C> {
+    c: Shared<C>,
+    /// Added to what is there, instead of replacing it.
+    add: bool,
+}
+
+impl<C> Clone for Target<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Target<C> {}
+
 struct Job<'a> {
     m: usize,
     n: usize,
@@ -156,7 +190,7 @@ impl Job<'_> {
         let count = self.batches.len();
         let whole = (Matrix::<S>::of(&self.a, 0), Matrix::<S>::of(&self.b, 0));
         if count == 1 {
-            return multiply(m, n, k, whole.0, whole.1, c);
+            return multiply(m, n, k, whole.0, whole.1, Target { c, add: false });
         }
         // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
         if let [batch] = self.batches.axes()
@@ -164,7 +198,8 @@ impl Job<'_> {
             && (batch.strides[0] == whole.0.row * m as isize || m == 1)
         {
             let row = if m == 1 { batch.strides[0] } else { whole.0.row };
-            return multiply(m * count, n, k, Matrix { row, ..whole.0 }, whole.1, c);
+            let a = Matrix { row, ..whole.0 };
+            return multiply(m * count, n, k, a, whole.1, Target { c, add: false });
         }
         let one = |i: usize| {
             let [a, b] = self.batches.offsets(i);
@@ -174,7 +209,7 @@ impl Job<'_> {
                 k,
                 Matrix::<S>::of(&self.a, a),
                 Matrix::of(&self.b, b),
-                Shared(c.at(i * m * n)),
+                Target { c: Shared(c.at(i * m * n)), add: false },
             );
         };
         let work = m * n * k;
@@ -196,13 +231,16 @@ fn multiply<S: Elem<Compute = C>, C>(
     k: usize,
     a: Matrix<S>,
     b: Matrix<S>,
-    c: Shared<C>,
+    target: Target<C>,
 ) where
     C: Tiled + vector::Float,
 {
     if k == 0 {
-        // SAFETY: `c` has room for the product; all zero bits are zero.
-        return unsafe { std::ptr::write_bytes(c.at(0), 0, m * n) };
+        if !target.add {
+            // SAFETY: there is room for the product; all zero bits are zero.
+            unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
+        }
+        return;
     }
     // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
     let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
@@ -210,17 +248,17 @@ fn multiply<S: Elem<Compute = C>, C>(
         let (_a, a) = wide(m, k, a);
         let (_b, b) = wide(k, n, b);
         if n == 1 {
-            vector::multiply(m, k, a, b.ptr, b.row, c);
+            vector::multiply(m, k, a, b.ptr, b.row, target.c);
         } else if m == 1 {
-            vector::multiply(n, k, b.transposed(), a.ptr, a.col, c);
+            vector::multiply(n, k, b.transposed(), a.ptr, a.col, target.c);
         } else {
-            direct(m, n, k, a, b, c);
+            direct(m, n, k, a, b, target);
         }
     } else if a.col == 1 && n >= 4 * C::kernels().cols && m * k <= IN_PLACE {
         let (_a, a) = wide(m, k, a);
-        half_packed(m, n, k, a, b, c);
+        half_packed(m, n, k, a, b, target);
     } else {
-        packed(m, n, k, a, b, c);
+        packed(m, n, k, a, b, target);
     }
 }
 
@@ -253,7 +291,8 @@ pub(crate) fn even(len: usize, piece: usize, multiple: usize) -> usize {
 }
 
 /// Tiles on the operands where they lie; the columns of `b` are adjacent.
-fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, c: Shared<C>) {
+fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to: Target<C>) {
+    let Target { c, add } = to;
     let kernels = C::kernels();
     let height = even(m, kernels.direct.len(), 1);
     // A task is a stripe of columns with all of its rows, unless there are few columns.
@@ -279,7 +318,7 @@ fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, c:
                     c: c.at(i * n + j),
                     c_row: n as isize,
                     cols: kernels.cols.min(j1 - j),
-                    add: false,
+                    add,
                 };
                 // SAFETY: the tile lies inside the three matrices, and C's part is this task's.
                 unsafe { kernels.direct[height.min(i1 - i) - 1](&tile) };
@@ -302,7 +341,7 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<C>,
     b: Matrix<S>,
-    c: Shared<C>,
+    Target { c, add }: Target<C>,
 ) {
     let kernels = C::kernels();
     let height = even(m, kernels.rows, 1);
@@ -328,7 +367,7 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
                         c: c.at(i * n + j),
                         c_row: n as isize,
                         cols,
-                        add: p > 0,
+                        add: add || p > 0,
                     };
                     // SAFETY: the panel is packed, A has these rows, and this part of C is this task's.
                     unsafe { kernels.half[height.min(m - i) - 1](&tile) };
@@ -346,7 +385,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<S>,
     b: Matrix<S>,
-    c: Shared<C>,
+    Target { c, add }: Target<C>,
 ) {
     let kernels = C::kernels();
     let kc = even(k, KC, 1);
@@ -358,7 +397,8 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
         let cols = nc.min(n - j0);
         for p0 in (0..k).step_by(kc) {
             let steps = kc.min(k - p0);
-            let block = Block { kernels, n, steps, c, a: a_panels, b: b_panels, add: p0 > 0 };
+            let block =
+                Block { kernels, n, steps, c, a: a_panels, b: b_panels, add: add || p0 > 0 };
             for i0 in (0..m).step_by(mc) {
                 let rows = mc.min(m - i0);
                 // B is packed with the first rows of A, for all of them.

@@ -45,6 +45,8 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
         (70, 65, 257),
         (25, 100, 600),
         (130, 48, 64),
+        (20, 140, 300),
+        (33, 129, 520),
     ];
     for (m, n, k) in sizes {
         for (how_a, how_b) in
@@ -60,23 +62,26 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
             let mut bits: Option<Vec<u64>> = None;
             for threads in [1, 2, 8] {
                 let mut c: Vec<T> = vec![from(7.0); m * n];
-                par::with_threads(threads, || {
-                    dot(
-                        Source {
-                            ptr: a.as_ptr().wrapping_add(at_a).cast(),
-                            shape: &[m, k],
-                            strides: &strides_a,
-                            dtype,
-                        },
-                        Source {
-                            ptr: b.as_ptr().wrapping_add(at_b).cast(),
-                            shape: &[k, n],
-                            strides: &strides_b,
-                            dtype,
-                        },
-                        Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype },
-                    );
+                let left = Source {
+                    ptr: a.as_ptr().wrapping_add(at_a).cast(),
+                    shape: &[m, k],
+                    strides: &strides_a,
+                    dtype,
+                };
+                let right = Source {
+                    ptr: b.as_ptr().wrapping_add(at_b).cast(),
+                    shape: &[k, n],
+                    strides: &strides_b,
+                    dtype,
+                };
+                let sink = |c: &mut Vec<T>| c.as_mut_ptr().cast();
+                let mut sum: Vec<T> = vec![from(7.0); m * n];
+                let added = par::with_threads(threads, || {
+                    dot(left, right, Sink { ptr: sink(&mut c), shape: &[m, n], dtype });
+                    dot_add(left, right, Sink { ptr: sink(&mut sum), shape: &[m, n], dtype })
                 });
+                let wide = matches!(dtype, DType::F32 | DType::F64);
+                assert_eq!(added, wide && m > 1 && n > 1);
                 let now: Vec<u64> = c.iter().map(|&x| to(x).to_bits()).collect();
                 match &bits {
                     Some(bits) => assert!(*bits == now, "{m} {n} {k} on {threads} threads"),
@@ -94,6 +99,11 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
                         assert!(
                             (got - want).abs() <= bound,
                             "{dtype} {m}×{n}×{k} lay {how_a} {how_b} at {i},{j}: {got} for {want}"
+                        );
+                        let got = to(sum[i * n + j]) - if added { want } else { 0.0 };
+                        assert!(
+                            (got - to(from(7.0))).abs() <= bound,
+                            "{m}×{n}×{k} added at {i},{j}: {got}"
                         );
                     }
                 }

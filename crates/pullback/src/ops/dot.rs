@@ -1,18 +1,26 @@
 //! Matrix products.
 
 use crate::apply::apply;
-use crate::rule::{Bilinear, Grad};
+use crate::rule::{Bilinear, Facts, Grad};
 use crate::{DType, Error, Op, Shape, Tensor};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
 pub(crate) fn row() -> Grad {
     Grad::Bilinear(Bilinear {
-        transpose: |f, i, dy| match i {
-            0 => apply(Op::Dot, &[dy, &f.x(1).t()]),
-            _ => apply(Op::Dot, &[&f.x(0).t(), dy]),
+        transpose: |f, i, dy| {
+            let (a, b) = factors(f, i, dy);
+            apply(Op::Dot, &[&a, &b])
         },
         formula: "`da = dy · bᵀ`, `db = aᵀ · dy`",
     })
+}
+
+/// The gradient of operand `i` is the product of these.
+pub(crate) fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
+    match i {
+        0 => (dy.clone(), f.x(1).t()),
+        _ => (f.x(0).t(), dy.clone()),
+    }
 }
 
 impl Tensor {

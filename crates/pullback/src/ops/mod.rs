@@ -11,7 +11,7 @@ mod conv;
 mod ctc;
 mod cumulate;
 mod distance;
-mod dot;
+pub(crate) mod dot;
 mod dropout;
 mod einsum;
 mod embedding;
