@@ -26,8 +26,16 @@
 //! - A worker that sees a new epoch *joins* by a compare-exchange that adds one to `active`, which
 //!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
 //!   at or above `limit` stay out.
-//! - Everyone takes task numbers from `next` until they run out. The caller then clears `open`
-//!   (nobody can join any more) and waits until `active` is zero.
+//! - Everyone works through a stretch of the tasks of their own, then helps with the stretches of others. The caller
+//!   then clears `open` (nobody can join any more) and waits until `active` is zero.
+//!
+//! # Who does what
+//!
+//! The tasks are cut into one stretch for each participant, always in the same order: the caller has the first. So where two
+//! kernels cut their work alike, what a core wrote it reads again, and a weight's columns stay in the cache of the core that
+//! multiplies with them. Handing out tasks as they come made lines travel between cores: an LSTM step took as
+//! long on two threads as on one. A stretch is one word, `first` and `end`; its owner takes from the front, others, when
+//! they have nothing left of their own, from the back.
 //!
 //! So the caller never waits for a worker that slept through the job, and a job on an
 //! oversubscribed machine costs at most what running it alone would.
@@ -50,6 +58,8 @@ const OPEN: u64 = 1 << 16;
 const ACTIVE: u64 = OPEN - 1;
 const LIMIT_SHIFT: u32 = 17;
 const MAX_WORKERS: usize = (1 << 15) - 1;
+/// Participants that have tasks of their own; more of them only help.
+const STRETCHES: usize = 64;
 
 /// Keeps a hot word on cache lines of its own (pairs of lines are prefetched together).
 #[repr(align(128))]
@@ -59,7 +69,8 @@ struct Apart<T>(T);
 struct Job {
     call: unsafe fn(*const (), usize),
     data: *const (),
-    tasks: usize,
+    /// Participants that have a stretch of tasks of their own.
+    stretches: usize,
 }
 
 struct Worker {
@@ -69,7 +80,8 @@ struct Worker {
 
 struct Pool {
     state: Apart<AtomicU64>,
-    next: Apart<AtomicUsize>,
+    /// For each participant the tasks that are left of its own: the first in the low half, the end in the high half.
+    left: [Apart<AtomicU64>; STRETCHES],
     busy: AtomicBool,
     job: UnsafeCell<Job>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -84,9 +96,9 @@ unsafe fn nothing(_: *const (), _: usize) {}
 
 static POOL: Pool = Pool {
     state: Apart(AtomicU64::new(0)),
-    next: Apart(AtomicUsize::new(0)),
+    left: [const { Apart(AtomicU64::new(0)) }; STRETCHES],
     busy: AtomicBool::new(false),
-    job: UnsafeCell::new(Job { call: nothing, data: std::ptr::null(), tasks: 0 }),
+    job: UnsafeCell::new(Job { call: nothing, data: std::ptr::null(), stretches: 0 }),
     panic: Mutex::new(None),
     workers: RwLock::new(Vec::new()),
 };
@@ -155,7 +167,8 @@ pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
 /// Calls from inside a task run inline.
 pub fn for_each<F: Fn(usize) + Sync>(tasks: usize, f: F) {
     let helpers = threads().min(tasks).saturating_sub(1);
-    if helpers == 0 || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
+    let many = tasks > u32::MAX as usize;
+    if helpers == 0 || many || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
         (0..tasks).for_each(f);
         return;
     }
@@ -166,15 +179,19 @@ pub fn for_each<F: Fn(usize) + Sync>(tasks: usize, f: F) {
         // SAFETY: the caller promises that `data` is an `F`.
         unsafe { (*data.cast::<F>())(task) }
     }
-    POOL.run(Job { call: call::<F>, data: (&raw const f).cast(), tasks }, helpers);
+    let stretches = (helpers + 1).min(STRETCHES);
+    POOL.run(Job { call: call::<F>, data: (&raw const f).cast(), stretches }, tasks, helpers);
 }
 
 impl Pool {
     /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is given back.
-    fn run(&'static self, job: Job, helpers: usize) {
+    fn run(&'static self, job: Job, tasks: usize, helpers: usize) {
         // SAFETY: we hold `busy` and the last job was closed with no worker left in it.
         unsafe { *self.job.get() = job };
-        self.next.0.store(0, Ordering::Relaxed);
+        let cut = |i: usize| (tasks * i / job.stretches) as u64;
+        for (i, left) in self.left[..job.stretches].iter().enumerate() {
+            left.0.store(cut(i + 1) << 32 | cut(i), Ordering::Relaxed);
+        }
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         let workers = if workers.len() < helpers {
             drop(workers);
@@ -194,7 +211,7 @@ impl Pool {
         }
         drop(workers);
 
-        self.take_part(job);
+        self.take_part(job, 0);
         let mut left = self.state.0.fetch_and(!OPEN, Ordering::AcqRel) & ACTIVE;
         let mut spins = 0u32;
         while left != 0 {
@@ -214,23 +231,35 @@ impl Pool {
     }
 
     /// Takes tasks until there are none; a panic is kept for the caller and ends the job early.
-    fn take_part(&self, job: Job) {
+    fn take_part(&self, job: Job, participant: usize) {
         INSIDE.with(|i| i.set(true));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let task = self.next.0.fetch_add(1, Ordering::Relaxed);
-                if task >= job.tasks {
-                    break;
+            for i in 0..job.stretches {
+                let whose = (participant + i) % job.stretches;
+                let own = whose == participant;
+                while let Some(task) = self.take(whose, own) {
+                    // SAFETY: the job's closure outlives the job: its owner waits in `run`.
+                    unsafe { (job.call)(job.data, task) };
                 }
-                // SAFETY: the job's closure outlives the job: its owner waits in `run`.
-                unsafe { (job.call)(job.data, task) };
             }
         }));
         INSIDE.with(|i| i.set(false));
         if let Err(panic) = outcome {
-            self.next.0.store(job.tasks, Ordering::Relaxed);
+            self.left.iter().for_each(|left| left.0.store(0, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
+    }
+
+    /// The next task of a stretch, for its owner from the front, for others from the back.
+    fn take(&self, whose: usize, own: bool) -> Option<usize> {
+        let step = |word: u64| {
+            let (first, end) = (word & u64::from(u32::MAX), word >> 32);
+            let rest = if own { end << 32 | (first + 1) } else { (end.max(1) - 1) << 32 | first };
+            (first < end).then_some(rest)
+        };
+        let before =
+            self.left[whose].0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step).ok()?;
+        Some(if own { before & u64::from(u32::MAX) } else { (before >> 32) - 1 } as usize)
     }
 
     /// Starts workers until there are `wanted`, or as many as the system gives.
@@ -263,7 +292,7 @@ impl Pool {
                 ) {
                     Ok(_) => {
                         // SAFETY: we joined an open job, so it stays until `active` falls to zero.
-                        self.take_part(unsafe { *self.job.get() });
+                        self.take_part(unsafe { *self.job.get() }, index + 1);
                         self.state.0.fetch_sub(1, Ordering::AcqRel);
                         break;
                     }
