@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, dot, index, movement, norm, pointwise, pool, random, reduce, scan,
-    sort,
+    Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, random,
+    reduce, scan, sort,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -224,6 +224,10 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::Dot => dot::dot(x[0], x[1], y),
         Op::Conv(c) => conv::conv(c, x[0], x[1], y),
         Op::Pool(p) => pool::pool(p, x[0], y),
+        Op::Linalg(f) => {
+            return linalg::linalg(*f, x, out).map_err(|e| e.explain(op, inputs));
+        }
+        Op::Fft(f) => fft::fft(*f, x[0], y),
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),
             Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], y),

@@ -23,8 +23,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use layout::{Layout, diagonal_len};
 pub use op::{
-    Attention, Binary, Combine, Compare, Cumulation, Extreme, Fused, Kept, Op, Padding, Random,
-    Reduction, Unary,
+    Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
+    Padding, Random, Reduction, Unary,
 };
 pub use scalar::{Real, Scalar};
 pub use shape::{

@@ -94,6 +94,10 @@ pub enum Op {
     Conv(Box<Conv>),
     /// Pieces of the last axes, each reduced to one value.
     Pool(Box<Pool>),
+    /// Factorisations of matrices and what is solved with them, over the last two axes.
+    Linalg(Linalg),
+    /// Discrete Fourier transforms along one axis; a complex number is a pair on the last axis.
+    Fft(Fft),
     /// Operations with a decomposition into the ones above, and a fused kernel.
     Fused(Fused),
 }
@@ -268,6 +272,66 @@ pub enum Cumulation {
     LogSumExp,
 }
 
+/// Factorisations of matrices (the last two axes; those before them are batches), and solutions of linear systems.
+///
+/// No kernel fails on a value: what does not exist is NaN, or shows as a zero pivot. The functions that promise more look
+/// at the result and say which matrix it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Linalg {
+    /// The lower L with L·Lᵀ = A, for a symmetric A of which the lower triangle is read. From the first leading minor on that is
+    /// not positive, the columns of L are NaN.
+    Cholesky,
+    /// From a triangular A, of which only that triangle is read, and B: A⁻¹·B.
+    TriangularSolve {
+        /// The upper triangle, not the lower one.
+        upper: bool,
+        /// Ones stand for the diagonal, which is not read.
+        unit: bool,
+    },
+    /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row `pivot[i] − 1`, in order.
+    Lu,
+    /// From pivots, the rows (of so many) in the order that the exchanges leave: `(P·X)ᵀ` gathers by it.
+    Permutation(usize),
+    /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those with respect to A and B.
+    LuSolve {
+        /// Solves with Aᵀ.
+        transpose: bool,
+    },
+    /// Q with orthonormal columns and the upper triangular R with Q·R = A.
+    Qr {
+        /// Q is square, with rows of zeros below R.
+        complete: bool,
+    },
+    /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the lower triangle is read.
+    Eigh,
+    /// U, the singular values, descending, and Vᵀ with U·diag(s)·Vᵀ = A.
+    Svd {
+        /// U and V are square.
+        full: bool,
+    },
+}
+
+/// Discrete Fourier transforms along an axis, none of them scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fft {
+    /// Σⱼ xⱼ·e^(∓2πijk/n) of pairs.
+    Complex {
+        /// The axis; the last one holds the pairs and is not counted.
+        axis: usize,
+        /// With + in the exponent.
+        inverse: bool,
+    },
+    /// The first n/2 + 1 coefficients, as pairs, of n real numbers; the others are their conjugates.
+    Real(usize),
+    /// The real numbers whose coefficients are the first len/2 + 1 given as pairs, and their conjugates.
+    Hermitian {
+        /// The axis.
+        axis: usize,
+        /// The length of the result on that axis.
+        len: usize,
+    },
+}
+
 /// Operations that are compositions of others, with a kernel that does them in one go.
 ///
 /// The `…Vjp` ones are what backward runs; where backward itself is differentiated, their
@@ -414,6 +478,20 @@ impl Cumulation {
     pub const ALL: &[Cumulation] = { use Cumulation::*; &[Sum, Prod, Max, Min, LogSumExp] };
 }
 
+impl Linalg {
+    /// How many results the op has.
+    pub const fn results(self) -> usize {
+        match self {
+            Linalg::Cholesky
+            | Linalg::TriangularSolve { .. }
+            | Linalg::Permutation(_)
+            | Linalg::LuSolve { .. } => 1,
+            Linalg::Lu | Linalg::Qr { .. } | Linalg::Eigh => 2,
+            Linalg::Svd { .. } => 3,
+        }
+    }
+}
+
 impl Op {
     /// How many results the op has.
     pub fn results(&self) -> usize {
@@ -421,6 +499,7 @@ impl Op {
             Op::Sort { .. } => 2,
             Op::Fused(Fused::LayerNormVjp(_) | Fused::AttentionVjp(_)) => 3,
             Op::Fused(Fused::Attention(_)) => 2,
+            Op::Linalg(f) => f.results(),
             _ => 1,
         }
     }

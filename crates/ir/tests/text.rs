@@ -35,6 +35,21 @@ fn ops() -> impl Strategy<Value = Op> {
             Op::ArgReduce(kind, _) => Op::ArgReduce(kind, n),
             Op::Cumulate { kind, .. } => Op::Cumulate { kind, axis: n, reverse: flag },
             Op::Sort { .. } => Op::Sort { axis: n, descending: flag },
+            Op::Linalg(form) => Op::Linalg(match form {
+                Linalg::TriangularSolve { .. } => {
+                    Linalg::TriangularSolve { upper: flag, unit: n % 2 == 1 }
+                }
+                Linalg::Permutation(_) => Linalg::Permutation(n),
+                Linalg::LuSolve { .. } => Linalg::LuSolve { transpose: flag },
+                Linalg::Qr { .. } => Linalg::Qr { complete: flag },
+                Linalg::Svd { .. } => Linalg::Svd { full: flag },
+                Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => form,
+            }),
+            Op::Fft(form) => Op::Fft(match form {
+                Fft::Complex { .. } => Fft::Complex { axis: n, inverse: flag },
+                Fft::Real(_) => Fft::Real(n),
+                Fft::Hermitian { .. } => Fft::Hermitian { axis: n, len: n / 2 },
+            }),
             Op::Fused(form) => Op::Fused(match form {
                 Fused::Softmax(_) => Fused::Softmax(n),
                 Fused::SoftmaxVjp(_) => Fused::SoftmaxVjp(n),

@@ -107,6 +107,7 @@ pub use ops::{
 };
 pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
+pub use ops::{fft, linalg};
 pub use pullback_cpu::HostElement;
 pub use pullback_cpu::buffer::{
     PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory,

@@ -7,6 +7,8 @@ mod attention;
 mod derivatives;
 #[path = "table/kernels.rs"]
 mod kernels;
+#[path = "table/linalg.rs"]
+mod linalg;
 #[path = "table/naive.rs"]
 mod naive;
 #[path = "table/samples.rs"]

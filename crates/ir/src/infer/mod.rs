@@ -7,7 +7,9 @@
 pub mod args;
 mod attention;
 mod dot;
+mod fft;
 mod index;
+mod linalg;
 mod movement;
 mod norm;
 mod pointwise;
@@ -32,6 +34,7 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         }
         Op::Fused(Fused::Attention(a)) => attention::attention(*a, inputs),
         Op::Fused(Fused::AttentionVjp(a)) => attention::attention_vjp(*a, inputs),
+        Op::Linalg(f) => linalg::linalg(*f, inputs),
         _ => Ok(smallvec![infer_one(op, inputs)?]),
     }
 }
@@ -110,6 +113,8 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Dot => dot::dot(operands("matmul", inputs)?),
         Op::Conv(conv) => window::conv(conv, operands(op.name(), inputs)?),
         Op::Pool(pool) => window::pool(pool, operands(op.name(), inputs)?),
+        Op::Linalg(f) => Ok(linalg::linalg(*f, inputs)?.swap_remove(0)),
+        Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
     }
 }

@@ -1,7 +1,7 @@
 //! What each op is called, once.
 
 use crate::op::{
-    Binary, Combine, Compare, Cumulation, Extreme, Fused, Op, Random, Reduction, Unary,
+    Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Linalg, Op, Random, Reduction, Unary,
 };
 use crate::shape::Axes;
 use crate::window::{Conv, Pool, Pooling, Role};
@@ -215,6 +215,52 @@ impl Pooling {
     }
 }
 
+impl Linalg {
+    /// The name of the operation: `cholesky`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Linalg::Cholesky               => "cholesky",
+            Linalg::TriangularSolve { .. } => "triangular_solve",
+            Linalg::Lu                     => "lu",
+            Linalg::Permutation(_)         => "permutation",
+            Linalg::LuSolve { .. }         => "lu_solve",
+            Linalg::Qr { .. }              => "qr",
+            Linalg::Eigh                   => "eigh",
+            Linalg::Svd { .. }             => "svd",
+        }
+    }
+
+    /// One of each kind.
+    #[rustfmt::skip]
+    pub fn forms() -> impl Iterator<Item = Linalg> {
+        use Linalg::*;
+        [
+            Cholesky, TriangularSolve { upper: false, unit: false }, Lu, Permutation(0),
+            LuSolve { transpose: false }, Qr { complete: false }, Eigh, Svd { full: false },
+        ]
+        .into_iter()
+    }
+}
+
+impl Fft {
+    /// The name of the transform: `fft`.
+    #[rustfmt::skip]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fft::Complex { .. }   => "fft",
+            Fft::Real(_)          => "fft.real",
+            Fft::Hermitian { .. } => "fft.hermitian",
+        }
+    }
+
+    /// One of each kind, on axis 0.
+    pub fn forms() -> impl Iterator<Item = Fft> {
+        let complex = Fft::Complex { axis: 0, inverse: false };
+        [complex, Fft::Real(0), Fft::Hermitian { axis: 0, len: 1 }].into_iter()
+    }
+}
+
 impl Fused {
     /// The name of the operation: `softmax`.
     #[rustfmt::skip]
@@ -277,6 +323,8 @@ impl Op {
             Op::Dot                   => "dot",
             Op::Conv(conv)            => conv.role.name(),
             Op::Pool(pool)            => pool.kind.name(),
+            Op::Linalg(f)             => f.name(),
+            Op::Fft(f)                => f.name(),
             Op::Fused(f)              => f.name(),
         }
     }
@@ -314,6 +362,8 @@ impl Op {
             .chain(Cumulation::ALL.iter().map(cumulate))
             .chain(Role::forms().map(conv))
             .chain(Pooling::forms().map(pool))
+            .chain(Linalg::forms().map(Op::Linalg))
+            .chain(Fft::forms().map(Op::Fft))
             .chain(Fused::forms().map(Op::Fused))
     }
 }
@@ -383,11 +433,16 @@ mod tests {
             Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
             Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
             Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_));
+        assert_forms!(Linalg::forms(),
+            Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
+            Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
+        assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
         assert_forms!(Op::forms(),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
-            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Fused(_));
+            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
+            Op::Fused(_));
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }

@@ -1,7 +1,7 @@
 //! Text to ops, views and specs.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
-use crate::op::{Attention, Combine, Fused, Op, Padding};
+use crate::op::{Attention, Combine, Fft, Fused, Linalg, Op, Padding};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
 use std::str::FromStr;
@@ -76,6 +76,8 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         }
         Op::Conv(form) => Op::Conv(Box::new(c.braced(|c| conv(c, form.role))?)),
         Op::Pool(form) => Op::Pool(Box::new(c.braced(|c| pool(c, form.kind))?)),
+        Op::Linalg(form) => Op::Linalg(linalg_attributes(c, form)?),
+        Op::Fft(form) => Op::Fft(fft_attributes(c, form)?),
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::Dot => form,
@@ -173,6 +175,38 @@ fn frame(c: &mut Cursor) -> Parsed<Frame> {
     }
 }
 
+fn linalg_attributes(c: &mut Cursor, form: Linalg) -> Parsed<Linalg> {
+    Ok(match form {
+        Linalg::TriangularSolve { .. } => c.braced(|c| {
+            let upper = flag(c, "upper")?;
+            c.expect(',')?;
+            Ok(Linalg::TriangularSolve { upper, unit: flag(c, "unit")? })
+        })?,
+        Linalg::Permutation(_) => Linalg::Permutation(c.braced(index)?),
+        Linalg::LuSolve { .. } => {
+            Linalg::LuSolve { transpose: c.braced(|c| flag(c, "transpose"))? }
+        }
+        Linalg::Qr { .. } => Linalg::Qr { complete: c.braced(|c| flag(c, "complete"))? },
+        Linalg::Svd { .. } => Linalg::Svd { full: c.braced(|c| flag(c, "full"))? },
+        Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => form,
+    })
+}
+
+fn fft_attributes(c: &mut Cursor, form: Fft) -> Parsed<Fft> {
+    Ok(match form {
+        Fft::Complex { .. } => {
+            let (axis, inverse) = c.braced(|c| axis_and_flag(c, "inverse"))?;
+            Fft::Complex { axis, inverse }
+        }
+        Fft::Real(_) => Fft::Real(c.braced(index)?),
+        Fft::Hermitian { .. } => c.braced(|c| {
+            let axis = c.field("axis", index)?;
+            c.expect(',')?;
+            Ok(Fft::Hermitian { axis, len: c.field("len", index)? })
+        })?,
+    })
+}
+
 fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
     Ok(match form {
         Fused::Softmax(_) => Fused::Softmax(c.braced(index)?),
@@ -248,7 +282,11 @@ fn padding(c: &mut Cursor) -> Parsed<Padding> {
 fn axis_and_flag(c: &mut Cursor, flag: &str) -> Parsed<(usize, bool)> {
     let axis = c.field("axis", index)?;
     c.expect(',')?;
-    Ok((axis, c.field(flag, |c| c.parse("`true` or `false`"))?))
+    Ok((axis, self::flag(c, flag)?))
+}
+
+fn flag(c: &mut Cursor, name: &str) -> Parsed<bool> {
+    c.field(name, |c| c.parse("`true` or `false`"))
 }
 
 /// A truth value, an integer, or else a float: a float always shows a point, an exponent or

@@ -1,6 +1,6 @@
 //! Ops and views to text.
 
-use crate::op::{Fused, Op, Padding};
+use crate::op::{Fft, Fused, Linalg, Op, Padding};
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
 use std::fmt::{self, Display, Formatter};
@@ -55,6 +55,21 @@ impl Display for Op {
                     Pooling::Sum | Pooling::ArgMax => f.write_str("}"),
                 }
             }
+            Op::Linalg(linalg) => match linalg {
+                Linalg::TriangularSolve { upper, unit } => {
+                    write!(f, "{{upper={upper},unit={unit}}}")
+                }
+                Linalg::Permutation(rows) => write!(f, "{{{rows}}}"),
+                Linalg::LuSolve { transpose } => write!(f, "{{transpose={transpose}}}"),
+                Linalg::Qr { complete } => write!(f, "{{complete={complete}}}"),
+                Linalg::Svd { full } => write!(f, "{{full={full}}}"),
+                Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => Ok(()),
+            },
+            Op::Fft(fft) => match fft {
+                Fft::Complex { axis, inverse } => write!(f, "{{axis={axis},inverse={inverse}}}"),
+                Fft::Real(axis) => write!(f, "{{{axis}}}"),
+                Fft::Hermitian { axis, len } => write!(f, "{{axis={axis},len={len}}}"),
+            },
             Op::Fused(fused) => match fused {
                 Fused::Softmax(axis)
                 | Fused::SoftmaxVjp(axis)

@@ -41,6 +41,8 @@ mod special;
 mod statistics;
 mod view;
 
+pub mod fft;
+pub mod linalg;
 pub mod losses;
 pub mod masked;
 pub mod table;
@@ -93,6 +95,8 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Dot => dot::row(),
         Op::Conv(c) => conv::row(&c.role),
         Op::Pool(p) => pool::row(&p.kind),
+        Op::Linalg(f) => linalg::row(*f),
+        Op::Fft(f) => fft::row(*f),
         Op::Fused(f) => norm::row(*f),
     }
 }

@@ -6,6 +6,8 @@ use pullback::{Reduction, Tensor};
 #[derive(Clone)]
 pub enum Arg {
     Tensor(Tensor),
+    /// Complex numbers, as pairs on a last axis of 2.
+    Complex(Tensor),
     Float(f64),
     Int(i64),
     Bool(bool),
@@ -25,7 +27,7 @@ impl Arg {
     /// As a tensor: numbers become 0-d ones.
     pub fn tensor(&self) -> Tensor {
         match self {
-            Arg::Tensor(x) => x.clone(),
+            Arg::Tensor(x) | Arg::Complex(x) => x.clone(),
             Arg::Float(x) => Tensor::from(*x),
             Arg::Int(n) => Tensor::from(*n),
             Arg::Bool(b) => Tensor::from(*b),
@@ -41,7 +43,12 @@ impl Arg {
             Arg::Bool(b) => *b as isize,
             Arg::Float(x) if x.fract() == 0.0 => *x as isize,
             Arg::Tensor(x) => x.cast(pullback::DType::I64).item::<i64>() as isize,
-            Arg::Float(_) | Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
+            Arg::Float(_)
+            | Arg::Complex(_)
+            | Arg::Text(_)
+            | Arg::Slice(..)
+            | Arg::List(_)
+            | Arg::Null => {
                 panic!("an argument should be an integer")
             }
         }
@@ -53,7 +60,7 @@ impl Arg {
             Arg::Int(n) => *n as f64,
             Arg::Bool(b) => f64::from(u8::from(*b)),
             Arg::Tensor(x) => x.cast(pullback::DType::F64).item::<f64>(),
-            Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
+            Arg::Complex(_) | Arg::Text(_) | Arg::Slice(..) | Arg::List(_) | Arg::Null => {
                 panic!("an argument should be a number")
             }
         }
@@ -86,6 +93,18 @@ impl Args {
 
     fn need(&self, i: usize, names: &str) -> &Arg {
         self.get(i, names).unwrap_or_else(|| panic!("argument {i} (`{names}`) is missing"))
+    }
+
+    /// Whether an argument holds complex numbers.
+    pub fn has_complex(&self) -> bool {
+        fn complex(arg: &Arg) -> bool {
+            match arg {
+                Arg::Complex(_) => true,
+                Arg::List(list) => list.iter().any(complex),
+                _ => false,
+            }
+        }
+        self.positional.iter().any(complex) || self.named.iter().any(|(_, arg)| complex(arg))
     }
 
     /// The first argument, a tensor.

@@ -129,7 +129,10 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
     for output in value["outputs"].as_array().ok_or("no list `outputs`")? {
         let lengths = output["shape"].as_array().ok_or("an output has no shape")?;
         let shape = lengths.iter().map(|n| n.as_u64().map(|n| n as usize)).collect::<Option<_>>();
-        let shape = shape.ok_or("a length of an output is not a number")?;
+        let mut shape: Vec<usize> = shape.ok_or("a length of an output is not a number")?;
+        if is_complex(&output["dtype"]) {
+            shape.push(2);
+        }
         match dtype(&output["dtype"]) {
             Ok(dtype) => outputs.push(Output { shape, dtype, diff: output["diff"] == true }),
             Err(why) => unknown = Some(why),
@@ -193,10 +196,15 @@ fn mentioned(
     Ok(())
 }
 
+/// Complex numbers are stored as pairs of floats, on a last axis of 2.
+fn is_complex(dtype: &Value) -> bool {
+    dtype.as_str().is_some_and(|name| name.starts_with("complex"))
+}
+
 fn dtype(name: &Value) -> Read<DType> {
     Ok(match name.as_str().unwrap_or_default() {
-        "float64" => DType::F64,
-        "float32" => DType::F32,
+        "float64" | "complex128" => DType::F64,
+        "float32" | "complex64" => DType::F32,
         "float16" => DType::F16,
         "bfloat16" => DType::BF16,
         "int64" => DType::I64,
@@ -229,7 +237,8 @@ fn tensor(stored: Dtype, shape: &[usize], bytes: &[u8], wanted: Option<DType>) -
 
 fn argument(value: &Value, inputs: &BTreeMap<usize, Tensor>) -> Arg {
     if let Some(j) = value.get("tensor").and_then(Value::as_u64) {
-        return Arg::Tensor(inputs[&(j as usize)].clone());
+        let x = inputs[&(j as usize)].clone();
+        return if is_complex(&value["dtype"]) { Arg::Complex(x) } else { Arg::Tensor(x) };
     }
     if let Some(x) = value.get("float") {
         let special = |s: &str| s.parse().unwrap_or_else(|_| panic!("`{s}` is no float"));

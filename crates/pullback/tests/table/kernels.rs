@@ -192,6 +192,12 @@ fn layouts_do_not_matter() {
     for sample in all_samples() {
         for dtype in DType::FLOATS {
             let sample = sample.cast(dtype);
+            // Some ops refuse narrow floats.
+            if infer(&sample.op, &sample.inputs.iter().map(Tensor::spec).collect::<Vec<_>>())
+                .is_err()
+            {
+                continue;
+            }
             for i in 0..sample.inputs.len() {
                 for (name, laid) in layouts(&sample.inputs[i]) {
                     let mut dense = sample.inputs.clone();
@@ -226,8 +232,9 @@ fn layouts_do_not_matter() {
 /// Whether an op adds up floats, in an order that may follow the layout.
 fn reorders(op: &Op) -> bool {
     match op {
-        Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Fused(_) => true,
+        Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Linalg(_) | Op::Fused(_) => true,
         Op::Conv(_) | Op::Pool(_) => true,
+        Op::Fft(_) => false,
         Op::Literal { .. }
         | Op::Iota { .. }
         | Op::Random { .. }

@@ -184,6 +184,8 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         }
         Op::Conv(c) => one(crate::windows::conv(c, x)),
         Op::Pool(p) => one(crate::windows::pool(p, &x[0])),
+        Op::Linalg(f) => crate::linalg::naive(*f, x),
+        Op::Fft(f) => crate::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),
     }
 }

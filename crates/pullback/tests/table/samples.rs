@@ -396,6 +396,16 @@ pub fn samples(form: &Op) -> Vec<Sample> {
         }
         Op::Conv(c) => out.extend(crate::windows::conv_samples(&c.role, &mut dice)),
         Op::Pool(p) => out.extend(crate::windows::pool_samples(&p.kind, &mut dice)),
+        Op::Linalg(f) => {
+            for (f, inputs, check) in crate::linalg::samples(*f, &mut dice) {
+                add(Op::Linalg(f), inputs, check);
+            }
+        }
+        Op::Fft(f) => {
+            for (f, inputs, check) in crate::linalg::fft_samples(*f, &mut dice) {
+                add(Op::Fft(f), inputs, check);
+            }
+        }
         Op::Fused(f) => {
             for (op, inputs) in fused(*f, &mut dice) {
                 let check = inputs.iter().all(|x| few(x.shape()));

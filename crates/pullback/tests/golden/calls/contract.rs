@@ -29,21 +29,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "linalg.vecdot" | "vecdot" => {
             one(x().vecdot(&a.tensor(1, "y|other"), a.int_or(2, "dim", -1)))
         }
-        "linalg.multi_dot" | "chain_matmul" => {
-            one(a.every_tensor().into_iter().reduce(|p, q| p.matmul(&q))?)
-        }
-        "linalg.matrix_power" | "matrix_power" => {
-            let n = a.int(1, "n");
-            if n < 0 {
-                return None;
-            }
-            let identity = Tensor::eye_with(
-                x().shape()[x().rank() - 1],
-                x().shape()[x().rank() - 1],
-                x().dtype(),
-            );
-            one((0..n).fold(identity.expand(x().shape()), |p, _| p.matmul(&x())))
-        }
         "tensordot" => {
             let (p, q) = match a.get(2, "dims") {
                 Some(Arg::List(pair)) => (pair[0].ints(), pair[1].ints()),

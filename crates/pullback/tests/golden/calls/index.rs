@@ -144,7 +144,7 @@ fn place(index: &Arg) -> Option<Tensor> {
             }
         }
         Arg::Bool(b) => Some(Tensor::from(*b)),
-        Arg::Float(_) | Arg::Text(_) | Arg::Slice(..) | Arg::Null => None,
+        Arg::Float(_) | Arg::Complex(_) | Arg::Text(_) | Arg::Slice(..) | Arg::Null => None,
     }
 }
 
@@ -162,7 +162,7 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
         Arg::Tensor(t) if matches!(t.dtype(), DType::Bool | DType::U8) => t.rank(),
         Arg::List(_) if matches!(place(e), Some(t) if t.dtype() == DType::Bool) => 1,
         Arg::Tensor(_) | Arg::List(_) | Arg::Int(_) | Arg::Slice(..) => 1,
-        Arg::Null | Arg::Bool(_) | Arg::Text(_) | Arg::Float(_) => 0,
+        Arg::Null | Arg::Bool(_) | Arg::Text(_) | Arg::Float(_) | Arg::Complex(_) => 0,
     };
     let used: usize = entries.iter().map(covers).sum();
     let (mut basic, mut tensors): (Vec<Index>, Vec<Option<Tensor>>) = Default::default();
@@ -191,7 +191,7 @@ fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
                 basic.extend(vec![whole; covers(e)]);
                 tensors.push(Some(place(e)?));
             }
-            Arg::Float(_) | Arg::Text(_) => return None,
+            Arg::Float(_) | Arg::Complex(_) | Arg::Text(_) => return None,
         }
     }
     let y = x.at(&basic[..]);

@@ -87,7 +87,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "norm" => {
             let (x, d) = (x(), axes(a, &x(), 2));
             let p = match a.get(1, "p") {
-                Some(Arg::Text(s)) if s == "fro" => 2.0,
                 Some(Arg::Text(_)) => return None,
                 p => p.map_or(2.0, Arg::float),
             };
@@ -101,23 +100,6 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 a.flag(3, "keepdim", false),
                 x.vector_norm(a.float_or(1, "ord", 2.0), d.clone()),
             ))
-        }
-        "linalg.matrix_norm" => {
-            let d = a.maybe_ints(2, "dim").unwrap_or(vec![-2, -1]);
-            let y = matrix_norm(&x(), a.get(1, "ord"), &d)?;
-            one(kept(&x(), &d, a.flag(3, "keepdim", false), y))
-        }
-        "linalg.norm" => {
-            let (x, given, order) = (x(), a.maybe_ints(2, "dim"), a.get(1, "ord"));
-            let d = given.clone().unwrap_or((0..x.rank() as isize).collect());
-            let y = match (order, d.len()) {
-                // Without an order, all elements are one vector.
-                (None, _) => x.vector_norm(2.0, d.clone()),
-                (order, 2) => matrix_norm(&x, order, &d)?,
-                (Some(Arg::Text(_)), _) => return None,
-                (Some(order), _) => x.vector_norm(order.float(), d.clone()),
-            };
-            one(kept(&x, &d, a.flag(3, "keepdim", false), y))
         }
         "dist" => one(x().dist(&a.tensor(1, "other"), a.float_or(2, "p", 2.0))),
         "cdist" => one(x().cdist(&a.tensor(1, "x2"), a.float_or(2, "p", 2.0))),
@@ -214,31 +196,6 @@ fn spread(a: &Args) -> (Tensor, Vec<isize>, f64, bool) {
     let correction = a.float_or(usize::MAX, "correction", if unbiased { 1.0 } else { 0.0 });
     let d = if alone { (0..x.rank() as isize).collect() } else { axes(a, &x, 1) };
     (x, d, correction, a.flag(3, "keepdim", false))
-}
-
-/// Norms of matrices that need no singular values.
-fn matrix_norm(x: &Tensor, order: Option<&Arg>, d: &[isize]) -> Option<Tensor> {
-    let (rows, columns) = (d[0].rem_euclid(x.rank() as isize), d[1].rem_euclid(x.rank() as isize));
-    let then = |first: isize, second: isize| if first < second { second - 1 } else { second };
-    Some(match order {
-        None => x.vector_norm(2.0, d.to_vec()),
-        Some(Arg::Text(s)) if s == "fro" => x.vector_norm(2.0, d.to_vec()),
-        Some(Arg::Text(_)) => return None,
-        Some(order) => {
-            let (p, extreme) = (order.float().abs(), order.float() > 0.0);
-            let (inner, outer) = match p {
-                1.0 => (rows, columns),
-                f64::INFINITY => (columns, rows),
-                _ => return None,
-            };
-            let sums = x.abs().sum_over(inner);
-            if extreme {
-                sums.max_over(then(inner, outer))
-            } else {
-                sums.min_over(then(inner, outer))
-            }
-        }
-    })
 }
 
 /// Where each running extreme was last met.

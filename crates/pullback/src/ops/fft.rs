@@ -1,0 +1,587 @@
+//! Discrete Fourier transforms.
+//!
+//! A complex number is a pair (real part, imaginary part) on a last axis of length 2; `dim` does not count that axis. Functions
+//! that take complex numbers take pairs as they are and real numbers as [`Real`]. Operands are `f32` or `f64`.
+//!
+//! `n` is the length of the signal: it is cut, or filled up with zeros. [`Norm`] says which direction is divided by what.
+//!
+//! ```
+//! use pullback::Tensor;
+//! use pullback::fft::{Norm, Real, fft, irfft, rfft};
+//! let x = Tensor::from([1.0, 2.0, 3.0, 4.0]);
+//! let half = rfft(&x, None, -1, Norm::Backward);
+//! assert_eq!(half.to_vec::<f64>(), [10.0, 0.0, -2.0, 2.0, -2.0, 0.0]);
+//! assert_eq!(fft(Real(&x), None, -1, Norm::Backward).shape(), [4, 2]);
+//! assert_eq!(irfft(&half, Some(4), -1, Norm::Backward).to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
+//! ```
+
+use crate::apply::apply;
+use crate::rule::Grad;
+use crate::{DType, Error, Op, Tensor, cat, fail, mode, stack};
+use pullback_ir::Fft;
+use pullback_ir::infer::args;
+use std::panic::Location;
+
+/// All three are linear, and each other's transposes up to weights: in the half of a spectrum, a coefficient stands for itself and its
+/// conjugate, except the first and, of an even length, the last.
+#[rustfmt::skip]
+pub(crate) fn row(f: Fft) -> Grad {
+    match f {
+        Fft::Complex { .. } => super::linear("`dx = F⁻¹·dy`, not scaled", |f, _, dy| {
+            let &Op::Fft(Fft::Complex { axis, inverse }) = f.op else { unreachable!("called for Complex") };
+            apply(Op::Fft(Fft::Complex { axis, inverse: !inverse }), &[dy])
+        }),
+        Fft::Real(_) => super::linear("the hermitian transform of `dy`, all but the ends halved", |f, i, dy| {
+            let &Op::Fft(Fft::Real(axis)) = f.op else { unreachable!("called for Real") };
+            let len = f.in_shape(i)[axis];
+            let weighted = dy * weights(len, axis, dy, 0.5);
+            apply(Op::Fft(Fft::Hermitian { axis, len }), &[&weighted])
+        }),
+        Fft::Hermitian { .. } => super::linear("the real transform of `dy`, all but the ends doubled", |f, _, dy| {
+            let &Op::Fft(Fft::Hermitian { axis, len }) = f.op else { unreachable!("called for Hermitian") };
+            let y = apply(Op::Fft(Fft::Real(axis)), &[dy]);
+            &y * weights(len, axis, &y, 2.0)
+        }),
+    }
+}
+
+/// 1 at the coefficients that are their own conjugates, `inner` at the others, along an axis of pairs.
+fn weights(len: usize, axis: usize, pairs: &Tensor, inner: f64) -> Tensor {
+    let half = len / 2 + 1;
+    let weight = |k: usize| if k == 0 || 2 * k == len { 1.0 } else { inner };
+    let mut shape = vec![1; pairs.rank()];
+    shape[axis] = half;
+    Tensor::from_vec((0..half).map(weight).collect::<Vec<f64>>(), shape).cast(pairs.dtype())
+}
+
+/// What a pair of transforms is divided by, and where: together always by n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Norm {
+    /// The inverse by n.
+    #[default]
+    Backward,
+    /// Both by √n.
+    Ortho,
+    /// The forward transform by n.
+    Forward,
+}
+
+impl Norm {
+    fn scale(self, n: usize, inverse: bool) -> f64 {
+        match (self, inverse) {
+            (Norm::Backward, false) | (Norm::Forward, true) => 1.0,
+            (Norm::Backward, true) | (Norm::Forward, false) => 1.0 / n as f64,
+            (Norm::Ortho, _) => 1.0 / (n as f64).sqrt(),
+        }
+    }
+}
+
+/// Real numbers where complex ones are expected.
+#[derive(Clone, Copy, Debug)]
+pub struct Real<'a>(pub &'a Tensor);
+
+/// A signal: pairs, or real numbers.
+#[derive(Clone, Copy, Debug)]
+pub enum Signal<'a> {
+    /// Complex numbers: pairs on the last axis.
+    Pairs(&'a Tensor),
+    /// Real numbers.
+    Real(&'a Tensor),
+}
+
+impl<'a> From<&'a Tensor> for Signal<'a> {
+    fn from(x: &'a Tensor) -> Signal<'a> {
+        Signal::Pairs(x)
+    }
+}
+
+impl<'a> From<Real<'a>> for Signal<'a> {
+    fn from(Real(x): Real<'a>) -> Signal<'a> {
+        Signal::Real(x)
+    }
+}
+
+impl Signal<'_> {
+    /// As pairs.
+    #[track_caller]
+    fn pairs(self, op: &'static str) -> Tensor {
+        match self {
+            Signal::Real(x) => stack(&[x, &x.zeros_like_splat()], -1),
+            Signal::Pairs(x) => {
+                if x.shape().last() != Some(&2) {
+                    let message = format!(
+                        "takes complex numbers, pairs on a last axis of 2, not {}",
+                        x.spec()
+                    );
+                    let error = Error::shape(op, message).on([x.spec()]);
+                    return x.checked(Err(error.hint("real numbers are given as `Real(&x)`")));
+                }
+                x.clone()
+            }
+        }
+    }
+
+    fn tensor(&self) -> &Tensor {
+        match self {
+            Signal::Pairs(x) | Signal::Real(x) => x,
+        }
+    }
+}
+
+/// Complex conjugates.
+fn conj(z: &Tensor) -> Tensor {
+    z * Tensor::from([1.0, -1.0]).cast(z.dtype())
+}
+
+#[track_caller]
+fn floats(op: &'static str, x: &Tensor) -> Tensor {
+    let x = x.real();
+    if !matches!(x.dtype(), DType::F32 | DType::F64) {
+        let message = format!("takes f32 or f64, not {}", x.spec());
+        return x.checked(Err(Error::dtype(op, message).on([x.spec()]).hint("cast to f32 first")));
+    }
+    x
+}
+
+/// The axis that `dim` names, among all but the last `pairs` axes.
+#[track_caller]
+fn axis_of(op: &'static str, x: &Tensor, dim: isize, pairs: bool) -> usize {
+    let spec = x.spec().with_shape(&x.shape()[..x.rank() - usize::from(pairs)]);
+    if spec.shape.is_empty() {
+        let message = format!("takes at least one axis, not {}", x.spec());
+        return x.checked(Err(Error::shape(op, message).on([x.spec()])));
+    }
+    x.checked(args::axis(op, dim, &spec))
+}
+
+/// Cut, or filled up with zeros, to `n` along an axis.
+#[track_caller]
+fn sized(op: &'static str, x: &Tensor, axis: usize, n: usize) -> Tensor {
+    let len = x.shape()[axis];
+    if n == 0 {
+        let message =
+            format!("a signal has at least one value: axis {axis} of {} at length {n}", x.spec());
+        return x.checked(Err(Error::argument(op, message).on([x.spec()])));
+    }
+    match len.cmp(&n) {
+        std::cmp::Ordering::Equal => x.clone(),
+        std::cmp::Ordering::Greater => x.narrow(axis as isize, 0, n),
+        std::cmp::Ordering::Less => {
+            let mut padding = vec![(0, 0); x.rank()];
+            padding[axis].1 = n - len;
+            x.pad(&padding)
+        }
+    }
+}
+
+fn scaled(x: Tensor, by: f64) -> Tensor {
+    if by == 1.0 { x } else { x * by }
+}
+
+/// One axis of pairs; not scaled.
+#[track_caller]
+fn complex(op: &'static str, z: &Tensor, axis: usize, n: usize, inverse: bool) -> Tensor {
+    let z = sized(op, &floats(op, z), axis, n);
+    apply(Op::Fft(Fft::Complex { axis, inverse }), &[&z])
+}
+
+#[track_caller]
+fn one(
+    op: &'static str,
+    x: Signal,
+    n: Option<usize>,
+    dim: isize,
+    norm: Norm,
+    inverse: bool,
+) -> Tensor {
+    if let Signal::Real(x) = x {
+        let x = floats(op, x);
+        let axis = axis_of(op, &x, dim, false);
+        let n = n.unwrap_or(x.shape()[axis]);
+        let half = half(op, &x, axis, n);
+        let half = if inverse { conj(&half) } else { half };
+        return scaled(whole(&half, axis, n), norm.scale(n, inverse));
+    }
+    let z = x.pairs(op);
+    let axis = axis_of(op, &z, dim, true);
+    let n = n.unwrap_or(z.shape()[axis]);
+    scaled(complex(op, &z, axis, n, inverse), norm.scale(n, inverse))
+}
+
+/// The first n/2 + 1 coefficients of real numbers; not scaled.
+#[track_caller]
+fn half(op: &'static str, x: &Tensor, axis: usize, n: usize) -> Tensor {
+    apply(Op::Fft(Fft::Real(axis)), &[&sized(op, x, axis, n)])
+}
+
+/// All n coefficients from the first n/2 + 1: the others are conjugates, backwards.
+fn whole(half: &Tensor, axis: usize, n: usize) -> Tensor {
+    let along = axis as isize;
+    let rest = n - half.shape()[axis];
+    if rest == 0 {
+        return half.clone();
+    }
+    let mirror = conj(&half.narrow(along, 1, rest).flip(along));
+    cat(&[half, &mirror], along)
+}
+
+/// The discrete Fourier transform along an axis, yₖ = Σⱼ xⱼ·e^(−2πijk/n), as pairs.
+///
+/// Derivative: linear; dx = the inverse transform of dy, not divided by n.
+#[track_caller]
+#[must_use]
+pub fn fft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    one("fft", x.into(), n, dim, norm, false)
+}
+
+/// The inverse transform along an axis, xⱼ = (1/n)·Σₖ yₖ·e^(2πijk/n), as pairs.
+///
+/// Derivative: linear; dy = (1/n) · the transform of dx.
+#[track_caller]
+#[must_use]
+pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    one("ifft", x.into(), n, dim, norm, true)
+}
+
+/// The first n/2 + 1 coefficients of the transform of real numbers, as pairs; the others are their conjugates.
+///
+/// Derivative: linear; dx = Re Σₖ dyₖ·e^(2πijk/n) over the coefficients given.
+#[track_caller]
+#[must_use]
+pub fn rfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    real("rfft", x, n, dim, norm)
+}
+
+#[track_caller]
+fn real(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    let x = floats(op, x);
+    let axis = axis_of(op, &x, dim, false);
+    let n = n.unwrap_or(x.shape()[axis]);
+    scaled(half(op, &x, axis, n), norm.scale(n, false))
+}
+
+/// The n real numbers (by default 2·(m − 1)) whose transform starts with these m coefficients: the inverse of [`rfft`]. Imaginary parts of the first
+/// and, for an even n, of the last coefficient do not count.
+///
+/// Derivative: linear; dy = the transform of dx / n, all but the ends doubled.
+#[track_caller]
+#[must_use]
+pub fn irfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    hermitian("irfft", &x.into().pairs("irfft"), n, dim, norm, true)
+}
+
+#[track_caller]
+fn hermitian(
+    op: &'static str,
+    z: &Tensor,
+    n: Option<usize>,
+    dim: isize,
+    norm: Norm,
+    inverse: bool,
+) -> Tensor {
+    let z = floats(op, z);
+    let axis = axis_of(op, &z, dim, true);
+    let n = n.unwrap_or_else(|| 2 * z.shape()[axis].saturating_sub(1));
+    if n == 0 {
+        let message = format!("axis {axis} of {} makes no signal of at least one value", z.spec());
+        return z.checked(Err(Error::argument(op, message).on([z.spec()])));
+    }
+    let z = sized(op, &z, axis, n / 2 + 1);
+    let z = if inverse { z } else { conj(&z) };
+    let y = apply(Op::Fft(Fft::Hermitian { axis, len: n }), &[&z]);
+    scaled(y, norm.scale(n, inverse))
+}
+
+/// The (real) transform of a signal with conjugate symmetry, given by its first m values; n numbers, by default 2·(m − 1).
+///
+/// Derivative: linear; that of [`irfft`] of the conjugate, times n.
+#[track_caller]
+#[must_use]
+pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    hermitian("hfft", &x.into().pairs("hfft"), n, dim, norm, false)
+}
+
+/// The first n/2 + 1 values, as pairs, of the signal whose transform is real: the inverse of [`hfft`].
+///
+/// Derivative: linear; that of the conjugate of [`rfft`], divided by n.
+#[track_caller]
+#[must_use]
+pub fn ihfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    inverse_half("ihfft", x, n, dim, norm)
+}
+
+#[track_caller]
+fn inverse_half(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
+    let x = floats(op, x);
+    let axis = axis_of(op, &x, dim, false);
+    let n = n.unwrap_or(x.shape()[axis]);
+    scaled(conj(&half(op, &x, axis, n)), norm.scale(n, true))
+}
+
+/// The axes of a transform over several, and the lengths asked for: the last ones if only lengths are given, all if nothing is.
+#[track_caller]
+fn several(
+    op: &'static str,
+    x: &Tensor,
+    pairs: bool,
+    lengths: Option<&[isize]>,
+    dims: Option<&[isize]>,
+) -> Vec<(usize, Option<usize>)> {
+    let rank = x.rank() - usize::from(pairs);
+    let wrong = |message: String| x.checked(Err(Error::argument(op, message).on([x.spec()])));
+    let axes: Vec<usize> = match (dims, lengths) {
+        (Some(dims), _) => dims.iter().map(|&d| axis_of(op, x, d, pairs)).collect(),
+        (None, Some(s)) if s.len() <= rank => (rank - s.len()..rank).collect(),
+        (None, Some(s)) => {
+            return wrong(format!("{} lengths for the {rank} axes of {}", s.len(), x.spec()));
+        }
+        (None, None) => (0..rank).collect(),
+    };
+    if lengths.is_some_and(|s| s.len() != axes.len()) {
+        return wrong(format!("{lengths:?} are not as many lengths as axes {dims:?}"));
+    }
+    if (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
+        return wrong(format!("an axis is named twice in {dims:?}"));
+    }
+    let length = |i: usize| lengths.and_then(|s| usize::try_from(s[i]).ok());
+    axes.iter().enumerate().map(|(i, &axis)| (axis, length(i))).collect()
+}
+
+#[track_caller]
+fn over(
+    op: &'static str,
+    z: Tensor,
+    axes: &[(usize, Option<usize>)],
+    norm: Norm,
+    inverse: bool,
+) -> Tensor {
+    let mut scale = 1.0;
+    let mut z = floats(op, &z);
+    for &(axis, n) in axes {
+        let n = n.unwrap_or(z.shape()[axis]);
+        z = complex(op, &z, axis, n, inverse);
+        scale *= norm.scale(n, inverse);
+    }
+    scaled(z, scale)
+}
+
+#[track_caller]
+fn many(
+    op: &'static str,
+    x: Signal,
+    s: Option<&[isize]>,
+    dims: Option<&[isize]>,
+    norm: Norm,
+    inverse: bool,
+) -> Tensor {
+    let z = x.pairs(op);
+    let axes = several(op, &z, true, s, dims);
+    over(op, z, &axes, norm, inverse)
+}
+
+/// [`fft`] over several axes (all, if none are named), with a length for each; a negative one leaves the axis as it is.
+///
+/// Derivative: linear; dx = the inverse transform of dy, not divided.
+#[track_caller]
+#[must_use]
+pub fn fftn<'a>(
+    x: impl Into<Signal<'a>>,
+    s: Option<&[isize]>,
+    dims: Option<&[isize]>,
+    norm: Norm,
+) -> Tensor {
+    many("fftn", x.into(), s, dims, norm, false)
+}
+
+/// [`ifft`] over several axes.
+///
+/// Derivative: linear; dy = the transform of dx, divided.
+#[track_caller]
+#[must_use]
+pub fn ifftn<'a>(
+    x: impl Into<Signal<'a>>,
+    s: Option<&[isize]>,
+    dims: Option<&[isize]>,
+    norm: Norm,
+) -> Tensor {
+    many("ifftn", x.into(), s, dims, norm, true)
+}
+
+/// Splits the last of the axes off.
+#[track_caller]
+fn last<'a>(
+    op: &'static str,
+    x: &Tensor,
+    axes: &'a [(usize, Option<usize>)],
+) -> (&'a [(usize, Option<usize>)], (usize, Option<usize>)) {
+    match axes.split_last() {
+        Some((&last, others)) => (others, last),
+        None => x.checked(Err(Error::argument(op, "takes at least one axis").on([x.spec()]))),
+    }
+}
+
+/// [`rfft`] over the last of several axes, [`fft`] over the others.
+///
+/// Derivative: linear; that of its parts.
+#[track_caller]
+#[must_use]
+pub fn rfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
+    let op = "rfftn";
+    let axes = several(op, x, false, s, dims);
+    let (others, (axis, n)) = last(op, x, &axes);
+    over(op, real(op, x, n, axis as isize, norm), others, norm, false)
+}
+
+/// [`irfft`] over the last of several axes, [`ifft`] over the others: the inverse of [`rfftn`].
+///
+/// Derivative: linear; that of its parts.
+#[track_caller]
+#[must_use]
+pub fn irfftn<'a>(
+    x: impl Into<Signal<'a>>,
+    s: Option<&[isize]>,
+    dims: Option<&[isize]>,
+    norm: Norm,
+) -> Tensor {
+    let op = "irfftn";
+    let z = x.into().pairs(op);
+    let axes = several(op, &z, true, s, dims);
+    let (others, (axis, n)) = last(op, &z, &axes);
+    hermitian(op, &over(op, z, others, norm, true), n, axis as isize, norm, true)
+}
+
+/// [`hfft`] over the last of several axes, [`fft`] over the others.
+///
+/// Derivative: linear; that of its parts.
+#[track_caller]
+#[must_use]
+pub fn hfftn<'a>(
+    x: impl Into<Signal<'a>>,
+    s: Option<&[isize]>,
+    dims: Option<&[isize]>,
+    norm: Norm,
+) -> Tensor {
+    let op = "hfftn";
+    let z = x.into().pairs(op);
+    let axes = several(op, &z, true, s, dims);
+    let (others, (axis, n)) = last(op, &z, &axes);
+    hermitian(op, &over(op, z, others, norm, false), n, axis as isize, norm, false)
+}
+
+/// [`ihfft`] over the last of several axes, [`ifft`] over the others: the inverse of [`hfftn`].
+///
+/// Derivative: linear; that of its parts.
+#[track_caller]
+#[must_use]
+pub fn ihfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
+    let op = "ihfftn";
+    let axes = several(op, x, false, s, dims);
+    let (others, (axis, n)) = last(op, x, &axes);
+    over(op, inverse_half(op, x, n, axis as isize, norm), others, norm, true)
+}
+
+/// Functions over two axes, the last ones unless others are named: `fft2` is `fftn` over `dims`. Each line of the table becomes a public function.
+macro_rules! two {
+    ($($(#[$doc:meta])* $name:ident $all:ident $signal:ty;)*) => {$(
+        $(#[$doc])*
+        #[track_caller]
+        #[must_use]
+        pub fn $name<'a>(x: $signal, s: Option<[isize; 2]>, dims: [isize; 2], norm: Norm) -> Tensor {
+            $all(x, s.as_ref().map(|s| &s[..]), Some(&dims), norm)
+        }
+    )*};
+}
+
+two! {
+    /// [`fftn`] over two axes.
+    ///
+    /// Derivative: that of [`fftn`].
+    fft2 fftn impl Into<Signal<'a>>;
+    /// [`ifftn`] over two axes.
+    ///
+    /// Derivative: that of [`ifftn`].
+    ifft2 ifftn impl Into<Signal<'a>>;
+    /// [`rfftn`] over two axes.
+    ///
+    /// Derivative: that of [`rfftn`].
+    rfft2 rfftn &'a Tensor;
+    /// [`irfftn`] over two axes.
+    ///
+    /// Derivative: that of [`irfftn`].
+    irfft2 irfftn impl Into<Signal<'a>>;
+    /// [`hfftn`] over two axes.
+    ///
+    /// Derivative: that of [`hfftn`].
+    hfft2 hfftn impl Into<Signal<'a>>;
+    /// [`ihfftn`] over two axes.
+    ///
+    /// Derivative: that of [`ihfftn`].
+    ihfft2 ihfftn &'a Tensor;
+}
+
+#[track_caller]
+fn counted(op: &'static str, n: usize, d: f64) {
+    if n == 0 || d == 0.0 {
+        let error =
+            Error::argument(op, format!("there are no frequencies of {n} samples {d} apart"));
+        fail::raise(error.at(mode::user_line(Location::caller())));
+    }
+}
+
+/// The frequencies of the coefficients of [`fft`] for n samples a distance d apart: 0, 1, …, −2, −1 over n·d, as f32.
+///
+/// Derivative: none, it has no operand.
+///
+/// ```
+/// use pullback::fft::fftfreq;
+/// assert_eq!(fftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, -1.0, -0.5]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn fftfreq(n: usize, d: f64) -> Tensor {
+    counted("fftfreq", n, d);
+    let k = Tensor::iota(n);
+    let signed = k.lt(n.div_ceil(2) as i64).select(&k, &k - n as i64);
+    (signed.cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
+}
+
+/// The frequencies of the coefficients of [`rfft`]: 0, 1, …, n/2 over n·d, as f32.
+///
+/// Derivative: none, it has no operand.
+#[track_caller]
+#[must_use]
+pub fn rfftfreq(n: usize, d: f64) -> Tensor {
+    counted("rfftfreq", n, d);
+    (Tensor::iota(n / 2 + 1).cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
+}
+
+#[track_caller]
+fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> isize) -> Tensor {
+    let (x, pairs) = (x.tensor(), matches!(x, Signal::Pairs(_)));
+    let axes = several(op, x, pairs, None, dims);
+    axes.iter().fold(x.clone(), |x, &(axis, _)| x.roll(by(x.shape()[axis]), axis as isize))
+}
+
+/// The zero frequency moved from the front to the middle of some axes (all, if none are named).
+///
+/// Derivative: linear; [`ifftshift`].
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = fft::fftshift(fft::Real(&Tensor::from([0.0, 1.0, -2.0, -1.0])), None);
+/// assert_eq!(y.to_vec::<f64>(), [-2.0, -1.0, 0.0, 1.0]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
+    rolled("fftshift", x.into(), dims, |n| (n / 2) as isize)
+}
+
+/// The inverse of [`fftshift`].
+///
+/// Derivative: linear; [`fftshift`].
+#[track_caller]
+#[must_use]
+pub fn ifftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
+    rolled("ifftshift", x.into(), dims, |n| n.div_ceil(2) as isize)
+}

@@ -1,0 +1,300 @@
+//! Factorisations, as functions.
+
+use super::rows::{pair, permutation};
+use super::{QrMode, demand, first_of, floats, identity, matrices, refuse, square};
+use crate::apply::{apply, apply_all};
+use crate::{DType, Error, Op, Tensor};
+use pullback_ir::Linalg;
+
+/// The triangular factor of a symmetric positive definite matrix: the lower L with L·Lᵀ = A, or the upper U with Uᵀ·U = A. Only that
+/// triangle of A is read.
+///
+/// Derivative: dA = sym(L⁻ᵀ·Φ(Lᵀ·dL)·L⁻¹), with Φ the lower triangle with half the diagonal; A is taken as symmetric.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[4.0, 2.0], [2.0, 5.0]]);
+/// assert_eq!(linalg::cholesky(&a, false).to_vec::<f64>(), [2.0, 0.0, 1.0, 2.0]);
+/// ```
+///
+/// # Panics
+/// If a matrix is not positive definite.
+#[track_caller]
+#[must_use]
+pub fn cholesky(a: &Tensor, upper: bool) -> Tensor {
+    let (l, info) = factor("cholesky", a, upper);
+    demand("cholesky", a, &info, not_positive);
+    l
+}
+
+fn not_positive(k: i32) -> String {
+    format!("is not positive definite: its leading minor of order {k} is not positive")
+}
+
+/// [`cholesky`] without an error: also the order of the first leading minor that is not positive, or 0 (i32). The factor is NaN from
+/// there on.
+///
+/// Derivative: that of [`cholesky`].
+#[track_caller]
+#[must_use]
+pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    factor("cholesky_ex", a, upper)
+}
+
+#[track_caller]
+fn factor(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    square(op, a);
+    let read = if upper { a.t() } else { a.clone() };
+    let l = apply(Op::Linalg(Linalg::Cholesky), &[&read]);
+    let info = first_of(&l.detach().diagonal().is_nan());
+    (if upper { l.t() } else { l }, info)
+}
+
+/// L and U in one matrix (the ones on L's diagonal are left out), and the pivots: row i was exchanged with row `pivots[i] − 1`, one after
+/// the other (i32). P·L·U = A for any m × n.
+///
+/// Derivative: dA = P·L⁻ᵀ·(tril(Lᵀ·dL, −1) + triu(dU·Uᵀ))·U⁻ᵀ for a square A, and its extension to the parts outside the square.
+///
+/// # Panics
+/// If a matrix is singular, so that U has a zero on its diagonal.
+#[track_caller]
+#[must_use]
+pub fn lu_factor(a: &Tensor) -> (Tensor, Tensor) {
+    let (lu, pivots, info) = lu_parts("lu_factor", a);
+    demand("lu_factor", a, &info, singular);
+    (lu, pivots)
+}
+
+pub(super) fn singular(k: i32) -> String {
+    format!("is singular: U has a zero at place {k} of its diagonal")
+}
+
+/// [`lu_factor`] without an error: also the place (from 1) of the first zero on the diagonal of U, or 0 (i32).
+///
+/// Derivative: that of [`lu_factor`].
+#[track_caller]
+#[must_use]
+pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
+    lu_parts("lu_factor_ex", a)
+}
+
+#[track_caller]
+pub(super) fn lu_parts(op: &'static str, a: &Tensor) -> (Tensor, Tensor, Tensor) {
+    matrices(op, a);
+    let (lu, pivots) = pair(Linalg::Lu, a);
+    let info = first_of(&lu.detach().diagonal().eq(0.0));
+    (lu, pivots, info)
+}
+
+/// The factors P, L and U with P·L·U = A, for any m × n. Without `pivot` there are no exchanges, and P is empty: refused, as on
+/// processors elsewhere.
+///
+/// Derivative: that of [`lu_factor`], for L and U; P is constant.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[1.0, 2.0], [4.0, 4.0]]);
+/// let (p, l, u) = linalg::lu(&a);
+/// assert_eq!(p.matmul(&l).matmul(&u).to_vec::<f64>(), a.to_vec::<f64>());
+/// ```
+#[track_caller]
+#[must_use]
+pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
+    let (lu, pivots, _) = lu_parts("lu", a);
+    lu_unpack(&lu, &pivots)
+}
+
+/// P, L and U from what [`lu_factor`] gives.
+///
+/// Derivative: of its formula; P is constant.
+#[track_caller]
+#[must_use]
+pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
+    let (m, n) = matrices("lu_unpack", lu);
+    let k = m.min(n);
+    let order = permutation(&pivots.cast(DType::I32), m);
+    // Row i of L·U is row order[i] of A, so P has its ones there.
+    let mut shape = order.shape().to_vec();
+    shape.push(m);
+    let p = order.unsqueeze(-2).expand(shape).eq(Tensor::iota(m).unsqueeze(1)).cast(lu.dtype());
+    let left = lu.narrow(-1, 0, k);
+    let l = left.tril(-1) + Tensor::eye_with(m, k, lu.dtype());
+    (p, l, lu.narrow(-2, 0, k).triu(0))
+}
+
+/// Q with orthonormal columns and the upper triangular R with Q·R = A. Signs are those of Householder's method: a diagonal
+/// element of R is mostly of the other sign than what it was made from.
+///
+/// Derivative: dA = (dQ + Q·M)·R⁻ᵀ with M the upper triangle of dR·Rᵀ − Qᵀ·dQ and its mirror image; for more columns than rows, that of the
+/// square part and of R₂ = Qᵀ·A₂. A complete Q of a matrix with more rows than columns has none.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[3.0, 1.0], [4.0, 2.0]]);
+/// let (q, r) = linalg::qr(&a, linalg::QrMode::Reduced);
+/// assert!((r.at((0, 0)).item::<f64>() + 5.0).abs() < 1e-12);
+/// assert!((q.matmul(&r) - a).abs().max().item::<f64>() < 1e-12);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
+    matrices("qr", a);
+    let (q, r) = pair(Linalg::Qr { complete: mode == QrMode::Complete }, a);
+    match mode {
+        QrMode::R => (Tensor::zeros_with([0], a.dtype()), r),
+        QrMode::Reduced | QrMode::Complete => (q, r),
+    }
+}
+
+#[track_caller]
+fn converged(op: &'static str, a: &Tensor, values: &Tensor) {
+    if values.is_empty() {
+        return;
+    }
+    let info = first_of(&values.detach().is_nan());
+    demand(op, a, &info, |_| "holds a value that is not finite, or nothing converged".to_string());
+}
+
+/// The eigenvalues w of a symmetric matrix, ascending, and orthonormal eigenvectors V (columns): V·diag(w)·Vᵀ = A. Only the
+/// lower triangle is read, or the `upper` one.
+///
+/// Derivative: dA = sym(V·(diag(dw) + (Vᵀ·dV)/(wⱼ − wᵢ))·Vᵀ); A is taken as symmetric. Eigenvectors are fixed up to sign; where eigenvalues repeat,
+/// the derivative of the vectors is not finite.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (w, _) = linalg::eigh(&Tensor::from([[2.0, 1.0], [1.0, 2.0]]), false);
+/// assert!((w.at(0).item::<f64>() - 1.0).abs() < 1e-12 && (w.at(1).item::<f64>() - 3.0).abs() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix holds a value that is not finite.
+#[track_caller]
+#[must_use]
+pub fn eigh(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    eigen("eigh", a, upper)
+}
+
+/// The eigenvalues of [`eigh`].
+///
+/// Derivative: dA = V·diag(dw)·Vᵀ, also where eigenvalues repeat.
+#[track_caller]
+#[must_use]
+pub fn eigvalsh(a: &Tensor, upper: bool) -> Tensor {
+    eigen("eigvalsh", a, upper).0
+}
+
+#[track_caller]
+pub(super) fn eigen(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tensor) {
+    square(op, a);
+    let (w, v) = pair(Linalg::Eigh, &if upper { a.t() } else { a.clone() });
+    converged(op, a, &w);
+    (w, v)
+}
+
+/// U, the singular values s, descending, and Vᵀ with U·diag(s)·Vᵀ = A. With `full_matrices` U is m × m and Vᵀ is n × n, else they have as many columns
+/// and rows as there are singular values.
+///
+/// Derivative: dA = U·(diag(ds) + skew(Uᵀ·dU)/E·S + S·skew(Vᵀ·dV)/E)·Vᵀ with Eᵢⱼ = sⱼ² − sᵢ², and (I − U·Uᵀ)·dU·S⁻¹·Vᵀ + U·S⁻¹·dVᵀ·(I − V·Vᵀ). Singular vectors are fixed up to a
+/// common sign; where singular values repeat, the derivative of the vectors is not finite. Vectors without a singular value pass none.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]]);
+/// let (u, s, vh) = linalg::svd(&a, false);
+/// assert_eq!((u.shape(), vh.shape()), (&[3, 2][..], &[2, 2][..]));
+/// assert!((u.matmul(&(s.unsqueeze(1) * vh)) - a).abs().max().item::<f64>() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix holds a value that is not finite.
+#[track_caller]
+#[must_use]
+pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
+    singular_values("svd", a, full_matrices)
+}
+
+/// The singular values of [`svd`].
+///
+/// Derivative: dA = U·diag(ds)·Vᵀ, also where singular values repeat.
+#[track_caller]
+#[must_use]
+pub fn svdvals(a: &Tensor) -> Tensor {
+    singular_values("svdvals", a, false).1
+}
+
+#[track_caller]
+pub(super) fn singular_values(
+    op: &'static str,
+    a: &Tensor,
+    full: bool,
+) -> (Tensor, Tensor, Tensor) {
+    matrices(op, a);
+    let mut outs = apply_all(Op::Linalg(Linalg::Svd { full }), &[a]);
+    let (vh, s) = (outs.remove(2), outs.remove(1));
+    converged(op, a, &s);
+    (outs.remove(0), s, vh)
+}
+
+#[track_caller]
+fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usize) {
+    let (m, n) = matrices(op, a);
+    floats(op, tau);
+    let k = tau.shape().last().copied().unwrap_or(0);
+    let fits =
+        tau.rank() + 1 == a.rank() && tau.shape()[..tau.rank() - 1] == a.shape()[..a.rank() - 2];
+    if !fits || n > m || k > n {
+        let message = format!(
+            "{} and {} are no reflectors: at most as many as columns, which are at most as many as rows",
+            a.spec(),
+            tau.spec()
+        );
+        return refuse(a, Error::shape(op, message).on([a.spec(), tau.spec()]));
+    }
+    (m, n, k)
+}
+
+/// Reflector i as a column: 1 at place i, what column i of `a` holds below it.
+fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
+    let below = a.narrow(-1, i as isize, 1);
+    let place = Tensor::iota(m).unsqueeze(1);
+    let head = place.eq(i as i64).cast(a.dtype());
+    below.only(&place.gt(i as i64)) + head
+}
+
+/// The first n columns of the product of reflections I − τᵢ·vᵢ·vᵢᵀ, with vᵢ below the diagonal of column i of `a` (as LAPACK's
+/// `geqrf` leaves them) and 1 on it.
+///
+/// Derivative: of its formula.
+#[track_caller]
+#[must_use]
+pub fn householder_product(a: &Tensor, tau: &Tensor) -> Tensor {
+    let (m, n, k) = reflectors("householder_product", a, tau);
+    let q = identity(a, m).narrow(-1, 0, n);
+    (0..k).rev().fold(q, |q, i| reflect(&q, &reflector(a, i, m), tau, i))
+}
+
+/// (I − τᵢ·v·vᵀ)·x
+fn reflect(x: &Tensor, v: &Tensor, tau: &Tensor, i: usize) -> Tensor {
+    let along = v.t().matmul(x) * tau.narrow(-1, i as isize, 1).unsqueeze(-1);
+    x - v.matmul(&along)
+}
+
+/// Q·C, Qᵀ·C, C·Q or C·Qᵀ with the m × m product Q of the reflections of [`householder_product`].
+///
+/// Derivative: of its formula.
+#[track_caller]
+#[must_use]
+pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bool) -> Tensor {
+    let (m, _, k) = reflectors("ormqr", a, tau);
+    let (rows, columns) = matrices("ormqr", other);
+    if (if left { rows } else { columns }) != m {
+        let message = format!("{} does not fit reflections of {m} rows", other.spec());
+        return refuse(a, Error::shape("ormqr", message).on([a.spec(), other.spec()]));
+    }
+    // C·Q = (Qᵀ·Cᵀ)ᵀ
+    let (c, transpose) = if left { (other.clone(), transpose) } else { (other.t(), !transpose) };
+    let step = |c: Tensor, i: usize| reflect(&c, &reflector(a, i, m), tau, i);
+    let turned = if transpose { (0..k).fold(c, step) } else { (0..k).rev().fold(c, step) };
+    if left { turned } else { turned.t() }
+}

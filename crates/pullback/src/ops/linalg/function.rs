@@ -1,0 +1,213 @@
+//! Functions of matrices, and products of several.
+
+use super::factor::{eigen, singular_values};
+use super::{MatrixNorm, identity, inv, matrices, matrix_norm, refuse, solve, square};
+use crate::{Error, Tensor, fail, mode};
+use std::panic::Location;
+
+/// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is exact to the last digit of f64.
+const PADE: [f64; 14] = [
+    64764752532480000.0,
+    32382376266240000.0,
+    7771770303897600.0,
+    1187353796428800.0,
+    129060195264000.0,
+    10559470521600.0,
+    670442572800.0,
+    33522128640.0,
+    1323241920.0,
+    40840800.0,
+    960960.0,
+    16380.0,
+    182.0,
+    1.0,
+];
+const EXACT: f64 = 5.37;
+
+/// The matrix exponential Σ Aᵏ/k!, by scaling, a Padé approximant and squaring.
+///
+/// Derivative: of these steps, to rounding ∫ e^(tAᵀ)·dy·e^((1−t)Aᵀ) dt.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let y = linalg::matrix_exp(&Tensor::from([[0.0, 1.0], [0.0, 0.0]]));
+/// assert!((y - Tensor::from([[1.0, 1.0], [0.0, 1.0]])).abs().max().item::<f64>() < 1e-15);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn matrix_exp(a: &Tensor) -> Tensor {
+    let n = square("matrix_exp", a);
+    if a.is_empty() {
+        return a.clone();
+    }
+    let size = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], false).max();
+    let size = size.cast(crate::DType::F64).item::<f64>();
+    let halvings = if size.is_finite() { (size / EXACT).log2().ceil().max(0.0) as i32 } else { 0 };
+    let one = identity(a, n);
+    let x = a * 0.5f64.powi(halvings);
+    let x2 = x.matmul(&x);
+    let x4 = x2.matmul(&x2);
+    let x6 = x4.matmul(&x2);
+    let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13] = PADE.map(|b| b / PADE[0]);
+    let odd =
+        x6.matmul(&(&x6 * b13 + &x4 * b11 + &x2 * b9)) + &x6 * b7 + &x4 * b5 + &x2 * b3 + &one * b1;
+    let odd = x.matmul(&odd);
+    let even =
+        x6.matmul(&(&x6 * b12 + &x4 * b10 + &x2 * b8)) + &x6 * b6 + &x4 * b4 + &x2 * b2 + &one * b0;
+    let start = solve(&(&even - &odd), &(even + odd));
+    (0..halvings).fold(start, |y, _| y.matmul(&y))
+}
+
+/// Aⁿ for any integer n, by squaring; of negative n, that of the inverse.
+///
+/// Derivative: of its formula, Σ (Aᵀ)ᵏ·dy·(Aᵀ)ⁿ⁻¹⁻ᵏ.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[1.0, 1.0], [1.0, 0.0]]);
+/// assert_eq!(linalg::matrix_power(&a, 10).to_vec::<f64>(), [89.0, 55.0, 55.0, 34.0]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
+    if a.rank() < 2 || a.shape()[a.rank() - 1] != a.shape()[a.rank() - 2] {
+        let message = format!("takes square matrices, not {}", a.spec());
+        return refuse(a, Error::shape("matrix_power", message).on([a.spec()]));
+    }
+    let mut power = if n < 0 { inv(a) } else { a.clone() };
+    let (mut left, mut result) = (n.unsigned_abs(), None);
+    if left == 0 {
+        return identity(a, a.shape()[a.rank() - 1]);
+    }
+    loop {
+        if left & 1 == 1 {
+            result = Some(result.map_or_else(|| power.clone(), |r: Tensor| r.matmul(&power)));
+        }
+        left >>= 1;
+        match (left, result) {
+            (0, Some(result)) => return result,
+            (_, so_far) => result = so_far,
+        }
+        power = power.matmul(&power);
+    }
+}
+
+/// The product of several matrices, in the order that takes the fewest multiplications. The first and the last may be vectors.
+///
+/// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (a, b, c) = (Tensor::ones([2, 3]), Tensor::ones([3, 4]), Tensor::ones([4]));
+/// assert_eq!(linalg::multi_dot(&[&a, &b, &c]).to_vec::<f32>(), [12.0, 12.0]);
+/// ```
+///
+/// # Panics
+/// If there is no matrix, or two neighbours do not fit.
+#[track_caller]
+#[must_use]
+pub fn multi_dot(matrices: &[&Tensor]) -> Tensor {
+    let op = "multi_dot";
+    let Some((&first, &last)) = matrices.first().zip(matrices.last()) else {
+        fail::raise(
+            Error::argument(op, "takes at least one matrix")
+                .at(mode::user_line(Location::caller())),
+        )
+    };
+    if matrices.len() == 1 {
+        return first.clone();
+    }
+    let count = matrices.len();
+    let mut list: Vec<Tensor> = matrices.iter().map(|&x| x.clone()).collect();
+    let (row, column) = (first.rank() == 1, last.rank() == 1);
+    if row {
+        list[0] = first.unsqueeze(0);
+    }
+    if column {
+        list[count - 1] = last.unsqueeze(1);
+    }
+    for (i, x) in list.iter().enumerate() {
+        if x.rank() != 2 || (i > 0 && list[i - 1].shape()[1] != x.shape()[0]) {
+            let message = format!(
+                "operand {i}, {}, does not continue a chain of matrices",
+                matrices[i].spec()
+            );
+            return refuse(first, Error::shape(op, message).on(matrices.iter().map(|x| x.spec())));
+        }
+    }
+    // cost[i][j]: of the product of i..=j, and where it is best cut.
+    let side = |i: usize| if i == 0 { list[0].shape()[0] } else { list[i - 1].shape()[1] } as f64;
+    let mut cost = vec![vec![(0.0f64, 0usize); count]; count];
+    for length in 1..count {
+        for i in 0..count - length {
+            let j = i + length;
+            let of =
+                |k: usize| cost[i][k].0 + cost[k + 1][j].0 + side(i) * side(k + 1) * side(j + 1);
+            let best = (i..j).map(|k| (of(k), k)).min_by(|a, b| a.0.total_cmp(&b.0));
+            cost[i][j] = best.unwrap_or((0.0, i));
+        }
+    }
+    let product = chain(&list, &cost, 0, count - 1);
+    let product = if row { product.squeeze_axis(0) } else { product };
+    if column { product.squeeze_axis(-1) } else { product }
+}
+
+#[track_caller]
+fn chain(list: &[Tensor], cost: &[Vec<(f64, usize)>], i: usize, j: usize) -> Tensor {
+    if i == j {
+        return list[i].clone();
+    }
+    let k = cost[i][j].1;
+    chain(list, cost, i, k).matmul(&chain(list, cost, k + 1, j))
+}
+
+/// The powers 0 to n − 1 of the elements of a vector, as a new last axis: a Vandermonde matrix. n is by default the number of elements.
+///
+/// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let y = linalg::vander(&Tensor::from([2.0, 3.0]), Some(3));
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 4.0, 1.0, 3.0, 9.0]);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn vander(x: &Tensor, n: Option<usize>) -> Tensor {
+    let Some(&len) = x.shape().last() else {
+        let message = format!("takes vectors, not {}", x.spec());
+        return refuse(x, Error::shape("vander", message).on([x.spec()]));
+    };
+    let n = n.unwrap_or(len);
+    if n <= 1 {
+        return x.unsqueeze(-1).ones_like().narrow(-1, 0, n);
+    }
+    let mut shape = x.shape().to_vec();
+    shape.push(n - 1);
+    let powers = x.unsqueeze(-1).expand(shape).cumprod(-1);
+    crate::cat(&[&x.unsqueeze(-1).ones_like(), &powers], -1)
+}
+
+/// The symmetric positive definite X with X·X = A, for a symmetric positive definite A, of which the lower triangle is read.
+///
+/// Derivative: of V·diag(√w)·Vᵀ, see [`eigh`](super::eigh): not finite where eigenvalues repeat.
+#[track_caller]
+#[must_use]
+pub fn matrix_sqrth(a: &Tensor) -> Tensor {
+    let (w, v) = eigen("matrix_sqrth", a, false);
+    (&v * w.sqrt().unsqueeze(-2)).matmul(&v.t())
+}
+
+/// The polar factors of a matrix with at least as many rows as columns: U with orthonormal columns and the symmetric positive semidefinite H with U·H = A.
+///
+/// Derivative: of U·Vᵀ and V·diag(s)·Vᵀ, see [`svd`](super::svd): not finite where singular values repeat.
+#[track_caller]
+#[must_use]
+pub fn polar(a: &Tensor) -> (Tensor, Tensor) {
+    let (m, n) = matrices("polar", a);
+    if m < n {
+        let message = format!("takes at least as many rows as columns, not {}", a.spec());
+        return refuse(a, Error::shape("polar", message).on([a.spec()]));
+    }
+    let (u, s, vh) = singular_values("polar", a, false);
+    (u.matmul(&vh), vh.t().matmul(&(s.unsqueeze(-1) * &vh)))
+}
