@@ -145,6 +145,55 @@ def pooling():
     ):
         rows.append((name, with_gradients(fn, [x], tensor(fill(tuple(fn(x).shape), 2)))))
     return rows
+def linalg():
+    """Factorisations of one matrix, and of a stack of small ones."""
+    L = torch.linalg
+    a, one = tensor(fill((512, 512), 1)), torch.eye(512)
+    positive, general = a @ a.T / 512 + one, a + one * 20
+    b, v = tensor(fill((512, 512), 2)), tensor(fill((512,), 3))
+    small = tensor(fill((256, 256), 4))
+    even = small + small.T
+    stacked = tensor(fill((256, 16, 16), 5)) + torch.eye(16) * 5
+    leaf = positive.clone().requires_grad_()
+    pair = [general.clone().requires_grad_(), b.clone().requires_grad_()]
+
+    def cholesky_backward():
+        leaf.grad = None
+        L.cholesky(leaf).backward(b)
+        return leaf.grad
+
+    def solve_backward():
+        pair[0].grad = pair[1].grad = None
+        L.solve(*pair).backward(b)
+        return pair[1].grad
+
+    checked = lambda f, check: {**briefly(f), "check": abs_sum([check()])}  # noqa: E731
+    same = lambda f: checked(f, f)  # noqa: E731
+    return [("_cholesky_512", same(lambda: L.cholesky(positive))),
+            ("_cholesky_512_fwdbwd", same(cholesky_backward)),
+            ("_solve_512", same(lambda: L.solve(general, b))),
+            ("_solve_512_fwdbwd", same(solve_backward)),
+            ("_solve_512_vector", same(lambda: L.solve(general, v))),
+            ("_inv_512", same(lambda: L.inv(general))),
+            ("_solve_256x16", same(lambda: L.inv(stacked))),
+            ("_svd_256", checked(lambda: L.svd(small), lambda: L.svdvals(small))),
+            ("_svdvals_256", same(lambda: L.svdvals(small))),
+            ("_eigh_256", checked(lambda: L.eigh(even), lambda: L.eigvalsh(even))),
+            ("_qr_512", checked(lambda: L.qr(general), lambda: L.qr(general)[1]))]
+
+
+def fft():
+    """Fourier transforms of 2^20 values in one line, and of an image."""
+    x = tensor(fill((MEGA,), 1))
+    z = torch.complex(x, tensor(fill((MEGA,), 2)))
+    image, half = tensor(fill((1024, 1024), 3)), torch.fft.rfft(x)
+    pairs = lambda y: abs_sum([torch.view_as_real(y) if y.is_complex() else y])  # noqa: E731
+    same = lambda f: {**briefly(f), "check": pairs(f())}  # noqa: E731
+    return [("_1m", same(lambda: torch.fft.fft(z))),
+            ("_1m_of_real", same(lambda: torch.fft.fft(x))),
+            ("_1m_real", same(lambda: torch.fft.rfft(x))),
+            ("_1m_inverse_real", same(lambda: torch.fft.irfft(half))),
+            ("_1024x1024_real", same(lambda: torch.fft.rfft2(image)))]
 
 
 WORKLOADS = {
@@ -155,6 +204,8 @@ WORKLOADS = {
     "scatter": scatter,
     "cumulate": cumulate,
     "products": products,
+    "linalg": linalg,
+    "fft": fft,
 }
 
 if __name__ == "__main__":

@@ -318,6 +318,11 @@ fn inverse_half(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm
     scaled(conj(&half(op, &x, axis, n)), norm.scale(n, true))
 }
 
+#[track_caller]
+fn wrong<T>(op: &'static str, x: &Tensor, message: String) -> T {
+    x.checked(Err(Error::argument(op, message).on([x.spec()])))
+}
+
 /// The axes of a transform over several, and the lengths asked for: the last ones if only lengths are given, all if nothing is.
 #[track_caller]
 fn several(
@@ -328,20 +333,23 @@ fn several(
     dims: Option<&[isize]>,
 ) -> Vec<(usize, Option<usize>)> {
     let rank = x.rank() - usize::from(pairs);
-    let wrong = |message: String| x.checked(Err(Error::argument(op, message).on([x.spec()])));
     let axes: Vec<usize> = match (dims, lengths) {
         (Some(dims), _) => dims.iter().map(|&d| axis_of(op, x, d, pairs)).collect(),
         (None, Some(s)) if s.len() <= rank => (rank - s.len()..rank).collect(),
         (None, Some(s)) => {
-            return wrong(format!("{} lengths for the {rank} axes of {}", s.len(), x.spec()));
+            return wrong(
+                op,
+                x,
+                format!("{} lengths for the {rank} axes of {}", s.len(), x.spec()),
+            );
         }
         (None, None) => (0..rank).collect(),
     };
     if lengths.is_some_and(|s| s.len() != axes.len()) {
-        return wrong(format!("{lengths:?} are not as many lengths as axes {dims:?}"));
+        return wrong(op, x, format!("{lengths:?} are not as many lengths as axes {dims:?}"));
     }
     if (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
-        return wrong(format!("an axis is named twice in {dims:?}"));
+        return wrong(op, x, format!("an axis is named twice in {dims:?}"));
     }
     let length = |i: usize| lengths.and_then(|s| usize::try_from(s[i]).ok());
     axes.iter().enumerate().map(|(i, &axis)| (axis, length(i))).collect()

@@ -86,8 +86,7 @@ pub(super) fn lu_parts(op: &'static str, a: &Tensor) -> (Tensor, Tensor, Tensor)
     (lu, pivots, info)
 }
 
-/// The factors P, L and U with P·L·U = A, for any m × n. Without `pivot` there are no exchanges, and P is empty: refused, as on
-/// processors elsewhere.
+/// The factors P, L and U with P·L·U = A, for any m × n: a permutation, a lower triangle with ones on its diagonal, an upper triangle.
 ///
 /// Derivative: that of [`lu_factor`], for L and U; P is constant.
 ///

@@ -29,11 +29,9 @@ fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
 #[must_use]
 pub fn det(a: &Tensor) -> Tensor {
     let n = square("det", a);
-    let (fixed, pivots, _) = lu_parts("det", &a.detach());
-    let broken = fixed.diagonal().eq(0.0);
-    let tracked = a.is_tracked() || a.carries_tangents();
-    if n == 0 || !tracked || !broken.max().item::<bool>() {
-        let lu = if tracked { pair(Linalg::Lu, a).0 } else { fixed };
+    let (lu, pivots, _) = lu_parts("det", a);
+    let broken = || lu.detach().diagonal().eq(0.0).max().item::<bool>();
+    if n == 0 || a.is_empty() || !lu.is_tracked() && !lu.carries_tangents() || !broken() {
         return lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype());
     }
     // |det| is the product of the singular values, whose derivative needs no division. The sign is constant.
