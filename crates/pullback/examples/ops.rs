@@ -1,5 +1,13 @@
-//! Prints `docs/ops.md`: `cargo run -p pullback --example ops > docs/ops.md`.
+//! Prints `docs/ops.md`, and writes `docs/functions.md`, so that both are made anew at once:
+//! `cargo run -p pullback --example ops > docs/ops.md`.
 
-fn main() {
+#[allow(dead_code)] // what only the test of the documentation looks at
+#[path = "../tests/docs/functions.rs"]
+mod functions;
+
+fn main() -> std::io::Result<()> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/functions.md");
+    std::fs::write(path, functions::markdown())?;
     print!("{}", pullback::table::markdown());
+    Ok(())
 }

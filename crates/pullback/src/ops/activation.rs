@@ -28,6 +28,12 @@ impl Tensor {
     /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis 1).
     ///
     /// Derivative: by x, 1 above 0 and the weight elsewhere; by the weight, x where it is not above 0, summed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[-2.0, -2.0]]).prelu(&Tensor::from([0.5, 0.25]));
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, -0.5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
@@ -96,6 +102,7 @@ impl Tensor {
     /// log(1 / (1 + e⁻ˣ)), without overflow.
     ///
     /// Derivative: 1 / (1 + eˣ).
+    /// PyTorch's name: `nn.functional.logsigmoid`.
     #[track_caller]
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
@@ -195,6 +202,11 @@ impl Tensor {
     /// x above the threshold, `value` elsewhere.
     ///
     /// Derivative: 1 above the threshold, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 3.0]).threshold(2.0, -9.0).to_vec::<f64>(), [-9.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
@@ -204,6 +216,11 @@ impl Tensor {
     /// The first half of an axis times the sigmoid of the second.
     ///
     /// Derivative: for the first half a, sigmoid(b); for the second, a·sigmoid(b)·(1 − sigmoid(b)).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[2.0, 0.0]]).glu(1).to_vec::<f64>(), [1.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn glu(&self, axis: isize) -> Tensor {

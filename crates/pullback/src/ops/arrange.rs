@@ -24,6 +24,8 @@ fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> 
 
 /// Side by side: vectors along axis 0, others along axis 1.
 ///
+/// Derivative: each operand gets the part of `dy` that it is.
+///
 /// ```
 /// use pullback::{Tensor, hstack};
 /// let x = Tensor::from([1.0, 2.0]);
@@ -36,6 +38,15 @@ pub fn hstack(tensors: &[&Tensor]) -> Tensor {
 }
 
 /// On top of each other, along axis 0; a vector is a row.
+///
+/// Derivative: each operand gets the part of `dy` that it is.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback::vstack;
+/// let x = Tensor::from([1, 2]);
+/// assert_eq!(vstack(&[&x, &x]).shape(), [2, 2]);
+/// ```
 #[track_caller]
 #[must_use]
 pub fn vstack(tensors: &[&Tensor]) -> Tensor {
@@ -43,6 +54,15 @@ pub fn vstack(tensors: &[&Tensor]) -> Tensor {
 }
 
 /// Behind each other, along axis 2.
+///
+/// Derivative: each operand gets the part of `dy` that it is.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback::dstack;
+/// let x = Tensor::zeros([2, 3]);
+/// assert_eq!(dstack(&[&x, &x]).shape(), [2, 3, 2]);
+/// ```
 #[track_caller]
 #[must_use]
 pub fn dstack(tensors: &[&Tensor]) -> Tensor {
@@ -50,6 +70,15 @@ pub fn dstack(tensors: &[&Tensor]) -> Tensor {
 }
 
 /// Side by side along axis 1; a vector is a column.
+///
+/// Derivative: each operand gets the part of `dy` that it is.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback::column_stack;
+/// let x = Tensor::from([1, 2]);
+/// assert_eq!(column_stack(&[&x, &x]).to_vec::<i32>(), [1, 1, 2, 2]);
+/// ```
 #[track_caller]
 #[must_use]
 pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
@@ -59,6 +88,8 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
 }
 
 /// Each vector spread over the grid that they span: tensor k varies along axis k.
+///
+/// Derivative: each vector gets `dy` summed over the axes it was spread along.
 ///
 /// ```
 /// use pullback::{Tensor, meshgrid};
@@ -93,6 +124,7 @@ impl Tensor {
     /// Elements of the tensor itself around it: `(before, after)` for each axis.
     ///
     /// Derivative: dx = the middle of dy, plus the padding added back where it was taken.
+    /// PyTorch's name: `nn.functional.pad`.
     ///
     /// ```
     /// use pullback::{Border, Tensor};
@@ -115,6 +147,7 @@ impl Tensor {
     /// axis, also from what is cut off on the other.
     ///
     /// Derivative: each element gets the sum of `dy` where it occurs.
+    /// PyTorch's name: `nn.functional.pad`.
     ///
     /// ```
     /// use pullback::{Border, Tensor};
@@ -182,6 +215,9 @@ impl Tensor {
 
     /// Each slice of an axis `times` times in a row.
     ///
+    /// Derivative: each element gets the sum of `dy` over its copies.
+    /// PyTorch's name: `repeat_interleave`.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).repeat_each(2, 0).to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
@@ -200,6 +236,13 @@ impl Tensor {
     }
 
     /// Differences of neighbours along an axis, `order` times over.
+    ///
+    /// Derivative: of its formula: for order 1, `dyₖ₋₁ − dyₖ`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 4, 9]).diff(1, 0).to_vec::<i32>(), [3, 5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
@@ -221,6 +264,9 @@ impl Tensor {
     }
 
     /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`; zeros around it.
+    ///
+    /// Derivative: each pixel gets the sum of `dy` over the patches it is in (`col2im`).
+    /// PyTorch's name: `nn.functional.unfold`.
     #[track_caller]
     #[must_use]
     pub fn im2col(
@@ -334,6 +380,11 @@ impl Tensor {
     /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.
     ///
     /// Derivative: dx = dy, put back in order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 8, 3, 3]).pixel_shuffle(2).shape(), [1, 2, 6, 6]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn pixel_shuffle(&self, r: usize) -> Tensor {

@@ -238,6 +238,7 @@ impl Tensor {
     ///
     /// Derivative: with p = softmax(q·kᵀ·scale + mask) and ds = p·(dy·vᵀ − Σ dy·y): dq = ds·k·scale, dk = dsᵀ·q·scale,
     /// dv = pᵀ·dy, dmask = ds.
+    /// PyTorch's name: `nn.functional.scaled_dot_product_attention`.
     ///
     /// ```
     /// use pullback::{Attention, Key, Tensor};

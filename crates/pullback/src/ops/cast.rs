@@ -7,6 +7,9 @@ impl Tensor {
     /// The nearest values in another dtype; the same tensor if it has it already. Floats become
     /// integers by dropping the fraction, and `bool` by being non-zero.
     ///
+    /// Derivative: `dy` in the old dtype; none between integers.
+    /// PyTorch's name: `to`.
+    ///
     /// ```
     /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([1.7, -1.7]).cast(DType::I64).to_vec::<i64>(), [1, -1]);
@@ -21,6 +24,9 @@ impl Tensor {
     }
 
     /// The same values in fresh, dense memory of their own, still part of the graph.
+    ///
+    /// Derivative: `dy`.
+    /// PyTorch's name: `clone`.
     #[track_caller]
     #[must_use]
     pub fn deep_clone(&self) -> Tensor {
@@ -28,6 +34,8 @@ impl Tensor {
     }
 
     /// This tensor if its elements lie dense in row-major order, otherwise a dense copy.
+    ///
+    /// Derivative: `dy`.
     #[track_caller]
     #[must_use]
     pub fn contiguous(&self) -> Tensor {

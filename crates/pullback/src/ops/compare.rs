@@ -37,16 +37,28 @@ macro_rules! comparisons {
 
 comparisons! {
     /// Where equal. NaN equals nothing.
+    ///
+    /// Derivative: none (a truth value).
     eq Eq;
     /// Where different.
+    ///
+    /// Derivative: none (a truth value).
     ne Ne;
     /// Where less.
+    ///
+    /// Derivative: none (a truth value).
     lt Lt;
     /// Where less or equal.
+    ///
+    /// Derivative: none (a truth value).
     le Le;
     /// Where greater.
+    ///
+    /// Derivative: none (a truth value).
     gt Gt;
     /// Where greater or equal.
+    ///
+    /// Derivative: none (a truth value).
     ge Ge;
 }
 
@@ -59,6 +71,9 @@ impl Tensor {
     }
 
     /// `a` where this condition is true, `b` elsewhere; all three broadcast.
+    ///
+    /// Derivative: for `a`, `dy` where the condition is true; for `b`, where it is false; 0 elsewhere.
+    /// PyTorch's name: `where`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -91,6 +106,9 @@ impl Tensor {
     }
 
     /// Where NaN.
+    ///
+    /// Derivative: none (a truth value).
+    /// PyTorch's name: `isnan`.
     #[track_caller]
     #[must_use]
     pub fn is_nan(&self) -> Tensor {
@@ -98,6 +116,9 @@ impl Tensor {
     }
 
     /// Where infinite.
+    ///
+    /// Derivative: none (a truth value).
+    /// PyTorch's name: `isinf`.
     #[track_caller]
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
@@ -108,6 +129,9 @@ impl Tensor {
     }
 
     /// Where neither infinite nor NaN.
+    ///
+    /// Derivative: none (a truth value).
+    /// PyTorch's name: `isfinite`.
     #[track_caller]
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
@@ -118,6 +142,14 @@ impl Tensor {
     }
 
     /// Where `mask` is true, `value`.
+    ///
+    /// Derivative: `dy` where the mask is false, 0 elsewhere; for the value, the sum of the rest.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1, 2, 3]);
+    /// assert_eq!(x.masked_fill(&x.gt(1), 0).to_vec::<i32>(), [1, 0, 0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {

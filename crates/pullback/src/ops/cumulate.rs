@@ -115,6 +115,8 @@ impl Tensor {
 
     /// Running sums along an axis.
     ///
+    /// Derivative: the running sum of `dy` from the end.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumsum(0).to_vec::<f64>(), [1.0, 3.0, 6.0]);
@@ -126,6 +128,8 @@ impl Tensor {
     }
 
     /// Running products along an axis. The gradient is right where elements are zero.
+    ///
+    /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
     #[track_caller]
     #[must_use]
     pub fn cumprod(&self, axis: isize) -> Tensor {
@@ -133,6 +137,13 @@ impl Tensor {
     }
 
     /// Running maxima along an axis.
+    ///
+    /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 3, 2]).cummax(0).to_vec::<i32>(), [1, 3, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn cummax(&self, axis: isize) -> Tensor {
@@ -140,6 +151,8 @@ impl Tensor {
     }
 
     /// Running minima along an axis.
+    ///
+    /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
     #[track_caller]
     #[must_use]
     pub fn cummin(&self, axis: isize) -> Tensor {
@@ -147,6 +160,8 @@ impl Tensor {
     }
 
     /// Running log(sum(exp(x))) along an axis.
+    ///
+    /// Derivative: `Σₖ≥ᵢ dyₖ·exp(xᵢ − yₖ)`.
     #[track_caller]
     #[must_use]
     pub fn logcumsumexp(&self, axis: isize) -> Tensor {
@@ -154,6 +169,8 @@ impl Tensor {
     }
 
     /// Values in order along an axis, and the indices they had. Stable; NaN counts as largest.
+    ///
+    /// Derivative: `dy` back in the old order.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -176,6 +193,13 @@ impl Tensor {
     }
 
     /// The indices that sort along an axis.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([30, 10, 20]).argsort(0, true).to_vec::<i64>(), [0, 2, 1]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn argsort(&self, axis: isize, descending: bool) -> Tensor {
@@ -183,6 +207,8 @@ impl Tensor {
     }
 
     /// log(eᵃ + eᵇ), without overflow.
+    ///
+    /// Derivative: `exp(a − y)·dy` and `exp(b − y)·dy`.
     #[track_caller]
     #[must_use]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {

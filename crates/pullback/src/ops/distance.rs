@@ -8,6 +8,7 @@ impl Tensor {
     /// of non-zeros for 0. Its derivative at the origin is 0.
     ///
     /// Derivative: sign(x)·(|x|/y)^(p−1); the elements that are the extreme share it for ±∞; 0 for p = 0.
+    /// PyTorch's name: `linalg.vector_norm`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -57,6 +58,11 @@ impl Tensor {
     /// The norm of order `p` of the difference.
     ///
     /// Derivative: as [`Tensor::vector_norm`], of the difference.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 1.0]).dist(&Tensor::from([4.0, 5.0]), 2.0).item::<f64>(), 5.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn dist(&self, other: &Tensor, p: f64) -> Tensor {
@@ -115,6 +121,12 @@ impl Tensor {
     /// passes through them.
     ///
     /// Derivative: (b/|b| − y·a/|a|)/|a| by a, and the same of b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, y) = (Tensor::from([[1.0, 0.0]]), Tensor::from([[0.0, 2.0]]));
+    /// assert_eq!(x.cosine_similarity(&y, 1, 1e-8).to_vec::<f64>(), [0.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
@@ -134,6 +146,12 @@ impl Tensor {
     /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
     ///
     /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is below eps.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[3.0, 4.0]]).normalize(2.0, 1, 1e-12);
+    /// assert_eq!(y.to_vec::<f64>(), [0.6, 0.8]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {

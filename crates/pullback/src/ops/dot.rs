@@ -27,6 +27,8 @@ impl Tensor {
     /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector is a
     /// row on the left and a column on the right.
     ///
+    /// Derivative: `dy·bᵀ` and `aᵀ·dy`, summed over what was broadcast.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let a = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
@@ -68,6 +70,8 @@ impl Tensor {
     }
 
     /// The product of two vectors, or of the last axes of two tensors, summed.
+    ///
+    /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
     #[track_caller]
     #[must_use]
     pub fn dot(&self, other: &Tensor) -> Tensor {
@@ -79,6 +83,13 @@ impl Tensor {
     }
 
     /// Every product of an element of one vector with one of the other.
+    ///
+    /// Derivative: `dy·b` and `dyᵀ·a`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2]).outer(&Tensor::from([3, 4])).to_vec::<i32>(), [3, 4, 6, 8]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn outer(&self, other: &Tensor) -> Tensor {

@@ -131,7 +131,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn feature_alpha_dropout(&self, p: f64, key: Option<&Key>) -> Tensor {
-        if self.rank() < 2 {
+        if key.is_some() && self.rank() < 2 {
             let message = format!("takes [n, c, …], not {}", self.spec());
             let error = Error::shape("feature_alpha_dropout", message);
             return self.checked(Err(error.on([self.spec()])));

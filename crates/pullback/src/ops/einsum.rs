@@ -332,6 +332,8 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 /// A sum of products, as NumPy's `einsum`: each operand has a letter per axis; letters that are not in
 /// the output are summed over.
 ///
+/// Derivative: for each operand, the einsum of `dy` and the others.
+///
 /// - Without `->` the output has the letters that occur once, in alphabetical order, capitals first.
 /// - A letter that one operand has twice takes its diagonal.
 /// - `...` stands for any number of axes, which broadcast; left out of an explicit output, they are

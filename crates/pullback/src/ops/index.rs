@@ -138,6 +138,8 @@ impl Tensor {
     /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped as
     /// `index`. Negative indices count from the end.
     ///
+    /// Derivative: `dy` added up where its elements came from.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
@@ -156,6 +158,8 @@ impl Tensor {
     }
 
     /// The slices at these indices of an axis (`index` has one axis), as an embedding does.
+    ///
+    /// Derivative: `dy` added up where its elements came from.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -218,6 +222,14 @@ impl Tensor {
 
     /// This tensor with `self[index[i, j], j] = source[i, j]` (for axis 0). Where an index occurs
     /// twice, the last one stays, and only it gets a gradient.
+    ///
+    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy` from there, for the writer that stayed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::zeros([2, 2]).scatter(1, &Tensor::from([[1i64], [0]]), &Tensor::from([[5.0f32], [6.0]]));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 5.0, 6.0, 0.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn scatter(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -226,6 +238,8 @@ impl Tensor {
 
     /// This tensor with `self[index[i, j], j] += source[i, j]` (for axis 0). Sums are in a fixed order,
     /// whatever the number of threads.
+    ///
+    /// Derivative: for `self`, `dy`; for the source, `dy` at its places.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -240,6 +254,14 @@ impl Tensor {
     }
 
     /// This tensor with the products of what is scattered. The gradient is right where elements are zero.
+    ///
+    /// Derivative: `dy` times the product of all other factors at the place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([2, 3]).scatter_mul(0, &Tensor::from([0i64, 0]), &Tensor::from([5, 7]));
+    /// assert_eq!(y.to_vec::<i32>(), [70, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -247,6 +269,14 @@ impl Tensor {
     }
 
     /// This tensor with the larger of what is there and what is scattered; ties share the gradient.
+    ///
+    /// Derivative: `dy` shared evenly among the values that equal the result.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([1, 5]).scatter_max(0, &Tensor::from([0i64, 0, 1]), &Tensor::from([2, 3, 4]));
+    /// assert_eq!(y.to_vec::<i32>(), [3, 5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -254,6 +284,8 @@ impl Tensor {
     }
 
     /// This tensor with the smaller of what is there and what is scattered; ties share the gradient.
+    ///
+    /// Derivative: `dy` shared evenly among the values that equal the result.
     #[track_caller]
     #[must_use]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -261,6 +293,14 @@ impl Tensor {
     }
 
     /// This tensor with slices of `source` added at these indices of an axis.
+    ///
+    /// Derivative: for `self`, `dy`; for the source, `dy` at its places.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::zeros([2, 2]).index_add(0, &Tensor::from([1i64, 1]), &Tensor::ones([2, 2]));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 0.0, 2.0, 2.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn index_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -268,6 +308,14 @@ impl Tensor {
     }
 
     /// This tensor with slices of `source` put at these indices of an axis.
+    ///
+    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy` from there, for the writer that stayed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([1, 2, 3]).index_copy(0, &Tensor::from([2i64, 0]), &Tensor::from([8, 9]));
+    /// assert_eq!(y.to_vec::<i32>(), [9, 2, 8]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn index_copy(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -299,6 +347,14 @@ impl Tensor {
     }
 
     /// This tensor with one value at these indices of an axis.
+    ///
+    /// Derivative: `dy` with zeros at the places; for the value, their sum.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[1, 2], [3, 4]]).index_fill(1, &Tensor::from([0i64]), 7);
+    /// assert_eq!(y.to_vec::<i32>(), [7, 2, 7, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn index_fill(&self, axis: isize, index: &Tensor, value: impl crate::Operand) -> Tensor {
@@ -312,6 +368,15 @@ impl Tensor {
     }
 
     /// A 1 at each index and 0 elsewhere, along a new last axis of length `classes`.
+    ///
+    /// Derivative: none (of integers).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback::DType;
+    /// let y = Tensor::from([2i64, 0]).one_hot(3, DType::I64);
+    /// assert_eq!(y.to_vec::<i64>(), [0, 0, 1, 1, 0, 0]);
+    /// ```
     ///
     /// # Panics
     /// If an index is not in `0..classes`.

@@ -15,6 +15,8 @@ impl Tensor {
 
     /// beta · self + alpha · a·b, for matrices.
     ///
+    /// Derivative: `beta·dy`, `alpha·dy·bᵀ` and `alpha·aᵀ·dy`.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let a = Tensor::from([[1.0, 2.0]]);
@@ -27,6 +29,8 @@ impl Tensor {
     }
 
     /// beta · self + alpha · matrix·vector.
+    ///
+    /// Derivative: `beta·dy`, `alpha·dy ⊗ vector` and `alpha·matrixᵀ·dy`.
     #[track_caller]
     #[must_use]
     pub fn addmv(&self, matrix: &Tensor, vector: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -34,6 +38,8 @@ impl Tensor {
     }
 
     /// beta · self + alpha · a ⊗ b, for vectors a and b.
+    ///
+    /// Derivative: `beta·dy`, `alpha·dy·b` and `alpha·dyᵀ·a`.
     #[track_caller]
     #[must_use]
     pub fn addr(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -41,6 +47,8 @@ impl Tensor {
     }
 
     /// beta · self + alpha · a·b, for stacks of matrices.
+    ///
+    /// Derivative: `beta·dy`, `alpha·dy·bᵀ` and `alpha·aᵀ·dy`, matrix by matrix.
     #[track_caller]
     #[must_use]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -48,6 +56,8 @@ impl Tensor {
     }
 
     /// beta · self + alpha · Σ a·b, summed over stacks of matrices.
+    ///
+    /// Derivative: `beta·dy`, `alpha·dy·bᵀ` and `alpha·aᵀ·dy`, matrix by matrix.
     #[track_caller]
     #[must_use]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -55,6 +65,8 @@ impl Tensor {
     }
 
     /// The sum of products over the last axes of both; a 0-d operand multiplies.
+    ///
+    /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
     #[track_caller]
     #[must_use]
     pub fn inner(&self, other: &Tensor) -> Tensor {
@@ -65,6 +77,14 @@ impl Tensor {
     }
 
     /// The sum of products along one axis, the others broadcast.
+    ///
+    /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2], [3, 4]]);
+    /// assert_eq!(x.vecdot(&x, 1).to_vec::<i64>(), [5, 25]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn vecdot(&self, other: &Tensor, axis: isize) -> Tensor {
@@ -90,6 +110,8 @@ impl Tensor {
     }
 
     /// The sum of products over pairs of axes; the other axes of `self` come first, then those of `other`.
+    ///
+    /// Derivative: the product of `dy` with the other operand, over its remaining axes.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -135,6 +157,14 @@ impl Tensor {
     }
 
     /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`).
+    ///
+    /// Derivative: `dy·weight`, `dyᵀ·self`, and the sum of `dy` for the bias.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, w) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]));
+    /// assert_eq!(x.linear(&w, None).to_vec::<f64>(), [11.0, 17.0, 23.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
@@ -146,6 +176,8 @@ impl Tensor {
     }
 
     /// Σᵢⱼ selfᵢ · weightₖᵢⱼ · otherⱼ + biasₖ over the last axes.
+    ///
+    /// Derivative: of its formula, linear in each operand.
     #[track_caller]
     #[must_use]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {

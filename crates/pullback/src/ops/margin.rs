@@ -72,6 +72,8 @@ pub fn multi_margin(
     if !(1..=2).contains(&p) {
         return x.checked(Err(Error::argument(op, format!("p is 1 or 2, not {p}")).on([x.spec()])));
     }
+    // A number is one row of one class.
+    let x = &x.at_least(1);
     let single = x.rank() == 1;
     let (x, y) = as_rows(op, x, y, true);
     check_range(op, &x, &y, 0);
@@ -102,6 +104,7 @@ pub fn multi_margin(
 #[must_use]
 pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     let op = "multilabel_margin";
+    let (x, y) = (&x.at_least(1), &y.at_least(1));
     let single = x.rank() == 1;
     let (x, y) = as_rows(op, x, y, false);
     let c = x.shape()[1];

@@ -7,6 +7,8 @@ use std::panic::Location;
 impl Tensor {
     /// Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
     ///
+    /// Derivative: `dy` in the places its elements came from.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).diag(0).to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
@@ -26,6 +28,14 @@ impl Tensor {
     }
 
     /// The last axis spread on the diagonal `offset` of two new axes, which become axes `a` and `b`.
+    ///
+    /// Derivative: `dy` in the places its elements came from.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2], [3, 4]]);
+    /// assert_eq!(x.diag_embed(0, -2, -1).at(1).to_vec::<i32>(), [3, 0, 0, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn diag_embed(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -54,6 +64,13 @@ impl Tensor {
     }
 
     /// The part of the last two axes on and below a diagonal; zeros elsewhere.
+    ///
+    /// Derivative: the same part of `dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).tril(-1).to_vec::<i32>(), [0, 0, 3, 0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn tril(&self, offset: isize) -> Tensor {
@@ -61,6 +78,8 @@ impl Tensor {
     }
 
     /// The part of the last two axes on and above a diagonal; zeros elsewhere.
+    ///
+    /// Derivative: the same part of `dy`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -111,6 +130,13 @@ impl Tensor {
     }
 
     /// The sum of the diagonal of the last two axes.
+    ///
+    /// Derivative: `dy` on the diagonal.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1.0, 2.0], [3.0, 4.0]]).trace().item::<f64>(), 5.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn trace(&self) -> Tensor {
@@ -118,6 +144,14 @@ impl Tensor {
     }
 
     /// The Kronecker product: every element of one times the whole of the other.
+    ///
+    /// Derivative: each operand gets `dy` times the other, summed over its blocks.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[1, 2]]).kron(&Tensor::from([[1, 10]]));
+    /// assert_eq!(y.to_vec::<i32>(), [1, 10, 2, 20]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn kron(&self, other: &Tensor) -> Tensor {
@@ -132,6 +166,14 @@ impl Tensor {
     }
 
     /// The vector product along an axis of length 3.
+    ///
+    /// Derivative: `b × dy` and `dy × a`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, y) = (Tensor::from([1.0, 0.0, 0.0]), Tensor::from([0.0, 1.0, 0.0]));
+    /// assert_eq!(x.cross(&y, 0).to_vec::<f64>(), [0.0, 0.0, 1.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn cross(&self, other: &Tensor, axis: isize) -> Tensor {
@@ -154,6 +196,8 @@ fn far(offset: isize) -> i64 {
 }
 
 /// Matrices along the diagonal of one, zeros elsewhere. Vectors are rows, scalars 1 × 1.
+///
+/// Derivative: each operand gets the part of `dy` that it is.
 ///
 /// ```
 /// use pullback::{Tensor, block_diag};

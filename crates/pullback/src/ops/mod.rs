@@ -4,6 +4,7 @@
 mod activation;
 mod arrange;
 mod attention;
+mod bounds;
 mod calculus;
 mod cast;
 mod compare;

@@ -32,6 +32,9 @@ pub(crate) fn cat_row() -> Grad {
 impl Tensor {
     /// Zeros around the elements: `(before, after)` for each axis.
     ///
+    /// Derivative: `dy` without its borders.
+    /// PyTorch's name: `nn.functional.pad`.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
@@ -46,6 +49,14 @@ impl Tensor {
     }
 
     /// A value around the elements.
+    ///
+    /// Derivative: `dy` without its borders.
+    /// PyTorch's name: `nn.functional.pad`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
@@ -56,6 +67,14 @@ impl Tensor {
     }
 
     /// Pieces of at most `size` along an axis, as views.
+    ///
+    /// Derivative: `dy` of each piece in its place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let pieces = Tensor::arange(0, 5).split(2, 0);
+    /// assert_eq!(pieces.iter().map(Tensor::len).collect::<Vec<_>>(), [2, 2, 1]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn split(&self, size: usize, axis: isize) -> Vec<Tensor> {
@@ -73,6 +92,15 @@ impl Tensor {
     }
 
     /// Pieces of these sizes along an axis, as views.
+    ///
+    /// Derivative: `dy` of each piece in its place.
+    /// PyTorch's name: `split_with_sizes`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let pieces = Tensor::arange(0, 5).split_sizes(&[1, 4], 0);
+    /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2, 3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
@@ -93,6 +121,14 @@ impl Tensor {
     }
 
     /// At most `count` pieces of nearly equal size along an axis, as views.
+    ///
+    /// Derivative: `dy` of each piece in its place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // At most that many: pieces of ⌈5/4⌉ = 2 make three.
+    /// assert_eq!(Tensor::arange(0, 5).chunk(4, 0).len(), 3);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn chunk(&self, count: usize, axis: isize) -> Vec<Tensor> {
@@ -105,6 +141,14 @@ impl Tensor {
     }
 
     /// The elements at each index of an axis, as views without it.
+    ///
+    /// Derivative: `dy` of each piece in its place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let rows = Tensor::from([[1, 2], [3, 4]]).unbind(0);
+    /// assert_eq!(rows[1].to_vec::<i32>(), [3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
@@ -118,6 +162,13 @@ impl Tensor {
     }
 
     /// The tensor repeated, `times` per axis (new axes in front).
+    ///
+    /// Derivative: each element gets the sum of `dy` over its copies.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2]).repeat(&[2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn repeat(&self, times: &[usize]) -> Tensor {
@@ -142,6 +193,13 @@ impl Tensor {
     }
 
     /// Rolled along an axis: elements that leave at one end come in at the other.
+    ///
+    /// Derivative: `dy` rolled back.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::arange(0, 4).roll(1, 0).to_vec::<i64>(), [3, 0, 1, 2]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn roll(&self, shift: isize, axis: isize) -> Tensor {
@@ -158,6 +216,8 @@ impl Tensor {
 }
 
 /// Tensors one after the other along an axis. Dtypes are promoted to a common one.
+///
+/// Derivative: each operand gets the part of `dy` that it is.
 ///
 /// ```
 /// use pullback::{Tensor, cat};
@@ -181,6 +241,8 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
 }
 
 /// Tensors of one shape along a new axis.
+///
+/// Derivative: each operand gets its slice of `dy`.
 ///
 /// ```
 /// use pullback::{Tensor, stack};

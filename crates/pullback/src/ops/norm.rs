@@ -177,6 +177,8 @@ impl Tensor {
 
     /// exp(x) / Σ exp(x) along an axis.
     ///
+    /// Derivative: `y·(dy − Σ y·dy)`.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let y = Tensor::from([0.0, 0.0]).softmax(0);
@@ -189,6 +191,8 @@ impl Tensor {
     }
 
     /// The logarithm of softmax, computed without overflow.
+    ///
+    /// Derivative: `dy − eʸ·Σ dy`.
     #[track_caller]
     #[must_use]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
@@ -217,6 +221,8 @@ impl Tensor {
     /// Layer normalisation over the last axes, those of `weight`: mean 0 and variance 1, then
     /// `· weight + bias`.
     ///
+    /// Derivative: `dx = (g − mean(g) − x̂·mean(g·x̂))/σ` with g = dy·weight; `Σ dy·x̂` and `Σ dy` for weight and bias.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([[1.0f32, 3.0], [2.0, 2.0]]);
@@ -231,6 +237,8 @@ impl Tensor {
     }
 
     /// Divided by the root of the mean square over the last axes, those of `weight`, then `· weight`.
+    ///
+    /// Derivative: `(g − x̂·mean(g·x̂))/rms` with g = dy·weight; `Σ dy·x̂` for the weight.
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {

@@ -50,6 +50,7 @@ impl Tensor {
     /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1).
     ///
     /// Derivative: weight/√(variance + eps) by x; of its formula by the others.
+    /// PyTorch's name: `nn.functional.batch_norm`.
     #[track_caller]
     #[must_use]
     pub fn channel_norm(

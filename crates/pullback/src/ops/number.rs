@@ -53,6 +53,7 @@ impl Tensor {
     /// The next number after each of these in its dtype, in the direction of `other`; `other` where they are equal.
     ///
     /// Derivative: `dy`, and 0 where they are equal; none for `other`.
+    /// PyTorch's name: `nextafter`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -108,6 +109,7 @@ impl Tensor {
     /// Where the sign is negative: also of −0.
     ///
     /// Derivative: none (a truth value).
+    /// PyTorch's name: `signbit`.
     #[track_caller]
     #[must_use]
     pub fn sign_bit(&self) -> Tensor {
@@ -143,6 +145,7 @@ impl Tensor {
     /// two NaN.
     ///
     /// Derivative: none (a truth value).
+    /// PyTorch's name: `isclose`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -199,6 +202,7 @@ impl Tensor {
     /// The bits of an integer shifted to the left; zeros come in.
     ///
     /// Derivative: none (an integer).
+    /// PyTorch's name: `bitwise_left_shift`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -213,6 +217,7 @@ impl Tensor {
     /// The bits of an integer shifted to the right; copies of the sign come in.
     ///
     /// Derivative: none (an integer).
+    /// PyTorch's name: `bitwise_right_shift`.
     #[track_caller]
     #[must_use]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {

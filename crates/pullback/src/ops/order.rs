@@ -66,6 +66,7 @@ impl Tensor {
     /// Where each element is one of those of `other`.
     ///
     /// Derivative: none (a truth value).
+    /// PyTorch's name: `isin`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -109,6 +110,7 @@ impl Tensor {
     /// The distinct slices of an axis, in ascending (lexicographic) order.
     ///
     /// Derivative: for the values, `dy` to one slice that equals each.
+    /// PyTorch's name: `unique`.
     #[track_caller]
     #[must_use]
     pub fn unique_over(&self, axis: isize) -> Unique {
@@ -137,6 +139,7 @@ impl Tensor {
     /// The slices of an axis without those that equal the one before.
     ///
     /// Derivative: for the values, `dy` to the first slice of each run.
+    /// PyTorch's name: `unique_consecutive`.
     #[track_caller]
     #[must_use]
     pub fn unique_consecutive_over(&self, axis: isize) -> Unique {

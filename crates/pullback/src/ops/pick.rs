@@ -5,6 +5,8 @@ use crate::{DType, Error, Tensor};
 impl Tensor {
     /// The elements at these indices of the flattened tensor, shaped as `index`.
     ///
+    /// Derivative: `dy` added up where its elements came from.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
@@ -17,6 +19,16 @@ impl Tensor {
     }
 
     /// [`Tensor::gather`] after both are broadcast on the other axes.
+    ///
+    /// Derivative: `dy` added up where its elements came from.
+    /// PyTorch's name: `take_along_dim`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[3, 1, 2]]);
+    /// let order = x.argsort(1, false);
+    /// assert_eq!(x.take_along(&order, 1).to_vec::<i32>(), [1, 2, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
@@ -40,6 +52,14 @@ impl Tensor {
     }
 
     /// The elements where `mask` is true, as a vector; both broadcast. The length depends on the values.
+    ///
+    /// Derivative: `dy` added up where its elements came from.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2], [3, 4]]);
+    /// assert_eq!(x.masked_select(&x.gt(2)).to_vec::<i32>(), [3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn masked_select(&self, mask: &Tensor) -> Tensor {
@@ -53,6 +73,8 @@ impl Tensor {
     }
 
     /// The `k` largest (or smallest) elements of an axis in order, and where they are.
+    ///
+    /// Derivative: `dy` to the elements at the places found.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -76,6 +98,15 @@ impl Tensor {
     }
 
     /// The `k`-th smallest element of an axis, counted from 1, which disappears, and where it is.
+    ///
+    /// Derivative: `dy` to the elements at the places found.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // Counted from 1.
+    /// let (value, place) = Tensor::from([30, 10, 20]).kthvalue(2, 0);
+    /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (20, 2));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn kthvalue(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
@@ -100,6 +131,14 @@ impl Tensor {
     }
 
     /// The median of an axis, which disappears, and where it is: the lower of two; NaN if any is.
+    ///
+    /// Derivative: `dy` to the elements at the places found.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (value, place) = Tensor::from([4, 1, 3, 2]).median(0);
+    /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (2, 3));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn median(&self, axis: isize) -> (Tensor, Tensor) {

@@ -10,6 +10,7 @@ impl Tensor {
     /// not divide. (PyTorch's `tensor_split` with a number; `hsplit`, `vsplit` and `dsplit` are axes 1, 0 and 2.)
     ///
     /// Derivative: `dy` of each piece in its place.
+    /// PyTorch's name: `tensor_split`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -38,6 +39,7 @@ impl Tensor {
     /// the ends, negative ones count from the end. (PyTorch's `tensor_split` with a list.)
     ///
     /// Derivative: `dy` of each piece in its place.
+    /// PyTorch's name: `tensor_split`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -73,6 +75,7 @@ impl Tensor {
     /// At least `rank` axes: a vector becomes a row, a matrix one of depth 1 (new axes in front, the third at the end).
     ///
     /// Derivative: `dy` in the old shape.
+    /// PyTorch's name: `atleast_1d`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -92,6 +95,7 @@ impl Tensor {
     /// Several axes moved to other places, the others in order. (PyTorch's `movedim` with lists.)
     ///
     /// Derivative: `dy` with the axes moved back.
+    /// PyTorch's name: `movedim`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -125,6 +129,7 @@ impl Tensor {
     /// Without those of these axes that have length 1.
     ///
     /// Derivative: `dy` in the old shape.
+    /// PyTorch's name: `squeeze`.
     #[track_caller]
     #[must_use]
     pub fn squeeze_axes(&self, axes: impl IntoAxes) -> Tensor {
@@ -180,6 +185,7 @@ impl Tensor {
     /// a tensor.)
     ///
     /// Derivative: each slice gets the sum of `dy` over its copies.
+    /// PyTorch's name: `repeat_interleave`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -214,6 +220,7 @@ impl Tensor {
     /// Summed over the axes that a broadcast from `shape` would repeat: the transpose of [`Tensor::expand`].
     ///
     /// Derivative: `dy` expanded.
+    /// PyTorch's name: `sum_to_size`.
     #[track_caller]
     #[must_use]
     pub fn sum_to_shape(&self, shape: impl IntoShape) -> Tensor {

@@ -43,6 +43,7 @@ impl Tensor {
     /// indexed ones, or come first where those are not neighbours. (PyTorch's `x[i, :, j]`.)
     ///
     /// Derivative: `dy` added up at the places its elements came from.
+    /// PyTorch's name: `index`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -185,6 +186,7 @@ impl Tensor {
     /// This tensor with `source` at these indices of the flattened tensor, added with `accumulate`. (PyTorch's `put`.)
     ///
     /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the source, `dy` at the places.
+    /// PyTorch's name: `put`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -456,6 +458,7 @@ impl Tensor {
     /// This tensor with `source` at the places that [`Tensor::as_strided`] shows, in the shape of `source`.
     ///
     /// Derivative: for `self`, `dy` with zeros at the places; for the source, `dy` from there.
+    /// PyTorch's name: `as_strided_scatter`.
     ///
     /// ```
     /// # use pullback::Tensor;

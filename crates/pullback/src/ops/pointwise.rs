@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::ops::{Operand, linear};
 use crate::rule::{A, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
-use crate::{Error, Op, Scalar, Tensor, fail};
+use crate::{Error, Op, Tensor, fail};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
@@ -215,70 +215,142 @@ macro_rules! unary_methods {
 
 unary_methods! {
     /// −x.
+    ///
+    /// Derivative: `−dy`.
     neg Neg;
     /// |x|; its derivative at 0 is 0.
+    ///
+    /// Derivative: `sign(x)·dy`.
     abs Abs;
     /// −1, 0 or 1 by the sign of x; NaN stays.
+    ///
+    /// Derivative: zero (piecewise constant).
     sign Sign;
     /// The largest integer not above x.
+    ///
+    /// Derivative: zero (piecewise constant).
     floor Floor;
     /// The smallest integer not below x.
+    ///
+    /// Derivative: zero (piecewise constant).
     ceil Ceil;
     /// The nearest integer, ties to even.
+    ///
+    /// Derivative: zero (piecewise constant).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([0.5, 1.5, 2.5]).round().to_vec::<f64>(), [0.0, 2.0, 2.0]);
+    /// ```
     round Round;
     /// The integer part, towards zero.
+    ///
+    /// Derivative: zero (piecewise constant).
     trunc Trunc;
     /// Negation: logical on `bool`, bitwise on integers.
+    ///
+    /// Derivative: none (bits).
     logical_not Not;
     /// x².
+    ///
+    /// Derivative: `2·x·dy`.
     square Square;
     /// √x; its derivative at 0 is infinite.
+    ///
+    /// Derivative: `dy/(2·y)`.
     sqrt Sqrt;
     /// 1/√x.
+    ///
+    /// Derivative: `−½·y³·dy`.
     rsqrt Rsqrt;
     /// 1/x.
+    ///
+    /// Derivative: `−y²·dy`.
+    /// PyTorch's name: `reciprocal`.
     recip Recip;
     /// eˣ.
+    ///
+    /// Derivative: `y·dy`.
     exp Exp;
     /// 2ˣ.
+    ///
+    /// Derivative: `ln 2·y·dy`.
     exp2 Exp2;
     /// eˣ − 1, accurate near 0.
+    ///
+    /// Derivative: `(y + 1)·dy`.
     expm1 Expm1;
     /// The natural logarithm.
+    ///
+    /// Derivative: `dy/x`.
     log Log;
     /// The logarithm to base 2.
+    ///
+    /// Derivative: `dy/(x·ln 2)`.
     log2 Log2;
     /// The logarithm to base 10.
+    ///
+    /// Derivative: `dy/(x·ln 10)`.
     log10 Log10;
     /// ln(1 + x), accurate near 0.
+    ///
+    /// Derivative: `dy/(1 + x)`.
     log1p Log1p;
     /// Sine.
+    ///
+    /// Derivative: `cos(x)·dy`.
     sin Sin;
     /// Cosine.
+    ///
+    /// Derivative: `−sin(x)·dy`.
     cos Cos;
     /// Tangent.
+    ///
+    /// Derivative: `(1 + y²)·dy`.
     tan Tan;
     /// Arc sine.
+    ///
+    /// Derivative: `dy/√(1 − x²)`.
     asin Asin;
     /// Arc cosine.
+    ///
+    /// Derivative: `−dy/√(1 − x²)`.
     acos Acos;
     /// Arc tangent.
+    ///
+    /// Derivative: `dy/(1 + x²)`.
     atan Atan;
     /// Hyperbolic sine.
+    ///
+    /// Derivative: `cosh(x)·dy`.
     sinh Sinh;
     /// Hyperbolic cosine.
+    ///
+    /// Derivative: `sinh(x)·dy`.
     cosh Cosh;
     /// Hyperbolic tangent.
+    ///
+    /// Derivative: `(1 − y²)·dy`.
     tanh Tanh;
     /// Inverse hyperbolic sine.
+    ///
+    /// Derivative: `dy/√(1 + x²)`.
     asinh Asinh;
     /// Inverse hyperbolic cosine.
+    ///
+    /// Derivative: `dy/√(x² − 1)`.
     acosh Acosh;
     /// Inverse hyperbolic tangent.
+    ///
+    /// Derivative: `dy/(1 − x²)`.
     atanh Atanh;
     /// The error function.
+    ///
+    /// Derivative: `2/√π·exp(−x²)·dy`.
     erf Erf;
     /// 1 − erf(x), accurate for large x.
+    ///
+    /// Derivative: `−2/√π·exp(−x²)·dy`.
     erfc Erfc;
     /// e^(x²)·erfc(x): what is left of erfc when its decay is taken away.
     ///
@@ -326,14 +398,25 @@ unary_methods! {
     /// Derivative: e^(−|x|)·I₀(x) − sign(x)·y − y/x, and ½ at 0.
     i1e I1e;
     /// 1 / (1 + e⁻ˣ).
+    ///
+    /// Derivative: `y·(1 − y)·dy`.
     sigmoid Sigmoid;
     /// max(x, 0); its derivative at 0 is 0.
+    ///
+    /// Derivative: `dy` where x > 0, 0 elsewhere.
     relu Relu;
     /// x·Φ(x), exact.
+    ///
+    /// Derivative: `(Φ(x) + x·φ(x))·dy`.
     gelu Gelu;
     /// The tanh approximation of gelu.
+    ///
+    /// Derivative: of its formula.
+    /// PyTorch's name: `nn.functional.gelu`.
     gelu_tanh GeluTanh;
     /// x·sigmoid(x).
+    ///
+    /// Derivative: `s·(1 + x·(1 − s))·dy`, where s = sigmoid(x).
     silu Silu;
 }
 
@@ -352,10 +435,32 @@ macro_rules! binary_methods {
 
 binary_methods! {
     /// self raised to a power.
+    ///
+    /// Derivative: `b·a^(b−1)·dy` and `aᵇ·ln a·dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([2.0, 3.0]).pow(2).to_vec::<f64>(), [4.0, 9.0]);
+    /// ```
     pow Pow;
     /// The angle of the point (other, self).
+    ///
+    /// Derivative: `b/(a² + b²)·dy` for self (a), `−a/(a² + b²)·dy` for other (b).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // self is the ordinate (y), other the abscissa (x).
+    /// assert_eq!(Tensor::from(1.0).atan2(0.0).item::<f64>(), std::f64::consts::FRAC_PI_2);
+    /// ```
     atan2 Atan2;
     /// The magnitude of self with the sign of other.
+    ///
+    /// Derivative: `sign(x)·sign(y)·dy` for self; none for other.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([3.0, -2.0]).copysign(-1.0).to_vec::<f64>(), [-3.0, -2.0]);
+    /// ```
     copysign Copysign;
     /// ζ(self, q) = Σₖ (q + k)^(−self), Hurwitz' zeta function: infinite for self = 1 and at q = 0, −1, …, NaN for self < 1, and for
     /// a negative q where self is not an integer.
@@ -377,86 +482,52 @@ binary_methods! {
     /// Derivative: by x, −x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed form.
     gammaincc Gammaincc;
     /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
+    ///
+    /// Derivative: `dy` to the one that it is, half to each in a tie.
     maximum Maximum;
     /// The smaller of each pair; NaN if either is. A tie gives half the gradient to each.
+    ///
+    /// Derivative: `dy` to the one that it is, half to each in a tie.
     minimum Minimum;
     /// The remainder with the sign of the divisor (also `%`).
+    ///
+    /// Derivative: `dy`, and `−⌊a/b⌋·dy` for the divisor.
+    /// PyTorch's name: `remainder`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-7, 7]).remainder(3).to_vec::<i32>(), [2, 1]);
+    /// ```
     remainder Remainder;
     /// The remainder with the sign of the dividend.
+    ///
+    /// Derivative: `dy`, and `−trunc(a/b)·dy` for the divisor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-7, 7]).fmod(3).to_vec::<i32>(), [-1, 1]);
+    /// ```
     fmod Fmod;
     /// Division rounded towards minus infinity; its derivative is zero.
+    ///
+    /// Derivative: zero (piecewise constant).
+    /// PyTorch's name: `floor_divide`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-7, 7]).floor_div(2).to_vec::<i32>(), [-4, 3]);
+    /// ```
     floor_div FloorDiv;
     /// Both: logical on `bool`, bitwise on integers.
+    ///
+    /// Derivative: none (bits).
     logical_and And;
     /// Either: logical on `bool`, bitwise on integers.
+    ///
+    /// Derivative: none (bits).
     logical_or Or;
     /// Not the same: logical on `bool`, bitwise on integers.
+    ///
+    /// Derivative: none (bits).
     logical_xor Xor;
-}
-
-impl Tensor {
-    /// self raised to an integer power.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([-2.0, 3.0]).powi(3).to_vec::<f64>(), [-8.0, 27.0]);
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn powi(&self, exponent: i32) -> Tensor {
-        match exponent {
-            1 => self.clone(),
-            2 => self.square(),
-            -1 => self.recip(),
-            n => self.pow(Scalar::from(n)),
-        }
-    }
-
-    /// self raised to a real power.
-    #[track_caller]
-    #[must_use]
-    pub fn powf(&self, exponent: f64) -> Tensor {
-        self.pow(exponent)
-    }
-
-    /// Values below `low` or above `high` replaced by the bound. The gradient passes on the closed
-    /// interval. NaN stays.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([-2.0, 0.5, 9.0]).clamp(0.0, 1.0).to_vec::<f64>(), [0.0, 0.5, 1.0]);
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
-        self.clamp_min(low).clamp_max(high)
-    }
-
-    /// Values below `low` replaced by it.
-    #[track_caller]
-    #[must_use]
-    pub fn clamp_min(&self, low: impl Operand) -> Tensor {
-        let low = low.beside(self);
-        self.lt(&*low).select(&*low, self)
-    }
-
-    /// Values above `high` replaced by it.
-    #[track_caller]
-    #[must_use]
-    pub fn clamp_max(&self, high: impl Operand) -> Tensor {
-        let high = high.beside(self);
-        self.gt(&*high).select(&*high, self)
-    }
-
-    /// Linear interpolation: `self + weight · (end − self)`.
-    #[track_caller]
-    #[must_use]
-    pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {
-        self + (end - self).mul_operand(weight)
-    }
-
-    #[track_caller]
-    fn mul_operand(&self, other: impl Operand) -> Tensor {
-        self.binary(Binary::Mul, other)
-    }
 }

@@ -162,6 +162,8 @@ macro_rules! reductions {
 reductions! {
     /// The sum of the elements; of integers and booleans, in `i64`.
     ///
+    /// Derivative: `dy`, spread over what was summed.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
@@ -171,27 +173,55 @@ reductions! {
     /// ```
     sum sum_over sum_keep |x, axes| x.reduce(Reduction::Sum, axes);
     /// The mean of the elements.
+    ///
+    /// Derivative: `dy/n`, spread over what was averaged.
     mean mean_over mean_keep |x, axes| {
         let n = x.count("mean", &axes);
         (x.wide().sum_over(axes) / n as f64).cast(x.real_dtype())
     };
     /// The product of the elements. Its gradient is right where some are zero.
+    ///
+    /// Derivative: `dy` times the product of the others.
     prod prod_over prod_keep |x, axes| x.reduce(Reduction::Prod, axes);
     /// The largest element; NaN if any is. Ties share the gradient evenly.
+    ///
+    /// Derivative: `dy` shared evenly by those that equal it.
+    /// PyTorch's name: `amax`.
     max max_over max_keep |x, axes| x.reduce(Reduction::Max, axes);
     /// The smallest element; NaN if any is. Ties share the gradient evenly.
+    ///
+    /// Derivative: `dy` shared evenly by those that equal it.
+    /// PyTorch's name: `amin`.
     min min_over min_keep |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
+    ///
+    /// Derivative: none (a truth value).
     any any_over any_keep |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
+    ///
+    /// Derivative: none (a truth value).
     all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
+    ///
+    /// Derivative: `2·(x − mean)/(n − correction)·dy`.
     var var_over var_keep |x, axes| x.var_with(axes, 1.0);
     /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
+    ///
+    /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
     std std_over std_keep |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
+    ///
+    /// Derivative: `exp(x − y)·dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[0.0, 0.0]]);
+    /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
+    /// ```
     logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes);
     /// The square root of the sum of squares; its derivative at the origin is 0.
+    ///
+    /// Derivative: `x/y·dy`.
     norm norm_over norm_keep |x, axes| {
         let square = x.wide().square().sum_over(axes);
         let origin = square.eq(0.0);
@@ -202,6 +232,15 @@ reductions! {
 
 impl Tensor {
     /// The variance over some axes, divided by `n − correction` (1 is Bessel's, 0 the plain mean).
+    ///
+    /// Derivative: `2·(x − mean)/(n − correction)·dy`.
+    /// PyTorch's name: `var`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 3.0]);
+    /// assert_eq!((x.var_with(0, 1.0).item::<f64>(), x.var_with(0, 0.0).item::<f64>()), (2.0, 1.0));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -213,6 +252,9 @@ impl Tensor {
     }
 
     /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0 is 0.
+    ///
+    /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
+    /// PyTorch's name: `std`.
     #[track_caller]
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -222,6 +264,13 @@ impl Tensor {
     }
 
     /// The index of the first largest element along an axis, which disappears.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 9], [7, 7]]).argmax(1).to_vec::<i64>(), [1, 0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn argmax(&self, axis: isize) -> Tensor {
@@ -229,6 +278,8 @@ impl Tensor {
     }
 
     /// The index of the first smallest element along an axis, which disappears.
+    ///
+    /// Derivative: none (an index).
     #[track_caller]
     #[must_use]
     pub fn argmin(&self, axis: isize) -> Tensor {
@@ -245,6 +296,15 @@ impl Tensor {
     }
 
     /// The largest elements along an axis and where they are; the gradient goes to that one alone.
+    ///
+    /// Derivative: `dy` to the elements at the places found.
+    /// PyTorch's name: `max`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (values, places) = Tensor::from([[1, 9], [8, 7]]).max_at(1);
+    /// assert_eq!((values.to_vec::<i32>(), places.to_vec::<i64>()), (vec![9, 8], vec![1, 0]));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn max_at(&self, axis: isize) -> (Tensor, Tensor) {
@@ -252,6 +312,9 @@ impl Tensor {
     }
 
     /// The smallest elements along an axis and where they are; the gradient goes to that one alone.
+    ///
+    /// Derivative: `dy` to the elements at the places found.
+    /// PyTorch's name: `min`.
     #[track_caller]
     #[must_use]
     pub fn min_at(&self, axis: isize) -> (Tensor, Tensor) {

@@ -134,6 +134,9 @@ tuple_indices!(A B C D E F);
 impl Tensor {
     /// A view of part of the tensor.
     ///
+    /// Derivative: `dy` in the place of the part.
+    /// PyTorch's name: `__getitem__`.
+    ///
     /// ```
     /// use pullback::{Index, IntoIndex, Tensor};
     /// let x = Tensor::arange(0, 24).reshape([4, 6]);

@@ -168,6 +168,12 @@ impl Tensor {
     /// NaN and the infinities replaced; the gradient passes elsewhere.
     ///
     /// Derivative: 1 where x is finite, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([f64::NAN, f64::INFINITY, 2.0]);
+    /// assert_eq!(x.nan_to_num(0.0, 9.0, -9.0).to_vec::<f64>(), [0.0, 9.0, 2.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn nan_to_num(&self, nan: f64, positive: f64, negative: f64) -> Tensor {
@@ -188,6 +194,12 @@ impl Tensor {
     /// self + value · a / b.
     ///
     /// Derivative: 1 by self, value/b by a, −value·a/b² by b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, a, b) = (Tensor::from(1.0), Tensor::from(6.0), Tensor::from(3.0));
+    /// assert_eq!(x.addcdiv(&a, &b, 0.5).item::<f64>(), 2.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
@@ -197,6 +209,11 @@ impl Tensor {
     /// The larger of each pair, ignoring NaN; a tie gives the gradient to `self`.
     ///
     /// Derivative: 1 for the one taken, 0 for the other.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([f64::NAN, 1.0]).fmax(&Tensor::from([2.0, 3.0])).to_vec::<f64>(), [2.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
@@ -215,6 +232,11 @@ impl Tensor {
     /// √(a² + b²); its derivative at the origin is 0.
     ///
     /// Derivative: a/y by a, b/y by b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(3.0).hypot(&Tensor::from(4.0)).item::<f64>(), 5.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
@@ -237,6 +259,11 @@ impl Tensor {
     /// 0 below zero, 1 above, `middle` at zero; its derivative is 0.
     ///
     /// Derivative: 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-1.0, 0.0, 1.0]).heaviside(0.5).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
@@ -249,6 +276,12 @@ impl Tensor {
     /// Division rounded towards zero; its derivative is zero.
     ///
     /// Derivative: 0.
+    /// PyTorch's name: `div`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-7.0, 7.0]).trunc_div(2.0).to_vec::<f64>(), [-3.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
@@ -265,6 +298,13 @@ impl Tensor {
     /// Rounded to this many decimals, ties to even; its derivative is zero.
     ///
     /// Derivative: 0.
+    /// PyTorch's name: `round`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([12.345]).round_to(1).to_vec::<f64>(), [12.3]);
+    /// assert_eq!(Tensor::from([12.345]).round_to(-1).to_vec::<f64>(), [10.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {

@@ -44,6 +44,7 @@ impl Tensor {
     /// [`Tensor::quantile`] of the elements that are not NaN; NaN where all are.
     ///
     /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
+    /// PyTorch's name: `nanquantile`.
     #[track_caller]
     #[must_use]
     pub fn nan_quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
@@ -113,6 +114,7 @@ impl Tensor {
     /// The median of the elements of an axis that are not NaN, and where it is: the lower of two; NaN where all are.
     ///
     /// Derivative: `dy` to the median's place.
+    /// PyTorch's name: `nanmedian`.
     #[track_caller]
     #[must_use]
     pub fn nan_median(&self, axis: isize) -> (Tensor, Tensor) {
@@ -177,6 +179,7 @@ impl Tensor {
     /// The smallest and the largest element over some axes.
     ///
     /// Derivative: of [`Tensor::min_over`] and [`Tensor::max_over`].
+    /// PyTorch's name: `aminmax`.
     #[track_caller]
     #[must_use]
     pub fn min_max(&self, axes: impl crate::IntoAxes) -> (Tensor, Tensor) {
@@ -196,6 +199,7 @@ impl Tensor {
     /// The sum of the elements over some axes that are not NaN.
     ///
     /// Derivative: `dy` where not NaN, 0 elsewhere.
+    /// PyTorch's name: `nansum`.
     #[track_caller]
     #[must_use]
     pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -208,6 +212,7 @@ impl Tensor {
     /// The mean of the elements over some axes that are not NaN; NaN where all are.
     ///
     /// Derivative: `dy` / count where not NaN, 0 elsewhere.
+    /// PyTorch's name: `nanmean`.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -417,6 +422,7 @@ impl Tensor {
     /// [`Tensor::histogram`] of points: row k of a matrix is one, with a coordinate for each list of edges.
     ///
     /// Derivative: for the weights, `dy` at each one's bin.
+    /// PyTorch's name: `histogramdd`.
     #[track_caller]
     #[must_use]
     pub fn histogram_nd(&self, edges: &[&Tensor], weights: Option<&Tensor>) -> Tensor {

@@ -83,6 +83,8 @@ impl Tensor {
 
     /// The same elements under another shape; one length may be `-1`.
     ///
+    /// Derivative: `dy` in the old shape.
+    ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::arange(0, 6).reshape([2, -1]);
@@ -99,6 +101,14 @@ impl Tensor {
     }
 
     /// Axes in another order.
+    ///
+    /// Derivative: `dy` with the axes back in order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // Axis k of the result is axis `order[k]` of the tensor.
+    /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([2, 0, 1]).shape(), [4, 2, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn permute(&self, order: impl IntoAxes) -> Tensor {
@@ -107,6 +117,14 @@ impl Tensor {
     }
 
     /// Two axes exchanged.
+    ///
+    /// Derivative: `dy` with the axes back in order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
+    /// assert_eq!(x.transpose(0, 1).shape(), [3, 2]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
@@ -120,6 +138,9 @@ impl Tensor {
     }
 
     /// The matrix transpose: the last two axes exchanged.
+    ///
+    /// Derivative: `dy` with the axes back in order.
+    /// PyTorch's name: `mT`.
     #[track_caller]
     #[must_use]
     pub fn t(&self) -> Tensor {
@@ -130,6 +151,14 @@ impl Tensor {
     }
 
     /// One axis moved to another place, the others in order.
+    ///
+    /// Derivative: `dy` with the axes back in order.
+    /// PyTorch's name: `movedim`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3, 4]).move_axis(0, -1).shape(), [3, 4, 2]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
@@ -143,6 +172,8 @@ impl Tensor {
     }
 
     /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
+    ///
+    /// Derivative: `dy` summed over what was repeated.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -186,6 +217,13 @@ impl Tensor {
     }
 
     /// A new axis of length 1.
+    ///
+    /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).unsqueeze(-1).shape(), [2, 3, 1]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
@@ -198,6 +236,8 @@ impl Tensor {
     }
 
     /// Without the axes of length 1.
+    ///
+    /// Derivative: `dy` in the old shape.
     #[track_caller]
     #[must_use]
     pub fn squeeze(&self) -> Tensor {
@@ -206,6 +246,15 @@ impl Tensor {
     }
 
     /// Without this axis if it has length 1; unchanged otherwise.
+    ///
+    /// Derivative: `dy` in the old shape.
+    /// PyTorch's name: `squeeze`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([1, 3, 1]);
+    /// assert_eq!((x.squeeze_axis(0).shape(), x.squeeze_axis(1).shape()), (&[3, 1][..], &[1, 3, 1][..]));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn squeeze_axis(&self, axis: isize) -> Tensor {
@@ -219,6 +268,13 @@ impl Tensor {
     }
 
     /// The axes from `start` to `end`, inclusive, merged into one.
+    ///
+    /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3, 4, 5]).flatten(1, 2).shape(), [2, 12, 5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn flatten(&self, start: isize, end: isize) -> Tensor {
@@ -233,6 +289,13 @@ impl Tensor {
     }
 
     /// One axis split into several; one length may be `-1`.
+    ///
+    /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 12]).unflatten(1, [3, -1]).shape(), [2, 3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
@@ -249,6 +312,13 @@ impl Tensor {
     }
 
     /// Axes read backwards.
+    ///
+    /// Derivative: `dy` flipped back.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).flip(1).to_vec::<i32>(), [2, 1, 4, 3]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
@@ -257,6 +327,14 @@ impl Tensor {
     }
 
     /// The elements at one index of an axis, which disappears. Negative counts from the end.
+    ///
+    /// Derivative: `dy` in the place of the part.
+    /// PyTorch's name: `select`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).select_at(1, -1).to_vec::<i32>(), [2, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
@@ -272,6 +350,14 @@ impl Tensor {
     }
 
     /// `length` elements of an axis from `start` on.
+    ///
+    /// Derivative: `dy` in the place of the part.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // Axis, start, length.
+    /// assert_eq!(Tensor::arange(0, 9).narrow(0, 2, 3).to_vec::<i64>(), [2, 3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
@@ -295,6 +381,8 @@ impl Tensor {
     }
 
     /// The diagonal of the last two axes, as a new last axis.
+    ///
+    /// Derivative: `dy` in the places its elements came from.
     #[track_caller]
     #[must_use]
     pub fn diagonal(&self) -> Tensor {
@@ -302,6 +390,16 @@ impl Tensor {
     }
 
     /// The diagonal `offset` above the main one, of axes `a` and `b`, as a new last axis.
+    ///
+    /// Derivative: `dy` in the places its elements came from.
+    /// PyTorch's name: `diagonal`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
+    /// assert_eq!(x.diagonal_of(1, 0, 1).to_vec::<i32>(), [2, 6]);
+    /// assert_eq!(x.diagonal_of(-1, 0, 1).to_vec::<i32>(), [4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -311,6 +409,8 @@ impl Tensor {
 
     /// Windows of `size` along an axis, every `step`, as a new last axis. Windows may overlap;
     /// nothing is copied.
+    ///
+    /// Derivative: each element gets the sum of `dy` over the windows it is in.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -329,6 +429,9 @@ impl Tensor {
     }
 
     /// `other` in place of the part of this tensor that `part` shows; this tensor is not changed.
+    ///
+    /// Derivative: for `self`, `dy` with zeros in the part; for `other`, that part of `dy`.
+    /// PyTorch's name: `slice_scatter`.
     ///
     /// ```
     /// # use pullback::Tensor;

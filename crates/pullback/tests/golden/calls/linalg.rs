@@ -62,14 +62,19 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             let driver = a.text(3, "driver").unwrap_or("gelsy").to_string();
             let rcond = a.get(2, "rcond").map(Arg::float);
             let y = linalg::lstsq(&x(), &second(), rcond);
+            // That driver computes none; it is the one that is taken unsaid.
+            let residuals = match &driver[..] {
+                "gelsy" => Tensor::zeros_with([0], x().dtype()),
+                _ => y.residuals,
+            };
             if name.ends_with("oriented") {
-                return one(y.solution);
+                return Some(vec![y.solution, residuals]);
             }
             let (rank, values) = (driver != "gels", driver == "gelsd" || driver == "gelss");
             let none = |dtype| Tensor::zeros_with([0], dtype);
             Some(vec![
                 y.solution,
-                y.residuals,
+                residuals,
                 if rank { y.rank } else { none(DType::I64) },
                 if values { y.singular_values } else { none(x().dtype()) },
             ])
@@ -78,6 +83,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "linalg.slogdet" | "slogdet" => two(linalg::slogdet(&x())),
         "logdet" => one(linalg::logdet(&x())),
         "linalg.lu" => three(linalg::lu(&x())),
+        "lu" if a.flag(2, "get_infos", false) => three(linalg::lu_factor_ex(&x())),
         "linalg.lu_factor" | "lu" => two(linalg::lu_factor(&x())),
         "linalg.lu_factor_ex" => three(linalg::lu_factor_ex(&x())),
         "linalg.lu_solve" => one(linalg::lu_solve(
@@ -135,7 +141,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "linalg.tensorsolve" => {
             one(linalg::tensorsolve(&x(), &second(), a.maybe_ints(2, "dims").as_deref()))
         }
-        "linalg.vander" => one(linalg::vander(&x(), a.get(1, "N").map(|n| n.int() as usize))),
+        "linalg.vander" => {
+            one(linalg::vander(&x().at_least(1), a.get(1, "N").map(|n| n.int() as usize)))
+        }
         "vander" => {
             let n = a.get(1, "N").map(|n| n.int() as usize);
             let y = linalg::vander(&x(), n);

@@ -3,7 +3,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{CrossEntropy, DType, Gathered, Tensor};
+use pullback::{CrossEntropy, DType, Gathered, Outside, Sampling, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -106,6 +106,24 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             one(loss
                 .label_smoothing(a.float_or(usize::MAX, "label_smoothing", 0.0))
                 .of(&scores, &target))
+        }
+        "grid_sampler_2d" | "grid_sampler_3d" => {
+            let how = match a.int(2, "interpolation_mode") {
+                0 => Sampling::Linear,
+                1 => Sampling::Nearest,
+                _ => Sampling::Cubic,
+            };
+            let outside = match a.int(3, "padding_mode") {
+                0 => Outside::Zeros,
+                1 => Outside::Border,
+                _ => Outside::Reflection,
+            };
+            one(x().grid_sample(
+                &a.tensor(1, "grid"),
+                how,
+                outside,
+                a.flag(4, "align_corners", false),
+            ))
         }
         "tril_indices" | "triu_indices" => {
             let (rows, columns) = (a.int(0, "row") as usize, a.int(1, "col") as usize);

@@ -1,0 +1,91 @@
+//! Powers by a number, bounds, and interpolation: methods of pointwise ops.
+
+use crate::ops::Operand;
+use crate::{Scalar, Tensor};
+use pullback_ir::Binary;
+
+impl Tensor {
+    /// self raised to an integer power.
+    ///
+    /// Derivative: `n·x^(n−1)·dy`.
+    /// PyTorch's name: `pow`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 3.0]).powi(3).to_vec::<f64>(), [-8.0, 27.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn powi(&self, exponent: i32) -> Tensor {
+        match exponent {
+            1 => self.clone(),
+            2 => self.square(),
+            -1 => self.recip(),
+            n => self.pow(Scalar::from(n)),
+        }
+    }
+
+    /// self raised to a real power.
+    ///
+    /// Derivative: `n·x^(n−1)·dy`.
+    /// PyTorch's name: `pow`.
+    #[track_caller]
+    #[must_use]
+    pub fn powf(&self, exponent: f64) -> Tensor {
+        self.pow(exponent)
+    }
+
+    /// Values below `low` or above `high` replaced by the bound. The gradient passes on the closed
+    /// interval. NaN stays.
+    ///
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 0.5, 9.0]).clamp(0.0, 1.0).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
+        self.clamp_min(low).clamp_max(high)
+    }
+
+    /// Values below `low` replaced by it.
+    ///
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp_min(&self, low: impl Operand) -> Tensor {
+        let low = low.beside(self);
+        self.lt(&*low).select(&*low, self)
+    }
+
+    /// Values above `high` replaced by it.
+    ///
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp_max(&self, high: impl Operand) -> Tensor {
+        let high = high.beside(self);
+        self.gt(&*high).select(&*high, self)
+    }
+
+    /// Linear interpolation: `self + weight · (end − self)`.
+    ///
+    /// Derivative: `(1 − weight)·dy`, `weight·dy`, and `(end − self)·dy` for the weight.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(10.0).lerp(&Tensor::from(20.0), 0.25).item::<f64>(), 12.5);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {
+        self + (end - self).mul_operand(weight)
+    }
+
+    #[track_caller]
+    fn mul_operand(&self, other: impl Operand) -> Tensor {
+        self.binary(Binary::Mul, other)
+    }
+}
