@@ -94,6 +94,17 @@ def cumulate():
             ("_sum_columns", briefly(lambda: torch.cumsum(y, 0)))]
 
 
+def updates():
+    """Steps of SGD with momentum and of Adam on 2^22 parameters."""
+    rows = []
+    for name, make in (("_sgd", lambda p: torch.optim.SGD([p], lr=1e-3, momentum=0.9)),
+                       ("_adam", lambda p: torch.optim.Adam([p], lr=1e-3))):
+        x = torch.nn.Parameter(tensor(fill((4 * MEGA,), 1)))
+        x.grad = tensor(fill((4 * MEGA,), 2))
+        rows.append((name, briefly(make(x).step)))
+    return rows
+
+
 def products():
     """Small and batched matrix products, and products in low precision."""
     rows = []
@@ -203,6 +214,7 @@ WORKLOADS = {
     "order": order,
     "scatter": scatter,
     "cumulate": cumulate,
+    "updates": updates,
     "products": products,
     "linalg": linalg,
     "fft": fft,

@@ -24,14 +24,18 @@ pub mod par;
 mod pointwise;
 mod pool;
 mod random;
+mod ranks;
 mod reduce;
 mod run;
 mod scan;
 mod simd;
 mod sort;
 mod special;
+mod update;
 mod walk;
 
 pub use buffer::Buffer;
 pub use host::HostElement;
-pub use run::{Input, Output, Outputs, add_product, copy_into, run, run_all, run_in_place};
+pub use run::{
+    Input, Output, Outputs, Target, add_product, copy_into, run, run_all, run_in_place, run_over,
+};

@@ -7,7 +7,7 @@
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, random,
-    reduce, scan, sort,
+    ranks, reduce, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -111,6 +111,42 @@ pub fn run_in_place(
         });
     }
     dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }], &[])
+}
+
+/// What an update writes over: memory that lies dense.
+pub struct Target<'a> {
+    /// The memory.
+    pub buffer: &'a mut Buffer,
+    /// Where the elements lie in it.
+    pub layout: &'a Layout,
+    /// What they are.
+    pub spec: &'a Spec,
+}
+
+/// Runs an update ([`Fused::Sgd`], [`Fused::Adam`]) and writes its results over its first operands, the targets; the
+/// others are `inputs`.
+pub fn run_over(op: &Op, targets: &mut [Target], inputs: &[Input]) -> Result<()> {
+    let specs: SmallVec<[&Spec; 6]> =
+        targets.iter().map(|t| t.spec).chain(inputs.iter().map(|x| x.spec)).collect();
+    let results = infer(op, &specs)?;
+    let dense = |t: &Target| t.layout.shape == t.spec.shape && t.layout.is_dense();
+    let fits = results.iter().eq(targets.iter().map(|t| t.spec)) && targets.iter().all(dense);
+    if !fits || !matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_))) {
+        return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
+    }
+    let mut operands: SmallVec<[Source; 6]> = SmallVec::new();
+    let mut sinks: SmallVec<[Sink; 4]> = SmallVec::new();
+    for target in targets {
+        check(target.buffer, target.layout, target.spec)?;
+        let (shape, dtype) = (&target.spec.shape[..], target.spec.dtype);
+        let ptr = target.buffer.as_mut_ptr().wrapping_add(target.layout.offset * dtype.size());
+        operands.push(Source { ptr, shape, strides: &target.layout.strides, dtype });
+        sinks.push(Sink { ptr, shape, dtype });
+    }
+    for input in inputs {
+        operands.push(source(input)?);
+    }
+    dispatch(op, &operands, &sinks, inputs)
 }
 
 /// Adds the matrix product of `a` and `b` to `target`, which must lie dense. `false`, and nothing done, where there is no
@@ -221,6 +257,10 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
         Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], y),
         Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], y, out[1]),
+        Op::Ranks { axis, descending, from, count } => {
+            let wanted = ranks::Wanted { descending: *descending, from: *from, count: *count };
+            ranks::ranks(*axis, wanted, x[0], y, out[1]);
+        }
         Op::Dot => dot::dot(x[0], x[1], y),
         Op::Conv(c) => conv::conv(c, x[0], x[1], y),
         Op::Pool(p) => pool::pool(p, x[0], y),
@@ -238,6 +278,8 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             Fused::LayerNormVjp(eps) => {
                 norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2])
             }
+            Fused::Sgd(how) => update::sgd(*how, x, out),
+            Fused::Adam(how) => update::adam(*how, x, out),
             Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
             Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
             Fused::CrossEntropy => {

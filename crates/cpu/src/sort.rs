@@ -16,13 +16,13 @@ use crate::scan::Lines;
 use half::{bf16, f16};
 
 /// Elements that are worth a task.
-const GRAIN: usize = 1 << 12;
+pub(crate) const GRAIN: usize = 1 << 12;
 /// Length from which radix sort wins over comparisons.
 const RADIX_FROM: usize = 1024;
 const DIGIT: u32 = 11;
 
 /// Types with an order-preserving unsigned key.
-trait Key: Elem {
+pub(crate) trait Key: Elem {
     /// Whether keys fit in 32 bits.
     const NARROW: bool;
     fn key(self) -> u64;
@@ -73,16 +73,21 @@ pub(crate) fn sort(axis: usize, descending: bool, x: Source, values: Sink, indic
     with_elem!(x.dtype, T => run::<T>(axis, descending, x, values, indices));
 }
 
+/// What keys are combined with, so that the largest comes first in a descending order.
+pub(crate) fn flip(descending: bool, narrow: bool) -> u64 {
+    match (descending, narrow) {
+        (false, _) => 0,
+        (true, true) => u32::MAX as u64,
+        (true, false) => u64::MAX,
+    }
+}
+
 fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
     let lines = Lines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let group = GRAIN.div_ceil(len);
     let narrow = S::NARROW && len <= u32::MAX as usize;
-    let flip = match (descending, narrow) {
-        (false, _) => 0,
-        (true, true) => u32::MAX as u64,
-        (true, false) => u64::MAX,
-    };
+    let flip = flip(descending, narrow);
     par::for_each(count.div_ceil(group), |task| {
         let (x, values, indices) = (&x, &values, &indices);
         let (mut short, mut long, mut spare) =
@@ -123,7 +128,7 @@ fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: 
 }
 
 /// Sorts by the upper 32 bits, digit by digit from the lowest; each pass keeps the order of equals.
-fn radix(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
+pub(crate) fn radix(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
     const SIZE: usize = 1 << DIGIT;
     let digit = |entry: u64, pass: u32| (entry >> (32 + pass * DIGIT)) as usize & (SIZE - 1);
     let mut counts = [[0u32; SIZE]; 3];

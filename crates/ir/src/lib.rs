@@ -23,8 +23,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use layout::{Layout, diagonal_len};
 pub use op::{
-    Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
-    Padding, Random, Reduction, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
+    Padding, Random, Reduction, Sgd, Unary,
 };
 pub use scalar::{Real, Scalar};
 pub use shape::{

@@ -88,6 +88,18 @@ pub enum Op {
         /// Largest first.
         descending: bool,
     },
+    /// The elements of the ranks `from..from + count` of a stable sort along an axis, in order, and the indices
+    /// they had: two results.
+    Ranks {
+        /// The axis.
+        axis: usize,
+        /// Largest first.
+        descending: bool,
+        /// The first rank.
+        from: usize,
+        /// How many ranks.
+        count: usize,
+    },
     /// Matrix product over the last two axes: `[b…, m, k] · [b…, k, n]`.
     Dot,
     /// Convolution, or a transpose of it.
@@ -362,6 +374,57 @@ pub enum Fused {
     Attention(Attention),
     /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.
     AttentionVjp(Attention),
+    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient, and the number of the
+    /// step (`i64[]`, the first is 1) if there is momentum: the new parameter and momentum.
+    Sgd(Sgd),
+    /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's square, the largest of the
+    /// latter if it is kept, the gradient, and the number of the step (`i64[]`, the first is 1): all but the last two anew.
+    Adam(Adam),
+}
+
+/// How gradient descent steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sgd {
+    /// What the step is multiplied by.
+    pub rate: Real,
+    /// How much of the momentum stays.
+    pub momentum: Real,
+    /// How much of the gradient does not go into the momentum.
+    pub dampening: Real,
+    /// This much of the parameter is added to its gradient.
+    pub decay: Real,
+    /// Looks ahead along the momentum.
+    pub nesterov: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Sgd {
+    /// Whether there is momentum.
+    pub fn remembers(&self) -> bool {
+        self.momentum != Real(0.0)
+    }
+}
+
+/// How Adam steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Adam {
+    /// What the step is multiplied by.
+    pub rate: Real,
+    /// How much of the mean of gradients stays.
+    pub beta1: Real,
+    /// How much of the mean of squares stays.
+    pub beta2: Real,
+    /// Added to the root of the mean square.
+    pub eps: Real,
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    pub decay: Real,
+    /// As in AdamW.
+    pub decoupled: bool,
+    /// Divides by the largest mean square so far.
+    pub amsgrad: bool,
+    /// Ascends.
+    pub maximize: bool,
 }
 
 /// How queries look at keys.
@@ -496,10 +559,12 @@ impl Op {
     /// How many results the op has.
     pub fn results(&self) -> usize {
         match self {
-            Op::Sort { .. } => 2,
+            Op::Sort { .. } | Op::Ranks { .. } => 2,
             Op::Fused(Fused::LayerNormVjp(_) | Fused::AttentionVjp(_)) => 3,
             Op::Fused(Fused::Attention(_)) => 2,
             Op::Linalg(f) => f.results(),
+            Op::Fused(Fused::Sgd(how)) => 1 + usize::from(how.remembers()),
+            Op::Fused(Fused::Adam(how)) => 3 + usize::from(how.amsgrad),
             _ => 1,
         }
     }

@@ -17,6 +17,7 @@ use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops};
 use pullback_cpu::Input;
+use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -205,6 +206,54 @@ impl Tensor {
             with_self.then_some(&old).into_iter().chain(&operands).collect();
         let new = mode::speaking_for(at, || apply::try_apply(op, &all))?.swap_remove(0);
         self.write_value(&new, &root, views, plain, writer)
+    }
+
+    /// Overwrites the targets with `op(targets…, inputs…)`, which has as many results.
+    pub(crate) fn in_place_all(
+        name: &'static str,
+        op: Op,
+        targets: &[&Tensor],
+        inputs: &[&Tensor],
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
+        let at = mode::user_line(caller);
+        let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
+        let specs: SmallVec<[_; 6]> = all.iter().map(|x| x.spec()).collect();
+        infer(&op, &specs).map_err(|e| e.at(at))?;
+        let mut roots: SmallVec<[(Tensor, Vec<View>); 4]> = SmallVec::new();
+        for target in targets {
+            let root = target.root();
+            target.check_writable(name, &root.0, at)?;
+            roots.push(root);
+        }
+        let mut plain = true;
+        for x in all.iter().copied().chain(roots.iter().map(|r| &r.0)) {
+            let x = x.state(at)?;
+            plain &= !(mode::is_grad_enabled() && x.history.is_tracked()) && x.tangents.is_empty();
+        }
+        let apart =
+            |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
+        let writer = Writer { op: name, at };
+        if plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
+            lock::write_all(targets, inputs, |targets, inputs| {
+                pullback_cpu::run_over(&op, targets, inputs)
+            })
+            .map_err(|e| e.at(at))?;
+            for (target, (root, _)) in targets.iter().zip(&roots) {
+                let version = target.0.storage.bump(writer);
+                for tensor in [target, root] {
+                    let mut state = tensor.lock();
+                    state.version = version;
+                    state.tangents.clear();
+                }
+            }
+            return Ok(());
+        }
+        let new = mode::speaking_for(at, || apply::try_apply(op, &all))?;
+        for ((target, (root, views)), new) in targets.iter().zip(roots).zip(&new) {
+            target.write_value(new, &root, views, plain, writer)?;
+        }
+        Ok(())
     }
 
     /// Nothing to differentiate: the kernel writes straight over the old values.

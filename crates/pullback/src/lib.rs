@@ -100,6 +100,7 @@ pub use fail::catch;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
+pub use ops::update;
 pub use ops::{
     Attention, Bag, Border, CrossEntropy, Embedding, EmbeddingBag, Fill, Index, Indices,
     Interpolate, IntoIndex, Operand, Outside, Reduction, Resize, Sampling, block_diag, cat,

@@ -5,10 +5,10 @@
 
 use crate::Tensor;
 use crate::storage::Storage;
-use pullback_cpu::{Buffer, Input};
+use pullback_cpu::{Buffer, Input, Target};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 type Storages<'a> = SmallVec<[&'a Arc<Storage>; 4]>;
 type Guards<'a> = SmallVec<[RwLockReadGuard<'a, Buffer>; 4]>;
@@ -60,6 +60,35 @@ pub(crate) fn write<R>(
     let mut buffer = target.write();
     guards.extend(above.iter().map(|s| s.read()));
     f(&mut buffer, &operands(inputs, &storages, &guards))
+}
+
+/// Runs `f` on the memory of several targets, to write to, and the operands'. All targets lie in storages of their own,
+/// and no operand lies in one of those.
+pub(crate) fn write_all<R>(
+    targets: &[&Tensor],
+    inputs: &[&Tensor],
+    f: impl FnOnce(&mut [Target], &[Input]) -> R,
+) -> R {
+    let storages = in_order(inputs);
+    let mut order: SmallVec<[(&Arc<Storage>, Option<usize>); 8]> = SmallVec::new();
+    order.extend(storages.iter().map(|&s| (s, None)));
+    order.extend(targets.iter().enumerate().map(|(i, t)| (&t.0.storage, Some(i))));
+    order.sort_unstable_by_key(|(s, _)| Arc::as_ptr(s));
+    let mut guards = Guards::new();
+    let mut writers: SmallVec<[(usize, RwLockWriteGuard<Buffer>); 4]> = SmallVec::new();
+    for (storage, target) in order {
+        match target {
+            Some(i) => writers.push((i, storage.write())),
+            None => guards.push(storage.read()),
+        }
+    }
+    writers.sort_unstable_by_key(|w| w.0);
+    let mut all: SmallVec<[Target; 4]> = SmallVec::new();
+    for (i, buffer) in &mut writers {
+        let t = targets[*i];
+        all.push(Target { buffer, layout: &t.0.layout, spec: t.spec() });
+    }
+    f(&mut all, &operands(inputs, &storages, &guards))
 }
 
 fn in_order<'a>(inputs: &[&'a Tensor]) -> Storages<'a> {

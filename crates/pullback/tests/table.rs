@@ -11,12 +11,16 @@ mod kernels;
 mod linalg;
 #[path = "table/naive.rs"]
 mod naive;
+#[path = "table/order.rs"]
+mod order;
 #[path = "table/samples.rs"]
 mod samples;
 #[path = "../../cpu/src/special/slow.rs"]
 mod special;
 #[path = "table/threads.rs"]
 mod threads;
+#[path = "table/update.rs"]
+mod update;
 #[path = "table/windows.rs"]
 mod windows;
 

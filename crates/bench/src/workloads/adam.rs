@@ -1,18 +1,13 @@
-//! Adam and AdamW in plain tensors, by PyTorch's formula, written in place.
+//! Adam and AdamW over a model's parameters, as `torch.optim` has them.
 
 use super::grad;
+use pullback::update::{self, Moments, adam_};
 use pullback::{Tensor, no_grad};
-
-const BETA1: f64 = 0.9;
-const BETA2: f64 = 0.999;
-const EPS: f64 = 1e-8;
 
 /// The optimiser and its state.
 pub struct Adam {
-    rate: f64,
-    /// Shrinks the parameters by this much times the rate; zero is plain Adam.
-    decay: f64,
-    steps: i32,
+    how: update::Adam,
+    steps: Tensor,
     slots: Vec<Slot>,
 }
 
@@ -24,27 +19,20 @@ struct Slot {
 }
 
 impl Adam {
+    /// Decay is decoupled; without any it is plain Adam.
     pub fn new(parameters: Vec<Tensor>, rate: f64, decay: f64) -> Adam {
         let slot =
             |x: Tensor| Slot { mean: x.detach().zeros_like(), square: x.detach().zeros_like(), x };
-        Adam { rate, decay, steps: 0, slots: parameters.into_iter().map(slot).collect() }
+        let how = update::Adam { rate, decay, decoupled: true, ..update::Adam::default() };
+        Adam { how, steps: Tensor::from(0i64), slots: parameters.into_iter().map(slot).collect() }
     }
 
     pub fn step(&mut self) {
-        self.steps += 1;
-        // The means start at zero; these undo that.
-        let (unbias1, unbias2) = (1.0 - BETA1.powi(self.steps), 1.0 - BETA2.powi(self.steps));
         no_grad(|| {
+            self.steps.add_(1);
             for Slot { x, mean, square } in &self.slots {
-                let g = grad(x);
-                if self.decay != 0.0 {
-                    x.mul_(1.0 - self.rate * self.decay);
-                }
-                mean.mul_(BETA1).add_(&g * (1.0 - BETA1));
-                square.mul_(BETA2).add_(g.square().mul_(1.0 - BETA2));
-                let scale = square.sqrt();
-                scale.div_(unbias2.sqrt()).add_(EPS);
-                x.sub_((mean / scale).mul_(self.rate / unbias1));
+                let state = Moments { mean, square, largest: None };
+                adam_(&self.how, x, &grad(x), state, &self.steps);
             }
         });
     }

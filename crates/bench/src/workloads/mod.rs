@@ -55,6 +55,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "order", about: "sort, argsort, topk, kthvalue and median of 1,048,576 values", run: ops::order },
     Workload { name: "scatter", about: "1,048,576 values added into 10,000; rows of a table and their gradient", run: ops::scatter },
     Workload { name: "cumulate", about: "running sums of 4,194,304 values: one line, rows, columns", run: ops::cumulate },
+    Workload { name: "updates", about: "steps of SGD with momentum and of Adam on 4,194,304 parameters", run: ops::updates },
     Workload { name: "products", about: "small, batched and low-precision matrix products", run: ops::products },
     Workload { name: "linalg", about: "Cholesky, solve, inverse and QR of 512 × 512, SVD and eigenvalues of 256 × 256", run: linalg::factors },
     Workload { name: "fft", about: "Fourier transforms of 1,048,576 values, complex and real, and of an image", run: linalg::transforms },

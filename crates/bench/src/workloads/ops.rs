@@ -3,6 +3,7 @@
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
 use crate::measure::{Protocol, Row};
+use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
 use pullback::{Attention, Conv, DType, Pool, Tensor, no_grad};
 
 const MEGA: usize = 1 << 20;
@@ -79,6 +80,25 @@ pub fn cumulate() -> Vec<Row> {
         briefly(|| drop(y.cumsum(1))).named("_sum_rows"),
         briefly(|| drop(y.cumsum(0))).named("_sum_columns"),
     ]
+}
+
+pub fn updates() -> Vec<Row> {
+    let n = 4 * MEGA;
+    let [x, y] = [1, 1].map(|seed| tensor(&[n], seed));
+    let g = tensor(&[n], 2);
+    let [momentum, mean, square] = [(); 3].map(|()| Tensor::zeros([n]));
+    let step = Tensor::from(0i64);
+    let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
+    let state = Moments { mean: &mean, square: &square, largest: None };
+    let descend = || {
+        step.add_(1);
+        sgd_(&sgd, &x, &g, Some((&momentum, &step)));
+    };
+    let adapt = || {
+        step.add_(1);
+        adam_(&Adam::default(), &y, &g, state, &step);
+    };
+    vec![briefly(descend).named("_sgd"), briefly(adapt).named("_adam")]
 }
 
 pub fn products() -> Vec<Row> {

@@ -14,6 +14,7 @@ mod movement;
 mod norm;
 mod pointwise;
 mod reduce;
+mod update;
 mod view;
 mod window;
 
@@ -29,10 +30,15 @@ pub type Specs = SmallVec<[Spec; 1]>;
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     match op {
         Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
+        Op::Ranks { axis, from, count, .. } => {
+            reduce::ranks(*axis, *from, *count, operands("ranks", inputs)?)
+        }
         Op::Fused(Fused::LayerNormVjp(_)) => {
             norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?)
         }
         Op::Fused(Fused::Attention(a)) => attention::attention(*a, inputs),
+        Op::Fused(Fused::Sgd(how)) => update::sgd(*how, inputs),
+        Op::Fused(Fused::Adam(how)) => update::adam(*how, inputs),
         Op::Fused(Fused::AttentionVjp(a)) => attention::attention_vjp(*a, inputs),
         Op::Linalg(f) => linalg::linalg(*f, inputs),
         _ => Ok(smallvec![infer_one(op, inputs)?]),
@@ -40,7 +46,7 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
 }
 
 /// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`], attention, and some vjps.
+/// [`Op::Sort`], [`Op::Ranks`], attention, updates, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     let spec = rule(op, inputs)?;
     // A pointwise result is as large as an operand, which passed this door before.
@@ -110,6 +116,9 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
             reduce::cumulate(*kind, *axis, operands(op.name(), inputs)?)
         }
         Op::Sort { axis, .. } => Ok(reduce::sort(*axis, operands("sort", inputs)?)?.swap_remove(0)),
+        Op::Ranks { axis, from, count, .. } => {
+            Ok(reduce::ranks(*axis, *from, *count, operands("ranks", inputs)?)?.swap_remove(0))
+        }
         Op::Dot => dot::dot(operands("matmul", inputs)?),
         Op::Conv(conv) => window::conv(conv, operands(op.name(), inputs)?),
         Op::Pool(pool) => window::pool(pool, operands(op.name(), inputs)?),

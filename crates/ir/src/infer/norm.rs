@@ -1,6 +1,6 @@
 //! Fused operations: softmax, normalisation, cross-entropy.
 
-use super::{Specs, attention, check_axis, check_index, operands};
+use super::{Specs, attention, check_axis, check_index, operands, update};
 use crate::{Error, Fused, Real, Result, Spec};
 use smallvec::smallvec;
 
@@ -48,6 +48,8 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
             floats(op, &[logits, dy])?;
             logits.clone()
         }
+        Fused::Sgd(how) => update::sgd(how, inputs)?.swap_remove(0),
+        Fused::Adam(how) => update::adam(how, inputs)?.swap_remove(0),
         Fused::Attention(a) => attention::attention(a, inputs)?.swap_remove(0),
         Fused::AttentionVjp(a) => attention::attention_vjp(a, inputs)?.swap_remove(0),
     })

@@ -52,6 +52,18 @@ pub(super) fn cumulate(kind: Cumulation, axis: usize, [x]: [&Spec; 1]) -> Result
     Ok(x.clone())
 }
 
+pub(super) fn ranks(axis: usize, from: usize, count: usize, [x]: [&Spec; 1]) -> Result<Specs> {
+    check_axis("ranks", axis, x)?;
+    let mut shape = x.shape.clone();
+    if from.checked_add(count).is_none_or(|end| end > shape[axis]) {
+        let message = format!("there are no {count} ranks from {from} on along axis {axis} of {x}");
+        return Err(Error::argument("ranks", message).on([x]));
+    }
+    shape[axis] = count;
+    let part = x.with_shape(shape);
+    Ok(smallvec![part.clone(), part.with_dtype(DType::I64)])
+}
+
 pub(super) fn sort(axis: usize, [x]: [&Spec; 1]) -> Result<Specs> {
     check_axis("sort", axis, x)?;
     Ok(smallvec![x.clone(), x.with_dtype(DType::I64)])

@@ -277,6 +277,8 @@ impl Fused {
             Fused::CrossEntropyVjp  => "vjp.cross_entropy",
             Fused::Attention(_)     => "attention",
             Fused::AttentionVjp(_)  => "vjp.attention",
+            Fused::Sgd(_)           => "sgd",
+            Fused::Adam(_)          => "adam",
         }
     }
 
@@ -286,10 +288,16 @@ impl Fused {
         use Fused::*;
         let zero = Real(0.0);
         let plain = crate::Attention { causal: false, masked: false, scale: Real(1.0), dropout: zero };
+        let descent = crate::Sgd {
+            rate: zero, momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false,
+        };
+        let adam = crate::Adam {
+            rate: zero, beta1: zero, beta2: zero, eps: zero, decay: zero, decoupled: false, amsgrad: false, maximize: false,
+        };
         [
             Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
             LayerNorm(zero), LayerNormVjp(zero), CrossEntropy, CrossEntropyVjp,
-            Attention(plain), AttentionVjp(plain),
+            Attention(plain), AttentionVjp(plain), Sgd(descent), Adam(adam),
         ]
         .into_iter()
     }
@@ -320,6 +328,7 @@ impl Op {
             Op::ArgReduce(kind, _)    => kind.name(),
             Op::Cumulate { kind, .. } => kind.name(),
             Op::Sort { .. }           => "sort",
+            Op::Ranks { .. }          => "ranks",
             Op::Dot                   => "dot",
             Op::Conv(conv)            => conv.role.name(),
             Op::Pool(pool)            => pool.kind.name(),
@@ -344,6 +353,7 @@ impl Op {
             Op::Gather(0),
             Op::Scatter(0, Combine::Set),
             Op::Sort { axis: 0, descending: false },
+            Op::Ranks { axis: 0, descending: false, from: 0, count: 0 },
             Op::Dot,
         ];
         let random = move |&kind| Op::Random { kind, shape: Shape::new(), dtype };
@@ -432,7 +442,8 @@ mod tests {
         assert_forms!(Fused::forms(),
             Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
             Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
-            Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_));
+            Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_),
+            Fused::Sgd(_), Fused::Adam(_));
         assert_forms!(Linalg::forms(),
             Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
@@ -441,7 +452,7 @@ mod tests {
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
-            Op::Cumulate { .. }, Op::Sort { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
+            Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
             Op::Fused(_));
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);

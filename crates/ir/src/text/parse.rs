@@ -1,9 +1,10 @@
 //! Text to ops, views and specs.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
-use crate::op::{Attention, Combine, Fft, Fused, Linalg, Op, Padding};
+use crate::op::{Adam, Attention, Combine, Fft, Fused, Linalg, Op, Padding, Sgd};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
+use smallvec::SmallVec;
 use std::str::FromStr;
 
 impl FromStr for Op {
@@ -78,6 +79,13 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Pool(form) => Op::Pool(Box::new(c.braced(|c| pool(c, form.kind))?)),
         Op::Linalg(form) => Op::Linalg(linalg_attributes(c, form)?),
         Op::Fft(form) => Op::Fft(fft_attributes(c, form)?),
+        Op::Ranks { .. } => c.braced(|c| {
+            let (axis, descending) = axis_and_flag(c, "descending")?;
+            c.expect(',')?;
+            let from = c.field("from", index)?;
+            c.expect(',')?;
+            Ok(Op::Ranks { axis, descending, from, count: c.field("count", index)? })
+        })?,
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::Dot => form,
@@ -219,11 +227,45 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
         Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
         Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
         Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),
+        Fused::Sgd(_) => Fused::Sgd(c.braced(|c| {
+            let [rate, momentum, dampening, decay] =
+                fields(c, ["rate", "momentum", "dampening", "decay"], real)?;
+            c.expect(',')?;
+            let [nesterov, maximize] = fields(c, ["nesterov", "maximize"], flag)?;
+            Ok(Sgd { rate, momentum, dampening, decay, nesterov, maximize })
+        })?),
+        Fused::Adam(_) => Fused::Adam(c.braced(|c| {
+            let [rate, beta1, beta2, eps, decay] =
+                fields(c, ["rate", "beta1", "beta2", "eps", "decay"], real)?;
+            c.expect(',')?;
+            let [decoupled, amsgrad, maximize] =
+                fields(c, ["decoupled", "amsgrad", "maximize"], flag)?;
+            Ok(Adam { rate, beta1, beta2, eps, decay, decoupled, amsgrad, maximize })
+        })?),
     })
 }
 
+fn flag(c: &mut Cursor) -> Parsed<bool> {
+    c.parse("`true` or `false`")
+}
+
+/// `a=1,b=2`: fields of these names and of one type, in this order.
+fn fields<T: Copy, const N: usize>(
+    c: &mut Cursor,
+    names: [&str; N],
+    read: fn(&mut Cursor) -> Parsed<T>,
+) -> Parsed<[T; N]> {
+    let mut found = SmallVec::<[T; 8]>::new();
+    for (i, name) in names.into_iter().enumerate() {
+        if i > 0 {
+            c.expect(',')?;
+        }
+        found.push(c.field(name, read)?);
+    }
+    Ok(std::array::from_fn(|i| found[i]))
+}
+
 fn attention(c: &mut Cursor) -> Parsed<Attention> {
-    let flag = |c: &mut Cursor| c.parse("`true` or `false`");
     let causal = c.field("causal", flag)?;
     c.expect(',')?;
     let masked = c.field("masked", flag)?;

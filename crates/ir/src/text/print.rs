@@ -37,6 +37,9 @@ impl Display for Op {
                 write!(f, "{{axis={axis},reverse={reverse}}}")
             }
             Op::Sort { axis, descending } => write!(f, "{{axis={axis},descending={descending}}}"),
+            Op::Ranks { axis, descending, from, count } => {
+                write!(f, "{{axis={axis},descending={descending},from={from},count={count}}}")
+            }
             Op::Conv(conv) => {
                 f.write_str("{[")?;
                 separated(f, &conv.windows, ", ")?;
@@ -80,6 +83,27 @@ impl Display for Op {
                     write!(f, "{{{}}}", Exact(*eps))
                 }
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
+                Fused::Sgd(how) => {
+                    let reals = [how.rate, how.momentum, how.dampening, how.decay].map(Exact);
+                    let [rate, momentum, dampening, decay] = reals;
+                    let (nesterov, maximize) = (how.nesterov, how.maximize);
+                    write!(
+                        f,
+                        "{{rate={rate},momentum={momentum},dampening={dampening},decay={decay}"
+                    )?;
+                    write!(f, ",nesterov={nesterov},maximize={maximize}}}")
+                }
+                Fused::Adam(how) => {
+                    let reals = [how.rate, how.beta1, how.beta2, how.eps, how.decay].map(Exact);
+                    let [rate, beta1, beta2, eps, decay] = reals;
+                    let (decoupled, amsgrad) = (how.decoupled, how.amsgrad);
+                    write!(f, "{{rate={rate},beta1={beta1},beta2={beta2},eps={eps},decay={decay}")?;
+                    write!(
+                        f,
+                        ",decoupled={decoupled},amsgrad={amsgrad},maximize={}}}",
+                        how.maximize
+                    )
+                }
                 Fused::Attention(a) | Fused::AttentionVjp(a) => {
                     let (scale, dropout) = (Exact(a.scale), Exact(a.dropout));
                     let (causal, masked) = (a.causal, a.masked);

@@ -79,13 +79,20 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
     t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, &index])).collect()
 }
 
-/// Sorting is a gather by the indices it found.
+fn sorted_axis(op: &Op) -> usize {
+    match *op {
+        Op::Sort { axis, .. } | Op::Ranks { axis, .. } => axis,
+        _ => unreachable!("called for Sort and Ranks"),
+    }
+}
+
+/// Sorting, also of some ranks alone, is a gather by the indices it found.
 pub(crate) fn sort_row() -> Grad {
     Grad::Hand(Hand {
         formula: "`dy` put back at the indices (scatter-add)",
         uses: &[Val::Out(1)],
         vjp: |f, dys| {
-            let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };
+            let axis = sorted_axis(f.op);
             let back = |dy: &Tensor| {
                 apply(
                     Op::Scatter(axis, Combine::Add),
@@ -95,7 +102,7 @@ pub(crate) fn sort_row() -> Grad {
             smallvec![dys[0].as_ref().map(back)]
         },
         jvp: |f, t| {
-            let Op::Sort { axis, .. } = *f.op else { unreachable!("called for Sort") };
+            let axis = sorted_axis(f.op);
             t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, f.y(1)])).collect()
         },
     })
@@ -188,6 +195,20 @@ impl Tensor {
             0 => apply_all(op, &[&self.reshape([1])]).iter().map(|y| y.reshape(none)).collect(),
             _ => apply_all(op, &[self]),
         };
+        let indices = outs.remove(1);
+        (outs.remove(0), indices)
+    }
+
+    /// The elements of some ranks along an axis, in order, and the indices they had; the others are not sorted.
+    #[track_caller]
+    pub(crate) fn ranks(
+        &self,
+        axis: usize,
+        descending: bool,
+        from: usize,
+        count: usize,
+    ) -> (Tensor, Tensor) {
+        let mut outs = apply_all(Op::Ranks { axis, descending, from, count }, &[self]);
         let indices = outs.remove(1);
         (outs.remove(0), indices)
     }

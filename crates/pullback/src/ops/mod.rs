@@ -47,6 +47,7 @@ pub mod linalg;
 pub mod losses;
 pub mod masked;
 pub mod table;
+pub mod update;
 
 pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
 pub use attention::Attention;
@@ -92,7 +93,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Reduce(kind, _) => reduce::row(*kind),
         Op::ArgReduce(..) => Grad::Zero,
         Op::Cumulate { kind, .. } => cumulate::row(*kind),
-        Op::Sort { .. } => cumulate::sort_row(),
+        Op::Sort { .. } | Op::Ranks { .. } => cumulate::sort_row(),
         Op::Dot => dot::row(),
         Op::Conv(c) => conv::row(&c.role),
         Op::Pool(p) => pool::row(&p.kind),

@@ -21,6 +21,8 @@ pub(crate) fn row(f: Fused) -> Grad {
         Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
         Fused::Attention(_)     => super::attention::row(),
         Fused::AttentionVjp(_)  => super::attention::vjp_row(),
+        Fused::Sgd(_)           => Grad::Decompose(super::update::sgd),
+        Fused::Adam(_)          => Grad::Decompose(super::update::adam),
     }
 }
 
@@ -40,7 +42,9 @@ fn axis_of(op: &Op) -> usize {
         | Fused::CrossEntropy
         | Fused::CrossEntropyVjp
         | Fused::Attention(_)
-        | Fused::AttentionVjp(_) => 0,
+        | Fused::AttentionVjp(_)
+        | Fused::Sgd(_)
+        | Fused::Adam(_) => 0,
     }
 }
 

@@ -90,10 +90,9 @@ impl Tensor {
             let message = format!("cannot take {k} of the {n} of axis {axis} of {}", self.spec());
             return self.checked(Err(Error::argument("topk", message).on([self.spec()])));
         }
-        let (values, places) = self.sort(axis, largest);
         match self.rank() {
-            0 => (values, places),
-            _ => (values.narrow(axis, 0, k), places.narrow(axis, 0, k)),
+            0 => self.sort(axis, largest),
+            _ => self.ranks(self.axis("topk", axis), largest, 0, k),
         }
     }
 
@@ -123,11 +122,11 @@ impl Tensor {
                 format!("there is no number {k} among the {n} of axis {axis} of {}", self.spec());
             return self.checked(Err(Error::argument("kthvalue", message).on([self.spec()])));
         }
-        let (values, places) = self.sort(axis, false);
-        match self.rank() {
-            0 => (values, places),
-            _ => (values.select_at(axis, k as isize - 1), places.select_at(axis, k as isize - 1)),
+        if self.rank() == 0 {
+            return self.sort(axis, false);
         }
+        let (values, places) = self.ranks(self.axis("kthvalue", axis), false, k - 1, 1);
+        (values.squeeze_axis(axis), places.squeeze_axis(axis))
     }
 
     /// The median of an axis, which disappears, and where it is: the lower of two; NaN if any is.
@@ -145,13 +144,19 @@ impl Tensor {
         if self.rank() == 0 {
             return self.kthvalue(1, axis);
         }
-        let n = self.shape()[self.axis("median", axis)];
-        let (values, places) = self.sort(axis, false);
-        // NaN sorts last; where there is one, it is the median.
-        let middle = places.narrow(axis, n.saturating_sub(1) as isize / 2, 1);
-        let last = values.narrow(axis, n as isize - 1, 1).is_nan();
-        let place =
-            last.select(self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis), &middle);
+        let at = self.axis("median", axis);
+        let n = self.shape()[at];
+        let (values, middle) = self.ranks(at, false, n.saturating_sub(1) / 2, 1);
+        // NaN sorts last; where there is one, it is the median. The largest element tells.
+        let broken = match self.dtype().is_float() {
+            true => self.detach().max_keep(axis).is_nan(),
+            false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),
+        };
+        if !broken.any().item::<bool>() {
+            return (values.squeeze_axis(axis), middle.squeeze_axis(axis));
+        }
+        let first = self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis);
+        let place = broken.select(first, &middle);
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 }

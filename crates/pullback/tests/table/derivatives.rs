@@ -137,6 +137,7 @@ fn the_tape_keeps_no_more_than_it_must() {
             Op::Unary(Unary::Exp | Unary::Tanh | Unary::Sigmoid | Unary::Relu | Unary::Sqrt)
                 | Op::Fused(Fused::Softmax(_) | Fused::LogSoftmax(_))
                 | Op::Sort { .. }
+                | Op::Ranks { .. }
         )
     };
     for sample in all_samples().into_iter().filter(|s| free(&s.op) || of_y(&s.op)) {

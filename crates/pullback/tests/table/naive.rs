@@ -1,7 +1,7 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
-use crate::attention;
 use crate::special::{self, erf};
+use crate::{attention, order, update};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -22,7 +22,7 @@ impl Array {
         Array { shape: x.shape().to_vec(), values: x.to_f64_vec(), dtype: x.dtype() }
     }
 
-    fn make(shape: &[usize], dtype: DType, mut f: impl FnMut(&[usize]) -> f64) -> Array {
+    pub fn make(shape: &[usize], dtype: DType, mut f: impl FnMut(&[usize]) -> f64) -> Array {
         let values = indices(shape).iter().map(|i| f(i)).collect();
         Array { shape: shape.to_vec(), values, dtype }
     }
@@ -41,7 +41,7 @@ impl Array {
     }
 
     /// The line through `index` along an axis.
-    fn line(&self, index: &[usize], axis: usize) -> Vec<f64> {
+    pub fn line(&self, index: &[usize], axis: usize) -> Vec<f64> {
         (0..self.shape[axis]).map(|k| self.at(&with(index, axis, k))).collect()
     }
 }
@@ -157,20 +157,10 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
             one(Array::make(&x[0].shape, x[0].dtype, run))
         }
         Op::Sort { axis, descending } => {
-            let sorted = |i: &[usize]| {
-                let line = x[0].line(i, *axis);
-                let mut order: Vec<usize> = (0..line.len()).collect();
-                // NaN counts as largest.
-                let rank = |k: usize| if line[k].is_nan() { (1, 0.0) } else { (0, line[k]) };
-                order.sort_by(|&a, &b| {
-                    let order = rank(a).partial_cmp(&rank(b)).unwrap();
-                    if *descending { order.reverse() } else { order }
-                });
-                let k = order[i[*axis]];
-                (line[k], k as f64)
-            };
-            let values = Array::make(&x[0].shape, x[0].dtype, |i| sorted(i).0);
-            Some(vec![values, Array::make(&x[0].shape, DType::I64, |i| sorted(i).1)])
+            Some(order::ranks(&x[0], *axis, *descending, 0, x[0].shape[*axis]))
+        }
+        Op::Ranks { axis, descending, from, count } => {
+            Some(order::ranks(&x[0], *axis, *descending, *from, *count))
         }
         Op::Dot => {
             let rank = x[0].shape.len();
@@ -551,6 +541,8 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
         }),
         Fused::Attention(a) => attention::forward(a, x),
         Fused::AttentionVjp(a) => attention::backward(a, x),
+        Fused::Sgd(how) => update::sgd(how, x),
+        Fused::Adam(how) => update::adam(how, x),
     }
 }
 

@@ -4,7 +4,7 @@
 //! distinct and stay clear of kinks and jumps, so that a central difference is meaningful, unless
 //! `check` says not to differentiate.
 
-use crate::attention;
+use crate::{attention, order, update};
 use pullback::{DType, Op, Scalar, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Span, Unary,
@@ -110,7 +110,7 @@ fn kept_domain(f: Unary, kept: Kept) -> (f64, f64) {
 const SPECIAL: [f64; 12] =
     [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 0.5, 2.5, -2.5, 30.0, -30.0];
 
-fn special() -> Tensor {
+pub fn special() -> Tensor {
     Tensor::from_vec(SPECIAL, [12])
 }
 
@@ -363,18 +363,10 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 add(op, vec![special()], false);
             }
         }
-        Op::Sort { .. } => {
-            for (shape, axis) in lines() {
-                [false, true].into_iter().for_each(|descending| {
-                    add(Op::Sort { axis, descending }, vec![dice.tensor(shape, WIDE)], true);
-                });
+        Op::Sort { .. } | Op::Ranks { .. } => {
+            for (op, x, check) in order::samples(form, &mut dice) {
+                add(op, vec![x], check);
             }
-            [false, true].into_iter().for_each(|descending| {
-                add(Op::Sort { axis: 0, descending }, vec![special()], false);
-                add(Op::Sort { axis: 1, descending }, vec![dice.index(&[3, 40], 5)], true);
-                // Long enough to be sorted by radix.
-                add(Op::Sort { axis: 1, descending }, vec![dice.tensor(&[1, 1201], WIDE)], false);
-            });
         }
         Op::Dot => {
             let list: [(&[usize], &[usize]); 11] = [
@@ -440,7 +432,7 @@ fn binary(f: Binary, shape: &[usize], dice: &mut Dice) -> Vec<Tensor> {
 }
 
 /// Lines along an axis, of length 1 and 0 too.
-fn lines() -> impl Iterator<Item = (&'static [usize], usize)> {
+pub fn lines() -> impl Iterator<Item = (&'static [usize], usize)> {
     let list: [(&[usize], usize); 8] = [
         (&[1], 0),
         (&[6], 0),
@@ -590,5 +582,7 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
             .to_vec(),
         Fused::Attention(_) => attention::samples(dice),
         Fused::AttentionVjp(_) => attention::vjp_samples(dice),
+        Fused::Sgd(_) => update::sgd_samples(dice),
+        Fused::Adam(_) => update::adam_samples(dice),
     }
 }

@@ -1,8 +1,8 @@
 //! The same bits with 1, 2 and 8 threads, for every op on operands that are large enough to be split.
 
-use crate::attention;
 use crate::samples::{Dice, Sample, WIDE, domain};
 use crate::{Failures, bits};
+use crate::{attention, update};
 use pullback::{DType, Op, Scalar, Tensor, with_threads};
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, Combine, Fused, Padding, Real, Shape, Span, Unary, View};
@@ -149,6 +149,14 @@ fn large(form: &Op) -> Vec<Sample> {
                 vec![random(dice, &[MANY], (0.9999, 1.0001))],
             );
         }
+        Op::Ranks { .. } => {
+            for (axis, from, count) in [(0, 0, 20), (1, 250, 1)] {
+                let op = Op::Ranks { axis, descending: axis == 0, from, count };
+                add(op, vec![random(dice, &SQUARE, WIDE)]);
+            }
+            let op = Op::Ranks { axis: 0, descending: true, from: 10, count: 100 };
+            add(op, vec![random(dice, &[MANY], WIDE)]);
+        }
         Op::Sort { .. } => {
             for (axis, descending) in [(0, false), (1, true)] {
                 add(Op::Sort { axis, descending }, vec![random(dice, &SQUARE, WIDE)]);
@@ -213,6 +221,8 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
         }
         Fused::Attention(_) => attention::large(dice),
         Fused::AttentionVjp(_) => attention::large_vjp(dice),
+        Fused::Sgd(_) => update::large_sgd(dice),
+        Fused::Adam(_) => update::large_adam(dice),
     }
 }
 

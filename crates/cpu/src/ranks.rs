@@ -1,0 +1,300 @@
+//! Some ranks of a sorted line, without sorting the rest: what `topk`, `kthvalue` and `median` need.
+//!
+//! As in [`crate::sort`], an element is an order-preserving key together with its index, so there are no ties, and
+//! which elements have the wanted ranks does not depend on the algorithm. A long line is first counted
+//! by the upper bits of its keys; the counts say which buckets hold the wanted ranks, and only what is in those
+//! is collected (in order, so that any number of threads collects the same) and looked at closer.
+
+use crate::dot::Shared;
+use crate::elem::with_elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::scan::Lines;
+use crate::sort::{GRAIN, Key, flip, radix};
+
+/// Lines from this length on are counted first.
+const LONG: usize = 1 << 14;
+/// Elements that are counted in a task.
+const BLOCK: usize = 1 << 16;
+/// Keys that are made at a time.
+const CHUNK: usize = 64;
+/// Upper bits that are counted.
+const BITS: u32 = 11;
+const BUCKETS: usize = 1 << BITS;
+
+/// The ranks that are wanted: `from..from + count`.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) descending: bool,
+    pub(crate) from: usize,
+    pub(crate) count: usize,
+}
+
+/// Writes the elements of the wanted ranks along `axis`, in order, and the indices they had as `i64`.
+pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
+    if values.is_empty() {
+        return;
+    }
+    with_elem!(x.dtype, T => run::<T>(axis, wanted, x, values, indices));
+}
+
+/// A line of elements somewhere in memory.
+#[derive(Clone, Copy)]
+struct Line<S> {
+    start: *const S,
+    step: isize,
+    len: usize,
+    flip: u64,
+}
+
+// SAFETY: lines are only read, and lie in a source that outlives the kernel.
+unsafe impl<S> Sync for Line<S> {}
+
+impl<S: Key> Line<S> {
+    #[inline(always)]
+    fn element(&self, i: usize) -> S {
+        // SAFETY: callers stay below `len`.
+        unsafe { *self.start.wrapping_offset(i as isize * self.step) }
+    }
+
+    #[inline(always)]
+    fn key(&self, i: usize) -> u64 {
+        self.element(i).key() ^ self.flip
+    }
+
+    /// The narrow keys from `i` on, up to a chunk of them; the others are left.
+    #[inline(always)]
+    fn keys(&self, i: usize, to: usize, keys: &mut [u32; CHUNK]) -> usize {
+        let n = CHUNK.min(to - i);
+        if self.step == 1 {
+            // SAFETY: callers stay below `len`.
+            let line = unsafe { std::slice::from_raw_parts(self.start.add(i), n) };
+            for (key, x) in keys.iter_mut().zip(line) {
+                *key = (x.key() ^ self.flip) as u32;
+            }
+        } else {
+            for (j, key) in keys[..n].iter_mut().enumerate() {
+                *key = self.key(i + j) as u32;
+            }
+        }
+        n
+    }
+
+    /// A narrow key with its index.
+    #[inline(always)]
+    fn entry(&self, i: usize) -> u64 {
+        self.key(i) << 32 | i as u64
+    }
+}
+
+fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
+    let lines = Lines::new(&x, axis);
+    let (count, len) = (lines.count(), lines.len);
+    let narrow = S::NARROW && len <= u32::MAX as usize;
+    let group = GRAIN.div_ceil(len);
+    let Wanted { from, count: take, .. } = wanted;
+    par::for_each(count.div_ceil(group), |task| {
+        let (x, values, indices) = (&x, &values, &indices);
+        let (mut short, mut long) = (Vec::<u64>::new(), Vec::<(u64, usize)>::new());
+        for n in task * group..count.min((task + 1) * group) {
+            let start = x.ptr.cast::<S>().wrapping_offset(lines.start(n));
+            let flip = flip(wanted.descending, narrow);
+            let line = Line { start, step: lines.step, len, flip };
+            let outer = lines.dense_step;
+            let at = n / outer * outer * take + n % outer;
+            let put = |place: usize, index: usize| {
+                let at = at + place * outer;
+                // SAFETY: inside both outputs; this line is this task's.
+                unsafe {
+                    *values.ptr.cast::<S>().add(at) = line.element(index);
+                    *indices.ptr.cast::<i64>().add(at) = index as i64;
+                }
+            };
+            if narrow {
+                let below = if len >= LONG {
+                    collect(line, wanted, &mut short)
+                } else {
+                    short.clear();
+                    short.extend((0..len).map(|i| line.entry(i)));
+                    0
+                };
+                let part = if take > short.len() / 4 && short.len() >= LONG {
+                    // Nearly all: sorted by digits, as they still stand in the order of their indices.
+                    radix(&mut short, &mut Vec::new());
+                    &short[from - below..from - below + take]
+                } else {
+                    pick(&mut short, from - below, take)
+                };
+                part.iter().enumerate().for_each(|(place, &e)| put(place, e as u32 as usize));
+            } else {
+                long.clear();
+                long.extend((0..len).map(|i| (line.key(i), i)));
+                let part = pick(&mut long, from, take);
+                part.iter().enumerate().for_each(|(place, entry)| put(place, entry.1));
+            }
+        }
+    });
+}
+
+/// The ranks `from..from + count` of a list, in order.
+fn pick<T: Ord>(list: &mut [T], from: usize, count: usize) -> &[T] {
+    let list = match from {
+        0 => list,
+        _ => {
+            list.select_nth_unstable(from);
+            &mut list[from..]
+        }
+    };
+    if count < list.len() {
+        list.select_nth_unstable(count - 1);
+    }
+    let part = &mut list[..count];
+    part.sort_unstable();
+    part
+}
+
+/// Collects the entries of the buckets in which the wanted ranks are; gives how many are below them.
+fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
+    let len = line.len;
+    let blocks = len.div_ceil(BLOCK);
+    let range = |block: usize| block * BLOCK..len.min((block + 1) * BLOCK);
+    let bucket = |key: u32| (key >> (32 - BITS)) as usize;
+    let mut counts = vec![0u32; blocks * BUCKETS];
+    let table = Shared(counts.as_mut_ptr());
+    par::for_each(blocks, |block| {
+        // SAFETY: these counts are this task's.
+        let counts = unsafe { std::slice::from_raw_parts_mut(table.at(block * BUCKETS), BUCKETS) };
+        let (mut keys, range) = ([0; CHUNK], range(block));
+        for i in range.clone().step_by(CHUNK) {
+            let n = line.keys(i, range.end, &mut keys);
+            keys[..n].iter().for_each(|&key| counts[bucket(key)] += 1);
+        }
+    });
+    // The buckets of the first and of the last wanted rank.
+    let mut totals = vec![0usize; BUCKETS];
+    for counts in counts.chunks_exact(BUCKETS) {
+        totals.iter_mut().zip(counts).for_each(|(total, &n)| *total += n as usize);
+    }
+    let (mut sum, mut low, mut high, mut below) = (0usize, BUCKETS, BUCKETS, 0);
+    for (b, &here) in totals.iter().enumerate() {
+        if low == BUCKETS && sum + here > wanted.from {
+            (low, below) = (b, sum);
+        }
+        sum += here;
+        if high == BUCKETS && sum >= wanted.from + wanted.count {
+            high = b;
+        }
+    }
+    // Where the entries of each block go.
+    let mut starts = vec![0usize; blocks + 1];
+    for block in 0..blocks {
+        let here = &counts[block * BUCKETS..][low..=high];
+        starts[block + 1] = starts[block] + here.iter().map(|&n| n as usize).sum::<usize>();
+    }
+    entries.clear();
+    entries.resize(starts[blocks], 0);
+    let to = Shared(entries.as_mut_ptr());
+    par::for_each(blocks, |block| {
+        // SAFETY: as many entries as were counted; this part is this task's.
+        let part = unsafe {
+            std::slice::from_raw_parts_mut(to.at(starts[block]), starts[block + 1] - starts[block])
+        };
+        let (mut keys, mut found, range) = ([0; CHUNK], [0u64; CHUNK], range(block));
+        let mut next = 0;
+        for i in range.clone().step_by(CHUNK) {
+            let n = line.keys(i, range.end, &mut keys);
+            // Written always, and counted where it is wanted: no branch to be guessed.
+            let mut hits = 0;
+            for (j, &key) in keys[..n].iter().enumerate() {
+                found[hits] = u64::from(key) << 32 | (i + j) as u64;
+                let b = bucket(key);
+                hits += usize::from(low <= b && b <= high);
+            }
+            part[next..next + hits].copy_from_slice(&found[..hits]);
+            next += hits;
+        }
+    });
+    below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sort::sort;
+    use pullback_ir::DType;
+
+    fn sink(ptr: *mut u8, shape: &[usize], dtype: DType) -> Sink<'_> {
+        Sink { ptr, shape, dtype }
+    }
+
+    /// Lengths around a task and a block, with ties and NaN, against the full sort.
+    #[test]
+    fn agrees_with_the_sort() {
+        for len in [1usize, 5, 1000, LONG - 1, LONG, BLOCK + 1, 3 * BLOCK] {
+            let data: Vec<f32> = (0..2 * len)
+                .map(|i| match i % 11 {
+                    3 => f32::NAN,
+                    7 => -0.0,
+                    _ => ((i * 7919) % 1009) as f32 / 504.5 - 1.0,
+                })
+                .collect();
+            for (shape, strides, axis) in
+                [([2, len], [len as isize, 1], 1), ([len, 2], [1, len as isize], 0)]
+            {
+                let source = Source {
+                    ptr: data.as_ptr().cast(),
+                    shape: &shape,
+                    strides: &strides,
+                    dtype: DType::F32,
+                };
+                for descending in [false, true] {
+                    let (mut all, mut order) = (vec![0f32; 2 * len], vec![0i64; 2 * len]);
+                    sort(
+                        axis,
+                        descending,
+                        source,
+                        sink(all.as_mut_ptr().cast(), &shape, DType::F32),
+                        sink(order.as_mut_ptr().cast(), &shape, DType::I64),
+                    );
+                    for (from, count) in [
+                        (0, 1),
+                        (0, len.min(10)),
+                        (len / 3, 1),
+                        (len - 1, 1),
+                        (len / 2, len - len / 2),
+                        (0, len),
+                    ] {
+                        let mut part = shape;
+                        part[axis] = count;
+                        for threads in [1, 3] {
+                            let (mut values, mut indices) =
+                                (vec![0f32; 2 * count], vec![0i64; 2 * count]);
+                            par::with_threads(threads, || {
+                                ranks(
+                                    axis,
+                                    Wanted { descending, from, count },
+                                    source,
+                                    sink(values.as_mut_ptr().cast(), &part, DType::F32),
+                                    sink(indices.as_mut_ptr().cast(), &part, DType::I64),
+                                )
+                            });
+                            for line in 0..2 {
+                                for i in 0..count {
+                                    let at = |i: usize, n: usize| {
+                                        if axis == 1 { line * n + i } else { i * 2 + line }
+                                    };
+                                    let (given, want) = (at(i, count), at(from + i, len));
+                                    assert_eq!(
+                                        indices[given], order[want],
+                                        "{len} {from} {count} {descending}"
+                                    );
+                                    assert_eq!(values[given].to_bits(), all[want].to_bits());
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Steps of optimisers, each in one pass over parameter, state and gradient.
+//!
+//! Composed of tensor operations, a step of Adam reads and writes memory a dozen times; here every element is
+//! read once and written once. A tile of each operand is brought into scratch of the compute type, the rule
+//! runs there, and what it changed is written. So a step may be in place (a tile is read before it is
+//! written), and narrow floats are rounded once.
+
+use crate::elem::Elem;
+use crate::norm::lanes::{Float, Work, vectorised};
+use crate::norm::with_float;
+use crate::operand::{Sink, Source};
+use crate::simd::Isa;
+use crate::{Buffer, par, pointwise};
+use pullback_ir::{Adam, Sgd, dense_strides};
+
+/// Elements of an operand in scratch.
+const TILE: usize = 256;
+/// Elements in a task.
+const TASK: usize = 1 << 15;
+/// Operands at most: a parameter, three states and a gradient.
+const MOST: usize = 5;
+
+/// Tiles of the parameter, the states and the gradient.
+type Tiles<C> = [[C; TILE]; MOST];
+
+/// What happens to the elements of a tile.
+trait Rule<C>: Copy + Send + Sync {
+    /// How many of the operands are changed; the gradient comes after them.
+    const TARGETS: usize;
+    fn step<I: Isa>(&self, tiles: &mut Tiles<C>);
+}
+
+/// The new parameter, and the new momentum if there is one.
+pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
+    with_float!(x[0].dtype, E => {
+        type C = <E as Elem>::Compute;
+        let real = C::real;
+        // The first gradient is the momentum, undamped.
+        let first = how.remembers() && counted(x[3]) <= 1;
+        let rule = Descent::<C, false> {
+            rate: real(how.rate.0),
+            keep: real(if first { 0.0 } else { how.momentum.0 }),
+            take: real(if first { 1.0 } else { 1.0 - how.dampening.0 }),
+            ahead: real(how.momentum.0),
+            decay: real(how.decay.0),
+            sign: real(if how.maximize { -1.0 } else { 1.0 }),
+            nesterov: how.nesterov,
+        };
+        match how.remembers() {
+            true => run::<E, _>(rule.remembering(), x, out),
+            false => run::<E, _>(rule, x, out),
+        }
+    })
+}
+
+/// The new parameter, means and, if it is kept, largest mean square.
+pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
+    let step = counted(x[x.len() - 1]).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    with_float!(x[0].dtype, E => {
+        type C = <E as Elem>::Compute;
+        let real = C::real;
+        // The means start at zero; these undo that.
+        let unbias = [how.beta1, how.beta2].map(|beta| 1.0 - beta.0.powi(step));
+        let shrink = if how.decoupled { 1.0 - how.rate.0 * how.decay.0 } else { 1.0 };
+        let rule = Moments::<C, false> {
+            size: real(how.rate.0 / unbias[0]),
+            take1: real(1.0 - how.beta1.0),
+            keep2: real(how.beta2.0),
+            take2: real(1.0 - how.beta2.0),
+            unroot: real(1.0 / unbias[1].sqrt()),
+            eps: real(how.eps.0),
+            shrink: real(shrink),
+            decay: real(if how.decoupled { 0.0 } else { how.decay.0 }),
+            sign: real(if how.maximize { -1.0 } else { 1.0 }),
+        };
+        match how.amsgrad {
+            true => run::<E, _>(rule.with_largest(), x, out),
+            false => run::<E, _>(rule, x, out),
+        }
+    })
+}
+
+/// The number of the step.
+fn counted(step: Source) -> i64 {
+    // SAFETY: `infer` asks for one element of type i64.
+    unsafe { *step.ptr.cast::<i64>() }
+}
+
+#[derive(Clone, Copy)]
+struct Descent<C, const MOMENTUM: bool> {
+    rate: C,
+    keep: C,
+    take: C,
+    ahead: C,
+    decay: C,
+    sign: C,
+    nesterov: bool,
+}
+
+impl<C> Descent<C, false> {
+    fn remembering(self) -> Descent<C, true> {
+        let Descent { rate, keep, take, ahead, decay, sign, nesterov } = self;
+        Descent { rate, keep, take, ahead, decay, sign, nesterov }
+    }
+}
+
+impl<C: Float, const MOMENTUM: bool> Rule<C> for Descent<C, MOMENTUM> {
+    const TARGETS: usize = 1 + MOMENTUM as usize;
+
+    #[inline(always)]
+    fn step<I: Isa>(&self, tiles: &mut Tiles<C>) {
+        let [x, a, b, ..] = tiles;
+        let decays = self.decay != C::default();
+        for i in 0..TILE {
+            let g = if MOMENTUM { b[i] } else { a[i] };
+            let g = g * self.sign;
+            // Asked outside of the arithmetic: 0·∞ is not 0.
+            let g = if decays { x[i].fma::<I>(self.decay, g) } else { g };
+            let by = if MOMENTUM {
+                a[i] = a[i].fma::<I>(self.keep, g * self.take);
+                if self.nesterov { a[i].fma::<I>(self.ahead, g) } else { a[i] }
+            } else {
+                g
+            };
+            x[i] = x[i] - by * self.rate;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Moments<C, const LARGEST: bool> {
+    size: C,
+    take1: C,
+    keep2: C,
+    take2: C,
+    unroot: C,
+    eps: C,
+    shrink: C,
+    decay: C,
+    sign: C,
+}
+
+impl<C> Moments<C, false> {
+    fn with_largest(self) -> Moments<C, true> {
+        let Moments { size, take1, keep2, take2, unroot, eps, shrink, decay, sign } = self;
+        Moments { size, take1, keep2, take2, unroot, eps, shrink, decay, sign }
+    }
+}
+
+impl<C: Float, const LARGEST: bool> Rule<C> for Moments<C, LARGEST> {
+    const TARGETS: usize = 3 + LARGEST as usize;
+
+    #[inline(always)]
+    #[allow(clippy::eq_op)]
+    fn step<I: Isa>(&self, tiles: &mut Tiles<C>) {
+        let [x, mean, square, a, b] = tiles;
+        let decays = self.decay != C::default();
+        for i in 0..TILE {
+            let g = if LARGEST { b[i] } else { a[i] } * self.sign;
+            let g = if decays { x[i].fma::<I>(self.decay, g) } else { g };
+            let old = x[i] * self.shrink;
+            mean[i] = (g - mean[i]).fma::<I>(self.take1, mean[i]);
+            square[i] = square[i].fma::<I>(self.keep2, g * g * self.take2);
+            let most = if LARGEST {
+                // NaN on either side stays: it is not less than anything.
+                a[i] = if a[i] < square[i] || square[i] != square[i] { square[i] } else { a[i] };
+                a[i]
+            } else {
+                square[i]
+            };
+            x[i] = old - self.size * mean[i] / most.sqrt().fma::<I>(self.unroot, self.eps);
+        }
+    }
+}
+
+/// Operands one after the other in memory.
+struct Tape<'a, E, R> {
+    rule: R,
+    x: [*const E; MOST],
+    out: &'a [Sink<'a>],
+    from: usize,
+    to: usize,
+}
+
+impl<E: Elem<Compute: Float>, R: Rule<E::Compute>> Work for Tape<'_, E, R> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MOST];
+        for start in (self.from..self.to).step_by(TILE) {
+            let n = TILE.min(self.to - start);
+            // SAFETY: all operands have elements up to `to`; a tile is read before it is written,
+            // and is this task's.
+            unsafe {
+                for (tile, x) in tiles.iter_mut().zip(self.x).take(R::TARGETS + 1) {
+                    let x = std::slice::from_raw_parts(x.add(start), n);
+                    for (to, from) in tile.iter_mut().zip(x) {
+                        *to = from.load();
+                    }
+                }
+                self.rule.step::<I>(&mut tiles);
+                for (tile, out) in tiles.iter().zip(self.out) {
+                    let out = out.ptr.cast::<E>().add(start);
+                    for (i, &value) in tile[..n].iter().enumerate() {
+                        out.add(i).write(E::store(value));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
+    let len = out[0].len();
+    let x = &x[..R::TARGETS + 1];
+    // What does not lie dense is copied first.
+    let mut copies = Vec::new();
+    let mut dense = Vec::new();
+    for source in x {
+        let strides = dense_strides(source.shape);
+        let ptr = if source.is_dense() {
+            source.ptr
+        } else {
+            let mut copy = match Buffer::alloc(len * size_of::<E>()) {
+                Ok(copy) => copy,
+                Err(error) => panic!("update: {error}"),
+            };
+            let ptr = copy.as_mut_ptr();
+            pointwise::copy(*source, Sink { ptr, shape: source.shape, dtype: source.dtype });
+            copies.push(copy);
+            ptr.cast_const()
+        };
+        dense.push((ptr, strides));
+    }
+    let sources: Vec<Source> = (x.iter().zip(&dense))
+        .map(|(s, (ptr, strides))| Source { ptr: *ptr, strides, ..*s })
+        .collect();
+    par::for_each(len.div_ceil(TASK), |task| {
+        let sources = &sources;
+        let mut x = [std::ptr::null(); MOST];
+        for (x, source) in x.iter_mut().zip(sources) {
+            *x = source.ptr.cast::<E>();
+        }
+        let (from, to) = (task * TASK, len.min((task + 1) * TASK));
+        vectorised(Tape { rule, x, out: &out[..R::TARGETS], from, to });
+    });
+}

@@ -1,0 +1,223 @@
+//! Steps of optimisers, written over parameters and their state in one pass over memory.
+//!
+//! These are the low-level functions: one parameter at a time, with the state in tensors that the caller keeps. Each is
+//! an op with a kernel; where a derivative through a step is wanted, its formula runs instead.
+
+use crate::rule::Outs;
+use crate::{Error, Op, Tensor, fail};
+use pullback_ir::{Adam as AdamOp, Fused, Real, Sgd as SgdOp};
+use smallvec::{SmallVec, smallvec};
+use std::panic::Location;
+
+/// How gradient descent steps. The fields have PyTorch's meanings and defaults.
+///
+/// ```
+/// use pullback::{Tensor, update::{Sgd, sgd_}};
+/// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([10.0, 20.0]));
+/// sgd_(&Sgd { rate: 0.1, ..Sgd::default() }, &x, &grad, None);
+/// assert_eq!(x.to_vec::<f64>(), [0.0, 0.0]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// What the step is multiplied by.
+    pub rate: f64,
+    /// How much of the momentum stays in each step.
+    pub momentum: f64,
+    /// How much of the gradient does not go into the momentum.
+    pub dampening: f64,
+    /// This much of the parameter is added to its gradient.
+    pub decay: f64,
+    /// Steps along the gradient and the momentum that comes next.
+    pub nesterov: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Sgd {
+    fn default() -> Sgd {
+        Sgd {
+            rate: 1e-3,
+            momentum: 0.0,
+            dampening: 0.0,
+            decay: 0.0,
+            nesterov: false,
+            maximize: false,
+        }
+    }
+}
+
+/// How Adam steps. The fields have PyTorch's meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// What the step is multiplied by.
+    pub rate: f64,
+    /// How much of the means of the gradient and of its square stays in each step.
+    pub betas: (f64, f64),
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    pub decay: f64,
+    /// Decay as in AdamW.
+    pub decoupled: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Adam {
+    fn default() -> Adam {
+        Adam {
+            rate: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            decay: 0.0,
+            decoupled: false,
+            maximize: false,
+        }
+    }
+}
+
+/// The state of a parameter under Adam.
+#[derive(Clone, Copy, Debug)]
+pub struct Moments<'a> {
+    /// The running mean of its gradient, zeros at first.
+    pub mean: &'a Tensor,
+    /// The running mean of its gradient's square, zeros at first.
+    pub square: &'a Tensor,
+    /// The largest of those so far, zeros at first, where it is kept (AMSGrad).
+    pub largest: Option<&'a Tensor>,
+}
+
+/// A step of gradient descent in place: g = grad + decay·x; with momentum b = momentum·b + (1 − dampening)·g (g itself in the first
+/// step) and g = b, or g + momentum·b with Nesterov; then x = x − rate·g.
+///
+/// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the first. It must be
+/// given exactly if `how` has momentum.
+///
+/// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, update::{Sgd, sgd_}};
+/// let how = Sgd { rate: 1.0, momentum: 0.5, ..Sgd::default() };
+/// let (x, b) = (Tensor::from([4.0]), Tensor::from([0.0]));
+/// let (grad, step) = (Tensor::from([1.0]), Tensor::from(0i64));
+/// for _ in 0..2 {
+///     step.add_(1);
+///     sgd_(&how, &x, &grad, Some((&b, &step)));
+/// }
+/// assert_eq!((x.to_vec::<f64>(), b.to_vec::<f64>()), (vec![1.5], vec![1.5]));
+/// ```
+///
+/// # Panics
+/// If shapes or dtypes differ, or the parameter may not be written in place.
+#[track_caller]
+pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Tensor)>) {
+    let op = SgdOp {
+        rate: Real(how.rate),
+        momentum: Real(how.momentum),
+        dampening: Real(how.dampening),
+        decay: Real(how.decay),
+        nesterov: how.nesterov,
+        maximize: how.maximize,
+    };
+    if op.remembers() != momentum.is_some() {
+        let message = format!("a momentum of {} and its state go together", how.momentum);
+        let error = Error::argument("sgd_", message).on([x.spec(), grad.spec()]);
+        fail::raise(error.at(crate::mode::user_line(Location::caller())));
+    }
+    let mut targets: SmallVec<[&Tensor; 2]> = smallvec![x];
+    let mut inputs: SmallVec<[&Tensor; 2]> = smallvec![grad];
+    if let Some((buffer, step)) = momentum {
+        targets.push(buffer);
+        inputs.push(step);
+    }
+    let op = Op::Fused(Fused::Sgd(op));
+    fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Location::caller()));
+}
+
+/// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean = β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²;
+/// then x = x − rate·mean/(1 − β₁ᵗ) / (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
+///
+/// `step` is t, the number of this step, `i64[]`, 1 for the first.
+///
+/// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, update::{Adam, Moments, adam_}};
+/// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([3.0, -4.0]));
+/// let (mean, square) = (x.zeros_like(), x.zeros_like());
+/// let state = Moments { mean: &mean, square: &square, largest: None };
+/// adam_(&Adam { rate: 0.5, ..Adam::default() }, &x, &grad, state, &Tensor::from(1i64));
+/// // The first step is as long as the rate.
+/// assert!((x.to_vec::<f64>()[0] - 0.5).abs() < 1e-6 && (x.to_vec::<f64>()[1] - 2.5).abs() < 1e-6);
+/// ```
+///
+/// # Panics
+/// If shapes or dtypes differ, or the parameter may not be written in place.
+#[track_caller]
+pub fn adam_(how: &Adam, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
+    let op = AdamOp {
+        rate: Real(how.rate),
+        beta1: Real(how.betas.0),
+        beta2: Real(how.betas.1),
+        eps: Real(how.eps),
+        decay: Real(how.decay),
+        decoupled: how.decoupled,
+        amsgrad: state.largest.is_some(),
+        maximize: how.maximize,
+    };
+    let mut targets: SmallVec<[&Tensor; 4]> = smallvec![x, state.mean, state.square];
+    targets.extend(state.largest);
+    let op = Op::Fused(Fused::Adam(op));
+    fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &[grad, step], Location::caller()));
+}
+
+/// The gradient with its sign, in the dtype in which steps are computed.
+fn uphill(grad: &Tensor, maximize: bool) -> Tensor {
+    if maximize { -grad.wide() } else { grad.wide() }
+}
+
+/// The formula of [`sgd_`].
+pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let Op::Fused(Fused::Sgd(how)) = op else { unreachable!("called for Sgd") };
+    let x = inputs[0].wide();
+    let states = usize::from(how.remembers());
+    let mut g = uphill(inputs[1 + states], how.maximize);
+    if how.decay != Real(0.0) {
+        g += &x * how.decay.0;
+    }
+    let mut outs = Outs::new();
+    if how.remembers() {
+        let first = inputs[3].le(1);
+        let later = inputs[1].wide() * how.momentum.0 + &g * (1.0 - how.dampening.0);
+        let buffer = first.select(&g, &later);
+        g = if how.nesterov { g + &buffer * how.momentum.0 } else { buffer.clone() };
+        outs.push(buffer.cast(inputs[1].dtype()));
+    }
+    outs.insert(0, (x - g * how.rate.0).cast(inputs[0].dtype()));
+    outs
+}
+
+/// The formula of [`adam_`].
+pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
+    let Op::Fused(Fused::Adam(how)) = op else { unreachable!("called for Adam") };
+    let (mut x, dtype) = (inputs[0].wide(), inputs[0].dtype());
+    let n = inputs.len();
+    let mut g = uphill(inputs[n - 2], how.maximize);
+    let step = inputs[n - 1].cast(crate::DType::F64);
+    if how.decoupled {
+        x *= 1.0 - how.rate.0 * how.decay.0;
+    } else if how.decay != Real(0.0) {
+        g += &x * how.decay.0;
+    }
+    let mean = inputs[1].wide() * how.beta1.0 + &g * (1.0 - how.beta1.0);
+    let square = inputs[2].wide() * how.beta2.0 + g.square() * (1.0 - how.beta2.0);
+    let largest = how.amsgrad.then(|| inputs[3].wide().maximum(&square));
+    let unbias = |beta: f64| (1.0 - Tensor::from(beta).pow(&step)).cast(x.dtype());
+    // The root of zero has an infinite slope, which nothing takes away: so it is with the formula.
+    let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
+    let size = unbias(how.beta1.0).recip() * how.rate.0;
+    let new = x - &mean * size / (root + how.eps.0);
+    let mut outs: Outs = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
+    outs.extend(largest.map(|x| x.cast(dtype)));
+    outs
+}
