@@ -231,7 +231,7 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
             let [rate, momentum, dampening, decay] =
                 fields(c, ["rate", "momentum", "dampening", "decay"], real)?;
             c.expect(',')?;
-            let [nesterov, maximize] = fields(c, ["nesterov", "maximize"], flag)?;
+            let [nesterov, maximize] = fields(c, ["nesterov", "maximize"], truth)?;
             Ok(Sgd { rate, momentum, dampening, decay, nesterov, maximize })
         })?),
         Fused::Adam(_) => Fused::Adam(c.braced(|c| {
@@ -239,13 +239,13 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
                 fields(c, ["rate", "beta1", "beta2", "eps", "decay"], real)?;
             c.expect(',')?;
             let [decoupled, amsgrad, maximize] =
-                fields(c, ["decoupled", "amsgrad", "maximize"], flag)?;
+                fields(c, ["decoupled", "amsgrad", "maximize"], truth)?;
             Ok(Adam { rate, beta1, beta2, eps, decay, decoupled, amsgrad, maximize })
         })?),
     })
 }
 
-fn flag(c: &mut Cursor) -> Parsed<bool> {
+fn truth(c: &mut Cursor) -> Parsed<bool> {
     c.parse("`true` or `false`")
 }
 
@@ -266,9 +266,9 @@ fn fields<T: Copy, const N: usize>(
 }
 
 fn attention(c: &mut Cursor) -> Parsed<Attention> {
-    let causal = c.field("causal", flag)?;
+    let causal = c.field("causal", truth)?;
     c.expect(',')?;
-    let masked = c.field("masked", flag)?;
+    let masked = c.field("masked", truth)?;
     c.expect(',')?;
     let scale = c.field("scale", real)?;
     c.expect(',')?;
