@@ -1,5 +1,7 @@
 //! The special functions at known points in f64, and over the whole range of f32 against slow definitions.
 
+#![allow(clippy::approx_constant, clippy::excessive_precision)] // values are written as they were computed
+
 use super::*;
 use crate::simd::tests::ulp32;
 

@@ -75,7 +75,7 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
                     let moved = alpha.narrow(1, 0, places.saturating_sub(k));
                     cat(&[&never.narrow(1, 0, k.min(places)), &moved], 1)
                 };
-                let jumped = jumps.select(&by(2), &never);
+                let jumped = jumps.select(by(2), &never);
                 stack(&[alpha, &by(1), &jumped], 0).logsumexp_over(0) + here
             }
         };
@@ -87,8 +87,8 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     }
     let start = all(&|_, s| i64::from(s == 0)).eq(1);
     let alpha = match alpha {
-        Some(alpha) => lengths.gt(0i64).select(&alpha, &start.select(&never.zeros_like(), &never)),
-        None => start.select(&never.zeros_like(), &never),
+        Some(alpha) => lengths.gt(0i64).select(&alpha, start.select(never.zeros_like(), &never)),
+        None => start.select(never.zeros_like(), &never),
     };
     let ends = all(&|row, s| {
         let last = 2 * row.len();
@@ -96,9 +96,9 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     });
     let mut losses = -ends.eq(1).select(&alpha, &never).logsumexp_over(1);
     // Σ eˣ over the times of each sample, as a gradient alone.
-    let clock = Tensor::iota(t_max).reshape([t_max, 1]).lt(&lengths.reshape([1, n]));
+    let clock = Tensor::iota(t_max).reshape([t_max, 1]).lt(lengths.reshape([1, n]));
     let mass = x.wide().exp().sum_over(2).only(&clock).sum_over(0);
-    losses = losses + (&mass - mass.detach());
+    losses += &mass - mass.detach();
     if how.zero_infinity {
         losses = losses.only(&losses.detach().ne(f64::INFINITY));
     }

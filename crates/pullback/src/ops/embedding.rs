@@ -103,7 +103,7 @@ impl Embedding {
         if let Some((limit, p)) = self.max_norm {
             let flat = picked.detach().reshape([rows.len(), table.shape()[1..].iter().product()]);
             let norm = flat.vector_norm(p, 1);
-            let factor = norm.gt(limit).select(&(limit / (&norm + 1e-7)), &norm.ones_like_splat());
+            let factor = norm.gt(limit).select(limit / (&norm + 1e-7), norm.ones_like_splat());
             let scaled = picked.detach() * column(&factor);
             picked = &picked + (scaled - picked.detach());
         }
@@ -227,7 +227,7 @@ impl EmbeddingBag {
             Bag::Max => {
                 let wide = owner.unsqueeze(-1).expand(picked.shape());
                 let base = zeros.full_like(f64::NEG_INFINITY);
-                counts.eq(0.0).select(&zeros, &base.scatter_max(0, &wide, &picked))
+                counts.eq(0.0).select(&zeros, base.scatter_max(0, &wide, &picked))
             }
         }
     }

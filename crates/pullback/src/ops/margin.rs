@@ -110,7 +110,7 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
     let c = x.shape()[1];
     // What stands after the first −1 does not count, whatever it is.
     let ended = y.lt(0).cast(DType::I64).cumsum(1).gt(0);
-    let safe = ended.select(&y.zeros_like_splat(), &y);
+    let safe = ended.select(y.zeros_like_splat(), &y);
     check_range(op, &x, &safe, 0);
     let counted = ended.logical_not();
     let marks =
