@@ -417,7 +417,9 @@ impl Tensor {
             let mut starts = Tensor::full([n, c, 1], room as i64);
             if last > 0 {
                 let alpha = room / last as f64;
-                let u = samples.detach().cast(DType::F64).narrow(2, i as isize, 1);
+                // As in PyTorch, whose samples for two axes are in the order width, height.
+                let sample = if axes == 2 { 1 - i } else { i };
+                let u = samples.detach().cast(DType::F64).narrow(2, sample as isize, 1);
                 let steps = (Tensor::iota(last).cast(DType::F64) + &u) * alpha;
                 let drawn = (steps.floor() - (u * alpha).floor()).cast(DType::I64);
                 starts = crate::cat(&[&drawn, &starts], 2);
@@ -447,7 +449,7 @@ impl Tensor {
     }
 
     /// The largest elements of windows of `[n, c, h, w]` (or that without the batch) that begin at random distances,
-    /// and where they are. `samples`, `[n, c, 2]` in [0, 1), decide: window `o` of `m` begins at ⌊(o + u)·α⌋ − ⌊u·α⌋ with α = (length − kernel) / (m − 1), and
+    /// and where they are. `samples`, `[n, c, 2]` in [0, 1) for width and height, decide: window `o` of `m` begins at ⌊(o + u)·α⌋ − ⌊u·α⌋ with α = (length − kernel) / (m − 1), and
     /// the last one ends with the axis.
     ///
     /// Derivative: `dy` goes to the element that was taken.
