@@ -431,8 +431,8 @@ where
                 let links = run_links::<S, K, REVERSE>(x, &mut held);
                 for (k, link) in links.into_iter().enumerate() {
                     let from = if REVERSE { PIECE - (k + 1) * LINK } else { k * LINK };
-                    for at in from..from + LINK {
-                        out.add(at).write(O::store(held[at].after(carry).give()));
+                    for (i, sum) in held[from..from + LINK].iter().enumerate() {
+                        out.add(from + i).write(O::store(sum.after(carry).give()));
                     }
                     carry = link.after(carry);
                 }

@@ -88,7 +88,7 @@ fn narrow<T: Real>(mut a: MatMut<T>, exchanges: &mut [usize]) {
         if pivot == zero() {
             continue;
         }
-        (j + 1..m).for_each(|i| a[(i, j)] = a[(i, j)] / pivot);
+        (j + 1..m).for_each(|i| a[(i, j)] /= pivot);
         let (_, right, below, rest) = a.rb_mut().split_at_mut(j + 1, j + 1);
         let (right, below) = (right.rb().subrows(j, 1), below.rb().subcols(j, 1));
         matmul(rest, Accum::Add, below, right, -one::<T>(), Par::Seq);
@@ -128,7 +128,7 @@ fn exchanges(
 pub(super) fn permutation(rows: usize, pivots: Source, out: Sink) -> Result<(), IndexError> {
     let k = pivots.shape[pivots.shape.len() - 1];
     let walk = Walk::new(pivots.shape, [pivots.strides]);
-    let count = if rows == 0 { 0 } else { out.len() / rows };
+    let count = out.len().checked_div(rows).unwrap_or(0);
     for i in 0..count {
         let exchanges = exchanges(pivots, &walk, i * k..(i + 1) * k, rows)?;
         // SAFETY: the sink has `rows` elements for each of the stacks.

@@ -87,7 +87,7 @@ fn reflect<T: Real>(x: &mut Dense<T>) -> Vec<Panel<T>> {
             for c in j + 1..width {
                 let column = &mut x.column_mut(start + c)[start + j..];
                 let along = tau * inner(own, column);
-                column.iter_mut().zip(own).for_each(|(x, &v)| *x = *x - along * v);
+                column.iter_mut().zip(own).for_each(|(x, &v)| *x -= along * v);
             }
             // T grows by the column −τ·T·(Vᵀ·v) and τ on the diagonal.
             let along: Vec<T> = (0..j).map(|c| inner(&v.column(c)[j..], own)).collect();
@@ -123,7 +123,7 @@ fn inner<T: Real>(a: &[T], b: &[T]) -> T {
     let mut sums = [zero::<T>(); 8];
     let (a, b) = (a.chunks(8), b.chunks(8));
     for (a, b) in a.zip(b) {
-        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(s, (&a, &b))| *s = *s + a * b);
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(s, (&a, &b))| *s += a * b);
     }
     sums.into_iter().fold(zero::<T>(), |s, v| s + v)
 }
