@@ -266,7 +266,7 @@ fn equal_values_need_no_vectors_for_the_gradient_of_values() {
         near(&grad(f)(&one), &one, 1e-14);
     }
     let vectors = grad(|x: &Tensor| linalg::eigh(x, false).1.sum())(&one);
-    assert!(vectors.is_finite().min().item::<bool>() == false);
+    assert!(!vectors.is_finite().min().item::<bool>());
 }
 
 #[test]

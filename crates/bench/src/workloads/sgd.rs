@@ -20,7 +20,7 @@ impl Sgd {
         no_grad(|| {
             for (x, velocity) in &self.slots {
                 velocity.mul_(self.momentum).add_(grad(x));
-                x.sub_(&*velocity * self.rate);
+                x.sub_(velocity * self.rate);
             }
         });
     }

@@ -141,7 +141,7 @@ impl Tensor {
     #[must_use]
     pub fn renorm(&self, p: f64, axis: isize, most: f64) -> Tensor {
         let at = self.axis("renorm", axis);
-        if self.rank() < 2 || !(p > 0.0) || !(most >= 0.0) {
+        if self.rank() < 2 || p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
             let message = format!(
                 "takes at least two axes, p above 0 and a norm of at least 0, not {}, {p} and {most}",
                 self.spec()

@@ -415,13 +415,12 @@ pub fn ifftn<'a>(
     many("ifftn", x.into(), s, dims, norm, true)
 }
 
+/// An axis and how long it is to be, if not as it is.
+type Along = (usize, Option<usize>);
+
 /// Splits the last of the axes off.
 #[track_caller]
-fn last<'a>(
-    op: &'static str,
-    x: &Tensor,
-    axes: &'a [(usize, Option<usize>)],
-) -> (&'a [(usize, Option<usize>)], (usize, Option<usize>)) {
+fn last<'a>(op: &'static str, x: &Tensor, axes: &'a [Along]) -> (&'a [Along], Along) {
     match axes.split_last() {
         Some((&last, others)) => (others, last),
         None => x.checked(Err(Error::argument(op, "takes at least one axis").on([x.spec()]))),

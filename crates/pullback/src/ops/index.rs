@@ -109,7 +109,7 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
         let earlier = |x: &Tensor| x.narrow(at, 0, n - shift).pad(&before);
         // What is moved in from before the beginning is a zero: it goes to no place, as the one added here does.
         let together = earlier(&(&places + 1)).eq(&places + 1);
-        y = &y * together.select(&earlier(&y), 1.0);
+        y = &y * together.select(earlier(&y), 1.0);
         shift *= 2;
     }
     let ones = base.ones_like_splat();

@@ -181,7 +181,7 @@ impl Tensor {
         // Euclid on all pairs at once; the pairs that are done stay as they are.
         while b.ne(0).any().item::<bool>() {
             let done = b.eq(0);
-            let rest = a.remainder(&done.select(1, &b));
+            let rest = a.remainder(done.select(1, &b));
             (a, b) = (done.select(&a, &b), done.select(0, &rest));
         }
         a.abs()
@@ -196,7 +196,7 @@ impl Tensor {
         let (a, b) = self.integers("lcm", other);
         let divisor = a.gcd(&b);
         let none = divisor.eq(0);
-        (a.floor_div(&none.select(1, &divisor)) * b).abs()
+        (a.floor_div(none.select(1, &divisor)) * b).abs()
     }
 
     /// The bits of an integer shifted to the left; zeros come in.

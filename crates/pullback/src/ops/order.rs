@@ -2,6 +2,7 @@
 
 use crate::ops::pick::positions;
 use crate::{DType, Error, Tensor, cat, stack};
+use std::cmp::Ordering;
 
 /// The distinct elements (or slices) of a tensor.
 #[derive(Clone, Debug)]
@@ -230,7 +231,12 @@ fn searched<T: PartialOrd + Copy>(
     let place = |(i, value): (usize, &T)| {
         let line = if sorted.len() == n { 0 } else { i / width.max(1) };
         let line = &sorted[line * n..line * n + n];
-        let before = |x: &T| if right { !(x > value) } else { !(x >= value) };
+        // A NaN on either side is neither above nor equal.
+        let before = |x: &T| match x.partial_cmp(value) {
+            Some(Ordering::Greater) => false,
+            Some(Ordering::Equal) => right,
+            Some(Ordering::Less) | None => true,
+        };
         line.partition_point(before) as i64
     };
     values.iter().enumerate().map(place).collect()

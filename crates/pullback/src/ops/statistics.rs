@@ -5,6 +5,7 @@
 
 use crate::create::known_shape;
 use crate::{DType, Error, Operand, Tensor};
+use std::cmp::Ordering;
 
 /// What a quantile that falls between two elements is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -288,7 +289,9 @@ impl Tensor {
     pub fn corrcoef(&self) -> Tensor {
         let c = self.cov(1.0, None, None);
         if c.rank() == 0 {
-            return &c / &c;
+            // One, or NaN where nothing varies.
+            let own = c.clone();
+            return c / own;
         }
         let deviation = c.diagonal().sqrt();
         (c / deviation.unsqueeze(1) / deviation.unsqueeze(0)).clamp(-1.0, 1.0)
@@ -380,7 +383,11 @@ impl Tensor {
             let margin = if counts { 1.0 } else { 0.5 };
             (low, high) = (low - margin, high + margin);
         }
-        if bins == 0 || !(low < high) || !(high - low).is_finite() || bins >= 1 << 40 {
+        if bins == 0
+            || low.partial_cmp(&high) != Some(Ordering::Less)
+            || !(high - low).is_finite()
+            || bins >= 1 << 40
+        {
             let message = format!("{bins} bins from {low} to {high} are none");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }

@@ -25,7 +25,7 @@ const DIMS: [([usize; 7], bool); 9] = [
 fn operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, Vec<Tensor>) {
     let [b, h, g, l, s, d, e] = dims;
     // Every third has a mask of truth values, every third one that is added.
-    let masked = seed % 3 > 0;
+    let masked = !seed.is_multiple_of(3);
     let how = Attention {
         causal: seed % 2 == 1,
         masked,

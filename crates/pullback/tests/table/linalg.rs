@@ -78,7 +78,7 @@ pub fn samples(f: Linalg, dice: &mut Dice) -> Samples<Linalg> {
             out.push((f, vec![strong.flip(-2).deep_clone()], few(s)));
         }),
         Linalg::Permutation(_) => {
-            let pivots = |list: &[i32], shape: &[usize]| Tensor::from_vec(list.to_vec(), shape);
+            let pivots = |list: &[i32], shape: &[usize]| Tensor::from_vec(list, shape);
             out.push((Linalg::Permutation(3), vec![pivots(&[3, 3, 3], &[3])], true));
             out.push((Linalg::Permutation(4), vec![pivots(&[2, 4, 1, 2], &[2, 2])], true));
             out.push((Linalg::Permutation(2), vec![pivots(&[], &[0])], true));
@@ -297,6 +297,7 @@ fn householder(a: &[Vec<f64>], m: usize, n: usize) -> (Vec<Vec<f64>>, Vec<Vec<f6
         let mut v: Vec<f64> = (0..m).map(|i| if i < j { 0.0 } else { r[i][j] }).collect();
         v[j] -= beta;
         let norm: f64 = v.iter().map(|v| v * v).sum();
+        #[allow(clippy::needless_range_loop)] // a column of a list of rows
         for c in 0..n {
             let along: f64 = (0..m).map(|i| v[i] * r[i][c]).sum::<f64>() * 2.0 / norm;
             (0..m).for_each(|i| r[i][c] -= along * v[i]);

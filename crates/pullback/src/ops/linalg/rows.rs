@@ -357,11 +357,11 @@ fn svd_jvp(f: &Facts, t: &Maybe) -> Outs {
     let mut tv = vh.t().matmul(&(&gaps * (&rows * &inner + inner.t() * &columns)));
     if m > k {
         let out = ta.matmul(&vh.t());
-        tu = tu + (&out - u.matmul(&u.t().matmul(&out))) / &columns;
+        tu += (&out - u.matmul(&u.t().matmul(&out))) / &columns;
     }
     if n > k {
         let out = ta.t().matmul(&u);
-        tv = tv + (&out - vh.t().matmul(&vh.matmul(&out))) / &columns;
+        tv += (&out - vh.t().matmul(&vh.matmul(&out))) / &columns;
     }
     // Vectors without a singular value turn with the others, as little as keeps them orthogonal.
     let extend = |full: &Tensor, first: &Tensor, tangent: Tensor, count: usize| match count > k {

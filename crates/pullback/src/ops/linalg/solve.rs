@@ -355,7 +355,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
         let message = format!("{} and {} are no systems (rows differ)", a.spec(), b.spec());
         return refuse(&a, Error::shape(op, message).on([a.spec(), b.spec()]));
     }
-    let rcond = rcond.map(|r| Tensor::from(r));
+    let rcond = rcond.map(Tensor::from);
     let (inverse, rank, singular_values) = pseudoinverse(op, &a, None, rcond.as_ref());
     let solution = inverse.matmul(&columns);
     let full = m > n && rank.eq(n as i64).min().item::<bool>();

@@ -83,7 +83,7 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 }
             };
             let counts = x.histogram(&edges, weight.as_ref());
-            Some(vec![dense(counts, &[edges.clone()], a), edges])
+            Some(vec![dense(counts, std::slice::from_ref(&edges), a), edges])
         }
         "histogramdd" => {
             let (x, weight) = (x(), a.maybe_tensor(usize::MAX, "weight"));
@@ -181,7 +181,7 @@ fn dense(counts: Tensor, edges: &[Tensor], a: &Args) -> Tensor {
     for (k, e) in edges.iter().enumerate() {
         let mut shape = vec![1; edges.len()];
         shape[k] = e.len() - 1;
-        y = y / e.diff(1, 0).reshape(shape);
+        y /= e.diff(1, 0).reshape(shape);
     }
     y
 }
