@@ -14,6 +14,7 @@ use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
 use rustfft::num_complex::Complex;
 use rustfft::{FftNum, FftPlanner};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Elements that one task transforms at least.
@@ -192,7 +193,8 @@ impl<V: Copy> Scratch<V> {
 
 fn complex<T: Planned>(lines: &Lines, inverse: bool) {
     let n = lines.from.len;
-    let plan = T::plans(|plans| match inverse {
+    let way = if inverse { Way::Inverse } else { Way::Forward };
+    let plan = T::plans(way, n, |plans| match inverse {
         true => plans.complex.plan_fft_inverse(n),
         false => plans.complex.plan_fft_forward(n),
     });
@@ -220,7 +222,8 @@ fn complex<T: Planned>(lines: &Lines, inverse: bool) {
 
 fn real<T: Planned>(lines: &Lines) {
     let (n, half) = (lines.from.len, lines.to.len);
-    let plan: Arc<dyn RealToComplex<T>> = T::plans(|plans| plans.real.plan_fft_forward(n));
+    let plan: Arc<dyn RealToComplex<T>> =
+        T::plans(Way::Real, n, |plans| plans.real.plan_fft_forward(n));
     lines.for_each(|starts| {
         let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
         let mut input = Scratch::<T>::of(n * starts.len());
@@ -246,7 +249,8 @@ fn real<T: Planned>(lines: &Lines) {
 
 fn hermitian<T: Planned>(lines: &Lines) {
     let (half, n) = (lines.from.len, lines.to.len);
-    let plan: Arc<dyn ComplexToReal<T>> = T::plans(|plans| plans.real.plan_fft_inverse(n));
+    let plan: Arc<dyn ComplexToReal<T>> =
+        T::plans(Way::Hermitian, n, |plans| plans.real.plan_fft_inverse(n));
     lines.for_each(|starts| {
         let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
         let mut input = Scratch::<Complex<T>>::of(half * starts.len());
@@ -267,25 +271,40 @@ fn hermitian<T: Planned>(lines: &Lines) {
     });
 }
 
+/// What a plan is for, beside its length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Way {
+    Forward,
+    Inverse,
+    Real,
+    Hermitian,
+}
+
 /// The plans of one type.
 struct Plans<T: FftNum> {
     complex: FftPlanner<T>,
     real: RealFftPlanner<T>,
-    made: usize,
+    /// Those that were asked for; the planners do not tell what they keep.
+    made: HashSet<(Way, usize)>,
 }
 
 trait Planned: FftNum {
     fn store() -> &'static Mutex<Option<Plans<Self>>>;
 
     /// Asks the kept plans for one. Lengths that follow each other without end do not fill the memory.
-    fn plans<R>(ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
+    fn plans<R>(way: Way, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
         let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
-        if store.as_ref().is_some_and(|plans| plans.made >= PLANS) {
+        let full = |made: &HashSet<(Way, usize)>| made.len() >= PLANS && !made.contains(&(way, n));
+        if store.as_ref().is_some_and(|plans| full(&plans.made)) {
             *store = None;
         }
-        let fresh = || Plans { complex: FftPlanner::new(), real: RealFftPlanner::new(), made: 0 };
+        let fresh = || Plans {
+            complex: FftPlanner::new(),
+            real: RealFftPlanner::new(),
+            made: HashSet::new(),
+        };
         let plans = store.get_or_insert_with(fresh);
-        plans.made += 1;
+        plans.made.insert((way, n));
         ask(plans)
     }
 }
@@ -301,5 +320,17 @@ impl Planned for f64 {
     fn store() -> &'static Mutex<Option<Plans<f64>>> {
         static STORE: Mutex<Option<Plans<f64>>> = Mutex::new(None);
         &STORE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_made_once_however_often_it_is_used() {
+        let ask = || f64::plans(Way::Forward, 24, |plans| plans.complex.plan_fft_forward(24));
+        let first = ask();
+        assert!((0..2 * PLANS).all(|_| Arc::ptr_eq(&first, &ask())));
     }
 }

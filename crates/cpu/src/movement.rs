@@ -55,7 +55,7 @@ fn copy_part(x: Source<'_>, out: Sink<'_>, start: usize, strides: &Strides) {
 }
 
 /// Zero is all bits zero in every dtype.
-fn zero(out: Sink<'_>) {
+pub(crate) fn zero(out: Sink<'_>) {
     const TASK: usize = 1 << 18;
     let bytes = out.len() * out.dtype.size();
     par::for_each(bytes.div_ceil(TASK), |task| {

@@ -3,8 +3,9 @@
 //! A line along the axis is inherently one step after the other, so the lines are what is shared:
 //! over the threads, and, where the lines lie side by side in memory, over vector lanes.
 //!
-//! **Lines that lie dense** are cut into links where that is possible (for sums, maxima and minima: a
-//! running product of a part might overflow where that of the whole does not). Eight links are run
+//! **Lines that lie dense** are cut into links where that is possible: for maxima, minima, and sums with room to spare
+//! (integers, and narrower floats than the f64 they are summed in). A running product, or a sum of f64, of a part
+//! might overflow where that of the whole does not. Eight links are run
 //! through side by side, so that the processor has eight additions under way instead of waiting for one; then what came
 //! before each link is joined to all of its results. A few very long lines are also cut into blocks for the
 //! threads: first the total of each block, then, from the totals before it, its results. How a line
@@ -80,7 +81,7 @@ trait Carry<C>: Copy + Send + Sync {
 
 /// Makes a carry from a neutral element and an operation.
 macro_rules! carry {
-    ($name:ident, $cuts:literal, $($c:ty as $wide:ty: $neutral:expr, $join:expr;)*) => {
+    ($name:ident, $($c:ty as $wide:ty, $cuts:literal: $neutral:expr, $join:expr;)*) => {
         #[derive(Clone, Copy)]
         pub(super) struct $name<W>(W);
         $(
@@ -109,10 +110,10 @@ macro_rules! carry {
 #[rustfmt::skip]
 mod carries {
     use super::{Carry, larger, smaller};
-    carry!(Sum,  true,  f32 as f64: 0.0, |a, b| a + b;  f64 as f64: 0.0, |a, b| a + b;  i64 as i64: 0, i64::wrapping_add;);
-    carry!(Prod, false, f32 as f64: 1.0, |a, b| a * b;  f64 as f64: 1.0, |a, b| a * b;  i64 as i64: 1, i64::wrapping_mul;);
-    carry!(Max,  true,  f32 as f64: f64::NEG_INFINITY, larger;  f64 as f64: f64::NEG_INFINITY, larger;   i64 as i64: i64::MIN, Ord::max;);
-    carry!(Min,  true,  f32 as f64: f64::INFINITY, smaller;     f64 as f64: f64::INFINITY, smaller;      i64 as i64: i64::MAX, Ord::min;);
+    carry!(Sum,  f32 as f64, true: 0.0, |a, b| a + b;   f64 as f64, false: 0.0, |a, b| a + b;  i64 as i64, true: 0, i64::wrapping_add;);
+    carry!(Prod, f32 as f64, false: 1.0, |a, b| a * b;  f64 as f64, false: 1.0, |a, b| a * b;  i64 as i64, false: 1, i64::wrapping_mul;);
+    carry!(Max,  f32 as f64, true: f64::NEG_INFINITY, larger;  f64 as f64, true: f64::NEG_INFINITY, larger;   i64 as i64, true: i64::MIN, Ord::max;);
+    carry!(Min,  f32 as f64, true: f64::INFINITY, smaller;     f64 as f64, true: f64::INFINITY, smaller;      i64 as i64, true: i64::MAX, Ord::min;);
 }
 
 #[inline(always)]
@@ -625,5 +626,29 @@ mod tests {
             Sink { ptr: out.as_mut_ptr().cast(), shape: &[4], dtype: DType::I64 },
         );
         assert_eq!(out, [1, 1, 2, 3]);
+    }
+
+    /// A part may overflow where the whole does not.
+    #[test]
+    fn a_sum_of_f64_overflows_only_where_the_whole_does() {
+        for (n, reverse) in [(2048usize, false), (2048, true), (3 * BLOCK, false)] {
+            let mut data = vec![0f64; n];
+            let at = |i: usize| if reverse { n - 1 - i } else { i };
+            data[at(0)] = -1e308;
+            data[at(65)] = 1e308;
+            data[at(66)] = 1e308;
+            let mut out = vec![f64::NAN; n];
+            let (shape, strides) = ([n], [1isize]);
+            let ptr = data.as_ptr().cast();
+            cumulate(
+                Cumulation::Sum,
+                0,
+                reverse,
+                Source { ptr, shape: &shape, strides: &strides, dtype: DType::F64 },
+                Sink { ptr: out.as_mut_ptr().cast(), shape: &shape, dtype: DType::F64 },
+            );
+            let given = [0, 64, 65, 66, n - 1].map(|i| out[at(i)]);
+            assert_eq!(given, [-1e308, -1e308, 0.0, 1e308, 1e308]);
+        }
     }
 }

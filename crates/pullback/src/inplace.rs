@@ -20,6 +20,7 @@ use pullback_cpu::Input;
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
 use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::panic::Location;
 
 impl Tensor {
@@ -220,6 +221,16 @@ impl Tensor {
         let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
         let specs: SmallVec<[_; 6]> = all.iter().map(|x| x.spec()).collect();
         infer(&op, &specs).map_err(|e| e.at(at))?;
+        for (i, a) in targets.iter().enumerate() {
+            if let Some(b) = targets[..i].iter().find(|b| a.overlaps(b)) {
+                let message =
+                    "two of the tensors to write share elements: one would undo the other";
+                return Err(Error::new(ErrorKind::InPlace, name, message)
+                    .on([b.spec(), a.spec()])
+                    .at(at)
+                    .hint("give each memory of its own, with deep_clone()"));
+            }
+        }
         let mut roots: SmallVec<[(Tensor, Vec<View>); 4]> = SmallVec::new();
         for target in targets {
             let root = target.root();
@@ -235,12 +246,12 @@ impl Tensor {
             |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
         let writer = Writer { op: name, at };
         if plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
-            lock::write_all(targets, inputs, |targets, inputs| {
-                pullback_cpu::run_over(&op, targets, inputs)
+            let versions = lock::write_all(targets, inputs, |buffers, inputs| {
+                pullback_cpu::run_over(&op, buffers, inputs)?;
+                Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
             })
-            .map_err(|e| e.at(at))?;
-            for (target, (root, _)) in targets.iter().zip(&roots) {
-                let version = target.0.storage.bump(writer);
+            .map_err(|e: Error| e.at(at))?;
+            for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
                 for tensor in [target, root] {
                     let mut state = tensor.lock();
                     state.version = version;
@@ -250,6 +261,10 @@ impl Tensor {
             return Ok(());
         }
         let new = mode::speaking_for(at, || apply::try_apply(op, &all))?;
+        // All or none: what could fail for a later target is found before the first is written.
+        for ((target, (root, views)), new) in targets.iter().zip(&roots).zip(&new) {
+            target.check_fits(new, root, views, plain, writer)?;
+        }
         for ((target, (root, views)), new) in targets.iter().zip(roots).zip(&new) {
             target.write_value(new, &root, views, plain, writer)?;
         }
@@ -282,6 +297,38 @@ impl Tensor {
         Ok(())
     }
 
+    /// Whether the two have an element of memory in common.
+    fn overlaps(&self, other: &Tensor) -> bool {
+        let (a, b) = (&self.0.layout, &other.0.layout);
+        if !self.shares_memory(other) || a.is_empty() || b.is_empty() {
+            return false;
+        }
+        let ((low_a, high_a), (low_b, high_b)) = (span(a), span(b));
+        if high_a < low_b || high_b < low_a {
+            return false;
+        }
+        // Interleaved, as columns are: element by element.
+        let seen: HashSet<isize> = elements(a).into_iter().collect();
+        elements(b).iter().any(|place| seen.contains(place))
+    }
+
+    /// What keeps a computed value from being written over this tensor.
+    fn check_fits(
+        &self,
+        new: &Tensor,
+        root: &Tensor,
+        views: &[View],
+        plain: bool,
+        writer: Writer,
+    ) -> Result<()> {
+        if new.spec() != self.spec() {
+            let message =
+                format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
+            return Err(Error::new(ErrorKind::InPlace, writer.op, message).at(writer.at));
+        }
+        if plain || self.is_same(root) { Ok(()) } else { check_views(root, views, writer) }
+    }
+
     /// Writes a computed value over this tensor and takes over its history.
     fn write_value(
         &self,
@@ -291,17 +338,12 @@ impl Tensor {
         plain: bool,
         writer: Writer,
     ) -> Result<()> {
-        if new.spec() != self.spec() {
-            let message =
-                format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
-            return Err(Error::new(ErrorKind::InPlace, writer.op, message).at(writer.at));
-        }
+        self.check_fits(new, root, &views, plain, writer)?;
         let whole = self.is_same(root);
         // The history of the root after the write, worked out before anything is changed.
         let replaced = match whole || plain {
             true => None,
             false => {
-                check_views(root, &views, writer)?;
                 let after = root.alias(History::None, Tangents::new());
                 apply::record_as(Op::Put(views), &[root, new], &after, writer.at)?;
                 Some(after)
@@ -387,6 +429,27 @@ impl Tensor {
             pullback_cpu::run_in_place(&add, buffer, &inner.layout, self.spec(), &all).is_ok()
         })
     }
+}
+
+/// The first and the last place in memory that a layout with elements reaches.
+fn span(layout: &Layout) -> (isize, isize) {
+    let (mut low, mut high) = (layout.offset as isize, layout.offset as isize);
+    for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
+        let reach = stride * (n as isize - 1);
+        low += reach.min(0);
+        high += reach.max(0);
+    }
+    (low, high)
+}
+
+/// The place in memory of each element.
+fn elements(layout: &Layout) -> Vec<isize> {
+    let mut places = vec![layout.offset as isize];
+    for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
+        let along = |&place: &isize| (0..n as isize).map(move |i| place + i * stride);
+        places = places.iter().flat_map(along).collect();
+    }
+    places
 }
 
 /// The views must be expressible on a dense root, as the derivative of `Put` will see it.

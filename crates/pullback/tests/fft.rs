@@ -200,3 +200,12 @@ fn threads_do_not_change_a_bit() {
     let one = run(1);
     assert!(one == run(2) && one == run(8));
 }
+
+/// `sentence` looks whether the line is one of this file.
+#[test]
+fn a_wrong_axis_among_several_names_the_callers_line() {
+    let (x, z, norm) = (random(1, &[4]), random(2, &[4, 2]), Norm::Backward);
+    assert!(sentence(|| fft::fftn(&z, None, Some(&[0, 5]), norm)).contains("axis 5"));
+    assert!(sentence(|| fft::rfftn(&x, None, Some(&[3]), norm)).contains("axis 3"));
+    assert!(sentence(|| fft::fftshift(Real(&x), Some(&[7]))).contains("axis 7"));
+}

@@ -3,7 +3,7 @@
 
 use pullback::check::Check;
 use pullback::linalg::{self, MatrixNorm, QrMode};
-use pullback::{DType, Key, Tensor, catch, grad, jvp, no_grad, vjp, with_threads};
+use pullback::{DType, Key, Tensor, catch, grad, jvp, no_grad, stack, vjp, with_threads};
 
 fn random(seed: u64, shape: &[usize]) -> Tensor {
     Key::new(seed).normal(shape, DType::F64, 0.0, 1.0)
@@ -431,4 +431,85 @@ fn threads_do_not_change_a_bit() {
     };
     let one = run(1);
     assert!(one == run(2) && one == run(8));
+}
+
+/// A matrix is scaled by its own norm: neither a large one, nor one that is not finite, changes the others.
+#[test]
+fn the_exponential_of_a_matrix_does_not_depend_on_its_batch() {
+    let y = linalg::matrix_exp(&Tensor::from([[[100.0]], [[f64::INFINITY]], [[1.0]]]));
+    let y = y.to_vec::<f64>();
+    assert!((y[0] / 100f64.exp() - 1.0).abs() < 1e-12 && y[1] == f64::INFINITY, "{y:?}");
+    assert!((y[2] - 1f64.exp()).abs() < 1e-14, "{y:?}");
+    let small = random(1, &[2, 2]);
+    let large = Tensor::from([[300.0, 1.0], [0.0, -300.0]]);
+    let over = Tensor::from([[800.0, 0.0], [0.0, 1.0]]);
+    let wrong = Tensor::from([[f64::INFINITY, 0.0], [0.0, 0.0]]);
+    let nan = Tensor::from([[f64::NAN, 0.0], [0.0, 1.0]]);
+    let batch = stack(&[&small, &large, &over, &wrong, &nan], 0);
+    let y = linalg::matrix_exp(&batch);
+    near(&y.select_at(0, 0), &linalg::matrix_exp(&small), 1e-13);
+    let alone = linalg::matrix_exp(&large);
+    near(&(y.select_at(0, 1) / 300f64.exp()), &(alone / 300f64.exp()), 1e-11);
+    assert_eq!(y.select_at(0, 2).to_vec::<f64>()[0], f64::INFINITY);
+    for i in [3, 4] {
+        assert!(y.select_at(0, i).to_vec::<f64>().iter().all(|v| v.is_nan()));
+    }
+    let of = |i: isize| {
+        grad(move |x: &Tensor| linalg::matrix_exp(x).select_at(0, i).sum())(&batch).select_at(0, i)
+    };
+    let lone = grad(|x: &Tensor| linalg::matrix_exp(x).sum());
+    near(&of(0), &lone(&small), 1e-12);
+    near(&(of(1) / 300f64.exp()), &(lone(&large) / 300f64.exp()), 1e-10);
+    // Halved never and twice.
+    let turn = Tensor::from([[0.0, -12.0, 1.0], [12.0, 0.0, 0.0], [0.0, 0.0, 0.5]]);
+    differentiates(linalg::matrix_exp, &stack(&[&random(2, &[3, 3]), &turn], 0));
+}
+
+#[test]
+fn what_is_empty_has_the_shape_that_pytorch_gives_it() {
+    for kind in [None, Some(MatrixNorm::Order(2.0)), Some(MatrixNorm::Order(-2.0))] {
+        assert_eq!(linalg::cond(&Tensor::zeros([3, 0, 0]), kind).to_vec::<f32>(), [0.0; 3]);
+        assert_eq!(linalg::cond(&Tensor::zeros([0, 0]), kind).item::<f32>(), 0.0);
+    }
+    for kind in [MatrixNorm::Frobenius, MatrixNorm::Nuclear, MatrixNorm::Order(1.0)] {
+        assert_eq!(linalg::cond(&Tensor::zeros([0, 0]), Some(kind)).item::<f32>(), 0.0);
+    }
+    for (a, b) in [
+        (&[0, 3, 2][..], &[0, 3, 1][..]),
+        (&[3, 0][..], &[3, 1][..]),
+        (&[2, 3, 0][..], &[2, 3, 2][..]),
+        (&[2, 3, 2][..], &[2, 3, 0][..]),
+    ] {
+        assert_eq!(linalg::lstsq(&random(1, a), &random(2, b), None).residuals.shape(), [0]);
+    }
+}
+
+/// Errors from inside name the caller's line, not one of the library: `sentence` looks.
+#[test]
+fn errors_from_inside_name_the_callers_line() {
+    let nan = Tensor::from([[f64::NAN, 1.0], [1.0, 1.0]]);
+    for kind in [MatrixNorm::Order(2.0), MatrixNorm::Order(-2.0), MatrixNorm::Nuclear] {
+        let text = sentence(|| linalg::matrix_norm(&nan, kind, [-2, -1], false));
+        assert!(text.contains("not finite"), "{text}");
+    }
+    assert!(sentence(|| linalg::cond(&nan, None)).contains("not finite"));
+    let (a, tau) = (random(1, &[2, 4, 2]), random(2, &[2, 2]));
+    let _ = sentence(|| linalg::ormqr(&a, &tau, &random(3, &[3, 4, 4]), true, false));
+    let _ = sentence(|| {
+        linalg::matrix_rank(&random(4, &[2, 3, 3]), Some(&random(5, &[3])), None, false)
+    });
+    let _ = sentence(|| linalg::tensorsolve(&random(6, &[2, 2]), &random(7, &[2]), Some(&[5])));
+}
+
+#[test]
+fn pivots_are_as_many_as_the_diagonal_is_long() {
+    let (lu, pivots) = linalg::lu_factor(&random(1, &[3, 2]));
+    assert_eq!(pivots.shape(), [2]);
+    let _ = linalg::lu_unpack(&lu, &pivots);
+    for wrong in [Tensor::from(vec![1]), Tensor::from(vec![1, 2, 3]), Tensor::from(1)] {
+        assert!(sentence(|| linalg::lu_unpack(&lu, &wrong)).contains("2 pivots"));
+    }
+    let (lu, _) = linalg::lu_factor(&random(2, &[2, 2]));
+    let (few, b) = (Tensor::from(vec![1]), random(3, &[2, 1]));
+    assert!(sentence(|| linalg::lu_solve(&lu, &few, &b, true, false)).contains("2 pivots"));
 }

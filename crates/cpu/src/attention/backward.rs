@@ -6,6 +6,7 @@ use crate::dot::pack::{Matrix, Packing};
 use crate::dot::tile::Tiled;
 use crate::dot::{Shared, scratch};
 use crate::elem::Elem;
+use crate::movement::zero;
 use crate::norm::lanes::{Float, Work, padded, vectorised};
 use crate::norm::with_float;
 use crate::operand::{Sink, Source};
@@ -40,8 +41,13 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
     dk: Sink,
     dv: Sink,
 ) {
-    let job = Job::new(op, x);
     let [out, lse, dout] = [3, 2, 1].map(|i| x[x.len() - i]);
+    if dout.is_empty() {
+        // Nothing comes back.
+        [dq, dk, dv].into_iter().for_each(zero);
+        return;
+    }
+    let job = Job::new(op, x);
     let given = Given { out, lse, dout };
     let kv = job.kv_count();
     let blocks = job.s.div_ceil(KEYS);

@@ -32,6 +32,10 @@ struct Values<C> {
 }
 
 fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
+    if lse.is_empty() {
+        // No queries: the keys, which may be many, are not packed for them. (Without values, there still are scores.)
+        return;
+    }
     let cols = C::kernels().cols;
     let (s, d, dv) = (job.s, job.d, job.dv);
     // Keys as panels of columns of Kᵀ.

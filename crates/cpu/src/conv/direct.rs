@@ -18,8 +18,8 @@ type Reached = (std::ops::Range<usize>, isize);
 impl Axis {
     /// Of each tap.
     fn reached(&self) -> Vec<Reached> {
-        // `infer` keeps all positions far from overflow; a longer stride than this has one output.
-        let (w, stride) = (self.window, self.window.stride.min(isize::MAX as usize) as isize);
+        // Positions are far from overflow: `infer` and `Axis::bounded` see to it.
+        let (w, stride) = (self.window, self.window.stride as isize);
         let one = |t: usize| {
             let shift = (t * w.dilation) as isize - w.before;
             let low = if shift < 0 { (-shift - 1) / stride + 1 } else { 0 };

@@ -42,8 +42,8 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
     let job = Job { p, axis, each, strides, x, y: y_volume };
     let region = if pixels == 0 { None } else { Some(job.region(0)) };
     let lengths: usize = p.axes.iter().map(|a| a.input).product();
-    let wide =
-        region.is_some_and(|r| r.channel > lengths.saturating_mul(8).saturating_add(1 << 16));
+    let channels = p.inner.min(ROWS.div_ceil(p.taps()));
+    let wide = region.is_some_and(|r| r.is_wide(channels, lengths));
     if p.is_thin() || wide || pixels == 0 || p.batch == 0 {
         return direct::filter(p, x, y_volume, out);
     }
@@ -89,7 +89,7 @@ struct Job<'a, S> {
 impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
     fn run(&self, out: Sink) {
         let (p, lanes) = (self.p, C::lanes());
-        let taps: usize = p.axes.iter().map(|a| a.window.size).product();
+        let taps = p.taps();
         let rows = p.inner * taps;
         let columns = p.outer.next_multiple_of(lanes.cols);
         // Blocks of whole channels, so that a task copies only what it reads.

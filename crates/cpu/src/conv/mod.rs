@@ -46,6 +46,19 @@ struct Axis {
     window: Window,
 }
 
+impl Axis {
+    /// The same axis with a stride that is no longer than the padded axis: one window is the same with any stride, and
+    /// that of more than one is shorter anyway. `infer` keeps the padded length, and so all positions, far from overflow.
+    fn bounded(mut self) -> Axis {
+        let window = &mut self.window;
+        let padded = self.input as i128 + window.before as i128 + window.after as i128;
+        if self.output <= 1 {
+            window.stride = window.stride.min(padded.max(1) as usize);
+        }
+        self
+    }
+}
+
 /// A convolution with three spatial axes; those that are not there have length 1.
 #[derive(Clone, Copy, Debug)]
 struct Problem {
@@ -123,7 +136,7 @@ where
     }; 3];
     let rank = conv.windows.len();
     for (i, axis) in axes[3 - rank..].iter_mut().enumerate() {
-        *axis = Axis { input: x[i + 2], output: y[i + 2], window: conv.windows[i] };
+        *axis = Axis { input: x[i + 2], output: y[i + 2], window: conv.windows[i] }.bounded();
     }
     let problem =
         Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes };
@@ -153,9 +166,14 @@ mod num {
 }
 
 impl Problem {
+    /// Elements of the kernel for one pair of channels.
+    fn taps(&self) -> usize {
+        self.axes.iter().map(|a| a.window.size).product()
+    }
+
     /// Multiply-adds.
     fn work(&self) -> usize {
-        let taps: usize = self.axes.iter().map(|a| a.window.size).product();
+        let taps = self.taps();
         let pixels: usize = self.axes.iter().map(|a| a.output).product();
         [self.batch, self.groups, self.inner, self.outer, taps, pixels]
             .into_iter()

@@ -45,6 +45,13 @@ impl Region {
         Region { axes, part, row, plane, channel }
     }
 
+    /// Whether so many copies are much larger than the data they are made from, channels of `len` elements each.
+    /// What is allowed beside it is for small data under a large kernel: 16 MiB of f32.
+    pub fn is_wide(&self, copies: usize, len: usize) -> bool {
+        let most = copies.saturating_mul(len).saturating_mul(8).saturating_add(1 << 22);
+        copies.saturating_mul(self.channel) > most
+    }
+
     /// Where a tap at these offsets begins, for result 0 on each axis.
     pub fn tap(&self, offsets: [usize; 3]) -> usize {
         let step = self.axes[2].step;
@@ -116,11 +123,13 @@ impl Region {
                 let high = (high as usize).clamp(low, self.part);
                 (0..low).for_each(|i| *dst.add(i) = C::default());
                 (high..self.part).for_each(|i| *dst.add(i) = C::default());
-                let src = src.wrapping_offset((start + low as isize * step) * stride);
-                if step * stride == 1 {
+                // Where nothing is seen, these may be far outside; then they are not used.
+                let first = (start + low as isize * step).wrapping_mul(stride);
+                let src = src.wrapping_offset(first);
+                let stride = step.wrapping_mul(stride);
+                if stride == 1 {
                     (0..high - low).for_each(|i| *dst.add(low + i) = (*src.add(i)).load());
                 } else {
-                    let stride = step * stride;
                     (0..high - low).for_each(|i| {
                         *dst.add(low + i) = (*src.offset(i as isize * stride)).load()
                     });

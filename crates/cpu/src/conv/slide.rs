@@ -159,8 +159,8 @@ impl Phase<'_> {
         let blocks = self.blocks(C::kernels().cols);
         let lengths: usize = self.axes.iter().map(|t| t.len).product();
         let block = self.region(&blocks, 0);
-        let most = lengths.saturating_mul(blocks.images).saturating_mul(8).saturating_add(1 << 16);
-        if block.channel > most {
+        let copies = blocks.images.saturating_mul(self.channels);
+        if block.is_wide(copies, lengths) {
             return false;
         }
         let weights = Weights::<C>::pack(self, w);

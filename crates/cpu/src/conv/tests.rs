@@ -35,9 +35,10 @@ fn trial(dice: &mut Dice) -> Option<Trial> {
     let (inner, outer) = (1 + dice.roll(7), 1 + dice.roll(30));
     let (mut windows, mut lengths, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rank {
+        let endless = [usize::MAX, isize::MAX as usize, 1 << 63][dice.roll(3)];
         let window = Window {
             size: 1 + dice.roll(4),
-            stride: 1 + dice.roll(3),
+            stride: if dice.roll(8) == 0 { endless } else { 1 + dice.roll(3) },
             dilation: 1 + dice.roll(3),
             before: dice.roll(5) as isize - 1,
             after: dice.roll(5) as isize - 1,
@@ -177,4 +178,16 @@ where
 fn random_shapes_equal_plain_loops() {
     check::<f32>(if cfg!(miri) { 3 } else { 400 }, 1);
     check::<f64>(if cfg!(miri) { 2 } else { 200 }, 2);
+}
+
+/// Copies of a few elements with a great many zeros between them are not made.
+#[test]
+fn regions_much_larger_than_the_data_are_wide() {
+    use super::region::{Region, Seen};
+    let one = Seen { first: 0, step: 1, count: 1, reach: 0, len: 1 };
+    let region = |last: Seen| Region::new([one, one, last]);
+    let spread = region(Seen { first: -30_000, step: 1, count: 8, reach: 60_000, len: 8 });
+    assert!(spread.is_wide(32 * 256, 8) && spread.is_wide(96, 8) && !spread.is_wide(1, 8));
+    let plain = region(Seen { first: -1, step: 1, count: 64, reach: 2, len: 64 });
+    assert!(!plain.is_wide(1 << 20, 64));
 }

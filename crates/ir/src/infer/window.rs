@@ -138,11 +138,11 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
             let message = format!("pieces {frame} do not fit an axis of length {len}: {x}");
             return Err(Error::shape(op, message).on([x]));
         };
-        // The ends first: where both hold something, an empty piece between them is found early.
-        let void = |o| frame.piece(o, len).1 == 0;
-        let ends = count > 0 && (void(0) || void(count - 1));
-        let between = matches!(frame, Frame::Sliding(_)) && (0..count).any(void);
-        if pool.kind == Pooling::ArgMax && (ends || between) {
+        let void = || match frame {
+            Frame::Sliding(window) => some_void(window, count, len),
+            Frame::Even(_) => count > 0 && len == 0,
+        };
+        if pool.kind == Pooling::ArgMax && void() {
             let message = format!(
                 "pieces {frame} without any element of an axis of length {len} have no maximum: {x}"
             );
@@ -158,4 +158,78 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     let shape: Shape = lead.iter().chain(result.iter()).copied().collect();
     let dtype = if pool.kind == Pooling::ArgMax { DType::I64 } else { x.dtype };
     Ok(x.with_shape(shape).with_dtype(dtype))
+}
+
+/// Whether one of this many windows has no element of an axis of `len`. There may be more of them than can be counted.
+fn some_void(window: &Window, count: usize, len: usize) -> bool {
+    let void = |o: usize| window.inside(o, len).1 == 0;
+    if count == 0 || void(0) || void(count - 1) {
+        return count > 0;
+    }
+    // As the ends hold something, no window begins behind the axis, and each reaches it. So only one that begins before it
+    // is void, namely if it steps over it: if its positions modulo the dilation are not on the axis.
+    let (n, stride, d) = (len as i128, window.stride as i128, window.dilation as i128);
+    let before = window.before as i128;
+    let early = ((before.max(0) + stride - 1) / stride).min(count as i128);
+    if early == 0 || d <= n {
+        return false;
+    }
+    // ⌊(v + d − n) / d⌋ is more than ⌊v / d⌋ where v modulo d is not below n.
+    let (first, step) = ((-before).rem_euclid(d), stride % d);
+    floors(early, d, step, first + d - n) > floors(early, d, step, first)
+}
+
+/// The sum of `⌊(a·i + b) / m⌋` over `i < n`, in as many steps as Euclid's algorithm takes.
+fn floors(mut n: i128, mut m: i128, mut a: i128, mut b: i128) -> i128 {
+    let mut sum = 0;
+    loop {
+        sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
+        (a, b) = (a % m, b % m);
+        // What is left lies below a line; counted along the other axis, it is a sum of the same kind.
+        let top = a * n + b;
+        if top < m {
+            return sum;
+        }
+        (n, b) = (top / m, top % m);
+        (m, a) = (a, m);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn void_windows_are_found() {
+        let (mut some, mut none) = (0, 0);
+        for i in 0..6 * 5 * 9 * 20 * 8 {
+            let (size, stride, dilation) = (1 + i % 6, 1 + i / 6 % 5, 1 + i / 30 % 9);
+            let (before, len) = ((i / 270 % 20) as isize - 2, i / 5400);
+            for after in [-1, 0, 3, 12] {
+                let window = Window { size, stride, dilation, before, after };
+                let Some(count) = window.count(len) else { continue };
+                let void = (0..count).any(|o| window.inside(o, len).1 == 0);
+                assert_eq!(some_void(&window, count, len), void, "{window:?} on {len}");
+                *(if void { &mut some } else { &mut none }) += 1;
+            }
+        }
+        assert!(some > 1000 && none > 1000, "{some} and {none}");
+    }
+
+    #[test]
+    fn there_may_be_very_many_windows() {
+        let plain = Window { size: 2, stride: 1, dilation: 1, before: 0, after: 0 };
+        let padded = Window { size: 2, dilation: 1 << 50, before: 1 << 50, ..plain };
+        // Both ends hold something, and half of what is between them does not.
+        let sparse = Window { size: 3, before: 1 << 51, after: (1 << 49) + 1, ..padded };
+        let cases =
+            [(plain, 1 << 50, false), (padded, (1 << 50) - 1, false), (sparse, 1 << 49, true)];
+        for (window, len, void) in cases {
+            assert!(window.count(len).is_some_and(|n| n >= 1 << 49), "{window:?}");
+            let frames = vec![Frame::Sliding(window)];
+            let x = Spec::new(DType::F32, &[0, len][..]);
+            let given = pool(&Pool { kind: Pooling::ArgMax, frames }, [&x]);
+            assert_eq!(given.is_err(), void, "{window:?}");
+        }
+    }
 }

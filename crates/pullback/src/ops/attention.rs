@@ -325,7 +325,14 @@ impl Tensor {
         let mask = match how.mask {
             None => None,
             Some(mask) if mask.dtype() == DType::Bool => Some(mask.clone()),
-            Some(mask) => Some(mask.cast(q.dtype())),
+            Some(mask) if mask.dtype().is_float() => Some(mask.cast(q.dtype())),
+            Some(mask) => {
+                let message = format!("takes a mask of bool or a float dtype, not {}", mask.spec());
+                let error = Error::dtype(OP, message);
+                let hint = "where a query may look is `mask.ne(0)`";
+                let error = error.on(specs.into_iter().chain([mask.spec()])).hint(hint);
+                return self.checked(Err(error));
+            }
         };
         let mask = match mask {
             None => None,
@@ -344,7 +351,9 @@ impl Tensor {
         };
         let (dropout, key) =
             how.dropout.filter(|d| d.0 != 0.0).map_or((0.0, None), |(p, key)| (p, Some(key)));
-        let scale = how.scale.unwrap_or_else(|| (q.shape()[rank - 1] as f64).powf(-0.5));
+        // Without features all scores are 0: a scale of 1/√0 would make them NaN.
+        let features = q.shape()[rank - 1].max(1) as f64;
+        let scale = how.scale.unwrap_or_else(|| features.powf(-0.5));
         let how = How {
             causal: how.causal,
             masked: mask.is_some(),

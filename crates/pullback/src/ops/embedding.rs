@@ -129,7 +129,7 @@ pub enum Bag {
     /// Their mean.
     #[default]
     Mean,
-    /// The largest of each column. Rows that tie share the gradient.
+    /// The largest of each column. Of rows that tie, the first has the gradient.
     Max,
 }
 
@@ -224,10 +224,18 @@ impl EmbeddingBag {
         match self.mode {
             Bag::Sum => zeros.index_add(0, &owner, &picked),
             Bag::Mean => zeros.index_add(0, &owner, &picked) / counts.clamp_min(1.0),
+            Bag::Max if picked.shape()[0] == 0 => zeros,
             Bag::Max => {
                 let wide = owner.unsqueeze(-1).expand(picked.shape());
-                let base = zeros.full_like(f64::NEG_INFINITY);
-                counts.eq(0.0).select(&zeros, base.scatter_max(0, &wide, &picked))
+                let (base, known) = (zeros.full_like(f64::NEG_INFINITY), picked.detach());
+                let largest = base.scatter_max(0, &wide, &known);
+                // The first row that is the largest of its bag; NaN is too, and equals nothing.
+                let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
+                let last = owner.len() as i64 - 1;
+                let marks = hit.select(&Tensor::iota(owner.len()).unsqueeze(-1), last);
+                let ends = Tensor::zeros_with([bags, columns], DType::I64).full_like(last);
+                let first = ends.scatter_min(0, &wide, &marks);
+                counts.eq(0.0).select(&zeros, picked.gather(0, &first))
             }
         }
     }

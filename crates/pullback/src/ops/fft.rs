@@ -334,7 +334,14 @@ fn several(
 ) -> Vec<(usize, Option<usize>)> {
     let rank = x.rank() - usize::from(pairs);
     let axes: Vec<usize> = match (dims, lengths) {
-        (Some(dims), _) => dims.iter().map(|&d| axis_of(op, x, d, pairs)).collect(),
+        (Some(dims), _) => {
+            // No closure: that would not know the caller's line.
+            let mut axes = Vec::with_capacity(dims.len());
+            for &d in dims {
+                axes.push(axis_of(op, x, d, pairs));
+            }
+            axes
+        }
         (None, Some(s)) if s.len() <= rank => (rank - s.len()..rank).collect(),
         (None, Some(s)) => {
             return wrong(
@@ -566,7 +573,11 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> isize) -> Tensor {
     let (x, pairs) = (x.tensor(), matches!(x, Signal::Pairs(_)));
     let axes = several(op, x, pairs, None, dims);
-    axes.iter().fold(x.clone(), |x, &(axis, _)| x.roll(by(x.shape()[axis]), axis as isize))
+    let mut y = x.clone();
+    for (axis, _) in axes {
+        y = y.roll(by(y.shape()[axis]), axis as isize);
+    }
+    y
 }
 
 /// The zero frequency moved from the front to the middle of some axes (all, if none are named).

@@ -1,5 +1,6 @@
 //! Cross-entropy with the options people expect.
 
+use crate::ops::losses::{IGNORED, check_range, reduced};
 use crate::{DType, Error, Tensor, fail, mode};
 use std::panic::Location;
 
@@ -11,6 +12,8 @@ pub enum Reduction {
     Mean,
     /// The sum.
     Sum,
+    /// The sum over the length of the first axis: the mean over the samples of a batch.
+    BatchMean,
     /// Not at all: one loss per element.
     None,
 }
@@ -32,7 +35,7 @@ pub struct CrossEntropy {
 }
 
 /// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or probabilities
-/// shaped as the logits.
+/// shaped as the logits. Elements of the class −100 count for nothing.
 ///
 /// Derivative: softmax(logits) − target, for each row.
 ///
@@ -61,7 +64,7 @@ impl CrossEntropy {
         self
     }
 
-    /// Elements of this class count for nothing.
+    /// Elements of this class count for nothing; of the class −100, if none is named.
     #[must_use]
     pub fn ignore_index(mut self, class: i64) -> CrossEntropy {
         self.ignore_index = Some(class);
@@ -152,14 +155,15 @@ impl CrossEntropy {
 
     #[track_caller]
     fn of_classes(&self, logits: &Tensor, classes: &Tensor, shape: &[usize]) -> Tensor {
-        if self.weight.is_none() && self.ignore_index.is_none() && self.label_smoothing == 0.0 {
+        let ignored = self.ignore_index.unwrap_or(IGNORED);
+        // The kernel counts every row, and refuses classes out of range itself.
+        let plain = self.weight.is_none() && self.label_smoothing == 0.0;
+        if plain && !classes.detach().to_vec::<i64>().contains(&ignored) {
             let losses = logits.row_cross_entropy(classes);
             return self.reduce(losses, None, shape);
         }
-        let counted = match self.ignore_index {
-            Some(ignored) => classes.ne(ignored),
-            None => classes.eq(classes),
-        };
+        check_range("cross_entropy", classes, ignored, logits.shape()[1]);
+        let counted = classes.ne(ignored);
         let zero = classes.zeros_like_splat();
         let safe = counted.select(classes, &zero);
         let log_p = logits.log_softmax(1);
@@ -167,13 +171,14 @@ impl CrossEntropy {
         if let Some(w) = &self.weight {
             weights *= w.cast(logits.dtype()).gather(0, &safe);
         }
-        let mut losses = -(log_p.gather(1, &safe.unsqueeze(1)).squeeze_axis(1) * &weights);
+        let picked = log_p.gather(1, &safe.unsqueeze(1)).squeeze_axis(1);
+        let mut losses = -(picked.only(&counted) * &weights);
         if self.label_smoothing > 0.0 {
             let each = match &self.weight {
                 Some(w) => log_p * w.cast(logits.dtype()),
                 None => log_p,
             };
-            let uniform = -(each.mean_over(1) * counted.cast(logits.dtype()));
+            let uniform = -each.mean_over(1).only(&counted);
             losses = losses * (1.0 - self.label_smoothing) + uniform * self.label_smoothing;
         }
         self.reduce(losses, Some(weights), shape)
@@ -195,6 +200,7 @@ impl CrossEntropy {
         match (self.reduction, weights) {
             (Reduction::None, _) => losses.reshape(shape),
             (Reduction::Sum, _) => losses.sum(),
+            (Reduction::BatchMean, _) => reduced(losses.reshape(shape), Reduction::BatchMean),
             (Reduction::Mean, None) => losses.mean(),
             (Reduction::Mean, Some(weights)) => losses.weighted_mean(&weights),
         }

@@ -13,6 +13,10 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
     match reduction {
         Reduction::Mean => losses.mean(),
         Reduction::Sum => losses.sum(),
+        Reduction::BatchMean => {
+            let batch = losses.shape().first().copied().unwrap_or(1);
+            (losses.wide().sum() / batch as f64).cast(losses.real_dtype())
+        }
         Reduction::None => losses,
     }
 }
@@ -87,9 +91,17 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 }
 
 /// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their
-/// logarithms with `log_target`.
+/// logarithms with `log_target`. The divergence of its definition, a sum over what can happen, is that of
+/// [`Reduction::BatchMean`]: the mean over all elements is smaller.
 ///
 /// Derivative: −y by x; log y + 1 − x by y.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([[0.5, 0.5], [0.5, 0.5]]).log(), Tensor::from([[1.0, 0.0], [0.0, 1.0]]));
+/// let loss = losses::kl_div(&x, &y, false, Reduction::BatchMean);
+/// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+/// ```
 #[track_caller]
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
@@ -115,7 +127,7 @@ impl Tensor {
 
 /// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
 ///
-/// Derivative: (x − y)/(x·(1 − x)) by x, 0 for a term that is held at 100.
+/// Derivative: (x − y)/max(x·(1 − x), 1e−12) by x.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy(
@@ -124,8 +136,18 @@ pub fn binary_cross_entropy(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
-    let losses = (y - 1.0) * (-x).log1p().clamp_min(-100.0) - y * x.log().clamp_min(-100.0);
-    reduced(weighted(losses, weight), reduction)
+    let dtype = x.real_dtype().promote(y.real_dtype());
+    let (x, y) = (x.wide(), y.wide());
+    let known = x.detach();
+    // Where a probability is (almost) 0 or 1 the logarithms are constants, and a parabola of value 0 has the slope.
+    let steep = (&known * (1.0 - &known)).lt(1e-12);
+    let inner = steep.select_or(0.5, x.clone());
+    let log_p = steep.select(known.log().clamp_min(-100.0), inner.log());
+    let log_q = steep.select((-&known).log1p().clamp_min(-100.0), (-&inner).log1p());
+    // (x − y)² − (known − y)², so written that its slope by y is zero and no large terms cancel.
+    let parabola = (&x - &known) * (&x + &known - &y * 2.0) * 0.5e12;
+    let losses = (&y - 1.0) * log_q - &y * log_p + parabola.only(&steep);
+    reduced(weighted(losses.cast(dtype), weight), reduction)
 }
 
 /// [`binary_cross_entropy`] of sigmoid(x), without overflow; `positive` weighs the term of y.
@@ -170,10 +192,26 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
     log_p.checked(Err(error.on([log_p.spec(), classes.spec()])))
 }
 
+/// The class that counts for nothing where no other is named, as in PyTorch.
+pub(crate) const IGNORED: i64 = -100;
+
+/// That every class that counts is one of `count`: a gather would take −1 for the last one.
+#[track_caller]
+pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, count: usize) {
+    let wrong = |class: &&i64| **class != ignored && !(0..count as i64).contains(*class);
+    if let Some(class) = classes.detach().to_vec::<i64>().iter().find(wrong) {
+        let message = format!("{class} is not one of the {count} classes from 0 on");
+        classes.checked::<()>(Err(Error::argument(op, message).on([classes.spec()])));
+    }
+}
+
 /// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class. Elements of the class
-/// `ignored` count for nothing. The mean is over the weights.
+/// `ignored`, −100 unless another is given, count for nothing. The mean is over the weights.
 ///
 /// Derivative: −weight at the class of each row, 0 elsewhere.
+///
+/// # Panics
+/// If the shapes do not fit, the classes are not integers, or one that counts is out of range.
 #[track_caller]
 #[must_use]
 pub fn nll(
@@ -186,7 +224,9 @@ pub fn nll(
     let axis = if log_p.rank() > 1 { 1 } else { 0 };
     check_classes(log_p, classes, weight, axis as usize);
     let classes = classes.cast(DType::I64);
-    let counted = ignored.map_or_else(|| classes.eq(&classes), |i| classes.ne(i));
+    let ignored = ignored.unwrap_or(IGNORED);
+    check_range("nll", &classes, ignored, log_p.shape()[axis as usize]);
+    let counted = classes.ne(ignored);
     let safe = counted.select(&classes, classes.zeros_like_splat());
     let picked = log_p.gather(axis, &safe.unsqueeze(axis)).squeeze_axis(axis);
     let weights = match weight {

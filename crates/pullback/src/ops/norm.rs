@@ -84,11 +84,12 @@ fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
 }
 
-/// The weights e^(x−y) of a logsumexp; an infinite y is taken as 0, so that no ∞ − ∞ arises.
+/// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there. An x of +∞ has no
+/// weight (NaN), and what is beside it 0.
 fn weights(f: &Facts) -> Tensor {
     let y = f.y(0).unsqueeze(axis_of(f.op) as isize);
-    let finite = y.is_inf().select_or(0.0, y);
-    (f.x(0) - finite).exp()
+    let above = y.eq(f64::NEG_INFINITY).select_or(0.0, y);
+    (f.x(0) - above).exp()
 }
 
 fn log_sum_exp_vjp(f: &Facts, dys: &Maybe) -> Maybe {

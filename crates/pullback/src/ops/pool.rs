@@ -196,6 +196,9 @@ impl OutputSizes {
     }
 }
 
+/// Pieces that adaptive pooling cuts an axis into at most; their lengths are listed.
+const MOST_PIECES: usize = 1 << 28;
+
 /// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor for each axis.
 fn grid(divisors: &[Vec<f64>], dtype: DType) -> Tensor {
     let axes = divisors.len();
@@ -260,7 +263,9 @@ impl Tensor {
             .real()
             .wide()
             .pooled(Pooling::Sum, windows.iter().copied().map(Frame::Sliding).collect());
+        // An empty result may have very long axes, so no list is made for them.
         let mean = match pool.divisor {
+            _ if sums.is_empty() => sums,
             Some(divisor) => sums / divisor as f64,
             None => {
                 let divisors = pool.divisors(&windows, &lengths);
@@ -300,12 +305,18 @@ impl Tensor {
             let count = frame.count(len).unwrap_or(0);
             (0..count).map(|o| frame.piece(o, len).1 as f64).collect()
         };
-        let huge = frames.iter().zip(&lengths).any(|(f, &n)| f.count(n).unwrap_or(0) > 1 << 40);
+        let pieces = frames.iter().zip(&lengths).filter_map(|(f, &n)| f.count(n)).max();
+        let empty = self.shape()[..self.rank() - axes].contains(&0);
+        if let Some(pieces) = pieces.filter(|&n| n > MOST_PIECES && !empty) {
+            let message = format!("{pieces} pieces of an axis are more than {MOST_PIECES}");
+            return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+        }
         let sums = self.real().wide().pooled(Pooling::Sum, frames.clone());
-        let divisors: Vec<Vec<f64>> = match huge {
-            true => Vec::new(),
-            false => frames.iter().zip(&lengths).map(one).collect(),
-        };
+        if sums.is_empty() {
+            // Its axes may be very long, so no list is made for them.
+            return sums.cast(self.real_dtype());
+        }
+        let divisors: Vec<Vec<f64>> = frames.iter().zip(&lengths).map(one).collect();
         let divisors = grid(&divisors, sums.dtype());
         (sums / divisors).cast(self.real_dtype())
     }

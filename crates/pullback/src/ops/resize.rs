@@ -2,7 +2,8 @@
 //!
 //! Every mode is separable: along one axis, an output is a weighted sum of a few inputs ("taps"), whose places and weights depend on
 //! the lengths alone. So each axis is one pass: a gather per tap, times its weights, added up. Where an output
-//! has fewer taps than others, its last one is taken again with weight 0.
+//! has fewer taps than others, its last one is taken again with weight 0. Area has as many taps as the image shrinks by, and is
+//! adaptive average pooling instead.
 
 use crate::create::known_shape;
 use crate::{DType, Error, Tensor};
@@ -62,7 +63,8 @@ impl Interpolate {
         Interpolate::new(Goal::Size(size.as_ref().to_vec()))
     }
 
-    /// By these factors: one for each axis after the channels, or one for all of them. A length becomes ⌊length · factor⌋.
+    /// By these factors: one for each axis after the channels, or one for all of them. A length becomes ⌊length · factor⌋; along an axis
+    /// whose length stays, linear (and antialiased) interpolation copies.
     #[must_use]
     pub fn by(factors: impl AsRef<[f64]>) -> Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))
@@ -109,6 +111,14 @@ impl Interpolate {
         let mut shape = x.shape()[..2].to_vec();
         shape.extend(plan.iter().map(|(out, _)| out));
         let _ = known_shape("interpolate", shape);
+        if self.mode == Resize::Area {
+            let sizes: Vec<Option<usize>> = plan.iter().map(|&(out, _)| Some(out)).collect();
+            return match sizes.len() {
+                1 => x.adaptive_avg_pool1d(&sizes[..]),
+                2 => x.adaptive_avg_pool2d(&sizes[..]),
+                _ => x.adaptive_avg_pool3d(&sizes[..]),
+            };
+        }
         let dtype = x.dtype();
         let exact = matches!(self.mode, Resize::Nearest | Resize::NearestExact);
         let mut y = if exact { x.clone() } else { x.wide() };
@@ -183,6 +193,10 @@ impl Interpolate {
             (false, None) => n / m,
         };
         let last = length as i64 - 1;
+        // PyTorch copies along an axis whose length stays, whatever the factor.
+        if length == out && (self.mode == Resize::Linear || self.antialias) {
+            return Taps::of(out, 1, |i, _| (i as i64, 1.0));
+        }
         match self.mode {
             Resize::Nearest | Resize::NearestExact => {
                 let shift = if self.mode == Resize::NearestExact { 0.5 } else { 0.0 };
@@ -212,16 +226,7 @@ impl Interpolate {
                 let index = at as i64 + tap as i64 - 1;
                 (index.clamp(0, last), cubic(place - at + 1.0 - tap as f64, -0.75))
             }),
-            Resize::Area => {
-                let from = |i: usize| i * length / out;
-                let to = |i: usize| ((i + 1) * length).div_ceil(out);
-                let widest = (0..out).map(|i| to(i) - from(i)).max().unwrap_or(1);
-                Taps::of(out, widest, |i, tap| {
-                    let count = to(i) - from(i);
-                    let weight = if tap < count { 1.0 / count as f64 } else { 0.0 };
-                    ((from(i) + tap.min(count - 1)) as i64, weight)
-                })
-            }
+            Resize::Area => unreachable!("pooled instead"),
         }
     }
 

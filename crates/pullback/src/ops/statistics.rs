@@ -23,6 +23,9 @@ pub enum Between {
     Midpoint,
 }
 
+/// Bins of equal width that there may be: their edges are made one by one.
+const MOST_BINS: usize = 1 << 24;
+
 impl Tensor {
     /// The `q`-quantiles (0 to 1) of an axis, which disappears; NaN if any element is. A vector of several `q` becomes
     /// the first axis of the result.
@@ -383,12 +386,13 @@ impl Tensor {
             let margin = if counts { 1.0 } else { 0.5 };
             (low, high) = (low - margin, high + margin);
         }
-        if bins == 0
-            || low.partial_cmp(&high) != Some(Ordering::Less)
-            || !(high - low).is_finite()
-            || bins >= 1 << 40
-        {
+        let rising = low.partial_cmp(&high) == Some(Ordering::Less);
+        if bins == 0 || !rising || !(high - low).is_finite() {
             let message = format!("{bins} bins from {low} to {high} are none");
+            return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+        }
+        if bins > MOST_BINS {
+            let message = format!("{bins} bins are more than the {MOST_BINS} that can be listed");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         // From both ends towards the middle, so that neither end is rounded.

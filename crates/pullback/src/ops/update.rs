@@ -108,7 +108,7 @@ pub struct Moments<'a> {
 /// ```
 ///
 /// # Panics
-/// If shapes or dtypes differ, or the parameter may not be written in place.
+/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
 #[track_caller]
 pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Tensor)>) {
     let op = SgdOp {
@@ -152,7 +152,7 @@ pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Te
 /// ```
 ///
 /// # Panics
-/// If shapes or dtypes differ, or the parameter may not be written in place.
+/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
 #[track_caller]
 pub fn adam_(how: &Adam, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
     let op = AdamOp {

@@ -103,14 +103,27 @@ pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     lu_unpack(&lu, &pivots)
 }
 
+/// One pivot for each place of the diagonal, or a sentence.
+#[track_caller]
+pub(super) fn fitting_pivots(op: &'static str, lu: &Tensor, pivots: &Tensor, k: usize) {
+    if pivots.shape().last() != Some(&k) {
+        let message = format!("{} takes {k} pivots, not {}", lu.spec(), pivots.spec());
+        refuse::<()>(lu, Error::shape(op, message).on([lu.spec(), pivots.spec()]));
+    }
+}
+
 /// P, L and U from what [`lu_factor`] gives.
 ///
 /// Derivative: of its formula; P is constant.
+///
+/// # Panics
+/// If there are not as many pivots as rows or columns, whichever are fewer.
 #[track_caller]
 #[must_use]
 pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
     let (m, n) = matrices("lu_unpack", lu);
     let k = m.min(n);
+    fitting_pivots("lu_unpack", lu, pivots, k);
     let order = permutation(&pivots.cast(DType::I32), m);
     // Row i of L·U is row order[i] of A, so P has its ones there.
     let mut shape = order.shape().to_vec();
@@ -195,7 +208,9 @@ pub(super) fn eigen(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tenso
 /// and rows as there are singular values.
 ///
 /// Derivative: dA = U·(diag(ds) + skew(Uᵀ·dU)/E·S + S·skew(Vᵀ·dV)/E)·Vᵀ with Eᵢⱼ = sⱼ² − sᵢ², and (I − U·Uᵀ)·dU·S⁻¹·Vᵀ + U·S⁻¹·dVᵀ·(I − V·Vᵀ). Singular vectors are fixed up to a
-/// common sign; where singular values repeat, the derivative of the vectors is not finite. Vectors without a singular value pass none.
+/// common sign; where singular values repeat, the derivative of the vectors is not finite. Vectors without a singular value (the last columns of a full U, the last
+/// rows of a full Vᵀ) are not unique: backward drops their gradients, as PyTorch does, and forward turns them as little as keeps them orthogonal.
+/// Only what does not depend on their choice has a derivative.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -254,6 +269,7 @@ fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usiz
 }
 
 /// Reflector i as a column: 1 at place i, what column i of `a` holds below it.
+#[track_caller]
 fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
     let below = a.narrow(-1, i as isize, 1);
     let place = Tensor::iota(m).unsqueeze(1);
@@ -269,11 +285,15 @@ fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
 #[must_use]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Tensor {
     let (m, n, k) = reflectors("householder_product", a, tau);
-    let q = identity(a, m).narrow(-1, 0, n);
-    (0..k).rev().fold(q, |q, i| reflect(&q, &reflector(a, i, m), tau, i))
+    let mut q = identity(a, m).narrow(-1, 0, n);
+    for i in (0..k).rev() {
+        q = reflect(&q, &reflector(a, i, m), tau, i);
+    }
+    q
 }
 
 /// (I − τᵢ·v·vᵀ)·x
+#[track_caller]
 fn reflect(x: &Tensor, v: &Tensor, tau: &Tensor, i: usize) -> Tensor {
     let along = v.t().matmul(x) * tau.narrow(-1, i as isize, 1).unsqueeze(-1);
     x - v.matmul(&along)
@@ -292,8 +312,11 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bo
         return refuse(a, Error::shape("ormqr", message).on([a.spec(), other.spec()]));
     }
     // C·Q = (Qᵀ·Cᵀ)ᵀ
-    let (c, transpose) = if left { (other.clone(), transpose) } else { (other.t(), !transpose) };
-    let step = |c: Tensor, i: usize| reflect(&c, &reflector(a, i, m), tau, i);
-    let turned = if transpose { (0..k).fold(c, step) } else { (0..k).rev().fold(c, step) };
-    if left { turned } else { turned.t() }
+    let (mut c, transpose) =
+        if left { (other.clone(), transpose) } else { (other.t(), !transpose) };
+    for step in 0..k {
+        let i = if transpose { step } else { k - 1 - step };
+        c = reflect(&c, &reflector(a, i, m), tau, i);
+    }
+    if left { c } else { c.t() }
 }

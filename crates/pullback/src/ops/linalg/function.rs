@@ -2,7 +2,7 @@
 
 use super::factor::{eigen, singular_values};
 use super::{MatrixNorm, identity, inv, matrices, matrix_norm, refuse, solve, square};
-use crate::{Error, Tensor, fail, mode};
+use crate::{DType, Error, Tensor, fail, mode};
 use std::panic::Location;
 
 /// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is exact to the last digit of f64.
@@ -24,7 +24,8 @@ const PADE: [f64; 14] = [
 ];
 const EXACT: f64 = 5.37;
 
-/// The matrix exponential Σ Aᵏ/k!, by scaling, a Padé approximant and squaring.
+/// The matrix exponential Σ Aᵏ/k!, by scaling, a Padé approximant and squaring. A matrix that is not finite gives NaN, and
+/// leaves the others of its batch as they are.
 ///
 /// Derivative: of these steps, to rounding ∫ e^(tAᵀ)·dy·e^((1−t)Aᵀ) dt.
 ///
@@ -40,11 +41,26 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     if a.is_empty() {
         return a.clone();
     }
-    let size = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], false).max();
-    let size = size.cast(crate::DType::F64).item::<f64>();
-    let halvings = if size.is_finite() { (size / EXACT).log2().ceil().max(0.0) as i32 } else { 0 };
+    if n == 1 {
+        return a.exp();
+    }
+    // Each matrix is halved as often as its own norm asks for: with the norm of the largest, the others would lose digits.
+    let sizes = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], false);
+    let sizes = sizes.cast(DType::F64).to_vec::<f64>();
+    let (mut halvings, mut scales) = (Vec::new(), Vec::new());
+    for size in sizes {
+        let finite = size.is_finite();
+        let count = if finite { (size / EXACT).log2().ceil().max(0.0) as i32 } else { 0 };
+        halvings.push(i64::from(count));
+        // All of a matrix that is not finite is NaN: no pivot of it can be 0, which `solve` would refuse.
+        scales.push(if finite { 0.5f64.powi(count) } else { f64::NAN });
+    }
+    let least = halvings.iter().copied().min().unwrap_or(0);
+    let most = halvings.iter().copied().max().unwrap_or(0);
+    let mut shape = a.shape()[..a.rank() - 2].to_vec();
+    shape.extend([1, 1]);
     let one = identity(a, n);
-    let x = a * 0.5f64.powi(halvings);
+    let x = a * Tensor::from_vec(scales, &shape[..]).cast(a.dtype());
     let x2 = x.matmul(&x);
     let x4 = x2.matmul(&x2);
     let x6 = x4.matmul(&x2);
@@ -54,8 +70,19 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     let odd = x.matmul(&odd);
     let even =
         x6.matmul(&(&x6 * b12 + &x4 * b10 + &x2 * b8)) + &x6 * b6 + &x4 * b4 + &x2 * b2 + &one * b0;
-    let start = solve(&(&even - &odd), &(even + odd));
-    (0..halvings).fold(start, |y, _| y.matmul(&y))
+    let mut y = solve(&(&even - &odd), &(even + odd));
+    let halvings = Tensor::from_vec(halvings, &shape[..]);
+    for done in 0..most {
+        y = if done < least {
+            y.matmul(&y)
+        } else {
+            // What is done is not squared, so that it cannot overflow, nor its derivative.
+            let open = halvings.gt(done);
+            let rest = y.only(&open);
+            open.select(rest.matmul(&rest), &y)
+        };
+    }
+    y
 }
 
 /// Aⁿ for any integer n, by squaring; of negative n, that of the inverse.
@@ -75,13 +102,16 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
         return refuse(a, Error::shape("matrix_power", message).on([a.spec()]));
     }
     let mut power = if n < 0 { inv(a) } else { a.clone() };
-    let (mut left, mut result) = (n.unsigned_abs(), None);
+    let (mut left, mut result) = (n.unsigned_abs(), None::<Tensor>);
     if left == 0 {
         return identity(a, a.shape()[a.rank() - 1]);
     }
     loop {
         if left & 1 == 1 {
-            result = Some(result.map_or_else(|| power.clone(), |r: Tensor| r.matmul(&power)));
+            result = Some(match result {
+                None => power.clone(),
+                Some(so_far) => so_far.matmul(&power),
+            });
         }
         left >>= 1;
         match (left, result) {

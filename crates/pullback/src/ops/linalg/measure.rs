@@ -30,8 +30,10 @@ fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
 pub fn det(a: &Tensor) -> Tensor {
     let n = square("det", a);
     let (lu, pivots, _) = lu_parts("det", a);
-    let broken = || lu.detach().diagonal().eq(0.0).max().item::<bool>();
-    if n == 0 || a.is_empty() || !lu.is_tracked() && !lu.carries_tangents() || !broken() {
+    let asked = lu.is_tracked() || lu.carries_tangents();
+    // No closure: that would not know the caller's line.
+    let plain = n == 0 || a.is_empty() || !asked;
+    if plain || !lu.detach().diagonal().eq(0.0).max().item::<bool>() {
         return lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype());
     }
     // |det| is the product of the singular values, whose derivative needs no division. The sign is constant.
@@ -103,20 +105,21 @@ pub fn matrix_norm(a: &Tensor, kind: MatrixNorm, axes: [isize; 2], keep: bool) -
     debug_assert_eq!(list.len(), 2);
     let (rows, columns) = (a.axis(op, axes[0]), a.axis(op, axes[1]));
     let x = a.real();
-    let moved = || {
-        let mut order: Vec<usize> = (0..x.rank()).filter(|&i| i != rows && i != columns).collect();
-        order.extend([rows, columns]);
-        x.permute(order)
-    };
-    let sums = |inner: isize| moved().abs().sum_over(inner);
-    let values = || singular_values(op, &moved(), false).1;
-    let extreme = |x: Tensor, large: bool| if large { x.max_over(-1) } else { x.min_over(-1) };
+    let mut order: Vec<usize> = (0..x.rank()).filter(|&i| i != rows && i != columns).collect();
+    order.extend([rows, columns]);
+    // Functions, not closures: those would not know the caller's line.
     let norm = match kind {
         MatrixNorm::Frobenius => x.vector_norm(2.0, vec![rows as isize, columns as isize]),
-        MatrixNorm::Nuclear => values().sum_over(-1),
-        MatrixNorm::Order(p) if p.abs() == 1.0 => extreme(sums(-2), p > 0.0),
-        MatrixNorm::Order(p) if p.abs() == 2.0 => extreme(values(), p > 0.0),
-        MatrixNorm::Order(p) if p.is_infinite() => extreme(sums(-1), p > 0.0),
+        MatrixNorm::Nuclear => singular_values(op, &x.permute(order), false).1.sum_over(-1),
+        MatrixNorm::Order(p) if p.abs() == 1.0 => {
+            extreme(&x.permute(order).abs().sum_over(-2), p > 0.0)
+        }
+        MatrixNorm::Order(p) if p.abs() == 2.0 => {
+            extreme(&singular_values(op, &x.permute(order), false).1, p > 0.0)
+        }
+        MatrixNorm::Order(p) if p.is_infinite() => {
+            extreme(&x.permute(order).abs().sum_over(-1), p > 0.0)
+        }
         MatrixNorm::Order(p) => {
             let message =
                 format!("matrices have norms of order 1, 2 and ∞ (and their negatives), not {p}");
@@ -124,6 +127,11 @@ pub fn matrix_norm(a: &Tensor, kind: MatrixNorm, axes: [isize; 2], keep: bool) -
         }
     };
     if keep { a.kept(op, &axes, norm) } else { norm }
+}
+
+#[track_caller]
+fn extreme(x: &Tensor, large: bool) -> Tensor {
+    if large { x.max_over(-1) } else { x.min_over(-1) }
 }
 
 /// The norm of order `p` of the elements along some axes: [`Tensor::vector_norm`], with the axes kept at length 1 if `keep`.
@@ -161,7 +169,8 @@ pub fn norm(x: &Tensor, order: Option<MatrixNorm>, axes: Option<&[isize]>, keep:
     }
 }
 
-/// The condition number |A|·|A⁻¹| in a norm; without one, the ratio of the largest to the smallest singular value. Infinite where A is singular.
+/// The condition number |A|·|A⁻¹| in a norm; without one, the ratio of the largest to the smallest singular value. Infinite where A is singular, 0 where it has no
+/// elements.
 ///
 /// Derivative: of its formula.
 #[track_caller]
@@ -169,17 +178,19 @@ pub fn norm(x: &Tensor, order: Option<MatrixNorm>, axes: Option<&[isize]>, keep:
 pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
     let op = "cond";
     matrices(op, a);
-    let two = |large: bool| {
-        let s = singular_values(op, a, false).1;
-        let (high, low) = (s.max_over(-1), s.min_over(-1));
-        if large { high / low } else { low / high }
-    };
+    if !matches!(kind, None | Some(MatrixNorm::Order(2.0 | -2.0))) {
+        square(op, a);
+    }
+    if a.is_empty() {
+        return Tensor::zeros_with(&a.shape()[..a.rank() - 2], a.dtype());
+    }
     match kind {
-        None => two(true),
-        Some(MatrixNorm::Order(2.0)) => two(true),
-        Some(MatrixNorm::Order(-2.0)) => two(false),
+        None | Some(MatrixNorm::Order(2.0 | -2.0)) => {
+            let s = singular_values(op, a, false).1;
+            let (high, low) = (s.max_over(-1), s.min_over(-1));
+            if kind == Some(MatrixNorm::Order(-2.0)) { low / high } else { high / low }
+        }
         Some(kind) => {
-            square(op, a);
             let (inverted, info) = inverse(op, a);
             let product = matrix_norm(a, kind, [-2, -1], false)
                 * matrix_norm(&inverted, kind, [-2, -1], false);

@@ -98,12 +98,15 @@ fn together(op: &'static str, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
         let message = format!("batch dimensions do not broadcast: {} and {}", a.spec(), b.spec());
         return refuse(a, Error::shape(op, message).on([a.spec(), b.spec()]));
     };
-    let stack = |x: &Tensor| {
-        let mut shape: Shape = batch.clone();
-        shape.extend_from_slice(&x.shape()[x.rank() - 2..]);
-        x.expand_to(&shape)
-    };
-    (stack(a), stack(b))
+    (stacked(a, &batch), stacked(b, &batch))
+}
+
+/// The matrices of `x` in these batches.
+#[track_caller]
+fn stacked(x: &Tensor, batch: &[usize]) -> Tensor {
+    let mut shape = Shape::from_slice(batch);
+    shape.extend_from_slice(&x.shape()[x.rank() - 2..]);
+    x.expand_to(&shape)
 }
 
 /// A⁻¹·B for a triangular A.

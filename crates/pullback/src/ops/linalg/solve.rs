@@ -1,6 +1,6 @@
 //! Linear systems and inverses, as functions.
 
-use super::factor::{lu_parts, singular, singular_values};
+use super::factor::{fitting_pivots, lu_parts, singular, singular_values};
 use super::{demand, gathered_rows, identity, matrices, refuse, square, together, triangular};
 use crate::apply::apply;
 use crate::ops::linalg::rows::permutation;
@@ -176,6 +176,7 @@ pub fn cholesky_inverse(l: &Tensor, upper: bool) -> Tensor {
 pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, left: bool, adjoint: bool) -> Tensor {
     let op = "lu_solve";
     let n = square(op, lu);
+    fitting_pivots(op, lu, pivots, n);
     if !left {
         return lu_solve(lu, pivots, &b.t(), true, !adjoint).t();
     }
@@ -236,6 +237,7 @@ fn default_rtol(a: &Tensor) -> f64 {
 
 /// What singular values must exceed to count: max(atol, rtol · the largest). `rtol` is by default the larger side times the spacing of
 /// numbers at 1, unless an `atol` is given.
+#[track_caller]
 pub(super) fn threshold(
     a: &Tensor,
     largest: &Tensor,
@@ -322,7 +324,7 @@ fn pseudoinverse(
 pub struct Lstsq {
     /// The X that makes |A·X − B| smallest, and among those the one with the smallest |X|.
     pub solution: Tensor,
-    /// Σ(A·X − B)² of each column, where A has full rank and more rows than columns; else empty.
+    /// Σ(A·X − B)² of each column, where every A has full rank and more rows than columns; else, or where the solution is empty, of shape `[0]`.
     pub residuals: Tensor,
     /// The rank of each A (i64).
     pub rank: Tensor,
@@ -358,7 +360,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     let rcond = rcond.map(Tensor::from);
     let (inverse, rank, singular_values) = pseudoinverse(op, &a, None, rcond.as_ref());
     let solution = inverse.matmul(&columns);
-    let full = m > n && rank.eq(n as i64).min().item::<bool>();
+    // PyTorch has none either where there is no system, no unknown or no column.
+    let full = m > n && !solution.is_empty() && rank.eq(n as i64).min().item::<bool>();
     let residuals = match full {
         true => (a.matmul(&solution) - columns).square().sum_over(-2),
         false => Tensor::zeros_with([0], a.dtype()),
@@ -394,7 +397,10 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: Option<&[isize]>) -> Tensor {
     let moved = match dims {
         None => a.clone(),
         Some(dims) => {
-            let last: Vec<usize> = dims.iter().map(|&d| a.axis("tensorsolve", d)).collect();
+            let mut last: Vec<usize> = Vec::with_capacity(dims.len());
+            for &d in dims {
+                last.push(a.axis("tensorsolve", d));
+            }
             let first = (0..a.rank()).filter(|i| !last.contains(i));
             a.permute(first.chain(last.iter().copied()).collect::<Vec<usize>>())
         }

@@ -29,13 +29,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "kl_div" => {
             let log_target = a.flag(5, "log_target", false);
-            match a.text(usize::MAX, "reduction") {
-                Some("batchmean") => {
-                    let batch = x().shape().first().copied().unwrap_or(1);
-                    losses::kl_div(&x(), &y(), log_target, Reduction::Sum) / batch as f64
-                }
-                _ => losses::kl_div(&x(), &y(), log_target, named()),
-            }
+            let reduction = match a.text(usize::MAX, "reduction") {
+                Some("batchmean") => Reduction::BatchMean,
+                _ => named(),
+            };
+            losses::kl_div(&x(), &y(), log_target, reduction)
         }
         "binary_cross_entropy" => {
             losses::binary_cross_entropy(&x(), &y(), a.maybe_tensor(2, "weight").as_ref(), named())
