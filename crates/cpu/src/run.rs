@@ -280,6 +280,10 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             }
             Fused::Sgd(how) => update::sgd(*how, x, out),
             Fused::Adam(how) => update::adam(*how, x, out),
+            Fused::BatchNorm(eps) => norm::batch_norm(eps.0, x[0], x[1], x[2], y, [out[1], out[2]]),
+            Fused::BatchNormVjp(eps) => {
+                norm::batch_norm_vjp(eps.0, [x[0], x[4]], x[1], [x[2], x[3]], y, [out[1], out[2]])
+            }
             Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
             Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
             Fused::CrossEntropy => {

@@ -364,6 +364,11 @@ pub enum Fused {
     LayerNorm(Real),
     /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
     LayerNormVjp(Real),
+    /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes, then `· w + b`; and the mean and the
+    /// (biased) variance of each channel, in the compute type.
+    BatchNorm(Real),
+    /// From `x`, `w`, the mean, the variance and `dy`: `dx`, `dw`, `db`.
+    BatchNormVjp(Real),
     /// From logits `[n, c]` and classes `i64[n]`: `logsumexp(row) − row[class]`, `[n]`.
     CrossEntropy,
     /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
@@ -561,6 +566,7 @@ impl Op {
         match self {
             Op::Sort { .. } | Op::Ranks { .. } => 2,
             Op::Fused(Fused::LayerNormVjp(_) | Fused::AttentionVjp(_)) => 3,
+            Op::Fused(Fused::BatchNorm(_) | Fused::BatchNormVjp(_)) => 3,
             Op::Fused(Fused::Attention(_)) => 2,
             Op::Linalg(f) => f.results(),
             Op::Fused(Fused::Sgd(how)) => 1 + usize::from(how.remembers()),

@@ -59,6 +59,8 @@ fn ops() -> impl Strategy<Value = Op> {
                 Fused::LogSumExp(_) => Fused::LogSumExp(n),
                 Fused::LayerNorm(_) => Fused::LayerNorm(real),
                 Fused::LayerNormVjp(_) => Fused::LayerNormVjp(real),
+                Fused::BatchNorm(_) => Fused::BatchNorm(real),
+                Fused::BatchNormVjp(_) => Fused::BatchNormVjp(real),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
                 Fused::Sgd(_) => Fused::Sgd(Sgd {
                     rate: real,
@@ -345,6 +347,8 @@ fn texts_are_readable() {
         (Op::Fused(Fused::Softmax(1)),                            "softmax{1}"),
         (Op::Fused(Fused::SoftmaxVjp(1)),                         "vjp.softmax{1}"),
         (Op::Fused(Fused::LayerNorm(Real(1e-5))),                 "layer_norm{1e-5}"),
+        (Op::Fused(Fused::BatchNorm(Real(1e-5))),                 "batch_norm{1e-5}"),
+        (Op::Fused(Fused::BatchNormVjp(Real(1e-5))),              "vjp.batch_norm{1e-5}"),
         (Op::Fused(Fused::CrossEntropy),                          "cross_entropy"),
         (Op::Literal { value: 0.5.into(), shape: [2, 3].into(), dtype: DType::F32 }, "literal{0.5: f32[2,3]}"),
         (literal(1i64.into()),                                    "literal{1: f64[]}"),

@@ -3,6 +3,8 @@
 
 #[path = "table/attention.rs"]
 mod attention;
+#[path = "table/batch_norm.rs"]
+mod batch_norm;
 #[path = "table/derivatives.rs"]
 mod derivatives;
 #[path = "table/kernels.rs"]

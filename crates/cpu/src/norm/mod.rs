@@ -1,5 +1,5 @@
 //! Normalisations along an axis, each in one pass over memory: softmax and its kin, layer
-//! normalisation, cross-entropy, and what backward runs for them.
+//! and batch normalisation, cross-entropy, and what backward runs for them.
 //!
 //! Every kernel here works on *lines* (the elements along the normalised axis). A line is read
 //! once, whatever its strides and dtype, into a scratch line of the compute type that stays in the
@@ -15,6 +15,7 @@
 //! summed over lines (the gradients of layer normalisation's weights), each block keeps a partial
 //! sum, and these are added in order: the same bits for any number of threads.
 
+mod batch_norm;
 mod cross_entropy;
 pub(crate) mod lanes;
 mod layer_norm;
@@ -23,6 +24,7 @@ mod softmax;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use batch_norm::{batch_norm, batch_norm_vjp};
 pub(crate) use cross_entropy::{cross_entropy, cross_entropy_vjp};
 pub(crate) use layer_norm::{layer_norm, layer_norm_vjp};
 pub(crate) use softmax::{log_softmax, log_softmax_vjp, log_sum_exp, softmax, softmax_vjp};

@@ -1,5 +1,7 @@
 //! Every kernel against its naive twin in f64, over shapes, strides, dtypes and threads.
 
+mod batch_norm;
+
 use super::*;
 use crate::elem::Elem;
 use crate::index::IndexError;

@@ -36,6 +36,10 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Fused(Fused::LayerNormVjp(_)) => {
             norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?)
         }
+        Op::Fused(Fused::BatchNorm(_)) => norm::batch_norm(operands("batch_norm", inputs)?),
+        Op::Fused(Fused::BatchNormVjp(_)) => {
+            norm::batch_norm_vjp(operands("vjp.batch_norm", inputs)?)
+        }
         Op::Fused(Fused::Attention(a)) => attention::attention(*a, inputs),
         Op::Fused(Fused::Sgd(how)) => update::sgd(*how, inputs),
         Op::Fused(Fused::Adam(how)) => update::adam(*how, inputs),
@@ -46,7 +50,7 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
 }
 
 /// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`], [`Op::Ranks`], attention, updates, and some vjps.
+/// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     let spec = rule(op, inputs)?;
     // A pointwise result is as large as an operand, which passed this door before.

@@ -36,6 +36,8 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
             x.clone()
         }
         Fused::LayerNormVjp(_) => layer_norm_vjp(operands(op, inputs)?)?.swap_remove(0),
+        Fused::BatchNorm(_) => batch_norm(operands(op, inputs)?)?.swap_remove(0),
+        Fused::BatchNormVjp(_) => batch_norm_vjp(operands(op, inputs)?)?.swap_remove(0),
         Fused::CrossEntropy => {
             let [logits, classes] = operands(op, inputs)?;
             rows(op, logits, classes)?;
@@ -64,6 +66,29 @@ pub(super) fn layer_norm_vjp([x, w, dy]: [&Spec; 3]) -> Result<Specs> {
     Ok(smallvec![x.clone(), w.clone(), w.clone()])
 }
 
+/// `y`, and the mean and variance of each channel in the compute type.
+pub(super) fn batch_norm([x, w, b]: [&Spec; 3]) -> Result<Specs> {
+    let op = Fused::BatchNorm(Real(0.0)).name();
+    floats(op, &[x, w, b])?;
+    channels(op, x, [w, b])?;
+    let each = w.with_dtype(x.dtype.compute());
+    Ok(smallvec![x.clone(), each.clone(), each])
+}
+
+/// `dx`, `dw` and `db`.
+pub(super) fn batch_norm_vjp([x, w, mean, variance, dy]: [&Spec; 5]) -> Result<Specs> {
+    let op = Fused::BatchNormVjp(Real(0.0)).name();
+    floats(op, &[x, w, dy])?;
+    if mean.dtype != variance.dtype || ![x.dtype, x.dtype.compute()].contains(&mean.dtype) {
+        let message = format!("the statistics of {x} cannot be {mean} and {variance}");
+        return Err(Error::dtype(op, message).on([x, mean, variance]));
+    }
+    channels(op, x, [w, mean])?;
+    channels(op, x, [mean, variance])?;
+    same_shape(op, x, dy)?;
+    Ok(smallvec![x.clone(), w.clone(), w.clone()])
+}
+
 fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {
     let dtype = inputs[0].dtype;
     if dtype.is_float() && inputs.iter().all(|s| s.dtype == dtype) {
@@ -85,6 +110,15 @@ fn trailing(op: &'static str, x: &Spec, w: &Spec) -> Result<()> {
     }
     Err(Error::shape(op, format!("the weight {w} is not shaped as the last axes of {x}"))
         .on([x, w]))
+}
+
+fn channels(op: &'static str, x: &Spec, each: [&Spec; 2]) -> Result<()> {
+    if x.shape.len() >= 2 && each.iter().all(|s| s.shape[..] == x.shape[1..2]) {
+        return Ok(());
+    }
+    let [a, b] = each;
+    let message = format!("{a} and {b} do not have one element for each channel (axis 1) of {x}");
+    Err(Error::shape(op, message).on([x, a, b]))
 }
 
 fn rows(op: &'static str, logits: &Spec, classes: &Spec) -> Result<()> {

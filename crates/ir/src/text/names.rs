@@ -273,6 +273,8 @@ impl Fused {
             Fused::LogSumExp(_)     => "logsumexp",
             Fused::LayerNorm(_)     => "layer_norm",
             Fused::LayerNormVjp(_)  => "vjp.layer_norm",
+            Fused::BatchNorm(_)     => "batch_norm",
+            Fused::BatchNormVjp(_)  => "vjp.batch_norm",
             Fused::CrossEntropy     => "cross_entropy",
             Fused::CrossEntropyVjp  => "vjp.cross_entropy",
             Fused::Attention(_)     => "attention",
@@ -296,7 +298,8 @@ impl Fused {
         };
         [
             Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
-            LayerNorm(zero), LayerNormVjp(zero), CrossEntropy, CrossEntropyVjp,
+            LayerNorm(zero), LayerNormVjp(zero), BatchNorm(zero), BatchNormVjp(zero),
+            CrossEntropy, CrossEntropyVjp,
             Attention(plain), AttentionVjp(plain), Sgd(descent), Adam(adam),
         ]
         .into_iter()
@@ -442,6 +445,7 @@ mod tests {
         assert_forms!(Fused::forms(),
             Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
             Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
+            Fused::BatchNorm(_), Fused::BatchNormVjp(_),
             Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_),
             Fused::Sgd(_), Fused::Adam(_));
         assert_forms!(Linalg::forms(),

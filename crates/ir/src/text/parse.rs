@@ -224,6 +224,8 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
         Fused::LogSumExp(_) => Fused::LogSumExp(c.braced(index)?),
         Fused::LayerNorm(_) => Fused::LayerNorm(c.braced(real)?),
         Fused::LayerNormVjp(_) => Fused::LayerNormVjp(c.braced(real)?),
+        Fused::BatchNorm(_) => Fused::BatchNorm(c.braced(real)?),
+        Fused::BatchNormVjp(_) => Fused::BatchNormVjp(c.braced(real)?),
         Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
         Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
         Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),

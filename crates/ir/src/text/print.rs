@@ -79,9 +79,10 @@ impl Display for Op {
                 | Fused::LogSoftmax(axis)
                 | Fused::LogSoftmaxVjp(axis)
                 | Fused::LogSumExp(axis) => write!(f, "{{{axis}}}"),
-                Fused::LayerNorm(eps) | Fused::LayerNormVjp(eps) => {
-                    write!(f, "{{{}}}", Exact(*eps))
-                }
+                Fused::LayerNorm(eps)
+                | Fused::LayerNormVjp(eps)
+                | Fused::BatchNorm(eps)
+                | Fused::BatchNormVjp(eps) => write!(f, "{{{}}}", Exact(*eps)),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
                 Fused::Sgd(how) => {
                     let reals = [how.rate, how.momentum, how.dampening, how.decay].map(Exact);

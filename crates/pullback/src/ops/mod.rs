@@ -4,6 +4,7 @@
 mod activation;
 mod arrange;
 mod attention;
+mod batch_norm;
 mod bounds;
 mod calculus;
 mod cast;

@@ -17,6 +17,8 @@ pub(crate) fn row(f: Fused) -> Grad {
         Fused::LogSumExp(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Y], vjp: log_sum_exp_vjp, jvp: log_sum_exp_jvp, formula: "`dx = dy * exp(x - y)`" }),
         Fused::LayerNorm(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: layer_norm_vjp, jvp: layer_norm_jvp, formula: "`dx = (g - mean(g) - n * mean(g * n)) / σ` with `n` the normalised x, `g = dy * w`; `dw = sum(dy * n)`, `db = sum(dy)`" }),
         Fused::LayerNormVjp(_)  => Grad::Decompose(layer_norm_slope),
+        Fused::BatchNorm(_)     => super::batch_norm::row(),
+        Fused::BatchNormVjp(_)  => super::batch_norm::vjp_row(),
         Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp, formula: "`dx = (softmax(x) - onehot(class)) * dy`" }),
         Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
         Fused::Attention(_)     => super::attention::row(),
@@ -39,6 +41,8 @@ fn axis_of(op: &Op) -> usize {
         Fused::LogSoftmaxVjp(axis) | Fused::LogSumExp(axis) => axis,
         Fused::LayerNorm(_)
         | Fused::LayerNormVjp(_)
+        | Fused::BatchNorm(_)
+        | Fused::BatchNormVjp(_)
         | Fused::CrossEntropy
         | Fused::CrossEntropyVjp
         | Fused::Attention(_)

@@ -1,6 +1,7 @@
-//! Normalisation over batches and groups: composites of what is there.
+//! Normalisation over batches and groups.
 
-use crate::{Error, Tensor};
+use crate::{DType, Error, Tensor};
+use pullback_ir::Scalar;
 
 /// A running value moved towards a new one, in its own dtype, without history.
 #[track_caller]
@@ -47,7 +48,17 @@ impl Tensor {
         y
     }
 
-    /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1).
+    /// A weight with one element for each channel of this tensor, or the same number for all.
+    #[track_caller]
+    fn channel_row(&self, weight: Option<&Tensor>, otherwise: i64) -> Tensor {
+        let shape = &self.shape()[1..2];
+        match weight {
+            Some(w) => self.per_channel(w).reshape([w.len()]).expand(shape),
+            None => Tensor::splat(Scalar::Int(otherwise), shape, self.dtype()),
+        }
+    }
+
+    /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1), as x · scale + shift.
     ///
     /// Derivative: weight/√(variance + eps) by x; of its formula by the others.
     /// PyTorch's name: `nn.functional.batch_norm`.
@@ -61,9 +72,42 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
-        let scale = (self.per_channel(variance) + eps).rsqrt();
-        let y = (self - self.per_channel(mean)) * scale;
-        self.scaled_per_channel(y, weight, bias)
+        let given = [Some(mean), Some(variance), weight, bias].into_iter().flatten();
+        let dtype = given.fold(self.real_dtype(), |dtype: DType, x| dtype.promote(x.dtype()));
+        let mut scale = (self.per_channel(variance).wide() + eps).rsqrt();
+        if let Some(w) = weight {
+            scale *= self.per_channel(w);
+        }
+        let mut shift = -(self.per_channel(mean) * &scale);
+        if let Some(b) = bias {
+            shift += self.per_channel(b);
+        }
+        (self * scale + shift).cast(dtype)
+    }
+
+    /// [`Tensor::batch_norm`], and the mean and variance of each channel in the compute type.
+    #[track_caller]
+    fn batch_normed(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> [Tensor; 3] {
+        let x = self.real();
+        if x.rank() < 2 {
+            let axes: Vec<isize> = self.all_axes();
+            let x = self.wide();
+            let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 0.0));
+            let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.real_dtype());
+            return [self.scaled_per_channel(y, weight, bias), mean, variance];
+        }
+        // A weight of another dtype has a say in that of the result.
+        if weight.into_iter().chain(bias).any(|w| w.dtype() != x.dtype()) {
+            let (ones, zeros) = (x.channel_row(None, 1), x.channel_row(None, 0));
+            let [y, mean, variance] = x.fused_batch_norm(&ones, &zeros, eps);
+            return [self.scaled_per_channel(y, weight, bias), mean, variance];
+        }
+        x.fused_batch_norm(&x.channel_row(weight, 1), &x.channel_row(bias, 0), eps)
     }
 
     /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over every axis but 1.
@@ -72,11 +116,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
-        let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i != 1).collect();
-        let x = self.wide();
-        let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 0.0));
-        let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.real_dtype());
-        self.scaled_per_channel(y, weight, bias)
+        let [y, _, _] = self.batch_normed(weight, bias, eps);
+        y
     }
 
     /// [`Tensor::batch_norm`], and the running mean and variance moved towards those of the batch: (1 − momentum)·running + momentum·batch, with the
@@ -101,10 +142,9 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
-        let y = self.batch_norm(weight, bias, eps);
-        let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i != 1).collect();
-        let x = self.detach().wide();
-        let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 1.0));
+        let [y, mean, variance] = self.batch_normed(weight, bias, eps);
+        let n = self.len() as f64 / mean.len() as f64;
+        let (mean, variance) = (mean.detach(), variance.detach() * (n / (n - 1.0)));
         (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
     }
 
@@ -185,10 +225,9 @@ impl Tensor {
         }
         let n = self.shape()[0];
         let each = self.len().checked_div(n * groups).unwrap_or(0);
-        let grouped = self.wide().reshape([n, groups, each]);
-        let centred = &grouped - grouped.mean_keep(-1);
-        let y = &centred * (centred.square().mean_keep(-1) + eps).rsqrt();
-        let y = y.cast(self.real_dtype()).reshape(self.shape());
+        let grouped = self.real().reshape([n, groups, each]);
+        let ones = Tensor::splat(Scalar::Int(1), &[each], grouped.dtype());
+        let y = grouped.layer_norm(&ones, &ones.zeros_like_splat(), eps).reshape(self.shape());
         self.scaled_per_channel(y, weight, bias)
     }
 }

@@ -1,7 +1,7 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
 use crate::special::{self, erf};
-use crate::{attention, order, update};
+use crate::{attention, batch_norm, order, update};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -527,6 +527,8 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
             })
         }
         Fused::LayerNormVjp(eps) => layer_norm_vjp(eps.0, &x[0], &x[1], &x[2]),
+        Fused::BatchNorm(eps) => batch_norm::forward(eps.0, x),
+        Fused::BatchNormVjp(eps) => batch_norm::backward(eps.0, x),
         Fused::CrossEntropy => {
             let n = x[1].shape.clone();
             let loss = |i: &[usize]| {

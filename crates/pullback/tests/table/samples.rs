@@ -4,7 +4,7 @@
 //! distinct and stay clear of kinks and jumps, so that a central difference is meaningful, unless
 //! `check` says not to differentiate.
 
-use crate::{attention, order, update};
+use crate::{attention, batch_norm, order, update};
 use pullback::{DType, Op, Scalar, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Span, Unary,
@@ -572,6 +572,8 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
                 )
             })
             .to_vec(),
+        Fused::BatchNorm(_) => batch_norm::samples(dice),
+        Fused::BatchNormVjp(_) => batch_norm::vjp_samples(dice),
         Fused::CrossEntropy => classes
             .map(|(n, c)| (f, vec![dice.tensor(&[n, c], WIDE), dice.index(&[n], c)]))
             .to_vec(),

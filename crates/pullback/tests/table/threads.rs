@@ -2,7 +2,7 @@
 
 use crate::samples::{Dice, Sample, WIDE, domain};
 use crate::{Failures, bits};
-use crate::{attention, update};
+use crate::{attention, batch_norm, update};
 use pullback::{DType, Op, Scalar, Tensor, with_threads};
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, Combine, Fused, Padding, Real, Shape, Span, Unary, View};
@@ -214,6 +214,8 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
         Fused::LayerNormVjp(_) => {
             vec![(Fused::LayerNormVjp(Real(1e-5)), vec![x(dice), weight(dice), x(dice)])]
         }
+        Fused::BatchNorm(_) => batch_norm::large(dice),
+        Fused::BatchNormVjp(_) => batch_norm::large_vjp(dice),
         Fused::CrossEntropy => vec![(f, vec![x(dice), dice.index(&[400], 500)])],
         Fused::CrossEntropyVjp => {
             let classes = dice.index(&[400], 500);

@@ -1,0 +1,613 @@
+//! Batch normalisation: each channel (axis 1) over all other axes, and its gradients.
+//!
+//! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that stay in the
+//! second cache while they are read again: for their sum, and for the squared distances from their own
+//! mean. With the sum `sₚ` and the squares `qₚ` of parts of `nₚ` elements,
+//!
+//! ```text
+//! mean = Σ sₚ / n      variance = Σ (qₚ + nₚ·(sₚ/nₚ − mean)²) / n
+//! ```
+//!
+//! and nothing cancels. A channel of one part is also normalised while it is there, so memory is read once;
+//! otherwise all parts are summed first. Backward is as much, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
+//!
+//! ```text
+//! db = Σ dy      dw = Σ dy·x̂      dx = w·r · (dy − db/n − x̂·dw/n)
+//! ```
+//!
+//! Forward gives the mean and variance, backward takes them: the running statistics want them as well.
+//!
+//! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a channel is
+//! one line. Where parts and tasks begin depends on the shape alone.
+
+use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, total};
+use super::lanes::{vectorised, view};
+use super::with_float;
+use crate::buffer::Buffer;
+use crate::dot::{Shared, scratch};
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::pointwise::{copy, copy_to};
+use crate::simd::Isa;
+use pullback_ir::{Shape, dense_strides};
+
+/// Elements of a part, of one line at least.
+const PART: usize = 1 << 16;
+/// Elements of a task, of one part at least.
+const TASK: usize = 1 << 14;
+/// Elements of a line that are worked on at a time, and that are summed before the sum is added to that before it.
+const STRETCH: usize = 128 * LANES;
+/// Lines shorter than this are brought together.
+const SHORT: usize = 16;
+
+/// How the work is cut.
+#[derive(Clone, Copy)]
+struct Plan {
+    samples: usize,
+    channels: usize,
+    line: usize,
+    /// Lines of a part.
+    lines: usize,
+    /// Parts of a channel.
+    parts: usize,
+    /// Whether `[n, c, …]` is brought into the order `[c, n, …]`.
+    moved: bool,
+}
+
+impl Plan {
+    /// For a shape `[n, c, …]` with elements.
+    fn new(shape: &[usize]) -> Plan {
+        let line: usize = shape[2..].iter().product();
+        let moved = line < SHORT && shape[0] > 1;
+        let (samples, line) = if moved { (1, shape[0] * line) } else { (shape[0], line) };
+        let lines = (PART / line).clamp(1, samples);
+        Plan { samples, channels: shape[1], line, lines, parts: samples.div_ceil(lines), moved }
+    }
+
+    /// The elements of a channel.
+    fn count(&self) -> usize {
+        self.samples * self.line
+    }
+
+    /// The samples of a part.
+    #[inline(always)]
+    fn samples_of(&self, part: usize) -> (usize, usize) {
+        (part * self.lines, self.samples.min((part + 1) * self.lines))
+    }
+
+    /// Runs `f` with a step and ranges of units (of all parts of all channels).
+    fn run(&self, f: impl Fn(Step, usize, usize) + Sync) {
+        let units = self.channels * self.parts;
+        let each = (TASK / (self.lines * self.line)).max(1);
+        let steps: &[Step] =
+            if self.parts == 1 { &[Step::Both] } else { &[Step::First, Step::Second] };
+        for &step in steps {
+            par::for_each(units.div_ceil(each), |t| {
+                f(step, t * each, units.min((t + 1) * each));
+            });
+        }
+    }
+}
+
+/// What a task does: sums, results from the sums of all parts, or both at once.
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    First,
+    Second,
+    Both,
+}
+
+/// An operand whose lines are contiguous: itself, or a copy.
+struct Lines {
+    ptr: *const u8,
+    _copy: Option<Buffer>,
+}
+
+// SAFETY: operands are only read (see `Source`).
+unsafe impl Sync for Lines {}
+
+impl Lines {
+    fn new<E: Elem>(x: Source<'_>, plan: &Plan) -> Lines {
+        if !plan.moved && x.is_dense() {
+            return Lines { ptr: x.ptr, _copy: None };
+        }
+        let (buffer, room) = scratch::<E>(x.len());
+        let ptr = room.at(0).cast::<u8>();
+        if plan.moved {
+            let (mut shape, mut strides) = (Shape::from_slice(x.shape), x.strides.to_vec());
+            shape.swap(0, 1);
+            strides.swap(0, 1);
+            copy_to(Source { shape: &shape, strides: &strides, ..x }, ptr, &dense_strides(&shape));
+        } else {
+            copy(x, Sink { ptr, shape: x.shape, dtype: x.dtype });
+        }
+        Lines { ptr, _copy: Some(buffer) }
+    }
+
+    /// Where a line begins.
+    #[inline(always)]
+    fn line<E>(&self, plan: &Plan, sample: usize, channel: usize) -> *const E {
+        self.ptr.cast::<E>().wrapping_add((sample * plan.channels + channel) * plan.line)
+    }
+}
+
+/// Fills `out` by `f`, which is given a sink whose lines are contiguous.
+fn into_lines<E: Elem>(plan: &Plan, out: Sink<'_>, f: impl FnOnce(Sink<'_>)) {
+    if !plan.moved {
+        return f(out);
+    }
+    let mut shape = Shape::from_slice(out.shape);
+    shape.swap(0, 1);
+    let (_buffer, room) = scratch::<E>(out.len());
+    let ptr = room.at(0).cast::<u8>();
+    f(Sink { ptr, shape: &shape, dtype: out.dtype });
+    let mut strides = dense_strides(&shape);
+    strides.swap(0, 1);
+    copy(Source { ptr, shape: out.shape, strides: &strides, dtype: out.dtype }, out);
+}
+
+/// One value per channel; statistics may come in the compute type.
+fn row<E: Elem>(x: Source<'_>) -> Vec<E::Compute> {
+    let mut to = vec![E::Compute::default(); x.shape[0]];
+    // SAFETY: all elements of an operand, of the type that it says.
+    unsafe {
+        if x.dtype == E::DTYPE {
+            load::<E>(x.ptr.cast(), x.strides[0], &mut to);
+        } else {
+            load::<E::Compute>(x.ptr.cast(), x.strides[0], &mut to);
+        }
+    }
+    to
+}
+
+/// How many of the elements that are left of a line come next: full lanes first, then what is left over.
+#[inline(always)]
+fn stretch(left: usize) -> usize {
+    if left < LANES { left } else { left.min(STRETCH) / LANES * LANES }
+}
+
+/// `len` elements as full lanes.
+///
+/// # Safety
+/// They can be read, and are not written while the slice lives.
+#[inline(always)]
+unsafe fn lanes<E: Elem>(
+    from: *const E,
+    len: usize,
+    pad: E::Compute,
+    scratch: &mut [E::Compute],
+) -> &[E::Compute] {
+    let scratch = &mut scratch[..padded(len)];
+    scratch[len..].fill(pad);
+    // SAFETY: promised by the caller.
+    unsafe { view(from, 1, len, scratch) }
+}
+
+/// A sum over many stretches, in two levels so that the error does not grow with their number.
+struct Sum<C> {
+    lanes: [C; LANES],
+    held: usize,
+    all: C,
+}
+
+impl<C: Float> Sum<C> {
+    #[inline(always)]
+    fn new() -> Sum<C> {
+        Sum { lanes: [C::default(); LANES], held: 0, all: C::default() }
+    }
+
+    /// `n` elements more are in the lanes.
+    #[inline(always)]
+    fn added(&mut self, n: usize) {
+        self.held += n;
+        if self.held >= STRETCH {
+            self.all = self.all + total(self.lanes);
+            (self.lanes, self.held) = ([C::default(); LANES], 0);
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, a: &[C]) {
+        let mut lanes = self.lanes;
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                lanes[j] = lanes[j] + a[j];
+            }
+        }
+        self.lanes = lanes;
+        self.added(a.len());
+    }
+
+    #[inline(always)]
+    fn add_squares<I: Isa>(&mut self, a: &[C], mean: C) {
+        let mut lanes = self.lanes;
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                let d = a[j] - mean;
+                lanes[j] = d.fma::<I>(d, lanes[j]);
+            }
+        }
+        self.lanes = lanes;
+        self.added(a.len());
+    }
+
+    /// Adds `(a − mean) · b`.
+    #[inline(always)]
+    fn add_products<I: Isa>(&mut self, a: &[C], mean: C, b: &[C]) {
+        let mut lanes = self.lanes;
+        for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+            for j in 0..LANES {
+                lanes[j] = (a[j] - mean).fma::<I>(b[j], lanes[j]);
+            }
+        }
+        self.lanes = lanes;
+        self.added(a.len());
+    }
+
+    #[inline(always)]
+    fn get(self) -> C {
+        self.all + total(self.lanes)
+    }
+}
+
+/// `x` normalised per channel, then `· w + b`; and the mean and variance of each channel.
+pub(crate) fn batch_norm(
+    eps: f64,
+    x: Source<'_>,
+    w: Source<'_>,
+    b: Source<'_>,
+    out: Sink<'_>,
+    statistics: [Sink<'_>; 2],
+) {
+    with_float!(x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
+}
+
+struct Forward<'a, E: Elem> {
+    eps: f64,
+    plan: Plan,
+    x: &'a Lines,
+    w: &'a [E::Compute],
+    b: &'a [E::Compute],
+    out: *mut E,
+    streamed: bool,
+    /// The mean and variance of each channel.
+    statistics: [*mut E::Compute; 2],
+    /// The sum of each part, and the squared distances from its mean.
+    partials: Shared<[E::Compute; 2]>,
+    step: Step,
+    from: usize,
+    to: usize,
+}
+
+fn forward<E: Elem<Compute: Float>>(
+    eps: f64,
+    x: Source<'_>,
+    w: Source<'_>,
+    b: Source<'_>,
+    out: Sink<'_>,
+    statistics: [Sink<'_>; 2],
+) {
+    if out.is_empty() {
+        for sink in statistics {
+            for i in 0..sink.len() {
+                // SAFETY: an element of the sink, whose type is the compute type.
+                unsafe { sink.ptr.cast::<E::Compute>().add(i).write(E::Compute::real(f64::NAN)) };
+            }
+        }
+        return;
+    }
+    let plan = Plan::new(x.shape);
+    let x = &Lines::new::<E>(x, &plan);
+    let (w, b) = (&row::<E>(w)[..], &row::<E>(b)[..]);
+    let (_buffer, partials) = scratch::<[E::Compute; 2]>(plan.channels * plan.parts);
+    into_lines::<E>(&plan, out, |out| {
+        let streamed = is_streamed(out, plan.line);
+        plan.run(|step, from, to| {
+            let (out, statistics) = ({ out }.ptr.cast(), { statistics }.map(|s| s.ptr.cast()));
+            let (x, partials) = (x, partials);
+            vectorised(Forward::<E> {
+                eps,
+                plan,
+                x,
+                w,
+                b,
+                out,
+                streamed,
+                statistics,
+                partials,
+                step,
+                from,
+                to,
+            });
+        });
+    });
+}
+
+impl<E: Elem<Compute: Float>> Forward<'_, E> {
+    /// The sum of a part, and the squared distances from its mean.
+    #[inline(always)]
+    fn sums<I: Isa>(
+        &self,
+        channel: usize,
+        part: usize,
+        scratch: &mut [E::Compute],
+    ) -> [E::Compute; 2] {
+        let plan = &self.plan;
+        let (from, to) = plan.samples_of(part);
+        let mut sum = Sum::new();
+        for i in from..to {
+            let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
+            while at < plan.line {
+                let n = stretch(plan.line - at);
+                // SAFETY: a stretch of a line, which nothing writes.
+                sum.add(unsafe { lanes(line.add(at), n, E::Compute::default(), scratch) });
+                at += n;
+            }
+        }
+        let sum = sum.get();
+        let mean = sum / E::Compute::real(((to - from) * plan.line) as f64);
+        let mut squares = Sum::new();
+        for i in from..to {
+            let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
+            while at < plan.line {
+                let n = stretch(plan.line - at);
+                // SAFETY: as above.
+                let x = unsafe { lanes(line.add(at), n, mean, scratch) };
+                squares.add_squares::<I>(x, mean);
+                at += n;
+            }
+        }
+        [sum, squares.get()]
+    }
+
+    /// The mean and variance of a channel, whose parts are summed.
+    #[inline(always)]
+    fn moments(&self, channel: usize) -> [E::Compute; 2] {
+        let plan = &self.plan;
+        let count = E::Compute::real(plan.count() as f64);
+        let partial = |part: usize| {
+            // SAFETY: the step that writes it is over.
+            unsafe { *self.partials.at(channel * plan.parts + part) }
+        };
+        let mut sum = E::Compute::default();
+        for part in 0..plan.parts {
+            sum = sum + partial(part)[0];
+        }
+        let mean = sum / count;
+        let mut squares = E::Compute::default();
+        for part in 0..plan.parts {
+            let ((from, to), [s, q]) = (plan.samples_of(part), partial(part));
+            let n = E::Compute::real(((to - from) * plan.line) as f64);
+            let d = s / n - mean;
+            squares = squares + (q + n * (d * d));
+        }
+        [mean, squares / count]
+    }
+}
+
+impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let plan = &self.plan;
+        let mut a = Scratch::new(STRETCH.min(padded(plan.line)), E::Compute::default());
+        let a = a.as_mut();
+        let streamed = self.streamed && self.step != Step::First;
+        let mut results = Results::new(self.out, plan.line, streamed);
+        for unit in self.from..self.to {
+            let (channel, part) = (unit / plan.parts, unit % plan.parts);
+            if self.step != Step::Second {
+                let sums = self.sums::<I>(channel, part, a);
+                // SAFETY: the partial of this unit is this task's alone.
+                unsafe { self.partials.at(unit).write(sums) };
+            }
+            if self.step == Step::First {
+                continue;
+            }
+            let [mean, variance] = self.moments(channel);
+            if part == 0 {
+                // SAFETY: one task has the first part of a channel.
+                unsafe {
+                    self.statistics[0].add(channel).write(mean);
+                    self.statistics[1].add(channel).write(variance);
+                }
+            }
+            let one = E::Compute::real(1.0);
+            let scale = self.w[channel] * (one / (variance + E::Compute::real(self.eps)).sqrt());
+            let shift = self.b[channel];
+            let (from, to) = plan.samples_of(part);
+            for i in from..to {
+                let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
+                let index = i * plan.channels + channel;
+                let out = results.start(index);
+                while at < plan.line {
+                    let n = stretch(plan.line - at);
+                    // SAFETY: a stretch of a line, whose result is this task's alone.
+                    unsafe {
+                        let (x, out) = (lanes(line.add(at), n, mean, a), out.add(at));
+                        for (j, &x) in x[..n].iter().enumerate() {
+                            out.add(j).write(E::store((x - mean).fma::<I>(scale, shift)));
+                        }
+                    }
+                    at += n;
+                }
+                // SAFETY: the line is written.
+                unsafe { results.end(index) };
+            }
+        }
+    }
+}
+
+/// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
+pub(crate) fn batch_norm_vjp(
+    eps: f64,
+    x_dy: [Source<'_>; 2],
+    w: Source<'_>,
+    statistics: [Source<'_>; 2],
+    dx: Sink<'_>,
+    dw_db: [Sink<'_>; 2],
+) {
+    with_float!(w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+}
+
+struct Backward<'a, E: Elem> {
+    eps: f64,
+    plan: Plan,
+    x: &'a Lines,
+    dy: &'a Lines,
+    w: &'a [E::Compute],
+    mean: &'a [E::Compute],
+    variance: &'a [E::Compute],
+    dx: *mut E,
+    streamed: bool,
+    dw_db: [*mut E; 2],
+    /// For each part, the sums of `dy · (x − mean)` and of `dy`.
+    partials: Shared<[E::Compute; 2]>,
+    step: Step,
+    from: usize,
+    to: usize,
+}
+
+fn backward<E: Elem<Compute: Float>>(
+    eps: f64,
+    [x, dy]: [Source<'_>; 2],
+    w: Source<'_>,
+    statistics: [Source<'_>; 2],
+    dx: Sink<'_>,
+    dw_db: [Sink<'_>; 2],
+) {
+    if dx.is_empty() {
+        for sink in dw_db {
+            for i in 0..sink.len() {
+                // SAFETY: an element of the sink.
+                unsafe { sink.ptr.cast::<E>().add(i).write(E::default()) };
+            }
+        }
+        return;
+    }
+    let plan = Plan::new(x.shape);
+    let (x, dy) = (&Lines::new::<E>(x, &plan), &Lines::new::<E>(dy, &plan));
+    let (w, [mean, variance]) = (&row::<E>(w)[..], &statistics.map(row::<E>));
+    let (_buffer, partials) = scratch::<[E::Compute; 2]>(plan.channels * plan.parts);
+    into_lines::<E>(&plan, dx, |dx| {
+        let streamed = is_streamed(dx, plan.line);
+        plan.run(|step, from, to| {
+            let (dx, dw_db) = ({ dx }.ptr.cast(), { dw_db }.map(|s| s.ptr.cast()));
+            let (x, dy, partials) = (x, dy, partials);
+            vectorised(Backward::<E> {
+                eps,
+                plan,
+                x,
+                dy,
+                w,
+                mean,
+                variance,
+                dx,
+                streamed,
+                dw_db,
+                partials,
+                step,
+                from,
+                to,
+            });
+        });
+    });
+}
+
+impl<E: Elem<Compute: Float>> Backward<'_, E> {
+    /// The sums of `dy · (x − mean)` and of `dy` in a part.
+    #[inline(always)]
+    fn sums<I: Isa>(
+        &self,
+        channel: usize,
+        part: usize,
+        a: &mut [E::Compute],
+        g: &mut [E::Compute],
+    ) -> [E::Compute; 2] {
+        let (plan, mean) = (&self.plan, self.mean[channel]);
+        let (from, to) = plan.samples_of(part);
+        let (mut slope, mut shift) = (Sum::new(), Sum::new());
+        for i in from..to {
+            let (x, dy) = (self.x.line::<E>(plan, i, channel), self.dy.line::<E>(plan, i, channel));
+            let mut at = 0;
+            while at < plan.line {
+                let n = stretch(plan.line - at);
+                // SAFETY: stretches of lines, which nothing writes.
+                let (x, dy) = unsafe {
+                    (lanes(x.add(at), n, mean, a), lanes(dy.add(at), n, E::Compute::default(), g))
+                };
+                slope.add_products::<I>(x, mean, dy);
+                shift.add(dy);
+                at += n;
+            }
+        }
+        [slope.get(), shift.get()]
+    }
+}
+
+impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let plan = &self.plan;
+        let wide = STRETCH.min(padded(plan.line));
+        let mut a = Scratch::new(wide, E::Compute::default());
+        let mut g = Scratch::new(wide, E::Compute::default());
+        let (a, g) = (a.as_mut(), g.as_mut());
+        let streamed = self.streamed && self.step != Step::First;
+        let mut results = Results::new(self.dx, plan.line, streamed);
+        let (one, eps) = (E::Compute::real(1.0), E::Compute::real(self.eps));
+        let count = E::Compute::real(plan.count() as f64);
+        for unit in self.from..self.to {
+            let (channel, part) = (unit / plan.parts, unit % plan.parts);
+            if self.step != Step::Second {
+                let sums = self.sums::<I>(channel, part, a, g);
+                // SAFETY: the partial of this unit is this task's alone.
+                unsafe { self.partials.at(unit).write(sums) };
+            }
+            if self.step == Step::First {
+                continue;
+            }
+            let (mean, r) = (self.mean[channel], one / (self.variance[channel] + eps).sqrt());
+            let (mut dw, mut db) = (E::Compute::default(), E::Compute::default());
+            for part in 0..plan.parts {
+                // SAFETY: the step that writes it is over.
+                let [slope, shift] = unsafe { *self.partials.at(channel * plan.parts + part) };
+                (dw, db) = (dw + slope, db + shift);
+            }
+            dw = dw * r;
+            if part == 0 {
+                // SAFETY: one task has the first part of a channel.
+                unsafe {
+                    self.dw_db[0].add(channel).write(E::store(dw));
+                    self.dw_db[1].add(channel).write(E::store(db));
+                }
+            }
+            // dx = scale · (dy − shift) − (x − mean) · slope
+            let (scale, shift) = (self.w[channel] * r, db / count);
+            let slope = E::Compute::default() - scale * (r * (dw / count));
+            let (from, to) = plan.samples_of(part);
+            for i in from..to {
+                let x = self.x.line::<E>(plan, i, channel);
+                let dy = self.dy.line::<E>(plan, i, channel);
+                let index = i * plan.channels + channel;
+                let (dx, mut at) = (results.start(index), 0);
+                while at < plan.line {
+                    let n = stretch(plan.line - at);
+                    // SAFETY: stretches of lines, whose result is this task's alone.
+                    unsafe {
+                        let x = lanes(x.add(at), n, mean, a);
+                        let dy = lanes(dy.add(at), n, shift, g);
+                        let dx = dx.add(at);
+                        for (j, (&x, &dy)) in x[..n].iter().zip(dy).enumerate() {
+                            let v = (x - mean).fma::<I>(slope, scale * (dy - shift));
+                            dx.add(j).write(E::store(v));
+                        }
+                    }
+                    at += n;
+                }
+                // SAFETY: the line is written.
+                unsafe { results.end(index) };
+            }
+        }
+    }
+}
