@@ -20,7 +20,7 @@ fn saturated_probabilities_have_a_finite_slope() {
     let each = losses::binary_cross_entropy(&x, &y, None, Reduction::None);
     assert_eq!(each.to_vec::<f64>(), [0.0, 100.0, 100.0, 0.0]);
     assert_eq!(grad(&f)(&x).to_vec::<f64>(), [0.0, -1e12, 1e12, 0.0]);
-    let along = jvp(&f, &x, &Tensor::from([0.0, 1.0, 0.0, 0.0])).1;
+    let along = jvp(f, &x, &Tensor::from([0.0, 1.0, 0.0, 0.0])).1;
     assert_eq!(along.item::<f64>(), -1e12);
     // Of second order, the slope of that slope.
     let second = grad(|x: &Tensor| grad(&f)(x).sum())(&x).to_vec::<f64>();

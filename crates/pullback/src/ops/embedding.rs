@@ -232,7 +232,7 @@ impl EmbeddingBag {
                 // The first row that is the largest of its bag; NaN is too, and equals nothing.
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
                 let last = owner.len() as i64 - 1;
-                let marks = hit.select(&Tensor::iota(owner.len()).unsqueeze(-1), last);
+                let marks = hit.select(Tensor::iota(owner.len()).unsqueeze(-1), last);
                 let ends = Tensor::zeros_with([bags, columns], DType::I64).full_like(last);
                 let first = ends.scatter_min(0, &wide, &marks);
                 counts.eq(0.0).select(&zeros, picked.gather(0, &first))

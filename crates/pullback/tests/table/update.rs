@@ -15,7 +15,7 @@ fn descent(seed: usize) -> Sgd {
         momentum: Real([0.9, 0.0, 0.5][seed % 3]),
         dampening: Real([0.0, 0.2][seed % 2]),
         decay: Real([0.1, 0.0, 0.0, 0.2][seed % 4]),
-        nesterov: seed % 2 == 0,
+        nesterov: seed.is_multiple_of(2),
         maximize: seed % 4 == 3,
     }
 }

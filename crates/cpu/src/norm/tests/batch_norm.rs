@@ -96,6 +96,7 @@ fn batch_norms<T: Sample, C: Sample>() {
             let got = one_of::<T>(shapes, dtypes, 0, kernel);
             close::<T>(&got, &want[0], &format!("batch_norm {what}"));
             let mut statistics = vec![];
+            #[allow(clippy::needless_range_loop)] // a result and its twin
             for k in 1..3 {
                 let got = one_of::<C>(shapes, dtypes, k, kernel);
                 if count == 0 {
