@@ -268,6 +268,9 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             return linalg::linalg(*f, x, out).map_err(|e| e.explain(op, inputs));
         }
         Op::Fft(f) => fft::fft(*f, x[0], y),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+            return Err(Error::argument(op.name(), "has no kernel of its own"));
+        }
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),
             Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], y),

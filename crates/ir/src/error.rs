@@ -1,10 +1,9 @@
 //! The one error type: what went wrong, in which op, on what operands, at which line of the
 //! user's program, and what to do about it.
 
-use crate::Spec;
+use crate::{Place, Spec};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::panic::Location;
 
 /// The result of anything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -29,6 +28,8 @@ pub enum ErrorKind {
     Check,
     /// Memory could not be had.
     Memory,
+    /// Something that a program cannot hold (a value read while tracing, a tensor that left its trace), or a program that is wrong.
+    Program,
 }
 
 /// An error with a sentence.
@@ -46,7 +47,7 @@ struct Inner {
     op: Cow<'static, str>,
     message: String,
     operands: Vec<Spec>,
-    location: Option<&'static Location<'static>>,
+    location: Option<Place>,
     details: Vec<String>,
     hint: Option<String>,
     cause: Option<Error>,
@@ -101,8 +102,8 @@ impl Error {
     }
 
     /// Names the line of the user's program, unless one is named already.
-    pub fn at(mut self, location: &'static Location<'static>) -> Error {
-        self.0.location.get_or_insert(location);
+    pub fn at(mut self, place: impl Into<Place>) -> Error {
+        self.0.location.get_or_insert(place.into());
         self
     }
 
@@ -145,7 +146,7 @@ impl Error {
     }
 
     /// The user's line.
-    pub fn location(&self) -> Option<&'static Location<'static>> {
+    pub fn location(&self) -> Option<Place> {
         self.0.location
     }
 }

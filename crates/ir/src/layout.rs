@@ -73,6 +73,20 @@ impl Layout {
         false
     }
 
+    /// Whether every index lies in a buffer of so many elements.
+    pub fn lies_in(&self, len: usize) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let (mut low, mut high) = (self.offset as i128, self.offset as i128);
+        for (&n, &stride) in self.shape.iter().zip(&self.strides) {
+            let reach = stride as i128 * (n as i128 - 1);
+            low += reach.min(0);
+            high += reach.max(0);
+        }
+        low >= 0 && high < len as i128
+    }
+
     /// The layout seen through a view operation; `None` where only a copy can give it (`Reshape`
     /// of elements that are not evenly spaced). The view must have been checked by `infer`.
     pub fn view(&self, view: &View) -> Option<Layout> {

@@ -8,12 +8,17 @@
 mod dtype;
 mod error;
 mod few;
+mod flow;
 pub mod infer;
 mod layout;
 mod op;
+mod place;
+mod program;
+mod region;
 mod scalar;
 mod shape;
 mod spec;
+mod strided;
 mod text;
 mod view;
 mod window;
@@ -21,11 +26,15 @@ mod window;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
+pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
     Padding, Random, Reduction, Sgd, Unary,
 };
+pub use place::Place;
+pub use program::{Equation, Program, Var, Vars};
+pub use region::{Inst, Load, Region, Value};
 pub use scalar::{Real, Scalar};
 pub use shape::{
     Axes, Shape, Strides, broadcast_shapes, dense_strides, inverse_order, normalize_axis,

@@ -11,8 +11,9 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{DType, Real, Scalar};
+use crate::{DType, Flow, Real, Region, Scalar};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// One operation on tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +113,13 @@ pub enum Op {
     Fft(Fft),
     /// Operations with a decomposition into the ones above, and a fused kernel.
     Fused(Fused),
+    /// Pointwise ops and reductions as one: what fusion makes of a piece of a program.
+    Region(Arc<Region>),
+    /// A matrix product, and a region over its result while that is in cache: operands are the two matrices, then those of the region
+    /// after its first, which is the product.
+    DotRegion(Arc<Region>),
+    /// A choice or a loop.
+    Flow(Arc<Flow>),
 }
 
 /// Functions of one element.
@@ -569,6 +577,8 @@ impl Op {
             Op::Fused(Fused::BatchNorm(_) | Fused::BatchNormVjp(_)) => 3,
             Op::Fused(Fused::Attention(_)) => 2,
             Op::Linalg(f) => f.results(),
+            Op::Region(region) | Op::DotRegion(region) => region.outputs.len(),
+            Op::Flow(flow) => flow.results(),
             Op::Fused(Fused::Sgd(how)) => 1 + usize::from(how.remembers()),
             Op::Fused(Fused::Adam(how)) => 3 + usize::from(how.amsgrad),
             _ => 1,

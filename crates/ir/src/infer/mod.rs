@@ -45,6 +45,9 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Fused(Fused::Adam(how)) => update::adam(*how, inputs),
         Op::Fused(Fused::AttentionVjp(a)) => attention::attention_vjp(*a, inputs),
         Op::Linalg(f) => linalg::linalg(*f, inputs),
+        Op::Region(region) => region.infer(inputs),
+        Op::DotRegion(region) => region.infer_after_dot(inputs),
+        Op::Flow(flow) => flow.infer(inputs),
         _ => Ok(smallvec![infer_one(op, inputs)?]),
     }
 }
@@ -129,6 +132,12 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Linalg(f) => Ok(linalg::linalg(*f, inputs)?.swap_remove(0)),
         Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+            match infer(op, inputs)?.into_iter().next() {
+                Some(spec) => Ok(spec),
+                None => Err(Error::argument(op.name(), "has no result")),
+            }
+        }
     }
 }
 

@@ -14,5 +14,6 @@ mod cursor;
 mod names;
 mod parse;
 mod print;
+mod program;
 
 pub use cursor::ParseOpError;

@@ -309,7 +309,7 @@ impl Fused {
 impl Op {
     /// The name, without attributes, as error messages and printed programs show it.
     #[rustfmt::skip]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Op::Literal { .. }        => "literal",
             Op::Iota { .. }           => "iota",
@@ -338,6 +338,9 @@ impl Op {
             Op::Linalg(f)             => f.name(),
             Op::Fft(f)                => f.name(),
             Op::Fused(f)              => f.name(),
+            Op::Region(_)             => "region",
+            Op::DotRegion(_)          => "dot_region",
+            Op::Flow(flow)            => flow.name(),
         }
     }
 
@@ -384,8 +387,10 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Flow, Program, Region};
     use std::collections::BTreeSet;
     use std::fmt::Debug;
+    use std::sync::Arc;
 
     /// Asserts that `ALL` holds each variant once. The variants are listed again as the arms of a
     /// match, so that the compiler refuses a list that lacks one.
@@ -452,12 +457,16 @@ mod tests {
             Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
-        assert_forms!(Op::forms(),
+        // Structure has no least form: its text is read by `program.rs`.
+        let region = || Arc::new(Region { shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
+        let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
+        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow)];
+        assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
-            Op::Fused(_));
+            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_));
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }

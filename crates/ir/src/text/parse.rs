@@ -89,6 +89,8 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::Dot => form,
+        // Structure has no least form to look a name up among.
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => return Err(c.error("unknown op")),
     })
 }
 

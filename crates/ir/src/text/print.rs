@@ -68,6 +68,8 @@ impl Display for Op {
                 Linalg::Svd { full } => write!(f, "{{full={full}}}"),
                 Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => Ok(()),
             },
+            Op::Region(region) | Op::DotRegion(region) => write!(f, "{{{region}}}"),
+            Op::Flow(flow) => write!(f, "{{{flow}}}"),
             Op::Fft(fft) => match fft {
                 Fft::Complex { axis, inverse } => write!(f, "{{axis={axis},inverse={inverse}}}"),
                 Fft::Real(axis) => write!(f, "{{{axis}}}"),

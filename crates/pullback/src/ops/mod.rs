@@ -17,6 +17,7 @@ pub(crate) mod dot;
 mod dropout;
 mod einsum;
 mod embedding;
+mod flow;
 mod index;
 mod linear;
 mod loss;
@@ -35,6 +36,7 @@ mod place;
 mod pointwise;
 mod pool;
 mod reduce;
+pub(crate) mod region;
 mod resize;
 mod sample;
 mod sizes;
@@ -101,6 +103,8 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Linalg(f) => linalg::row(*f),
         Op::Fft(f) => fft::row(*f),
         Op::Fused(f) => norm::row(*f),
+        Op::Region(_) | Op::DotRegion(_) => region::row(),
+        Op::Flow(_) => flow::row(),
     }
 }
 

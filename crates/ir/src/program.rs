@@ -1,0 +1,215 @@
+//! A program: a typed list of equations in single assignment.
+//!
+//! ```text
+//! program (a: f32[8], b: f32[8]) {
+//!   let c: f32[8] = mul a b  // src/main.rs:12:9
+//!   let d: f32[] = sum{[0]} c  // src/main.rs:12:15
+//!   return d
+//! }
+//! ```
+//!
+//! Everything the compiler does is a pass from program to program. Between passes a program satisfies
+//! [`Program::verify`]: every variable is defined once, before its use, with the spec that `infer` gives it.
+//!
+//! Inputs that the program replaces (the parameters that a training step updates) are named by
+//! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
+
+use crate::infer::infer;
+use crate::{Error, ErrorKind, Op, Place, Result, Spec};
+use smallvec::SmallVec;
+
+/// A variable: an index into [`Program::specs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+impl Var {
+    /// The index as a number.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The variables that an equation takes or defines.
+pub type Vars = SmallVec<[Var; 3]>;
+
+/// One operation: `outputs = op inputs`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Equation {
+    /// What is done.
+    pub op: Op,
+    /// What it is done to.
+    pub inputs: Vars,
+    /// What it defines.
+    pub outputs: Vars,
+    /// The line of the user's program that asked for it.
+    pub at: Option<Place>,
+}
+
+/// A function of tensors as data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// The spec of every variable.
+    pub specs: Vec<Spec>,
+    /// The arguments.
+    pub inputs: Vec<Var>,
+    /// What is computed, in order.
+    pub equations: Vec<Equation>,
+    /// The results. A variable may occur more than once, and may be an input.
+    pub outputs: Vec<Var>,
+    /// Pairs (output, input), both as positions: the output replaces the input's value after the program has run.
+    pub updates: Vec<(usize, usize)>,
+}
+
+impl Program {
+    /// A new variable.
+    pub fn fresh(&mut self, spec: Spec) -> Var {
+        self.specs.push(spec);
+        Var(self.specs.len() as u32 - 1)
+    }
+
+    /// A new argument.
+    pub fn input(&mut self, spec: Spec) -> Var {
+        let var = self.fresh(spec);
+        self.inputs.push(var);
+        var
+    }
+
+    /// What is known of a variable.
+    pub fn spec(&self, var: Var) -> &Spec {
+        &self.specs[var.index()]
+    }
+
+    /// The specs of several variables.
+    pub fn specs_of<'a>(&'a self, vars: &[Var]) -> SmallVec<[&'a Spec; 4]> {
+        vars.iter().map(|&v| self.spec(v)).collect()
+    }
+
+    /// Appends an equation and gives the variables it defines.
+    ///
+    /// # Errors
+    /// If the op does not take these operands.
+    pub fn push(&mut self, op: Op, inputs: &[Var], at: Option<Place>) -> Result<Vars> {
+        let specs = infer(&op, &self.specs_of(inputs))?;
+        let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
+        let inputs = Vars::from_slice(inputs);
+        self.equations.push(Equation { op, inputs, outputs: outputs.clone(), at });
+        Ok(outputs)
+    }
+
+    /// How often each variable is read, by equations and as an output.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.specs.len()];
+        let read = self.equations.iter().flat_map(|e| &e.inputs).chain(&self.outputs);
+        read.for_each(|v| uses[v.index()] += 1);
+        uses
+    }
+
+    /// The equation that defines each variable; `None` for inputs.
+    pub fn definitions(&self) -> Vec<Option<usize>> {
+        let mut made = vec![None; self.specs.len()];
+        for (i, equation) in self.equations.iter().enumerate() {
+            equation.outputs.iter().for_each(|v| made[v.index()] = Some(i));
+        }
+        made
+    }
+
+    /// The same with every variable renumbered in order of definition, and unused numbers gone: programs that differ in names alone
+    /// become equal.
+    #[must_use]
+    pub fn renumbered(&self) -> Program {
+        let mut out = Program { updates: self.updates.clone(), ..Program::default() };
+        let mut to = vec![Var(u32::MAX); self.specs.len()];
+        for &v in &self.inputs {
+            to[v.index()] = out.input(self.spec(v).clone());
+        }
+        for e in &self.equations {
+            let inputs = e.inputs.iter().map(|v| to[v.index()]).collect();
+            for &v in &e.outputs {
+                to[v.index()] = out.fresh(self.spec(v).clone());
+            }
+            let outputs = e.outputs.iter().map(|v| to[v.index()]).collect();
+            out.equations.push(Equation { op: e.op.clone(), inputs, outputs, at: e.at });
+        }
+        out.outputs = self.outputs.iter().map(|v| to[v.index()]).collect();
+        out
+    }
+
+    /// Checks that the program means something: every variable defined once and before its use, every equation accepted by
+    /// `infer` with the specs that are written down, updates that fit.
+    ///
+    /// # Errors
+    /// Names the first equation that is wrong, and its line.
+    pub fn verify(&self) -> Result<()> {
+        let wrong = |message: String| Error::new(ErrorKind::Program, "verify", message);
+        let mut defined = vec![false; self.specs.len()];
+        let mut define = |v: Var| match defined.get_mut(v.index()) {
+            None => Err(wrong(format!("variable {} has no spec", v.0))),
+            Some(true) => Err(wrong(format!("variable {v} is defined twice"))),
+            Some(slot) => {
+                *slot = true;
+                Ok(())
+            }
+        };
+        self.inputs.iter().try_for_each(|&v| define(v))?;
+        let mut known: Vec<Vars> = Vec::with_capacity(self.equations.len());
+        for (i, e) in self.equations.iter().enumerate() {
+            known.push(e.inputs.clone());
+            e.outputs
+                .iter()
+                .try_for_each(|&v| define(v))
+                .map_err(|e| e.detail(format!("in equation {i}")))?;
+        }
+        let mut ready = vec![false; self.specs.len()];
+        self.inputs.iter().for_each(|v| ready[v.index()] = true);
+        for (i, e) in self.equations.iter().enumerate() {
+            let located = |error: Error| match e.at {
+                Some(at) => error.at(at),
+                None => error,
+            };
+            if let Some(v) =
+                e.inputs.iter().find(|v| !ready.get(v.index()).copied().unwrap_or(false))
+            {
+                return Err(located(wrong(format!(
+                    "equation {i} (`{}`) reads {v} before it is defined",
+                    e.op.name()
+                ))));
+            }
+            let inferred = infer(&e.op, &self.specs_of(&e.inputs)).map_err(located)?;
+            if !inferred.iter().eq(self.specs_of(&e.outputs)) {
+                let list =
+                    |specs: &mut dyn Iterator<Item = String>| specs.collect::<Vec<_>>().join(", ");
+                let given = list(&mut e.outputs.iter().map(|&v| self.spec(v).to_string()));
+                let found = list(&mut inferred.iter().map(Spec::to_string));
+                return Err(located(wrong(format!(
+                    "equation {i} (`{}`) gives {found}, but {given} is written down",
+                    e.op.name()
+                ))));
+            }
+            e.outputs.iter().for_each(|v| ready[v.index()] = true);
+        }
+        if let Some(v) =
+            self.outputs.iter().find(|v| !ready.get(v.index()).copied().unwrap_or(false))
+        {
+            return Err(wrong(format!("the output {v} is not defined")));
+        }
+        let mut replaced = vec![false; self.inputs.len()];
+        for &(output, input) in &self.updates {
+            let (Some(&o), Some(&i)) = (self.outputs.get(output), self.inputs.get(input)) else {
+                return Err(wrong(format!(
+                    "output {output} cannot replace input {input}: there are not so many"
+                )));
+            };
+            if self.spec(o) != self.spec(i) {
+                return Err(wrong(format!(
+                    "{} cannot replace the input {}",
+                    self.spec(o),
+                    self.spec(i)
+                )));
+            }
+            if std::mem::replace(&mut replaced[input], true) {
+                return Err(wrong(format!("input {input} is replaced twice")));
+            }
+        }
+        Ok(())
+    }
+}

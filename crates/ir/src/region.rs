@@ -1,0 +1,202 @@
+//! A region: pointwise work, and the reductions beside it, as one small list of instructions.
+//!
+//! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of `shape` taken together, and rows
+//! are numbered by the axes before them. Every instruction makes one value, which is either an *element* value (one number for each
+//! index of the domain) or a *row* value (one number for each row). Loads are element values, also where the layout does not move
+//! along the row; literals are row values (they fit everywhere); a pointwise op of row values alone is a row value, any other an element value; a
+//! reduction makes a row value from an element value. A row value used beside element values stands for the whole row.
+//!
+//! ```text
+//! region{[32,512] rows=1: f32[512,1;0] → (a0)
+//!   v0 = load 0;  v1 = max v0;  v2 = sub v0 v1;  v3 = exp v2;  v4 = sum v3;  v5 = div v3 v4; store v5}
+//! ```
+//!
+//! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to it, exactly as the op does
+//! when it runs alone: a region of pointwise ops gives the bits of its ops one by one.
+//!
+//! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it says nothing about tiles,
+//! registers or threads.
+
+use crate::infer::{Specs, infer};
+use crate::op::{Op, Random, Reduction};
+use crate::{Axes, DType, Error, Layout, Result, Scalar, Shape, Spec};
+use smallvec::SmallVec;
+
+/// A fused piece of a program. See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// The domain.
+    pub shape: Shape,
+    /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or whatever.
+    pub inner: usize,
+    /// The operands, each a dense tensor seen through a layout of the domain's shape.
+    pub inputs: Vec<Load>,
+    /// The values, in order: an instruction refers to earlier ones by their number.
+    pub body: Vec<Inst>,
+    /// The results: element values have the domain's shape, row values the shape of the axes before the row.
+    pub outputs: Vec<usize>,
+}
+
+/// An operand of a region.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Load {
+    /// What the operand must be: dense, in row-major order.
+    pub spec: Spec,
+    /// Where the element for each index of the domain lies in it. For the key of random numbers (`i64[2]`) it is not used.
+    pub layout: Layout,
+}
+
+/// One instruction of a region.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Inst {
+    /// An operand.
+    Load(usize),
+    /// A number.
+    Literal(Scalar, DType),
+    /// The index along an axis of the domain, as a number.
+    Index(usize, DType),
+    /// Random numbers of the operand that is the key; the draw has the domain's shape.
+    Random(Random, usize, DType),
+    /// A pointwise op (`Unary`, `UnaryVjp`, `Binary`, `Compare`, `Select`, `Cast`) of earlier values.
+    Point(Op, SmallVec<[usize; 3]>),
+    /// A reduction of an element value over its row.
+    Reduce(Reduction, usize),
+}
+
+/// What kind of value an instruction makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Its dtype.
+    pub dtype: DType,
+    /// One number a row, not one for each element.
+    pub row: bool,
+}
+
+impl Region {
+    /// The axes that number the rows.
+    pub fn outer(&self) -> &[usize] {
+        &self.shape[..self.shape.len() - self.inner]
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.outer().iter().product()
+    }
+
+    /// How many elements a row has.
+    pub fn row_len(&self) -> usize {
+        self.shape[self.shape.len() - self.inner..].iter().product()
+    }
+
+    /// Checks the instructions and gives the dtype and extent of each value.
+    ///
+    /// # Errors
+    /// If an instruction refers to a value or an operand that is not there, or does not take its dtype.
+    pub fn values(&self) -> Result<Vec<Value>> {
+        let wrong = |i: usize, message: &str| {
+            Error::argument("region", format!("instruction {i} {message}"))
+        };
+        if self.inner > self.shape.len() {
+            return Err(Error::shape("region", "a row has more axes than the domain"));
+        }
+        let mut values: Vec<Value> = Vec::with_capacity(self.body.len());
+        for (i, inst) in self.body.iter().enumerate() {
+            let get =
+                |v: usize| values.get(v).copied().ok_or_else(|| wrong(i, "reads a later value"));
+            let operand = |k: usize| {
+                self.inputs.get(k).ok_or_else(|| wrong(i, "reads an operand that is not there"))
+            };
+            values.push(match inst {
+                Inst::Load(k) => {
+                    let load = operand(*k)?;
+                    if load.layout.shape != self.shape {
+                        return Err(wrong(i, "reads through a layout of another shape"));
+                    }
+                    Value { dtype: load.spec.dtype, row: false }
+                }
+                Inst::Literal(value, dtype) => {
+                    if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
+                        return Err(wrong(i, "has a fraction that is no integer"));
+                    }
+                    Value { dtype: *dtype, row: true }
+                }
+                Inst::Index(axis, dtype) => {
+                    if *axis >= self.shape.len() || *dtype == DType::Bool {
+                        return Err(wrong(i, "counts along an axis that is not there, or in bool"));
+                    }
+                    Value { dtype: *dtype, row: false }
+                }
+                Inst::Random(kind, key, dtype) => {
+                    let draw = Op::Random { kind: *kind, shape: self.shape.clone(), dtype: *dtype };
+                    infer(&draw, &[&operand(*key)?.spec])?;
+                    Value { dtype: *dtype, row: false }
+                }
+                Inst::Point(op, of) => {
+                    if !op.is_pointwise() || matches!(op, Op::Copy) {
+                        return Err(wrong(i, "is not pointwise"));
+                    }
+                    let of =
+                        of.iter().map(|&v| get(v)).collect::<Result<SmallVec<[Value; 3]>>>()?;
+                    let specs: SmallVec<[Spec; 3]> =
+                        of.iter().map(|v| Spec::new(v.dtype, Shape::new())).collect();
+                    let refs: SmallVec<[&Spec; 3]> = specs.iter().collect();
+                    let dtype = infer(op, &refs)?[0].dtype;
+                    Value { dtype, row: of.iter().all(|v| v.row) }
+                }
+                Inst::Reduce(kind, v) => {
+                    let of = get(*v)?;
+                    if of.row {
+                        return Err(wrong(i, "reduces what is one number a row already"));
+                    }
+                    let one = Spec::new(of.dtype, [1].as_slice());
+                    let reduce = Op::Reduce(*kind, Axes::from_slice(&[0]));
+                    Value { dtype: infer(&reduce, &[&one])?[0].dtype, row: true }
+                }
+            });
+        }
+        Ok(values)
+    }
+
+    /// Checks the operands and gives the specs of the results.
+    ///
+    /// # Errors
+    /// As [`Region::values`], or if the operands are others than those written down, or a layout reaches outside one.
+    pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
+        if !self.inputs.iter().map(|load| &load.spec).eq(inputs.iter().copied()) {
+            return Err(Error::argument("region", "the operands are not those it was made for")
+                .on(inputs.iter().copied()));
+        }
+        for load in &self.inputs {
+            if !load.layout.lies_in(load.spec.len()) {
+                return Err(Error::argument("region", "a layout reaches outside its operand")
+                    .on([&load.spec]));
+            }
+        }
+        let values = self.values()?;
+        if self.outputs.is_empty() {
+            return Err(Error::argument("region", "has no result"));
+        }
+        let result = |&v: &usize| match values.get(v) {
+            Some(value) if value.row => Ok(Spec::new(value.dtype, self.outer())),
+            Some(value) => Ok(Spec::new(value.dtype, self.shape.clone())),
+            None => Err(Error::argument("region", format!("there is no value {v} to store"))),
+        };
+        self.outputs.iter().map(result).collect()
+    }
+
+    /// As [`Region::infer`], for [`Op::DotRegion`].
+    ///
+    /// # Errors
+    /// Also if the product does not fit.
+    pub fn infer_after_dot(&self, inputs: &[&Spec]) -> Result<Specs> {
+        let [a, b, rest @ ..] = inputs else {
+            return Err(Error::argument(
+                "dot_region",
+                format!("takes 2 operands at least, not {}", inputs.len()),
+            ));
+        };
+        let product = infer(&Op::Dot, &[a, b])?;
+        let all: SmallVec<[&Spec; 6]> = product.iter().chain(rest.iter().copied()).collect();
+        self.infer(&all)
+    }
+}
