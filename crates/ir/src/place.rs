@@ -2,15 +2,32 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
 /// File, line and column. Prints as `src/main.rs:12:9`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug)]
 pub struct Place {
     file: &'static str,
     line: u32,
     column: u32,
+    /// What the compiler knows it by, where it does not come from a text.
+    location: Option<&'static Location<'static>>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        (self.file, self.line, self.column) == (other.file, other.line, other.column)
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.file, self.line, self.column).hash(state);
+    }
 }
 
 impl Place {
@@ -27,7 +44,7 @@ impl Place {
                 kept
             }
         };
-        Place { file, line, column }
+        Place { file, line, column, location: None }
     }
 
     /// The file, as the compiler names it.
@@ -44,11 +61,16 @@ impl Place {
     pub fn column(&self) -> u32 {
         self.column
     }
+
+    /// The same as the compiler knows it; none for a place that was read from a text.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.location
+    }
 }
 
 impl From<&'static Location<'static>> for Place {
     fn from(at: &'static Location<'static>) -> Place {
-        Place { file: at.file(), line: at.line(), column: at.column() }
+        Place { file: at.file(), line: at.line(), column: at.column(), location: Some(at) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, fail, lock, mode, ops};
+use crate::{Error, Result, Tensor, fail, lock, mode, ops, trace};
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
 use pullback_ir::{Layout, Op, Spec, View};
@@ -92,6 +92,13 @@ fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> 
     {
         return Ok(outs.swap_remove(0));
     }
+    if trace::active() {
+        let (lifted, outs) = traced(&op, inputs, at)?;
+        if operands.noted {
+            record(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), operands.list, &outs, at);
+        }
+        return outs.into_iter().next().ok_or_else(|| Error::argument("apply", "no result"));
+    }
     let y = run(&op, inputs).map_err(|e| e.at(at))?;
     if operands.noted {
         record(op, inputs, operands.list, std::slice::from_ref(&y), at);
@@ -110,6 +117,14 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     {
         return Ok(outs);
     }
+    if trace::active() {
+        let (lifted, outs) = traced(&op, inputs, at)?;
+        if operands.noted {
+            record(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), operands.list, &outs, at);
+        }
+        return Ok(outs);
+    }
+    check_memory(&op, inputs).map_err(|e| e.at(at))?;
     let outputs =
         lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs)).map_err(|e| e.at(at))?;
     let outs: Outs = outputs.into_iter().map(from_output).collect();
@@ -128,8 +143,28 @@ fn decompose(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Res
     Ok(Some(mode::speaking_for(at, || decompose(op, inputs))))
 }
 
+/// Records the op in the trace that goes on. The operands as the trace sees them, and its results.
+fn traced(
+    op: &Op,
+    inputs: &[&Tensor],
+    at: &'static Location<'static>,
+) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
+    let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
+    let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
+    Ok((lifted, outs))
+}
+
+/// A tensor that stands for a variable of a program has no memory to run on.
+fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
+    match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
+        Some(traced) => Err(traced.escaped(op.name())),
+        None => Ok(()),
+    }
+}
+
 /// Computes the value.
 fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
+    check_memory(op, inputs)?;
     match op {
         Op::View(view) => run_view(op, view, inputs),
         _ => lock::read(inputs, |inputs| pullback_cpu::run(op, inputs)).map(from_output),

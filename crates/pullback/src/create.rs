@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::storage::Storage;
-use crate::{DType, Error, Scalar, Shape, Spec, Tensor, fail, mode};
+use crate::{DType, Error, Scalar, Shape, Spec, Tensor, fail, mode, trace};
 use half::{bf16, f16};
 use pullback_cpu::{Buffer, HostElement};
 use pullback_ir::{Few, Layout, Op};
@@ -113,8 +113,15 @@ impl Tensor {
                 format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
             fail::raise(Error::shape("from_vec", message).at(at));
         }
+        if let ([value], true) = (values, trace::active()) {
+            // One number is part of a program's text.
+            return Tensor::splat(value.scalar(), &spec.shape, spec.dtype);
+        }
         let buffer = fail::or_raise(Buffer::from_slice(values).map_err(|e| e.at(at)));
-        Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)))
+        let made =
+            Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)));
+        trace::note_constant(&made);
+        made
     }
 
     /// One value seen at every index: one element of memory, so not to be written in place.

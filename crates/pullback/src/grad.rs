@@ -3,7 +3,7 @@
 use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
 use crate::tape::{Cut, CutReason, History, Leaf};
 use crate::tensor::Tangents;
-use crate::{Error, Result, Scalar, Tensor, fail, mode};
+use crate::{Error, Result, Scalar, Tensor, fail, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -60,7 +60,11 @@ impl Tensor {
 
     /// The gradient that backward passes have accumulated in this leaf.
     pub fn grad(&self) -> Option<Tensor> {
-        self.leaf().and_then(|leaf| leaf.grad().clone())
+        self.leaf().and_then(|leaf| {
+            let slot = leaf.grad();
+            trace::touch(&leaf, &slot, true);
+            slot.clone()
+        })
     }
 
     /// Replaces the accumulated gradient (`None` clears it).
@@ -77,13 +81,17 @@ impl Tensor {
         if let Some(grad) = &grad {
             fail::or_raise(check_cotangent("set_grad", self, grad).map_err(|e| e.at(at)));
         }
-        *leaf.grad() = grad;
+        let mut slot = leaf.grad();
+        trace::touch(&leaf, &slot, false);
+        *slot = grad;
     }
 
     /// Forgets the accumulated gradient.
     pub fn zero_grad(&self) {
         if let Some(leaf) = self.leaf() {
-            *leaf.grad() = None;
+            let mut slot = leaf.grad();
+            trace::touch(&leaf, &slot, false);
+            *slot = None;
         }
     }
 
@@ -111,6 +119,11 @@ impl Tensor {
     fn cut(&self, op: &'static str, caller: &'static Location<'static>) -> Tensor {
         let at = mode::user_line(caller);
         let history = self.lock().history.clone();
+        let history = if trace::is_outside(history.key().map_or(u64::MAX, |key| key.0)) {
+            History::None
+        } else {
+            history
+        };
         self.alias(
             Cut::between(CutReason::Detached, op, at, [&history].into_iter()),
             Tangents::new(),

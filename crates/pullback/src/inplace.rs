@@ -15,7 +15,7 @@ use crate::storage::Writer;
 use crate::tape::{History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops};
+use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops, trace};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
@@ -26,6 +26,14 @@ use std::panic::Location;
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
     pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+        let mut operand = self.own_state(at)?;
+        if trace::active() {
+            trace::strip(self, &mut operand, at)?;
+        }
+        Ok(operand)
+    }
+
+    fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
         let state = self.lock();
         if state.version == self.0.storage.version() {
             return Ok(apply::Operand {
@@ -71,6 +79,7 @@ impl Tensor {
                 return Err(self.overwritten_elsewhere(Some(&node), at));
             }
         };
+        note_change(self);
         let mut state = self.lock();
         (state.history, state.tangents, state.version) = (history, tangents, current);
         Ok(())
@@ -190,7 +199,8 @@ impl Tensor {
             plain &= !tracked[1] && !x.shares_memory(self);
         }
         let writer = Writer { op: name, at };
-        if plain && self.0.layout.is_dense() && op.is_pointwise() {
+        let known = trace::knows(self);
+        if plain && known && self.0.layout.is_dense() && op.is_pointwise() {
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
@@ -245,7 +255,8 @@ impl Tensor {
         let apart =
             |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
         let writer = Writer { op: name, at };
-        if plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
+        let at_once = plain && !trace::active();
+        if at_once && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
                 Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
@@ -349,11 +360,17 @@ impl Tensor {
                 Some(after)
             }
         };
-        let version = lock::write(&self.0.storage, &[new], |buffer, inputs| {
-            pullback_cpu::copy_into(buffer, &self.0.layout, self.spec(), inputs[0])?;
-            Ok(self.0.storage.bump(writer))
-        })
-        .map_err(|e: Error| e.at(writer.at))?;
+        let version = match trace::active() {
+            true => {
+                [self, root].into_iter().for_each(note_change);
+                trace::write(self, new, writer)?
+            }
+            false => lock::write(&self.0.storage, &[new], |buffer, inputs| {
+                pullback_cpu::copy_into(buffer, &self.0.layout, self.spec(), inputs[0])?;
+                Ok(self.0.storage.bump(writer))
+            })
+            .map_err(|e: Error| e.at(writer.at))?,
+        };
         let take = |to: &Tensor, from: Option<&Tensor>| {
             let (history, tangents) = match from {
                 Some(from) => {
@@ -384,7 +401,11 @@ impl Tensor {
             let state = x.lock();
             !state.history.is_tracked() && state.tangents.is_empty()
         };
-        self.is_sole_owner() && self.is_contiguous() && quiet(self) && quiet(other)
+        trace::knows(self)
+            && self.is_sole_owner()
+            && self.is_contiguous()
+            && quiet(self)
+            && quiet(other)
     }
 
     /// Adds `other` to the part of this tensor seen through a view, if it may be written over.
@@ -428,6 +449,13 @@ impl Tensor {
             let all = [None, Some(inputs[0])];
             pullback_cpu::run_in_place(&add, buffer, &inner.layout, self.spec(), &all).is_ok()
         })
+    }
+}
+
+/// A trace puts back what it changes about tensors from outside.
+fn note_change(x: &Tensor) {
+    if let Some(trace) = trace::current() {
+        trace.note(x);
     }
 }
 

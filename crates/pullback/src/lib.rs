@@ -91,6 +91,7 @@ mod rule;
 mod storage;
 mod tape;
 mod tensor;
+mod trace;
 mod transform;
 mod tree;
 
@@ -115,10 +116,11 @@ pub use pullback_cpu::buffer::{
 };
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
-pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Result, Scalar, Shape, Spec};
-pub use random::{Key, manual_seed, next_key};
+pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Program, Result, Scalar, Shape, Spec};
+pub use random::{Key, manual_seed, next_key, random_state, set_random_state};
 pub use tape::HookHandle;
 pub use tensor::Tensor;
+pub use trace::trace;
 pub use transform::{
     grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp,
 };

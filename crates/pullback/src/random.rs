@@ -12,7 +12,7 @@
 use crate::apply::apply;
 use crate::create::known_shape;
 use crate::ops::cat;
-use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode};
+use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, no_grad, trace};
 use pullback_ir::Random;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
@@ -143,6 +143,12 @@ impl Key {
         keys
     }
 
+    /// `n` new keys as one tensor, `i64[n,2]`.
+    #[track_caller]
+    pub(crate) fn split_tensor(&self, n: usize) -> Tensor {
+        self.stream(SPLIT).draw(Random::Bits, &[n, 2], DType::I64)
+    }
+
     /// A new key for each number: a step count, the index of a layer.
     ///
     /// ```
@@ -241,7 +247,7 @@ impl Key {
         // In the dtype that kernels compute in: 8 bits of a `bf16` are too coarse for a probability.
         let chance = p.cast(p.dtype().compute());
         let seen = chance.detach();
-        if !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
+        if trace::knows(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
             let range = format!("from {} to {}", seen.min(), seen.max());
             refuse(
                 "bernoulli",
@@ -396,13 +402,16 @@ impl Key {
     }
 }
 
-/// The global generator: a seed, and how many keys it has given.
-struct Generator {
-    seed: u64,
-    given: u64,
-}
+/// The global generator: a seed and how many keys it has given, as a tensor `i64[2]`. A tensor, so that a compiled step draws
+/// anew at each call: the count is state that the step reads and writes.
+static GENERATOR: Mutex<Option<Tensor>> = Mutex::new(None);
 
-static GENERATOR: Mutex<Generator> = Mutex::new(Generator { seed: 0, given: 0 });
+/// Calls `f` with the generator, one caller at a time.
+fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
+    let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = held.get_or_insert_with(|| trace::computing(|| Tensor::from([0i64, 0])));
+    no_grad(|| f(state))
+}
 
 /// Seeds the global generator: what follows is the same in every run. Without this the seed is 0.
 ///
@@ -413,11 +422,46 @@ static GENERATOR: Mutex<Generator> = Mutex::new(Generator { seed: 0, given: 0 })
 /// manual_seed(1);
 /// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
 /// ```
+#[track_caller]
 pub fn manual_seed(seed: u64) {
-    *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Generator { seed, given: 0 };
+    let at = mode::user_line(Location::caller());
+    mode::speaking_for(at, || generator(|state| state.copy_(&Tensor::from([seed as i64, 0]))));
 }
 
+/// Where the global generator stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
+///
+/// ```
+/// use pullback::{Tensor, random_state, set_random_state};
+/// let state = random_state();
+/// let x = Tensor::randn([4]).to_vec::<f32>();
+/// set_random_state(&state);
+/// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
+/// ```
+#[track_caller]
+#[must_use]
+pub fn random_state() -> Tensor {
+    let at = mode::user_line(Location::caller());
+    mode::speaking_for(at, || generator(Tensor::deep_clone))
+}
+
+/// Puts the global generator where [`random_state`] found it.
+///
+/// # Panics
+/// If the tensor is not `i64[2]`.
+#[track_caller]
+pub fn set_random_state(state: &Tensor) {
+    let key = Key::from_tensor(state);
+    let at = mode::user_line(Location::caller());
+    mode::speaking_for(at, || generator(|state| state.copy_(key.tensor())));
+}
+
+/// Keys that were given are this far from the keys that users make of the same seed.
+const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
+
 /// A fresh key from the global generator, a pure function of its seed and of how many it gave before.
+///
+/// Inside [`jit`](crate::jit) every call draws anew. Inside `vmap` each example gets a key of its own. In the body of a loop the
+/// same key would come at every turn, so there it is an error: split a key beforehand and scan over the parts.
 ///
 /// ```
 /// # use pullback::next_key;
@@ -426,12 +470,15 @@ pub fn manual_seed(seed: u64) {
 #[track_caller]
 #[must_use]
 pub fn next_key() -> Key {
-    let (seed, given) = {
-        let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-        generator.given += 1;
-        (generator.seed, generator.given)
+    let at = mode::user_line(Location::caller());
+    if let Some(key) = trace::key_from_outside(at) {
+        return key;
+    }
+    let given = |state: &Tensor| {
+        state.add_(&Tensor::from([0i64, 1]));
+        Key(state.deep_clone()).stream(GIVEN).draw(Random::Bits, &[2], DType::I64)
     };
-    Key::from_parts(seed, mix(given))
+    Key(mode::speaking_for(at, || generator(given)))
 }
 
 impl Tensor {

@@ -1,6 +1,6 @@
 //! Reading values back.
 
-use crate::{Error, Result, Tensor, fail, lock, mode};
+use crate::{Error, Result, Tensor, fail, lock, mode, trace};
 use pullback_cpu::HostElement;
 use std::panic::Location;
 
@@ -33,7 +33,8 @@ impl Tensor {
                 format!("read them as {}, or cast(DType::{:?}) first", self.dtype(), T::DTYPE);
             return Err(Error::dtype("to_vec", message).on([self.spec()]).hint(hint));
         }
-        let dense = mode::set_recording(false, || self.detach().contiguous());
+        trace::check_readable(self, "to_vec")?;
+        let dense = mode::set_recording(false, || trace::computing(|| self.detach().contiguous()));
         let read = lock::read(&[&dense], |inputs| {
             inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
         });
@@ -75,7 +76,10 @@ impl Tensor {
     /// The elements as `f64`, whatever the dtype, in row-major order.
     #[must_use]
     pub fn to_f64_vec(&self) -> Vec<f64> {
-        let wide = mode::set_recording(false, || self.detach().cast(crate::DType::F64));
-        fail::or_raise(wide.try_to_vec())
+        fail::or_raise(trace::check_readable(self, "to_f64_vec"));
+        trace::computing(|| {
+            let wide = mode::set_recording(false, || self.detach().cast(crate::DType::F64));
+            fail::or_raise(wide.try_to_vec())
+        })
     }
 }

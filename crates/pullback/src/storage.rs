@@ -3,16 +3,36 @@
 //! A storage carries a *version* that every in-place write bumps, with the op and the source line of
 //! the last writer. A value saved for backward remembers the version it saw; backward compares.
 //! The lock makes in-place writes from one thread safe beside reads from another.
+//!
+//! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
+//! recorded (see `trace/`), and is versioned all the same.
 
+use crate::{Error, fail};
 use pullback_cpu::Buffer;
+use pullback_ir::{ErrorKind, Spec};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
-    buffer: RwLock<Buffer>,
+    memory: Memory,
     version: AtomicU64,
     writer: Mutex<Option<Writer>>,
+}
+
+enum Memory {
+    Host(RwLock<Buffer>),
+    Traced(Traced),
+}
+
+/// A value of a program that is being recorded.
+pub(crate) struct Traced {
+    /// The trace it belongs to.
+    pub trace: u64,
+    /// What it is as a whole, dense.
+    pub spec: Spec,
+    pub op: &'static str,
+    pub at: &'static Location<'static>,
 }
 
 /// Who wrote last.
@@ -24,25 +44,50 @@ pub(crate) struct Writer {
 
 impl Storage {
     pub fn new(buffer: Buffer) -> Storage {
-        Storage {
-            buffer: RwLock::new(buffer),
-            version: AtomicU64::new(0),
-            writer: Mutex::new(None),
+        Storage::of(Memory::Host(RwLock::new(buffer)))
+    }
+
+    pub fn traced(traced: Traced) -> Storage {
+        Storage::of(Memory::Traced(traced))
+    }
+
+    fn of(memory: Memory) -> Storage {
+        Storage { memory, version: AtomicU64::new(0), writer: Mutex::new(None) }
+    }
+
+    /// The value of a program that this stands for, if it is not memory.
+    pub fn as_traced(&self) -> Option<&Traced> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Traced(traced) => Some(traced),
         }
     }
 
     /// A kernel that panicked while it held the lock left no half-written state that a later
     /// reader could misread as something else than numbers, so poisoning is ignored.
     pub fn read(&self) -> RwLockReadGuard<'_, Buffer> {
-        self.buffer.read().unwrap_or_else(PoisonError::into_inner)
+        self.host().read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn write(&self) -> RwLockWriteGuard<'_, Buffer> {
-        self.buffer.write().unwrap_or_else(PoisonError::into_inner)
+        self.host().write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host(&self) -> &RwLock<Buffer> {
+        match &self.memory {
+            Memory::Host(buffer) => buffer,
+            Memory::Traced(traced) => fail::raise(traced.unknown("read")),
+        }
     }
 
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Takes back the notes of writes that only a trace made.
+    pub fn restore(&self, version: u64, writer: Option<Writer>) {
+        self.version.store(version, Ordering::Release);
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = writer;
     }
 
     pub fn writer(&self) -> Option<Writer> {
@@ -53,5 +98,27 @@ impl Storage {
     pub fn bump(&self, writer: Writer) -> u64 {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         self.version.fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+impl Traced {
+    /// The error of reading a value that is not known yet.
+    pub fn unknown(&self, op: &'static str) -> Error {
+        let message = format!(
+            "the value of this {} is not known: it is being traced, not computed",
+            self.spec
+        );
+        Error::new(ErrorKind::Program, op, message)
+            .detail(format!("made by {} at {}", self.op, self.at))
+            .hint("branch with cond(..) or select(..), loop with while_loop(..), or return the tensor and read it outside")
+    }
+
+    /// The error of using a value after its trace.
+    pub fn escaped(&self, op: &str) -> Error {
+        let message =
+            format!("this {} was made inside a trace that is not going on here", self.spec);
+        Error::new(ErrorKind::Program, op.to_string(), message)
+            .detail(format!("made by {} at {}", self.op, self.at))
+            .hint("return it from the traced function and use what the call gives back")
     }
 }

@@ -6,7 +6,9 @@
 
 use crate::storage::Storage;
 use crate::tape::{History, Leaf};
+use crate::trace;
 use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An n-dimensional array that can be differentiated.
@@ -78,8 +80,16 @@ impl Tensor {
 
     /// The same values under another history. A view stays a view of its parent only through
     /// [`Tensor::state`], so the result is an independent constant as far as the tape goes.
+    #[track_caller]
     pub(crate) fn alias(&self, history: History, tangents: Tangents) -> Tensor {
-        let inner = &*self.0;
+        let lifted;
+        let inner = match trace::active() {
+            false => &*self.0,
+            true => {
+                lifted = trace::lift(self, Location::caller());
+                &*lifted.0
+            }
+        };
         let out = Tensor::new(inner.spec.clone(), inner.layout.clone(), inner.storage.clone());
         {
             let mut state = out.lock();
@@ -188,7 +198,7 @@ impl Tensor {
     /// Whether this is a constant with one element of memory, which is 1.
     pub(crate) fn is_constant_one(&self) -> bool {
         let splat = self.strides().iter().all(|&s| s == 0);
-        if !splat || self.is_tracked() || self.carries_tangents() {
+        if !splat || !trace::knows(self) || self.is_tracked() || self.carries_tangents() {
             return false;
         }
         let (buffer, at) = (self.0.storage.read(), self.0.layout.offset);

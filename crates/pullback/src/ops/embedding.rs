@@ -3,7 +3,7 @@
 //! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
 //! value plus a detached difference, so that every order and both modes follow.
 
-use crate::{DType, Error, Tensor};
+use crate::{DType, Error, Tensor, trace};
 
 /// Options of an embedding: rows of a table `[rows, …]` by number.
 ///
@@ -83,6 +83,11 @@ impl Embedding {
             )
         } else {
             let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
+            if !trace::knows(&flat) {
+                // Looked at when the program runs: what the kernel would count from the end is put out of its range.
+                let strict = flat.lt(0).select(Tensor::from(n), &flat);
+                return (strict, self.padding.map(|p| p.rem_euclid(n.max(1))));
+            }
             match flat.to_vec::<i64>().iter().find(|i| !(0..n).contains(i)) {
                 Some(i) => Error::argument(
                     op,

@@ -1,7 +1,7 @@
 //! Cross-entropy with the options people expect.
 
 use crate::ops::losses::{IGNORED, check_range, reduced};
-use crate::{DType, Error, Tensor, fail, mode};
+use crate::{DType, Error, Tensor, fail, mode, trace};
 use std::panic::Location;
 
 /// How a loss over many elements becomes one number.
@@ -158,6 +158,13 @@ impl CrossEntropy {
         let ignored = self.ignore_index.unwrap_or(IGNORED);
         // The kernel counts every row, and refuses classes out of range itself.
         let plain = self.weight.is_none() && self.label_smoothing == 0.0;
+        if plain && !trace::knows(classes) {
+            let counted = classes.ne(ignored);
+            let losses =
+                logits.row_cross_entropy(&counted.select(classes, classes.zeros_like_splat()));
+            let weights = counted.cast(logits.dtype());
+            return self.reduce(losses * &weights, Some(weights), shape);
+        }
         if plain && !classes.detach().to_vec::<i64>().contains(&ignored) {
             let losses = logits.row_cross_entropy(classes);
             return self.reduce(losses, None, shape);

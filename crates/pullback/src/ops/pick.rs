@@ -1,6 +1,6 @@
 //! Picking elements: by flat index, by mask, by rank.
 
-use crate::{DType, Error, Tensor};
+use crate::{DType, Error, Tensor, trace};
 
 impl Tensor {
     /// The elements at these indices of the flattened tensor, shaped as `index`.
@@ -152,7 +152,7 @@ impl Tensor {
             true => self.detach().max_keep(axis).is_nan(),
             false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),
         };
-        if !broken.any().item::<bool>() {
+        if trace::knows(&broken) && !broken.any().item::<bool>() {
             return (values.squeeze_axis(axis), middle.squeeze_axis(axis));
         }
         let first = self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis);

@@ -6,7 +6,7 @@
 
 use crate::create::known_shape;
 use crate::ops::pick::positions;
-use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors};
+use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
 /// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine what arrives at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,12 @@ impl Tensor {
         let n = self.shape()[axis];
         let index = index.cast(DType::I64);
         let inside = |i: &i64| (-(n as i64)..n as i64).contains(i);
+        if !trace::knows(&index) {
+            // Looked at when the program runs: far outside stays outside when axes are merged.
+            let known = index.ge(-(n as i64)).logical_and(index.lt(n as i64));
+            let index = known.select(&index, Tensor::from(1i64 << 40));
+            return index.lt(0).select(&index + n as i64, &index);
+        }
         if let Some(i) = index.detach().to_vec::<i64>().iter().find(|i| !inside(i)) {
             let message = format!(
                 "index {i} is out of range for axis {axis} of {}, which has length {n}",

@@ -4,7 +4,7 @@
 //! gradient except through weights.
 
 use crate::create::known_shape;
-use crate::{DType, Error, Operand, Tensor};
+use crate::{DType, Error, Operand, Tensor, trace};
 use std::cmp::Ordering;
 
 /// What a quantile that falls between two elements is.
@@ -67,7 +67,8 @@ impl Tensor {
     ) -> Tensor {
         let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
         let n = x.length(op, axis);
-        let inside = q.detach().ge(0.0).logical_and(q.detach().le(1.0)).all().item::<bool>();
+        let unit = |q: &Tensor| q.ge(0.0).logical_and(q.le(1.0)).all().item::<bool>();
+        let inside = !trace::knows(&q) || unit(&q.detach());
         if q.rank() > 1 || !inside || !q.dtype().is_float() || !x.dtype().is_float() || n == 0 {
             let message = format!(
                 "takes floats, an axis with elements, and q from 0 to 1, not {} and {} along axis {axis}",

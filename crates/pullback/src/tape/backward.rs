@@ -12,7 +12,7 @@ use super::hooks::any_ready_hook;
 use super::saved::From;
 use super::{History, Key, Leaf, Node};
 use crate::rule::{Facts, Maybe, Val};
-use crate::{Error, Result, Tensor, fail, mode, ops};
+use crate::{Error, Result, Tensor, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -173,6 +173,13 @@ impl<'a> Walk<'a> {
             }
             *slot = Some(grad);
         }
+        if trace::is_outside(node.seq) {
+            let message = "the graph leads out of the function that is traced";
+            let error = Error::new(ErrorKind::Program, "backward", message).at(node.at);
+            return Err(
+                error.hint("pass what was computed outside as an argument, or compute it inside")
+            );
+        }
         let mut needs: SmallVec<[bool; 4]> = SmallVec::new();
         node.inputs.iter().for_each(|h| needs.push(self.wants(h)));
         if !needs.contains(&true) {
@@ -290,6 +297,7 @@ impl<'a> Walk<'a> {
         let (leaf, grad) = &mut self.leaves[at];
         let Some(grad) = grad.take() else { return };
         let mut slot = leaf.grad();
+        trace::touch(leaf, &slot, true);
         match &mut *slot {
             Some(_) => accumulate(&mut slot, grad),
             // Stored for the user, who may write to it: it must be dense and its own.

@@ -116,6 +116,11 @@ enum CutFrom {
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
 
+/// The number that the next node or leaf will have at least.
+pub(crate) fn next_number() -> u64 {
+    SEQUENCE.load(Ordering::Relaxed)
+}
+
 fn next_seq() -> u64 {
     SEQUENCE.fetch_add(1, Ordering::Relaxed)
 }

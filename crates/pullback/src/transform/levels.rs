@@ -10,6 +10,11 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// The number that the next level will have at least.
+pub(crate) fn next_number() -> u64 {
+    NEXT.load(Ordering::Relaxed)
+}
+
 /// The levels being computed, each with the nodes that saved tangents of it. A tangent's history leads
 /// back to the node that saved it, which is a circle: it is cut when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());

@@ -4,7 +4,7 @@ use super::factor::{eigen, lu_parts, singular_values};
 use super::rows::pair;
 use super::solve::{inverse, threshold};
 use super::{floats, matrices, refuse, square};
-use crate::{DType, Error, IntoAxes, Tensor};
+use crate::{DType, Error, IntoAxes, Tensor, trace};
 use pullback_ir::Linalg;
 use pullback_ir::infer::args;
 
@@ -33,7 +33,8 @@ pub fn det(a: &Tensor) -> Tensor {
     let asked = lu.is_tracked() || lu.carries_tangents();
     // No closure: that would not know the caller's line.
     let plain = n == 0 || a.is_empty() || !asked;
-    if plain || !lu.detach().diagonal().eq(0.0).max().item::<bool>() {
+    // While tracing the matrix is taken to be regular: at a singular one the program's derivative is not finite.
+    if plain || !trace::knows(&lu) || !lu.detach().diagonal().eq(0.0).max().item::<bool>() {
         return lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype());
     }
     // |det| is the product of the singular values, whose derivative needs no division. The sign is constant.
