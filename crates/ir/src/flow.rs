@@ -42,6 +42,8 @@ pub struct Scan {
     pub shared: usize,
     /// How many operands, after those, are the carry.
     pub carry: usize,
+    /// How many of the last results are kept for a backward pass, and are none of the function's own.
+    pub kept: usize,
 }
 
 impl Flow {

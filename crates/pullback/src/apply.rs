@@ -12,7 +12,7 @@ use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, fail, lock, mode, ops, trace};
+use crate::{Error, Result, Tensor, control, fail, lock, mode, ops, trace};
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
 use pullback_ir::{Layout, Op, Spec, View};
@@ -87,10 +87,13 @@ impl Operands {
 fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
-    if operands.differentiated
-        && let Some(mut outs) = decompose(&op, inputs, at)?
-    {
-        return Ok(outs.swap_remove(0));
+    if operands.differentiated {
+        if let Some(mut outs) = decompose(&op, inputs, at)? {
+            return Ok(outs.swap_remove(0));
+        }
+        if let Some((op, _)) = mode::speaking_for(at, || control::prepare(&op, at)) {
+            return Ok(apply_at(op, inputs, caller)?.swap_remove(0));
+        }
     }
     if trace::active() {
         let (lifted, outs) = traced(&op, inputs, at)?;
@@ -112,10 +115,15 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     }
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
-    if operands.differentiated
-        && let Some(outs) = decompose(&op, inputs, at)?
-    {
-        return Ok(outs);
+    if operands.differentiated {
+        if let Some(outs) = decompose(&op, inputs, at)? {
+            return Ok(outs);
+        }
+        if let Some((op, own)) = mode::speaking_for(at, || control::prepare(&op, at)) {
+            let mut outs = apply_at(op, inputs, caller)?;
+            outs.truncate(own);
+            return Ok(outs);
+        }
     }
     if trace::active() {
         let (lifted, outs) = traced(&op, inputs, at)?;

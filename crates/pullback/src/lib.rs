@@ -77,6 +77,7 @@ struct Readme;
 
 mod apply;
 pub mod check;
+mod control;
 mod create;
 mod display;
 mod fail;
@@ -96,6 +97,9 @@ mod transform;
 mod tree;
 
 pub use apply::try_apply;
+pub use control::{
+    cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
+};
 pub use create::{IntoAxes, IntoShape};
 pub use fail::catch;
 pub use grad::{Backward, grad_of};

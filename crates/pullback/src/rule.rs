@@ -22,6 +22,8 @@ pub(crate) enum Grad {
     Bilinear(Bilinear),
     /// Anything else.
     Hand(Hand),
+    /// Control flow: keeps everything, which costs nothing inside a program.
+    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Outs),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
 }
@@ -192,7 +194,7 @@ impl Grad {
             Grad::Slopes(slopes) => i < slopes.len(),
             Grad::Linear(linear) => linear.wrt.has(i),
             Grad::Bilinear(_) => i < 2,
-            Grad::Hand(_) | Grad::Decompose(_) => true,
+            Grad::Hand(_) | Grad::Flow(..) | Grad::Decompose(_) => true,
         }
     }
 
@@ -209,6 +211,7 @@ impl Grad {
             }
             Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
             Grad::Hand(hand) => hand.uses.contains(&val),
+            Grad::Flow(..) => true,
         }
     }
 
@@ -228,6 +231,7 @@ impl Grad {
             Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(facts, i, dy)),
             Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(facts, i, dy)),
             Grad::Hand(hand) => (hand.vjp)(facts, dys),
+            Grad::Flow(vjp, _) => vjp(facts, dys),
         })
     }
 
@@ -265,6 +269,7 @@ impl Grad {
                 one(sum(&mut left.into_iter().chain(right)))
             }
             Grad::Hand(hand) => Some((hand.jvp)(facts, tangents)),
+            Grad::Flow(_, jvp) => Some(jvp(facts, tangents)),
         }
     }
 }

@@ -75,9 +75,9 @@ impl Display for Flow {
             Flow::While { test, body, shared } => {
                 write!(f, "shared={shared},test={},body={}", Inline(test), Inline(body))
             }
-            Flow::Scan(Scan { body, length, reverse, shared, carry }) => write!(
+            Flow::Scan(Scan { body, length, reverse, shared, carry, kept }) => write!(
                 f,
-                "length={length},reverse={reverse},shared={shared},carry={carry},body={}",
+                "length={length},reverse={reverse},shared={shared},carry={carry},kept={kept},body={}",
                 Inline(body)
             ),
         }

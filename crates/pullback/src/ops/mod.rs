@@ -17,7 +17,6 @@ pub(crate) mod dot;
 mod dropout;
 mod einsum;
 mod embedding;
-mod flow;
 mod index;
 mod linear;
 mod loss;
@@ -104,7 +103,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Fft(f) => fft::row(*f),
         Op::Fused(f) => norm::row(*f),
         Op::Region(_) | Op::DotRegion(_) => region::row(),
-        Op::Flow(_) => flow::row(),
+        Op::Flow(_) => crate::control::row(),
     }
 }
 

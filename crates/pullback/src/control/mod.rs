@@ -1,0 +1,390 @@
+//! Control flow on values: `cond`, `while_loop`, `fori_loop`, `scan`.
+//!
+//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape records it. Inside a trace the value is not
+//! known, so each body is traced into a program of its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`) and
+//! a rule for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are not lost.
+
+mod rule;
+mod split;
+
+pub(crate) use rule::{prepare, row};
+
+use crate::apply::apply_all;
+use crate::trace::{self, Kind, Recorded};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, stack};
+use pullback_ir::{ErrorKind, Flow, Op, Program, Scan, Var};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed.
+///
+/// ```
+/// use pullback::{Tensor, cond, grad};
+/// let f = |x: &Tensor| cond(&x.gt(0.0), |x| x.square(), |x| -x, x);
+/// assert_eq!(f(&Tensor::from(3.0)).item::<f64>(), 9.0);
+/// assert_eq!(grad(f)(&Tensor::from(-3.0)).item::<f64>(), -1.0);
+/// ```
+///
+/// # Panics
+/// If the condition is not one `bool`, or (inside a trace) the branches give different specs.
+#[track_caller]
+pub fn cond<T: Tree, Y: Tree>(
+    condition: &Tensor,
+    yes: impl FnOnce(&T) -> Y,
+    no: impl FnOnce(&T) -> Y,
+    x: &T,
+) -> Y {
+    let at = mode::user_line(Location::caller());
+    let condition = one_bool("cond", condition, at);
+    if trace::knows(&condition) {
+        return if condition.item::<bool>() { yes(x) } else { no(x) };
+    }
+    let leaves = x.leaves();
+    let specs = specs_of(&leaves);
+    let (y, first) = body("cond", &specs, at, |args| yes(&x.with_leaves(args)));
+    let (_, second) = body("cond", &specs, at, |args| no(&x.with_leaves(args)));
+    let shared = union(&[&first, &second]);
+    let program = |recorded: &Recorded| {
+        let (args, captures) = recorded.program.inputs.split_at(specs.len());
+        let mut program = recorded.program.clone();
+        let captures = spread(&mut program, recorded, captures, &shared);
+        program.inputs = args.iter().copied().chain(captures).collect();
+        program.renumbered()
+    };
+    let flow = Flow::Cond { yes: program(&first), no: program(&second) };
+    let operands: Vec<&Tensor> =
+        std::iter::once(&condition).chain(&leaves).chain(&shared).collect();
+    y.with_leaves(&apply_flow(flow, &operands, at))
+}
+
+/// `state = body(state)` for as long as `test(state)` holds.
+///
+/// Reverse mode needs to know how many turns there are: it works in eager code, where the turns that ran are on the tape, and inside a trace
+/// only through [`while_loop_bounded`], [`fori_loop`] and [`scan`].
+///
+/// ```
+/// use pullback::{Tensor, while_loop};
+/// let x = while_loop(|x: &Tensor| x.lt(100.0), |x| x * 2.0, &Tensor::from(3.0));
+/// assert_eq!(x.item::<f64>(), 192.0);
+/// ```
+///
+/// # Panics
+/// If the test does not give one `bool`, or the body changes the state's specs.
+#[track_caller]
+pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, init: &S) -> S {
+    let at = mode::user_line(Location::caller());
+    let leaves = init.leaves();
+    if !trace::active() {
+        let mut state = init.with_leaves(&leaves);
+        while one_bool("while_loop", &test(&state), at).item::<bool>() {
+            state = checked("while_loop", &leaves, step(&state), at);
+        }
+        return state;
+    }
+    let specs = specs_of(&leaves);
+    let (_, first) = body("while_loop", &specs, at, |args| {
+        one_bool("while_loop", &test(&init.with_leaves(args)), at)
+    });
+    let (next, second) = body("while_loop", &specs, at, |args| {
+        let state = init.with_leaves(args);
+        checked("while_loop", args, step(&state), at)
+    });
+    let shared = union(&[&first, &second]);
+    let program = |recorded: &Recorded| {
+        let (state, captures) = recorded.program.inputs.split_at(specs.len());
+        let mut program = recorded.program.clone();
+        let captures = spread(&mut program, recorded, captures, &shared);
+        program.inputs = captures.into_iter().chain(state.iter().copied()).collect();
+        program.renumbered()
+    };
+    let flow = Flow::While { test: program(&first), body: program(&second), shared: shared.len() };
+    let operands: Vec<&Tensor> = shared.iter().chain(&leaves).collect();
+    next.with_leaves(&apply_flow(flow, &operands, at))
+}
+
+/// [`while_loop`] for at most `bound` turns, with a reverse derivative everywhere: a [`scan`] whose turns do nothing once the test fails.
+///
+/// ```
+/// use pullback::{Tensor, grad, while_loop_bounded};
+/// let f = |x: &Tensor| while_loop_bounded(10, |x: &Tensor| x.lt(100.0), |x| x * 2.0, x);
+/// assert_eq!(grad(f)(&Tensor::from(3.0)).item::<f64>(), 64.0);
+/// ```
+///
+/// # Panics
+/// As [`while_loop`].
+#[track_caller]
+pub fn while_loop_bounded<S: Tree>(
+    bound: usize,
+    test: impl Fn(&S) -> Tensor,
+    step: impl Fn(&S) -> S,
+    init: &S,
+) -> S {
+    let at = mode::user_line(Location::caller());
+    let turn = |state: &S, _: &()| {
+        let leaves = state.leaves();
+        let go_on = test(state);
+        let keep = |s: &S| s.with_leaves(&s.leaves());
+        let next = |s: &S| checked("while_loop", &leaves, step(s), at);
+        (mode::speaking_for(at, || cond(&go_on, next, keep, state)), ())
+    };
+    if !trace::active() {
+        let mut state = init.with_leaves(&init.leaves());
+        for _ in 0..bound {
+            if !one_bool("while_loop", &test(&state), at).item::<bool>() {
+                break;
+            }
+            state = checked("while_loop", &init.leaves(), step(&state), at);
+        }
+        return state;
+    }
+    mode::speaking_for(at, || scan_times(bound, turn, init).0)
+}
+
+/// `state = body(i, state)` for i from `low` up to, not including, `high`; `i` is a tensor, `i64[]`.
+///
+/// ```
+/// use pullback::{Tensor, fori_loop};
+/// let sum = fori_loop(1, 5, |i, s: &Tensor| s + i.cast(s.dtype()), &Tensor::from(0.0));
+/// assert_eq!(sum.item::<f64>(), 10.0);
+/// ```
+///
+/// # Panics
+/// If the body changes the state's specs.
+#[track_caller]
+pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, init: &S) -> S {
+    let at = mode::user_line(Location::caller());
+    mode::speaking_for(at, || {
+        let counted = Tensor::arange(low, high.max(low));
+        scan(|state: &S, i: &Tensor| (body(i, state), ()), init, &counted).0
+    })
+}
+
+/// Goes through the rows of `xs` (along the first axis of each of its tensors) with a state that is carried from one to the next:
+/// `(state, y) = body(state, x)`. Gives the last state, and the ys stacked.
+///
+/// ```
+/// use pullback::{Tensor, scan};
+/// let xs = Tensor::from([1.0, 2.0, 3.0]);
+/// let (sum, sums) = scan(|s: &Tensor, x: &Tensor| (s + x, s + x), &Tensor::from(0.0), &xs);
+/// assert_eq!(sum.item::<f64>(), 6.0);
+/// assert_eq!(sums.to_vec::<f64>(), [1.0, 3.0, 6.0]);
+/// ```
+///
+/// # Panics
+/// If the tensors of `xs` have no first axis in common, or the body changes the state's specs.
+#[track_caller]
+pub fn scan<S: Tree, X: Tree, Y: Tree>(
+    body: impl Fn(&S, &X) -> (S, Y),
+    init: &S,
+    xs: &X,
+) -> (S, Y) {
+    let at = mode::user_line(Location::caller());
+    scan_at(None, false, body, init, xs, at)
+}
+
+/// [`scan`] from the last row to the first; the ys lie where their x lies.
+///
+/// ```
+/// use pullback::{Tensor, scan_reverse};
+/// let xs = Tensor::from([1.0, 2.0, 3.0]);
+/// let (_, sums) = scan_reverse(|s: &Tensor, x: &Tensor| (s + x, s + x), &Tensor::from(0.0), &xs);
+/// assert_eq!(sums.to_vec::<f64>(), [6.0, 5.0, 3.0]);
+/// ```
+///
+/// # Panics
+/// As [`scan`].
+#[track_caller]
+pub fn scan_reverse<S: Tree, X: Tree, Y: Tree>(
+    body: impl Fn(&S, &X) -> (S, Y),
+    init: &S,
+    xs: &X,
+) -> (S, Y) {
+    let at = mode::user_line(Location::caller());
+    scan_at(None, true, body, init, xs, at)
+}
+
+/// [`scan`] over nothing, `n` times.
+///
+/// ```
+/// use pullback::{Tensor, scan_times};
+/// let (last, all) = scan_times(4, |x: &Tensor, _: &()| (x * 2.0, x.clone()), &Tensor::from(1.0));
+/// assert_eq!(last.item::<f64>(), 16.0);
+/// assert_eq!(all.to_vec::<f64>(), [1.0, 2.0, 4.0, 8.0]);
+/// ```
+///
+/// # Panics
+/// As [`scan`].
+#[track_caller]
+pub fn scan_times<S: Tree, Y: Tree>(
+    n: usize,
+    body: impl Fn(&S, &()) -> (S, Y),
+    init: &S,
+) -> (S, Y) {
+    let at = mode::user_line(Location::caller());
+    scan_at(Some(n), false, body, init, &(), at)
+}
+
+fn scan_at<S: Tree, X: Tree, Y: Tree>(
+    times: Option<usize>,
+    reverse: bool,
+    turn: impl Fn(&S, &X) -> (S, Y),
+    init: &S,
+    xs: &X,
+    at: &'static Location<'static>,
+) -> (S, Y) {
+    let (carry, rows) = (init.leaves(), xs.leaves());
+    let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
+    if !trace::active() && length > 0 {
+        let mut state = init.with_leaves(&carry);
+        let mut parts: Vec<Vec<Tensor>> = Vec::new();
+        let mut shape = None;
+        for turn_number in 0..length {
+            let i = if reverse { length - 1 - turn_number } else { turn_number };
+            let x = xs.map(&mut |x| x.select_at(0, i as isize));
+            let (next, y) = turn(&state, &x);
+            state = checked("scan", &carry, next, at);
+            parts.push(y.leaves());
+            shape = Some(y);
+        }
+        if reverse {
+            parts.reverse();
+        }
+        let Some(y) = shape else { unreachable!("there was a turn") };
+        let mut k = 0;
+        let y = mode::speaking_for(at, || {
+            y.map(&mut |_| {
+                let column: Vec<&Tensor> = parts.iter().map(|part| &part[k]).collect();
+                k += 1;
+                stack(&column, 0)
+            })
+        });
+        return (state, y);
+    }
+    let row_spec = |x: &Tensor| x.spec().with_shape(&x.shape()[1..]);
+    let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
+    let ((state, y), recorded) = body("scan", &specs, at, |args| {
+        let (s, x) = args.split_at(carry.len());
+        let (next, y) = turn(&init.with_leaves(s), &xs.with_leaves(x));
+        (checked("scan", s, next, at), y)
+    });
+    let shared: Vec<Tensor> = recorded.captures.iter().map(|c| c.tensor.clone()).collect();
+    let mut program = recorded.program;
+    program.inputs.rotate_left(specs.len());
+    let (shared_count, carry_count) = (shared.len(), carry.len());
+    let scan = Scan {
+        body: program.renumbered(),
+        length,
+        reverse,
+        shared: shared_count,
+        carry: carry_count,
+        kept: 0,
+    };
+    let operands: Vec<&Tensor> = shared.iter().chain(&carry).chain(&rows).collect();
+    let made = apply_flow(Flow::Scan(scan), &operands, at);
+    let (last, ys) = made.split_at(carry.len());
+    (state.with_leaves(last), y.with_leaves(ys))
+}
+
+fn length_of(times: Option<usize>, rows: &[Tensor]) -> Result<usize> {
+    let mut length = times;
+    for x in rows {
+        let Some(&n) = x.shape().first() else {
+            return Err(Error::shape("scan", format!("{} has no rows to go through", x.spec())));
+        };
+        if length.is_some_and(|known| known != n) {
+            let specs: Vec<&Spec> = rows.iter().map(Tensor::spec).collect();
+            let message =
+                format!("the sequences have different lengths: {:?} and {n}", length.unwrap_or(0));
+            return Err(Error::shape("scan", message).on(specs));
+        }
+        length = Some(n);
+    }
+    length.ok_or_else(|| {
+        Error::argument("scan", "there is nothing to go through")
+            .hint("use scan_times for a number of turns")
+    })
+}
+
+/// Traces a body.
+pub(crate) fn body<R: Tree>(
+    name: &'static str,
+    specs: &[Spec],
+    at: &'static Location<'static>,
+    f: impl FnOnce(&[Tensor]) -> R,
+) -> (R, Recorded) {
+    let traced = trace::record(Kind::Body(name), None, specs, at, |args| {
+        let y = f(args);
+        let outputs = y.leaves();
+        (y, outputs)
+    });
+    fail::or_raise(traced)
+}
+
+/// Applies a construct to its operands.
+pub(crate) fn apply_flow(
+    flow: Flow,
+    operands: &[&Tensor],
+    at: &'static Location<'static>,
+) -> Vec<Tensor> {
+    mode::speaking_for(at, || apply_all(Op::Flow(Arc::new(flow)), operands).into_vec())
+}
+
+/// What several bodies use from outside, each once.
+fn union(bodies: &[&Recorded]) -> Vec<Tensor> {
+    let mut all: Vec<Tensor> = Vec::new();
+    for capture in bodies.iter().flat_map(|b| &b.captures) {
+        if !all.iter().any(|x| x.is_same(&capture.tensor)) {
+            all.push(capture.tensor.clone());
+        }
+    }
+    all
+}
+
+/// Inputs of a body for all that several bodies use: its own, and spare ones.
+fn spread(program: &mut Program, recorded: &Recorded, own: &[Var], all: &[Tensor]) -> Vec<Var> {
+    let place = |x: &Tensor| recorded.captures.iter().position(|c| c.tensor.is_same(x));
+    all.iter()
+        .map(|x| match place(x) {
+            Some(i) => own[i],
+            None => program.fresh(x.spec().clone()),
+        })
+        .collect()
+}
+
+fn specs_of(leaves: &[Tensor]) -> Vec<Spec> {
+    leaves.iter().map(|x| x.spec().clone()).collect()
+}
+
+fn one_bool(op: &'static str, x: &Tensor, at: &'static Location<'static>) -> Tensor {
+    if x.dtype() != crate::DType::Bool || x.len() != 1 {
+        let message = format!("the test must be one bool, not {}", x.spec());
+        fail::raise(
+            Error::new(ErrorKind::Argument, op, message)
+                .at(at)
+                .hint("compare with gt(..), or reduce with all() or any()"),
+        );
+    }
+    if x.rank() == 0 { x.clone() } else { x.reshape(&[] as &[usize]) }
+}
+
+/// A state after a turn, whose tensors must be as before.
+fn checked<S: Tree>(
+    op: &'static str,
+    before: &[Tensor],
+    after: S,
+    at: &'static Location<'static>,
+) -> S {
+    let (now, list) = (after.leaves(), |xs: &[Tensor]| {
+        let texts: Vec<String> = xs.iter().map(|x| x.spec().to_string()).collect();
+        format!("({})", texts.join(", "))
+    });
+    if !before.iter().map(Tensor::spec).eq(now.iter().map(Tensor::spec)) {
+        let message = format!("the state {} becomes {} after a turn", list(before), list(&now));
+        fail::raise(
+            Error::shape(op, message)
+                .at(at)
+                .hint("every turn must give the shapes and dtypes it was given"),
+        );
+    }
+    after
+}

@@ -1,0 +1,252 @@
+//! How control flow differentiates.
+//!
+//! - `scan`: forward keeps, per turn, what backward reads (`split.rs`); backward is a scan the other way round.
+//! - `cond`: the pullback of the branch that was taken, computed by the branch again.
+//! - `while`: forward mode only; how often it turned is not known, so there is nothing to keep per turn.
+//!
+//! Forward mode carries tangents beside values through the same construct. The rules are made of tensor operations and constructs again,
+//! so they nest.
+
+use super::split::{floats, input_specs, joint, output_specs, split};
+use super::{apply_flow, body};
+use crate::rule::{Facts, Grad, Maybe, Outs};
+use crate::trace::evaluate;
+use crate::{Error, Tensor, fail, jvp, mode};
+use pullback_ir::{Flow, Op, Program, Scan};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The row of control flow.
+pub(crate) fn row() -> Grad {
+    Grad::Flow(vjp_of, jvp_of)
+}
+
+/// What is applied instead of a construct whose result will be differentiated, and how many results are its own.
+pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<(Op, usize)> {
+    match op {
+        Op::Flow(flow) => match &**flow {
+            Flow::Scan(scan) if scan.kept == 0 => {
+                let halves = split(scan, at);
+                let own = scan.body.outputs.len();
+                let scan = Scan { body: halves.forward, kept: halves.kept, ..scan.clone() };
+                Some((Op::Flow(Arc::new(Flow::Scan(scan))), own))
+            }
+            Flow::Scan(_) | Flow::Cond { .. } | Flow::While { .. } => None,
+        },
+        _ => None,
+    }
+}
+
+#[track_caller]
+fn line() -> &'static Location<'static> {
+    mode::user_line(Location::caller())
+}
+
+/// The cotangent of a result, or zeros.
+fn cotangent(dys: &Maybe, k: usize, like: &Tensor) -> Tensor {
+    dys[k].clone().unwrap_or_else(|| like.zeros_like_splat())
+}
+
+fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
+    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
+    let at = line();
+    match &**flow {
+        Flow::Scan(scan) => vjp_scan(scan, facts, dys, at),
+        Flow::Cond { yes, no } => vjp_cond(yes, no, facts, dys, at),
+        Flow::While { .. } => fail::raise(
+            Error::gradient(
+                "while_loop",
+                "has no reverse derivative inside a program: the number of turns is not known",
+            )
+            .at(at)
+            .hint("use scan(..), fori_loop(..) or while_loop_bounded(..), or forward mode"),
+        ),
+    }
+}
+
+fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'static>) -> Maybe {
+    let halves = split(scan, at);
+    let (inputs, outputs) = (input_specs(&scan.body), output_specs(&scan.body));
+    let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
+    let own = outputs.len() - scan.kept;
+    let mut operands: Vec<Tensor> = (0..fixed).map(|i| facts.x(i).clone()).collect();
+    operands
+        .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
+    operands.extend(floats(&inputs[..fixed]).into_iter().map(|i| facts.x(i).zeros_like_splat()));
+    let carry = operands.len() - fixed;
+    operands.extend((carried..inputs.len()).map(|i| facts.x(i).clone()));
+    operands.extend((own..outputs.len()).map(|k| facts.y(k).clone()));
+    let ys = floats(&outputs[scan.carry..own]).into_iter().map(|k| k + scan.carry);
+    operands.extend(ys.map(|k| cotangent(dys, k, facts.y(k))));
+    let back = Scan {
+        body: halves.backward,
+        length: scan.length,
+        reverse: !scan.reverse,
+        shared: fixed,
+        carry,
+        kept: 0,
+    };
+    let made = apply_flow(Flow::Scan(back), &operands.iter().collect::<Vec<_>>(), at);
+
+    // Given in the order: carry, shared, rows.
+    let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+    let order = floats(&inputs[fixed..carried]).into_iter().map(|i| i + fixed);
+    let order = order.chain(floats(&inputs[..fixed]));
+    let order = order.chain(floats(&inputs[carried..]).into_iter().map(|i| i + carried));
+    for (i, g) in order.zip(made) {
+        out[i] = Some(g);
+    }
+    out
+}
+
+fn vjp_cond(
+    yes: &Program,
+    no: &Program,
+    facts: &Facts,
+    dys: &Maybe,
+    at: &'static Location<'static>,
+) -> Maybe {
+    let pullback = |program: &Program| {
+        let mut both = joint(program, "cond", at);
+        both.outputs.drain(..program.outputs.len());
+        both
+    };
+    let (inputs, outputs) = (input_specs(yes), output_specs(yes));
+    let mut operands: Vec<Tensor> = (0..=inputs.len()).map(|i| facts.x(i).clone()).collect();
+    operands.extend(floats(&outputs).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
+    let flow = Flow::Cond { yes: pullback(yes), no: pullback(no) };
+    let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
+    let mut out: Maybe = SmallVec::from_elem(None, inputs.len() + 1);
+    for (i, g) in floats(&inputs).into_iter().zip(made) {
+        out[i + 1] = Some(g);
+    }
+    out
+}
+
+/// A program on values and tangents: inputs are its own, then the tangents of its floats; so are outputs.
+fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>) -> Program {
+    let (inputs, outputs) = (input_specs(program), output_specs(program));
+    let (float_in, float_out) = (floats(&inputs), floats(&outputs));
+    let specs: Vec<_> =
+        inputs.iter().cloned().chain(float_in.iter().map(|&i| inputs[i].clone())).collect();
+    let (_, recorded) = body(name, &specs, at, |args| {
+        let (x, tangents) = args.split_at(inputs.len());
+        let point: Vec<Tensor> = float_in.iter().map(|&i| x[i].clone()).collect();
+        let run = |point: &Vec<Tensor>| {
+            let mut all = x.to_vec();
+            float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+            evaluate(program, &all)
+        };
+        let (ys, ts) = jvp(run, &point, &tangents.to_vec());
+        let ts = float_out.iter().map(|&k| ts[k].clone());
+        ys.into_iter().chain(ts).collect::<Vec<Tensor>>()
+    });
+    recorded.program.renumbered()
+}
+
+fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
+    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
+    let at = line();
+    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| facts.x(i).zeros_like_splat());
+    let values = |range: std::ops::Range<usize>| range.map(|i| facts.x(i).clone());
+    let operand_specs: Vec<_> = (0..tangents.len()).map(|i| facts.in_spec(i).clone()).collect();
+    let moved = |range: std::ops::Range<usize>| -> Vec<Tensor> {
+        let from = range.start;
+        floats(&operand_specs[range]).into_iter().map(|i| tangent(i + from)).collect()
+    };
+    let n = tangents.len();
+    // Programs take values, then tangents; operands come in groups, so inputs are put in the order of the groups.
+    let grouped = |program: &Program, cuts: &[usize]| {
+        let mut out = pushed(program, flow.name(), at);
+        let specs = input_specs(program);
+        let (own, dual) = out.inputs.split_at(specs.len());
+        let (mut inputs, mut next, mut from) = (Vec::new(), dual.iter(), 0);
+        for &cut in cuts {
+            inputs.extend(&own[from..cut]);
+            let count = floats(&specs[from..cut]).len();
+            inputs.extend(next.by_ref().take(count));
+            from = cut;
+        }
+        out.inputs = inputs;
+        out
+    };
+    let (flow, operands, results): (Flow, Vec<Tensor>, Vec<pullback_ir::Spec>) = match &**flow {
+        Flow::Cond { yes, no } => {
+            let count = n - 1;
+            let flow = Flow::Cond { yes: grouped(yes, &[count]), no: grouped(no, &[count]) };
+            let operands = values(0..n).chain(moved(1..n)).collect();
+            (flow, operands, output_specs(yes))
+        }
+        Flow::While { test, body, shared } => {
+            let (k, specs) = (*shared, input_specs(body));
+            let mut test = test.clone();
+            let spare: Vec<_> =
+                floats(&specs[..k]).into_iter().map(|i| test.fresh(specs[i].clone())).collect();
+            let more: Vec<_> =
+                floats(&specs[k..]).into_iter().map(|i| test.fresh(specs[k + i].clone())).collect();
+            let mut inputs = test.inputs[..k].to_vec();
+            inputs.extend(spare);
+            inputs.extend(&test.inputs[k..]);
+            inputs.extend(more);
+            test.inputs = inputs;
+            let shared = k + floats(&specs[..k]).len();
+            let flow = Flow::While { test, body: grouped(body, &[k, n]), shared };
+            let operands =
+                values(0..k).chain(moved(0..k)).chain(values(k..n)).chain(moved(k..n)).collect();
+            (flow, operands, output_specs(body))
+        }
+        Flow::Scan(scan) => {
+            let (k, c) = (scan.shared, scan.shared + scan.carry);
+            let mut turn = grouped(&scan.body, &[k, c, n]);
+            // Outputs come as values then tangents: the carry's must come together.
+            let outputs = output_specs(&scan.body);
+            let own = outputs.len();
+            let carry_floats = floats(&outputs[..scan.carry]).len();
+            let mut order = turn.outputs[..scan.carry].to_vec();
+            order.extend(&turn.outputs[own..own + carry_floats]);
+            order.extend(&turn.outputs[scan.carry..own]);
+            order.extend(&turn.outputs[own + carry_floats..]);
+            turn.outputs = order;
+            let specs = input_specs(&scan.body);
+            let shared = k + floats(&specs[..k]).len();
+            let carry = scan.carry + floats(&specs[k..c]).len();
+            let operands = values(0..k).chain(moved(0..k)).chain(values(k..c)).chain(moved(k..c));
+            let operands = operands.chain(values(c..n)).chain(moved(c..n)).collect();
+            (
+                Flow::Scan(Scan { body: turn, shared, carry, kept: 0, ..scan.clone() }),
+                operands,
+                outputs,
+            )
+        }
+    };
+    let made = apply_flow(flow.clone(), &operands.iter().collect::<Vec<_>>(), at);
+    // Where the tangents are among the results.
+    let (count, carry) = match &flow {
+        Flow::Scan(scan) => (results.len(), Some(scan.carry)),
+        Flow::Cond { .. } | Flow::While { .. } => (results.len(), None),
+    };
+    let own_carry = carry.map(|c| {
+        let Op::Flow(old) = facts.op else { unreachable!("the row of control flow") };
+        match &**old {
+            Flow::Scan(scan) => (scan.carry, c),
+            Flow::Cond { .. } | Flow::While { .. } => unreachable!("a scan stays one"),
+        }
+    });
+    let mut found: Vec<Tensor> = match own_carry {
+        None => made[count..].to_vec(),
+        Some((own, with)) => {
+            let rest = &made[with..];
+            let ys = count - own;
+            made[own..with].iter().chain(&rest[ys..]).cloned().collect()
+        }
+    };
+    found.reverse();
+    results
+        .iter()
+        .map(|spec| match spec.dtype.is_float() {
+            true => found.pop().unwrap_or_else(|| Tensor::zeros_of(spec)),
+            false => Tensor::zeros_of(spec),
+        })
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! The body of a scan, differentiated and cut in two.
+//!
+//! Forward and backward of one turn are traced together, as one program: the turn, then its pullback of given cotangents. What does not
+//! depend on a cotangent is forward work; what does is backward work; what backward work reads of forward work is kept, stacked over the
+//! turns. So nothing is computed twice, as on the tape. Values that are cheap to have again (literals, counts, views) are not kept but
+//! made again; rows of the sequences and shared operands are there anyway.
+
+use super::body as trace_body;
+use crate::trace::evaluate;
+use crate::{Spec, Tensor, vjp};
+use pullback_ir::{Equation, Op, Program, Scan, Var};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::panic::Location;
+
+/// A scan's two halves.
+pub(crate) struct Split {
+    /// The turn, with what is kept as its last outputs.
+    pub forward: Program,
+    /// From shared operands, then the cotangents of the carry's floats and the gradients so far of the shared floats (its carry), then rows of
+    /// the sequences, of what is kept, and of the cotangents of float ys: the carry anew, then the gradients of the float rows.
+    pub backward: Program,
+    pub kept: usize,
+}
+
+/// Which of these are floats.
+pub(crate) fn floats<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<usize> {
+    specs.into_iter().enumerate().filter(|(_, s)| s.dtype.is_float()).map(|(i, _)| i).collect()
+}
+
+pub(crate) fn input_specs(program: &Program) -> Vec<Spec> {
+    program.inputs.iter().map(|&v| program.spec(v).clone()).collect()
+}
+
+pub(crate) fn output_specs(program: &Program) -> Vec<Spec> {
+    program.outputs.iter().map(|&v| program.spec(v).clone()).collect()
+}
+
+/// A program and its pullback as one: from its inputs and cotangents of its float outputs, its outputs and the gradients of its float inputs.
+pub(crate) fn joint(
+    program: &Program,
+    name: &'static str,
+    at: &'static Location<'static>,
+) -> Program {
+    let (inputs, outputs) = (input_specs(program), output_specs(program));
+    let (float_in, float_out) = (floats(&inputs), floats(&outputs));
+    let specs: Vec<Spec> =
+        inputs.iter().cloned().chain(float_out.iter().map(|&k| outputs[k].clone())).collect();
+    let (_, recorded) = trace_body(name, &specs, at, |args| {
+        let (x, cotangents) = args.split_at(inputs.len());
+        let point: Vec<Tensor> = float_in.iter().map(|&i| x[i].clone()).collect();
+        let run = |point: &Vec<Tensor>| {
+            let mut all = x.to_vec();
+            float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+            evaluate(program, &all)
+        };
+        // The other outputs have no cotangent; they come out of the same run.
+        let all = RefCell::new(Vec::new());
+        let (ys, pullback) = vjp(
+            |point: &Vec<Tensor>| {
+                let ys = run(point);
+                all.borrow_mut().clone_from(&ys);
+                float_out.iter().map(|&k| ys[k].clone()).collect::<Vec<Tensor>>()
+            },
+            &point,
+        );
+        let mut others = all.borrow().clone();
+        float_out.iter().zip(ys).for_each(|(&k, y)| others[k] = y);
+        others.into_iter().chain(pullback(&cotangents.to_vec())).collect::<Vec<Tensor>>()
+    });
+    recorded.program.renumbered()
+}
+
+pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
+    let mut turn = scan.body.clone();
+    turn.outputs.truncate(turn.outputs.len() - scan.kept);
+    let both = joint(&turn, "scan", at);
+    let (n, results) = (turn.inputs.len(), turn.outputs.len());
+    let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
+    let definitions = both.definitions();
+
+    // What depends on a cotangent.
+    let mut late = vec![false; both.specs.len()];
+    both.inputs[n..].iter().for_each(|v| late[v.index()] = true);
+    for e in &both.equations {
+        if e.inputs.iter().any(|v| late[v.index()]) {
+            e.outputs.iter().for_each(|v| late[v.index()] = true);
+        }
+    }
+
+    let mut forward = Program {
+        specs: both.specs.clone(),
+        inputs: both.inputs[..n].to_vec(),
+        ..Program::default()
+    };
+    let is_late = |e: &Equation| e.outputs.iter().any(|v| late[v.index()]);
+    forward.equations = both.equations.iter().filter(|e| !is_late(e)).cloned().collect();
+    forward.outputs = both.outputs[..results].to_vec();
+
+    // Backward: walked from its outputs; what it lacks is made again if that is cheap, and kept otherwise.
+    let gradients = &both.outputs[results..];
+    let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
+    let mut kept: Vec<Var> = Vec::new();
+    let mut needed = vec![false; both.equations.len()];
+    let mut wanted: Vec<Var> = gradients.to_vec();
+    let mut seen = vec![false; both.specs.len()];
+    let place: FxHashMap<Var, usize> =
+        both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
+    while let Some(v) = wanted.pop() {
+        if std::mem::replace(&mut seen[v.index()], true) {
+            continue;
+        }
+        match (definitions[v.index()], place.get(&v)) {
+            (None, Some(&i)) if (fixed..carried).contains(&i) => kept.push(v),
+            (None, _) => {}
+            (Some(e), _) => {
+                let equation = &both.equations[e];
+                if late[v.index()] || is_cheap(&equation.op) {
+                    needed[e] = true;
+                    wanted.extend(&equation.inputs);
+                } else {
+                    kept.push(v);
+                }
+            }
+        }
+    }
+    kept.sort_unstable();
+    forward.outputs.extend(&kept);
+    backward.equations =
+        both.equations.iter().zip(&needed).filter(|(_, n)| **n).map(|(e, _)| e.clone()).collect();
+
+    // The gradients of the float inputs: shared ones add up, those of the carry go on, those of rows are given.
+    let inputs = input_specs(&turn);
+    let float_in = floats(&inputs);
+    let of = |range: std::ops::Range<usize>| -> Vec<Var> {
+        let inside = float_in.iter().zip(gradients).filter(|(i, _)| range.contains(*i));
+        inside.map(|(_, &g)| g).collect()
+    };
+    let (shared, carry, rows) = (of(0..fixed), of(fixed..carried), of(carried..n));
+    let outputs = output_specs(&turn);
+    let carry_cotangents = floats(&outputs[..scan.carry]).len();
+    let (d_carry, d_rows) = both.inputs[n..].split_at(carry_cotangents);
+    let mut sums = Vec::new();
+    let mut so_far = Vec::new();
+    for &g in &shared {
+        let sum = backward.fresh(both.spec(g).clone());
+        so_far.push(sum);
+        let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at.into()));
+        sums.extend(crate::fail::or_raise(added));
+    }
+    backward.inputs = both.inputs[..fixed].to_vec();
+    backward.inputs.extend(d_carry.iter().chain(&so_far));
+    backward.inputs.extend(both.inputs[carried..n].iter().chain(&kept).chain(d_rows));
+    backward.outputs = carry.iter().chain(&sums).chain(&rows).copied().collect();
+    Split { forward: forward.renumbered(), backward: backward.renumbered(), kept: kept.len() }
+}
+
+/// Whether a value is had again for next to nothing.
+fn is_cheap(op: &Op) -> bool {
+    matches!(op, Op::Literal { .. } | Op::Iota { .. } | Op::View(_))
+}

@@ -1,0 +1,79 @@
+//! Control flow: eager, traced, differentiated.
+
+use pullback::{
+    DType, Program, Spec, Tensor, cond, fori_loop, grad, jvp, scan, scan_reverse, scan_times,
+    trace, while_loop, while_loop_bounded,
+};
+
+fn f64s(values: &[f64]) -> Tensor {
+    Tensor::from(values)
+}
+
+fn spec(shape: &[usize]) -> Spec {
+    Spec::new(DType::F64, shape)
+}
+
+fn names(program: &Program) -> Vec<&'static str> {
+    program.equations.iter().map(|e| e.op.name()).collect()
+}
+
+#[test]
+fn eager_constructs_are_the_rust_ones() {
+    let x = Tensor::from(2.0);
+    let f = |x: &Tensor| cond(&x.gt(1.0), |x| x.powi(3), |x| x * 5.0, x);
+    assert_eq!((f(&x).item::<f64>(), grad(f)(&x).item::<f64>()), (8.0, 12.0));
+    let doubled = while_loop(|x: &Tensor| x.lt(50.0), |x| x * 2.0, &x);
+    assert_eq!(doubled.item::<f64>(), 64.0);
+    let g = grad(|x: &Tensor| while_loop(|x: &Tensor| x.lt(50.0), |x| x * 2.0, x))(&x);
+    assert_eq!(g.item::<f64>(), 32.0);
+    let (last, all) =
+        scan_reverse(|s: &Tensor, x: &Tensor| (s * x, s + 0.0), &x, &f64s(&[1.0, 2.0, 3.0]));
+    assert_eq!((last.item::<f64>(), all.to_vec::<f64>()), (12.0, vec![12.0, 6.0, 2.0]));
+    let n = fori_loop(0, 4, |i, s: &Tensor| s * 2.0 + i.cast(DType::F64), &x);
+    assert_eq!(n.item::<f64>(), 43.0);
+    let (_, empty) =
+        scan(|s: &Tensor, x: &Tensor| (s + x, x.exp()), &x, &Tensor::zeros_with([0], DType::F64));
+    assert_eq!(empty.shape(), [0]);
+}
+
+#[test]
+fn traced_constructs_are_one_equation_each() {
+    let w = f64s(&[0.5, 2.0]);
+    let program = trace(
+        |x: &[Tensor]| {
+            let (last, ys) =
+                scan(|s: &Tensor, x: &Tensor| ((s * &w + x).sin(), s.sum()), &x[0], &x[1]);
+            let c = cond(&last.sum().gt(0.0), |y: &Tensor| y * &w, |y| -y, &last);
+            let l = while_loop(|s: &Tensor| s.sum().lt(10.0), |s| s + 1.0, &c);
+            (l, ys)
+        },
+        &[spec(&[2]), spec(&[5, 2])],
+    )
+    .unwrap();
+    program.verify().unwrap();
+    let found: Vec<_> =
+        names(&program).into_iter().filter(|n| ["scan", "cond", "while"].contains(n)).collect();
+    assert_eq!(found, ["scan", "cond", "while"], "{program}");
+}
+
+#[test]
+fn derivatives_of_traced_constructs_are_constructs() {
+    let f = |x: &Tensor| scan_times(3, |s: &Tensor, _: &()| (s.sin(), ()), x).0.sum();
+    let program = trace(|x: &[Tensor]| grad(f)(&x[0]), &[spec(&[2])]).unwrap();
+    program.verify().unwrap();
+    assert_eq!(names(&program).iter().filter(|n| **n == "scan").count(), 2, "{program}");
+    let program = trace(|x: &[Tensor]| jvp(f, &x[0], &x[1]), &[spec(&[2]), spec(&[2])]).unwrap();
+    program.verify().unwrap();
+    let bounded = |x: &Tensor| while_loop_bounded(5, |x: &Tensor| x.lt(50.0), |x| x * 2.0, x);
+    trace(|x: &[Tensor]| grad(bounded)(&x[0]), &[spec(&[])]).unwrap().verify().unwrap();
+    let endless = |x: &Tensor| while_loop(|x: &Tensor| x.lt(50.0), |x| x * 2.0, x);
+    let error = trace(|x: &[Tensor]| grad(endless)(&x[0]), &[spec(&[])]).unwrap_err();
+    assert!(error.to_string().contains("while_loop_bounded"), "{error}");
+    trace(|x: &[Tensor]| jvp(endless, &x[0], &x[1]), &[spec(&[]), spec(&[])])
+        .unwrap()
+        .verify()
+        .unwrap();
+    let second =
+        trace(|x: &[Tensor]| grad(|x: &Tensor| grad(f)(x).sum())(&x[0]), &[spec(&[2])]).unwrap();
+    second.verify().unwrap();
+}
