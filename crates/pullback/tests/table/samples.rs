@@ -158,11 +158,10 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 let fits =
                     if *kind == Random::Bits { dtype == DType::I64 } else { dtype.is_float() };
                 for shape in [&[][..], &[2, 3], &[0], &[97]].into_iter().filter(|_| fits) {
-                    add(
-                        Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype },
-                        vec![key.clone()],
-                        true,
-                    );
+                    let op = Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype };
+                    add(op.clone(), vec![key.clone()], true);
+                    let keys = Tensor::from_vec((3..9).collect::<Vec<i64>>(), [3, 1, 2]);
+                    add(op, vec![keys], true);
                 }
             }
         }
