@@ -368,7 +368,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         Op::Dot => {
-            let list: [(&[usize], &[usize]); 11] = [
+            let list: [(&[usize], &[usize]); 13] = [
                 (&[65, 131], &[131, 71]),
                 (&[3, 700], &[700, 2]),
                 (&[2, 3], &[3, 2]),
@@ -380,6 +380,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 (&[0, 2], &[2, 3]),
                 (&[17, 33], &[33, 19]),
                 (&[1, 2, 2, 2], &[1, 2, 2, 2]),
+                (&[2, 1, 2], &[2, 2, 9]),
+                (&[2, 9, 5], &[2, 5, 11]),
             ];
             for (a, b) in list {
                 add(Op::Dot, vec![dice.tensor(a, WIDE), dice.tensor(b, WIDE)], few(a));
