@@ -34,9 +34,11 @@ mod attention;
 mod batch_norm;
 mod conv;
 mod dot;
+mod flow;
 mod index;
 mod linalg;
 mod norm;
+mod region;
 mod update;
 mod view;
 
@@ -140,6 +142,9 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Linalg(f)                        => linear_algebra(*f),
         Op::Fft(f)                           => Axes(Op::Fft(transform(*f))),
         Op::Fused(f)                         => fused(*f),
+        Op::Region(_)                        => Hand(region::region),
+        Op::DotRegion(_)                     => Hand(region::dot_region),
+        Op::Flow(_)                          => Hand(flow::flow),
     }
 }
 

@@ -97,6 +97,8 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
             Fused::Sgd(how) => !how.remembers() || !chosen[chosen.len() - 1],
             Fused::Adam(_) => !chosen[chosen.len() - 1],
         },
+        // Of these there are no samples.
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => false,
     }
 }
 
