@@ -10,7 +10,7 @@
 //! operand and the result have alone, so that what is shared stays as it is: the image for a batch of inputs under one kernel, the
 //! outer channel for many kernels over one input, and so around for the two transposes.
 
-use super::{Lane, Lanes, join, operands, part};
+use super::{Lane, Lanes, join, merged, operands, part};
 use crate::apply::apply;
 use crate::{Op, Tensor};
 use pullback_ir::{Conv, Padding, Role, View};
@@ -112,12 +112,12 @@ fn place(has: Indices, at: Index) -> usize {
     has.iter().position(|&i| i == at).expect("an array with examples has the index that they join")
 }
 
-/// `[n, …]` with the examples in one of the indices.
+/// `[n, …]` with the examples in one of the indices. The group is one axis with the index behind it.
 fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
     let spatial = &x.shape()[3..];
     let apart = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();
     let x = join(&x.view(View::Reshape(apart.into())), place(has, at));
-    x.view(View::Reshape(merged(x.shape(), has, 0).into()))
+    x.view(View::Reshape(merged(x.shape(), place(has, Group))))
 }
 
 /// What [`joined`] put together, taken apart.
@@ -125,15 +125,5 @@ fn parted(y: &Tensor, has: Indices, at: Index, lengths: Lengths, n: usize) -> Te
     let long = |i: Index| lengths.of(i) * if i == at { n } else { 1 };
     let apart = [&has.map(long)[..], &y.shape()[2..]].concat();
     let y = part(&y.view(View::Reshape(apart.into())), place(has, at), n, lengths.of(at));
-    y.view(View::Reshape(merged(y.shape(), has, 1).into()))
-}
-
-/// A shape, with the three indices from `start` on as the two axes that the op takes.
-fn merged(shape: &[usize], has: Indices, start: usize) -> Vec<usize> {
-    let mut out = shape.to_vec();
-    // The group is one axis with what comes behind it.
-    let group = start + place(has, Group);
-    out[group] *= out[group + 1];
-    out.remove(group + 1);
-    out
+    y.view(View::Reshape(merged(y.shape(), 1 + place(has, Group))))
 }

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Lane, Lanes, all, apply_spread, join, operands, part};
+use super::{Lane, Lanes, all, apply_spread, join, joins_in_place, operands, part};
 use crate::apply::apply;
 use crate::{Op, Tensor};
 use smallvec::smallvec;
@@ -8,15 +8,14 @@ use smallvec::smallvec;
 /// A matrix that all examples share is met by all of their rows in one product; if it is the left one, by the rows of
 /// transposes: (A·B)ᵀ = Bᵀ·Aᵀ.
 ///
-/// Only where rows follow each other: a copy that brought them together would take longer than products of the examples by
-/// themselves, between whose tiles a shared operand stays in the caches. The rows of a transpose follow each other if there
-/// is one row or one column, as where a matrix is applied to vectors. Those of stacks never do.
+/// Only where those rows follow each other in memory: a copy that brought them together takes longer than the products of the
+/// examples one by one, between which the shared matrix stays in the caches.
 pub(super) fn dot(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let [a, b] = operands(lanes);
-    let single = a.shape().len() == 2;
-    let y = if single && !b.batched {
+    let rows = a.shape().len() - 2;
+    let y = if !b.batched && joins_in_place(&a.value, rows) {
         product(&a.value, &b.value, n)
-    } else if single && !a.batched && b.shape().contains(&1) {
+    } else if !a.batched && joins_in_place(&b.value.t(), rows) {
         product(&b.value.t(), &a.value.t(), n).t()
     } else {
         return all(apply_spread(op.clone(), lanes, n));
@@ -24,8 +23,9 @@ pub(super) fn dot(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     smallvec![Lane::batched(y)]
 }
 
-/// `[n, m, k] · [k, p]` as `[n·m, k] · [k, p]`.
+/// `[n, b…, m, k] · [b…, k, p]` as `[b…, n·m, k] · [b…, k, p]`.
 fn product(a: &Tensor, b: &Tensor, n: usize) -> Tensor {
-    let y = apply(Op::Dot, &[&join(a, 0), b]);
-    part(&y, 0, n, a.shape()[1])
+    let rows = b.rank() - 2;
+    let y = apply(Op::Dot, &[&join(a, rows), b]);
+    part(&y, rows, n, a.shape()[rows + 1])
 }

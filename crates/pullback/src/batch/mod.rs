@@ -241,10 +241,22 @@ fn later(axes: &[usize]) -> Axes {
 #[track_caller]
 fn join(x: &Tensor, axis: usize) -> Tensor {
     let moved = if axis == 0 { x.clone() } else { x.move_axis(0, axis as isize) };
-    let mut shape = moved.dims().clone();
-    let n = shape.remove(axis);
-    shape[axis] *= n;
-    moved.view(View::Reshape(shape))
+    moved.view(View::Reshape(merged(moved.shape(), axis)))
+}
+
+/// Whether [`join`] is a view: the examples follow each other on the axis as they lie.
+fn joins_in_place(x: &Tensor, axis: usize) -> bool {
+    let order: Axes = (1..=axis).chain([0]).chain(axis + 1..x.rank()).collect();
+    let moved = x.0.layout.view(&View::Permute(order));
+    moved.is_some_and(|m| m.view(&View::Reshape(merged(&m.shape, axis))).is_some())
+}
+
+/// A shape with two neighbouring axes as one.
+fn merged(shape: &[usize], axis: usize) -> Shape {
+    let mut out = Shape::from_slice(shape);
+    let n = out.remove(axis);
+    out[axis] *= n;
+    out
 }
 
 /// What [`join`] put together, taken apart: `[a…, n·len, b…]` as `[n, a…, len, b…]`.

@@ -4,7 +4,7 @@
 use crate::samples::Sample;
 use crate::{Failures, all_samples, bits};
 use pullback::table::batched;
-use pullback::{Backward, DType, Op, Tensor, catch, stack, try_apply};
+use pullback::{Backward, DType, Op, Program, Spec, Tensor, catch, stack, trace, try_apply};
 use pullback_ir::{Combine, Fused, Linalg, Pooling, Reduction};
 
 /// How many examples there are.
@@ -301,5 +301,100 @@ fn gradients_of_many_examples_are_those_of_a_loop() {
         }
     }
     assert!(compared > 1_000, "{compared}");
+    failures.assert_none();
+}
+
+/// The equations of a program, each over many examples: what `vmap` does with a function.
+fn evaluate(program: &Program, inputs: &[(Tensor, bool)], n: usize) -> Vec<(Tensor, bool)> {
+    let mut values: Vec<Option<(Tensor, bool)>> = vec![None; program.specs.len()];
+    for (v, x) in program.inputs.iter().zip(inputs) {
+        values[v.index()] = Some(x.clone());
+    }
+    for e in &program.equations {
+        let operands: Vec<_> =
+            e.inputs.iter().map(|v| values[v.index()].clone().expect("defined before")).collect();
+        for (v, y) in e.outputs.iter().zip(batched(&e.op, &operands, n)) {
+            values[v.index()] = Some(y);
+        }
+    }
+    program.outputs.iter().map(|v| values[v.index()].clone().expect("defined")).collect()
+}
+
+/// What `batch` does is traced like anything else, and can be batched again: two examples of three examples of each op.
+#[test]
+fn examples_of_examples_are_as_each_alone() {
+    const OUTER: usize = 2;
+    let mut failures = Failures::new();
+    let mut compared = 0;
+    let small = |s: &Sample| s.inputs.iter().all(|x| x.len() < 4000);
+    for sample in all_samples().into_iter().filter(small) {
+        let all = choices(sample.inputs.len());
+        for (inner, outer) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            // Operand i of inner example j and outer example k.
+            let operand = |i: usize, j: usize, k: usize| {
+                let number = if inner[i] { j } else { 0 } + if outer[i] { LANES * k } else { 0 };
+                example(&sample.op, &sample.inputs[i], number)
+            };
+            let count = sample.inputs.len();
+            let over_inner = |i: usize, k: usize| match inner[i] {
+                true => {
+                    let each: Vec<Tensor> = (0..LANES).map(|j| operand(i, j, k)).collect();
+                    stack(&each.iter().collect::<Vec<_>>(), 0)
+                }
+                false => operand(i, 0, k),
+            };
+            let over_outer = |i: usize| match outer[i] {
+                true => {
+                    let each: Vec<Tensor> = (0..OUTER).map(|k| over_inner(i, k)).collect();
+                    (stack(&each.iter().collect::<Vec<_>>(), 0), true)
+                }
+                false => (over_inner(i, 0), false),
+            };
+            let specs: Vec<Spec> = (0..count).map(|i| over_inner(i, 0).spec().clone()).collect();
+            let mut lanes = Vec::new();
+            let program = trace(
+                |x: &[Tensor]| {
+                    let operands: Vec<_> = x.iter().cloned().zip(inner.iter().copied()).collect();
+                    let made = batched(&sample.op, &operands, LANES);
+                    lanes = made.iter().map(|y| y.1).collect();
+                    made.into_iter().map(|y| y.0).collect::<Vec<Tensor>>()
+                },
+                &specs,
+            )
+            .unwrap();
+            let given = catch(|| {
+                evaluate(&program, &(0..count).map(over_outer).collect::<Vec<_>>(), OUTER)
+            });
+            let given = match given {
+                Ok(given) => given,
+                Err(error) => {
+                    failures.note(&sample, format!("{inner:?} in {outer:?}: {error}\n{program}"));
+                    continue;
+                }
+            };
+            for (j, k) in (0..LANES).flat_map(|j| (0..OUTER).map(move |k| (j, k))) {
+                let inputs: Vec<Tensor> = (0..count).map(|i| operand(i, j, k)).collect();
+                let expected =
+                    try_apply(sample.op.clone(), &inputs.iter().collect::<Vec<_>>()).unwrap();
+                for ((expected, (given, outer_lanes)), inner_lanes) in
+                    expected.iter().zip(&given).zip(&lanes)
+                {
+                    let mut lane = given.clone();
+                    if *outer_lanes {
+                        lane = lane.select_at(0, k as isize);
+                    }
+                    if *inner_lanes {
+                        lane = lane.select_at(0, j as isize);
+                    }
+                    compared += 1;
+                    if let Some(why) = difference(&lane, expected, false) {
+                        let place = format!("{inner:?} in {outer:?}, example {j} of {k}");
+                        failures.note(&sample, format!("{place}: {why}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(compared > 50_000, "{compared}");
     failures.assert_none();
 }
