@@ -284,24 +284,52 @@ unsafe fn fill_avx2<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D:
     unsafe { fill::<D>(key, from, to, out) }
 }
 
-fn random_as<D: Draw>(key: [i64; 2], out: Sink<'_>) {
-    let len = out.len();
+/// Key `n` of `i64[b…, 2]`.
+pub(crate) fn key_at(keys: &Source<'_>, mut n: usize) -> [i64; 2] {
+    let last = keys.shape.len() - 1;
+    let mut at = 0;
+    for axis in (0..last).rev() {
+        let len = keys.shape[axis].max(1);
+        at += (n % len) as isize * keys.strides[axis];
+        n /= len;
+    }
+    let p = keys.ptr.cast::<i64>();
+    // SAFETY: `infer` asks for pairs of i64 on the last axis, and the index is inside the others.
+    unsafe { [p.offset(at).read(), p.offset(at + keys.strides[last]).read()] }
+}
+
+/// Each key draws `len` elements: a long draw is cut into tasks, short ones are taken together.
+fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
+    let count = keys.len() / 2;
     let task = D::TILE * TILES;
     #[cfg(target_arch = "x86_64")]
     let avx2 = is_x86_feature_detected!("avx2");
-    par::for_each(len.div_ceil(task), |i| {
-        let (from, to) = (i * task, len.min((i + 1) * task));
+    let draw = |key: usize, from: usize, to: usize| {
+        let words = key_at(&keys, key);
         // Naming the whole sink moves it in, pointer and promise together.
-        let out = { out }.ptr.cast::<D::Out>();
+        let out = { out }.ptr.cast::<D::Out>().wrapping_add(key * len);
         #[cfg(target_arch = "x86_64")]
         if avx2 {
-            // SAFETY: detected above; `to` is within the sink, whose dtype the caller matched.
-            unsafe { fill_avx2::<D>(key, from, to, out) };
+            // SAFETY: detected above; the sink has `len` elements for each key, and its dtype is the one the caller matched.
+            unsafe { fill_avx2::<D>(words, from, to, out) };
             return;
         }
         // SAFETY: as above.
-        unsafe { fill::<D>(key, from, to, out) };
-    });
+        unsafe { fill::<D>(words, from, to, out) };
+    };
+    if len >= task {
+        let parts = len.div_ceil(task);
+        par::for_each(count * parts, |i| {
+            let from = i % parts * task;
+            draw(i / parts, from, len.min(from + task));
+        });
+    } else {
+        let together = task / len.next_multiple_of(D::TILE);
+        par::for_each(count.div_ceil(together), |i| {
+            let first = i * together;
+            (first..count.min(first + together)).for_each(|key| draw(key, 0, len));
+        });
+    }
 }
 
 /// The numbers `start..start + out.len()` that [`random`] draws as uniform `f32` from a key.
@@ -332,23 +360,24 @@ pub(crate) fn uniforms(key: [i64; 2], start: usize, out: &mut [f32]) {
     span(key, start, out)
 }
 
-/// Fills `out` with draws of `kind`, determined by `key` (`i64[2]`) and the element's row-major
-/// index alone. `Bits` needs an `i64` sink, the others a float one.
-pub(crate) fn random(kind: Random, key: Source<'_>, out: Sink<'_>) {
-    debug_assert!(key.dtype == DType::I64 && key.shape == [2]);
-    let p = key.ptr.cast::<i64>();
-    // SAFETY: the key is an i64 source of two elements.
-    let key = unsafe { [p.read(), p.offset(key.strides[0]).read()] };
+/// Fills `out`, `[b…, s…]`, with draws of `kind`. Those of one key of `keys`, `i64[b…, 2]`, are determined by that key
+/// and the element's row-major index in `[s…]` alone. `Bits` needs an `i64` sink, the others a float one.
+pub(crate) fn random(kind: Random, keys: Source<'_>, out: Sink<'_>) {
+    debug_assert!(keys.dtype == DType::I64 && keys.shape.last() == Some(&2));
+    if out.is_empty() {
+        return;
+    }
+    let len = out.len() / (keys.len() / 2);
     match (kind, out.dtype) {
-        (Random::Bits, DType::I64) => random_as::<Bits>(key, out),
-        (Random::Uniform, DType::F64) => random_as::<Uniform64>(key, out),
-        (Random::Uniform, DType::F32) => random_as::<Uniform32<f32, 24>>(key, out),
-        (Random::Uniform, DType::F16) => random_as::<Uniform32<f16, 11>>(key, out),
-        (Random::Uniform, DType::BF16) => random_as::<Uniform32<bf16, 8>>(key, out),
-        (Random::Normal, DType::F64) => random_as::<Normal64>(key, out),
-        (Random::Normal, DType::F32) => random_as::<Normal32<f32>>(key, out),
-        (Random::Normal, DType::F16) => random_as::<Normal32<f16>>(key, out),
-        (Random::Normal, DType::BF16) => random_as::<Normal32<bf16>>(key, out),
+        (Random::Bits, DType::I64) => random_as::<Bits>(keys, len, out),
+        (Random::Uniform, DType::F64) => random_as::<Uniform64>(keys, len, out),
+        (Random::Uniform, DType::F32) => random_as::<Uniform32<f32, 24>>(keys, len, out),
+        (Random::Uniform, DType::F16) => random_as::<Uniform32<f16, 11>>(keys, len, out),
+        (Random::Uniform, DType::BF16) => random_as::<Uniform32<bf16, 8>>(keys, len, out),
+        (Random::Normal, DType::F64) => random_as::<Normal64>(keys, len, out),
+        (Random::Normal, DType::F32) => random_as::<Normal32<f32>>(keys, len, out),
+        (Random::Normal, DType::F16) => random_as::<Normal32<f16>>(keys, len, out),
+        (Random::Normal, DType::BF16) => random_as::<Normal32<bf16>>(keys, len, out),
         (kind, dtype) => unreachable!("`infer` refuses {kind:?} as {dtype}"),
     }
 }
@@ -423,6 +452,30 @@ mod tests {
                     let b: Vec<f32> = drawn(Random::Normal, DType::F32, key, 40_000);
                     assert_eq!(a, b[..len]);
                 });
+            }
+        }
+    }
+
+    #[test]
+    fn several_keys_draw_what_each_draws_alone() {
+        // The strides say that keys lie in columns, and that the first axis repeats them.
+        let words: Vec<i64> = (0..14).map(|i| i * 0x1234_5678_9abc - 7).collect();
+        let keys = Source {
+            ptr: words.as_ptr().cast(),
+            shape: &[2, 7, 2],
+            strides: &[0, 1, 7],
+            dtype: DType::I64,
+        };
+        for len in [0usize, 1, 100, 257, 5000, 16_385, 40_000] {
+            let shape = [2, 7, len];
+            let (mut bits, mut normal) = (vec![0i64; 14 * len], vec![0f32; 14 * len]);
+            let sink = |ptr: *mut u8, dtype| Sink { ptr, shape: &shape, dtype };
+            random(Random::Bits, keys, sink(bits.as_mut_ptr().cast(), DType::I64));
+            random(Random::Normal, keys, sink(normal.as_mut_ptr().cast(), DType::F32));
+            for n in 0..14 {
+                let (key, part) = ([words[n % 7], words[n % 7 + 7]], n * len..(n + 1) * len);
+                assert_eq!(bits[part.clone()], drawn::<i64>(Random::Bits, DType::I64, key, len));
+                assert_eq!(normal[part], drawn::<f32>(Random::Normal, DType::F32, key, len));
             }
         }
     }

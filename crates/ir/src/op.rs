@@ -34,11 +34,12 @@ pub enum Op {
         /// The dtype of the result, numeric.
         dtype: DType,
     },
-    /// Random numbers, a pure function of a key (`i64[2]`).
+    /// Random numbers, a pure function of a key (`i64[2]`). Several keys (`i64[b…, 2]`) give as many draws, `[b…, shape…]`,
+    /// each that of its own key.
     Random {
         /// The distribution.
         kind: Random,
-        /// The shape of the result.
+        /// The shape of what one key draws.
         shape: Shape,
         /// The dtype of the result.
         dtype: DType,
@@ -382,7 +383,8 @@ pub enum Fused {
     /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
     CrossEntropyVjp,
     /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask `[b…, h, l, s]` if it has one
-    /// (added, or of `bool`: true where a query may look), and a key `i64[2]` if it drops:
+    /// (added, or of `bool`: true where a query may look), and a key `i64[2]` if it drops (or one for each index of the first
+    /// batch axes, `i64[p…, 2]`, from which the weights of that part are drawn):
     /// `softmax(q·kᵀ·scale + mask)·v`, and the log-sum-exp of each row of scores, in the compute type.
     Attention(Attention),
     /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.

@@ -76,6 +76,7 @@ extern crate self as pullback;
 struct Readme;
 
 mod apply;
+mod batch;
 pub mod check;
 mod control;
 mod create;

@@ -5,6 +5,8 @@
 mod attention;
 #[path = "table/batch_norm.rs"]
 mod batch_norm;
+#[path = "table/batching.rs"]
+mod batching;
 #[path = "table/derivatives.rs"]
 mod derivatives;
 #[path = "table/kernels.rs"]

@@ -40,7 +40,8 @@
 //! # Dropout
 //!
 //! Whether weight (i, j) is dropped is a function of the key and of its row-major index: the same
-//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row at a time.
+//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row at a time. Where each part
+//! of the batch has a key of its own, indices are counted in that part.
 
 mod backward;
 mod forward;
@@ -69,7 +70,9 @@ struct Job<'a> {
     k: Source<'a>,
     v: Source<'a>,
     mask: Option<Source<'a>>,
-    key: [i64; 2],
+    /// One key, or one for each part of the heads of queries, as many as are drawn from one.
+    keys: Option<Source<'a>>,
+    drawn_together: usize,
     /// Heads of queries in all batches.
     count: usize,
     /// Heads of queries that share a head of keys.
@@ -88,15 +91,18 @@ impl<'a> Job<'a> {
         let rank = q.shape.len();
         let [heads, l, d] = [q.shape[rank - 3], q.shape[rank - 2], q.shape[rank - 1]];
         let (s, dv) = (v.shape[rank - 2], v.shape[rank - 1]);
-        let key = if op.drops() { words(x[3 + usize::from(op.masked)]) } else { [0; 2] };
+        let count = q.shape[..rank - 2].iter().product();
+        let keys = op.drops().then(|| x[3 + usize::from(op.masked)]);
+        let parts = keys.map_or(1, |keys| keys.len() / 2);
         Job {
             op,
             q,
             k,
             v,
             mask: op.masked.then(|| x[3]),
-            key,
-            count: q.shape[..rank - 2].iter().product(),
+            keys,
+            drawn_together: usize::checked_div(count, parts).unwrap_or(1).max(1),
+            count,
             group: heads.checked_div(k.shape[rank - 3]).unwrap_or(1).max(1),
             l,
             s,
@@ -181,20 +187,15 @@ impl<'a> Job<'a> {
     /// What the weights of query `i` of head `n` from key `j0` on are multiplied by under dropout.
     #[inline(always)]
     fn kept<C: Float>(&self, n: usize, i: usize, j0: usize, draws: &mut [f32], factors: &mut [C]) {
+        let Some(keys) = &self.keys else { return };
         let p = self.op.dropout.0 as f32;
-        random::uniforms(self.key, (n * self.l + i) * self.s + j0, draws);
+        let (part, n) = (n / self.drawn_together, n % self.drawn_together);
+        random::uniforms(random::key_at(keys, part), (n * self.l + i) * self.s + j0, draws);
         let scale = C::real(self.op.keep_scale());
         for (factor, &draw) in factors.iter_mut().zip(&*draws) {
             *factor = if draw >= p { scale } else { C::default() };
         }
     }
-}
-
-/// A key's two words.
-fn words(key: Source) -> [i64; 2] {
-    let p = key.ptr.cast::<i64>();
-    // SAFETY: `infer` asks for two elements of type i64.
-    unsafe { [p.read(), p.offset(key.strides[0]).read()] }
 }
 
 /// Where the `n`-th of a stack of matrices begins: its offset in elements.

@@ -72,8 +72,15 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
     }
     if a.drops() {
         let key = inputs[a.operands() - 1];
-        if key.dtype != DType::I64 || key.shape[..] != [2] {
-            return Err(Error::shape(op, format!("the key must be i64[2], not {key}")).on([key]));
+        let fits = match &key.shape[..] {
+            [parts @ .., 2] => q.shape[..rank - 3].starts_with(parts),
+            _ => false,
+        };
+        if key.dtype != DType::I64 || !fits {
+            let message = format!(
+                "the key must be i64[2], or have one for each of the first batches of {q}, not {key}"
+            );
+            return Err(Error::shape(op, message).on([key, q]));
         }
     }
     let mut out = q.shape.clone();

@@ -20,7 +20,7 @@ mod window;
 
 pub use view::view_shape;
 
-use crate::{DType, Error, Fused, Op, Random, Result, Scalar, Spec};
+use crate::{DType, Error, Fused, Op, Random, Result, Scalar, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 
 /// The specs of an op's results; nearly always one.
@@ -92,8 +92,9 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         }
         Op::Random { kind, shape, dtype } => {
             let [key] = operands("random", inputs)?;
-            if key.dtype != DType::I64 || key.shape[..] != [2] {
-                return Err(Error::shape("random", "the key must be i64[2]").on([key]));
+            if key.dtype != DType::I64 || key.shape.last() != Some(&2) {
+                let message = format!("takes a key, i64[2], or several, i64[.., 2], not {key}");
+                return Err(Error::shape("random", message).on([key]));
             }
             let fits = match kind {
                 Random::Bits => *dtype == DType::I64,
@@ -102,7 +103,8 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
             if !fits {
                 return Err(Error::dtype("random", format!("{kind:?} numbers cannot be {dtype}")));
             }
-            Ok(Spec::new(*dtype, shape.clone()))
+            let keys = &key.shape[..key.shape.len() - 1];
+            Ok(Spec::new(*dtype, keys.iter().chain(shape).copied().collect::<Shape>()))
         }
         Op::Unary(f) => pointwise::unary(*f, operands(f.name(), inputs)?),
         Op::UnaryVjp(f) => pointwise::unary_vjp(*f, operands(f.vjp_name(), inputs)?),

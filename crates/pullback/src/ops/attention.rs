@@ -4,10 +4,10 @@
 //! it runs as one kernel. Where backward itself is differentiated, or a mask or the log-sum-exp takes part in
 //! a derivative, the formulas here run instead: they do store the scores.
 
-use crate::apply::apply_all;
+use crate::apply::{apply, apply_all};
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
 use crate::{DType, Error, Key, Op, Shape, Tensor};
-use pullback_ir::{Attention as How, Fused, Real};
+use pullback_ir::{Attention as How, Fused, Random, Real};
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn row() -> Grad {
@@ -121,10 +121,12 @@ impl Scores {
         let lse = lse.cast(s.dtype()).unsqueeze(-1);
         let lse = split(&lse.eq(f64::NEG_INFINITY).select_or(0.0, lse), groups);
         let kept = how.drops().then(|| {
-            let mut shape = x[0].dims().clone();
-            shape[x[0].rank() - 1] = keys;
-            let dropped =
-                Key::from_tensor(x[how.operands() - 1]).bernoulli_mask(&shape[..], how.dropout.0);
+            let key = x[how.operands() - 1];
+            // Each key of several draws for its own part of the batch.
+            let mut shape = Shape::from_slice(&x[0].shape()[key.rank() - 1..]);
+            *shape.last_mut().expect("queries have features") = keys;
+            let draw = Op::Random { kind: Random::Uniform, shape, dtype: DType::F32 };
+            let dropped = apply(draw, &[key]).lt(how.dropout.0);
             let factors = dropped.logical_not().cast(s.dtype()) * how.keep_scale();
             split(&factors, groups)
         });

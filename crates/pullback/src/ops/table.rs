@@ -1,8 +1,9 @@
-//! The op table as documentation: what `docs/ops.md` is made from.
+//! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops look at.
 
-use crate::Op;
+use crate::batch::{Batching, Lane, batch, batching};
 use crate::ops::row;
 use crate::rule::{Grad, Val};
+use crate::{Op, Tensor};
 use std::fmt::Write as _;
 
 /// `docs/ops.md`, from the rows themselves.
@@ -17,13 +18,14 @@ pub fn markdown() -> String {
          (`cargo run -p pullback --example ops > docs/ops.md` writes it).\n\n\
          Every tensor method is one of these ops or a composition of them. In formulas `x` (or `a`, `b`) is the\n\
          input, `y` the output; what a derivative does not name is not kept for backward.\n\n\
-         | op | derivative | kept for backward |\n|---|---|---|\n",
+         | op | derivative | kept for backward | over many examples |\n|---|---|---|---|\n",
     );
     // Only some functions have a kernel for `dy · f'`.
     let unfused = |op: &Op| matches!(op, Op::UnaryVjp(f) if f.fused_vjp().is_none());
     for op in Op::forms().filter(|op| !unfused(op)) {
         let row = row(&op);
-        let _ = writeln!(text, "| `{}` | {} | {} |", op.name(), derivative(&row), kept(&op, &row));
+        let (derivative, kept) = (derivative(&row), kept(&op, &row));
+        let _ = writeln!(text, "| `{}` | {derivative} | {kept} | {} |", op.name(), kind(&op));
     }
     text
 }
@@ -43,6 +45,25 @@ fn derivative(row: &Grad) -> String {
         Grad::Flow(..) => "that of the turns that are taken".to_string(),
         Grad::Decompose(_) => "of its decomposition".to_string(),
     }
+}
+
+fn kind(op: &Op) -> &'static str {
+    match batching(op, 1) {
+        Batching::Pointwise => "pointwise",
+        Batching::Axes(_) => "axes",
+        Batching::Leading => "leading",
+        Batching::Hand(_) => "by hand",
+    }
+}
+
+/// Applies an op, meant for one example, to `n` examples at once: those of each operand along its first axis, where it is said to
+/// be batched, and the same for all otherwise. This is what `vmap` does with each op; it is here for the tests of the table.
+#[doc(hidden)]
+#[track_caller]
+pub fn batched(op: &Op, operands: &[(Tensor, bool)], n: usize) -> Vec<(Tensor, bool)> {
+    let lane = |(value, batched): &(Tensor, bool)| Lane { value: value.clone(), batched: *batched };
+    let lanes: Vec<Lane> = operands.iter().map(lane).collect();
+    batch(op, &lanes, n).into_iter().map(|lane| (lane.value, lane.batched)).collect()
 }
 
 fn kept(op: &Op, row: &Grad) -> String {

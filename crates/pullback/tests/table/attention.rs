@@ -50,7 +50,11 @@ fn operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, Vec<T
         });
     }
     if how.drops() {
-        x.push(Tensor::from([5i64, 8]));
+        // One key, or one for each batch.
+        x.push(match b {
+            2 => Tensor::from([[5i64, 8], [1, 3]]),
+            _ => Tensor::from([5i64, 8]),
+        });
     }
     (how, x)
 }
@@ -128,11 +132,16 @@ fn row(how: Attention, x: &[Array], at: [usize; 3]) -> Row {
     let kept = match how.drops() {
         false => vec![1.0; s],
         true => {
-            let key: Vec<i64> = x[how.operands() - 1].values.iter().map(|&v| v as i64).collect();
-            let shape = [q.shape[0], q.shape[1], q.shape[2], s];
+            let keys = &x[how.operands() - 1];
+            // A key of its own draws for this batch alone.
+            let own = keys.shape.len() == 2;
+            let key: Vec<i64> = keys.values.iter().map(|&v| v as i64).collect();
+            let key = if own { key[2 * b..2 * b + 2].to_vec() } else { key };
+            let (batches, at) = if own { (1, 0) } else { (q.shape[0], b) };
+            let shape = [batches, q.shape[1], q.shape[2], s];
             let drawn = Key::from_tensor(&Tensor::from(key)).uniform(shape, DType::F32, 0.0, 1.0);
             let drawn = Array::of(&drawn);
-            let kept = |j: usize| drawn.at(&[b, h, i, j]) >= f64::from(how.dropout.0 as f32);
+            let kept = |j: usize| drawn.at(&[at, h, i, j]) >= f64::from(how.dropout.0 as f32);
             (0..s).map(|j| if kept(j) { how.keep_scale() } else { 0.0 }).collect()
         }
     };

@@ -158,11 +158,10 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 let fits =
                     if *kind == Random::Bits { dtype == DType::I64 } else { dtype.is_float() };
                 for shape in [&[][..], &[2, 3], &[0], &[97]].into_iter().filter(|_| fits) {
-                    add(
-                        Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype },
-                        vec![key.clone()],
-                        true,
-                    );
+                    let op = Op::Random { kind: *kind, shape: Shape::from_slice(shape), dtype };
+                    add(op.clone(), vec![key.clone()], true);
+                    let keys = Tensor::from_vec((3..9).collect::<Vec<i64>>(), [3, 1, 2]);
+                    add(op, vec![keys], true);
                 }
             }
         }
@@ -369,7 +368,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         Op::Dot => {
-            let list: [(&[usize], &[usize]); 11] = [
+            let list: [(&[usize], &[usize]); 13] = [
                 (&[65, 131], &[131, 71]),
                 (&[3, 700], &[700, 2]),
                 (&[2, 3], &[3, 2]),
@@ -381,6 +380,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 (&[0, 2], &[2, 3]),
                 (&[17, 33], &[33, 19]),
                 (&[1, 2, 2, 2], &[1, 2, 2, 2]),
+                (&[2, 1, 2], &[2, 2, 9]),
+                (&[2, 9, 5], &[2, 5, 11]),
             ];
             for (a, b) in list {
                 add(Op::Dot, vec![dice.tensor(a, WIDE), dice.tensor(b, WIDE)], few(a));

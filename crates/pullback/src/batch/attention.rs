@@ -1,0 +1,32 @@
+//! Attention.
+
+use super::{Lane, Lanes, all, apply_spread, join, part};
+use crate::apply::apply_all;
+use crate::{Op, Tensor};
+use pullback_ir::Fused;
+use smallvec::{SmallVec, smallvec};
+
+/// Scores do not depend on values: those of many examples are features of one. Queries do not depend on each other, unless their places
+/// count: those of many examples are more queries. Otherwise examples are batches, each with its key if weights are dropped.
+pub(super) fn attention(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+    let Op::Fused(Fused::Attention(how)) = op else { unreachable!("called for Attention") };
+    let only = |i: usize| lanes.iter().enumerate().all(|(j, x)| x.batched == (i == j));
+    let rank = lanes[0].shape().len();
+    let joined = |i: usize, axis: usize| {
+        let x = join(&lanes[i].value, axis);
+        let each = lanes.iter().enumerate().map(|(j, lane)| if i == j { &x } else { &lane.value });
+        apply_all(op.clone(), &each.collect::<SmallVec<[&Tensor; 5]>>())
+    };
+    let parted =
+        |y: &Tensor, i: usize, axis: usize| Lane::batched(part(y, axis, n, lanes[i].shape()[axis]));
+    if only(2) {
+        let mut outs = joined(2, rank - 1);
+        let lse = outs.swap_remove(1);
+        return smallvec![parted(&outs[0], 2, rank - 1), Lane::shared(lse)];
+    }
+    if only(0) && !how.causal && !how.masked && !how.drops() {
+        let outs = joined(0, rank - 2);
+        return outs.iter().map(|y| parted(y, 0, rank - 2)).collect();
+    }
+    all(apply_spread(op.clone(), lanes, n))
+}
