@@ -91,8 +91,8 @@ fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> 
         if let Some(mut outs) = decompose(&op, inputs, at)? {
             return Ok(outs.swap_remove(0));
         }
-        if let Some((op, _)) = mode::speaking_for(at, || control::prepare(&op, at)) {
-            return Ok(apply_at(op, inputs, caller)?.swap_remove(0));
+        if let Some(mut outs) = prepared(&op, inputs, caller)? {
+            return Ok(outs.swap_remove(0));
         }
     }
     if trace::active() {
@@ -119,9 +119,7 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
         if let Some(outs) = decompose(&op, inputs, at)? {
             return Ok(outs);
         }
-        if let Some((op, own)) = mode::speaking_for(at, || control::prepare(&op, at)) {
-            let mut outs = apply_at(op, inputs, caller)?;
-            outs.truncate(own);
+        if let Some(outs) = prepared(&op, inputs, caller)? {
             return Ok(outs);
         }
     }
@@ -140,6 +138,18 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
         record(op, inputs, operands.list, &outs, at);
     }
     Ok(outs)
+}
+
+/// The results of a loop that also keeps what a backward pass will need.
+fn prepared(op: &Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Option<Outs>> {
+    let at = mode::user_line(caller);
+    let Some(prepared) = mode::speaking_for(at, || control::prepare(op, at)) else { return Ok(None) };
+    let (place, constants) = &prepared.constants;
+    let (before, after) = inputs.split_at(*place);
+    let all: Vec<&Tensor> = before.iter().copied().chain(constants).chain(after.iter().copied()).collect();
+    let mut outs = apply_at(prepared.op, &all, caller)?;
+    outs.truncate(prepared.own);
+    Ok(Some(outs))
 }
 
 /// The results by way of simpler ops, if the row says so.

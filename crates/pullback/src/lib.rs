@@ -127,6 +127,6 @@ pub use tape::HookHandle;
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{
-    grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp,
+    BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp, vmap,
 };
 pub use tree::{Path, Tree};

@@ -1,9 +1,200 @@
-//! Control flow.
+//! Control flow on many examples.
+//!
+//! Bodies are batched as programs: traced again, each value with the rows it has. Whether a carried value has a row for each example is
+//! found by going round until nothing changes. Where examples disagree on a condition, both branches are computed and each example takes
+//! its own; a loop turns until the last example is done, and those that are done stay as they are.
 
 use super::{Lane, Lanes};
-use crate::{Error, Op, fail};
+use crate::control::{apply_flow, body};
+use crate::transform::{evaluate_batched, spread};
+use crate::{Op, Spec, Tensor, mode};
+use pullback_ir::{Flow, Program, Scan, Shape};
+use std::panic::Location;
 
-pub(super) fn flow(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
-    let specs = lanes.iter().map(|x| x.value.spec());
-    fail::raise(Error::argument(op.name(), "cannot be batched yet").on(specs))
+pub(super) fn flow(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+    let Op::Flow(flow) = op else { unreachable!("the row of control flow") };
+    let at = mode::user_line(Location::caller());
+    match &**flow {
+        Flow::Cond { yes, no } => cond(yes, no, lanes, n, at),
+        Flow::While { test, body, shared } => while_loop(test, body, *shared, lanes, n, at),
+        Flow::Scan(s) => scan(s, lanes, n, at),
+    }
 }
+
+/// A program on many examples.
+struct Batched {
+    program: Program,
+    /// Which outputs have a row for each example.
+    outputs: Vec<bool>,
+    /// Its inputs after the others.
+    constants: Vec<Tensor>,
+}
+
+fn batched_spec(spec: &Spec, batched: bool, n: usize) -> Spec {
+    if !batched {
+        return spec.clone();
+    }
+    let shape: Vec<usize> = std::iter::once(n).chain(spec.shape.iter().copied()).collect();
+    spec.with_shape(Shape::from_slice(&shape))
+}
+
+/// Batches a program; `forced` outputs get rows also where all examples share the value.
+fn batch_program(
+    program: &Program,
+    name: &'static str,
+    inputs: &[bool],
+    forced: &[bool],
+    n: usize,
+    at: &'static Location<'static>,
+) -> Batched {
+    let specs: Vec<Spec> = (program.inputs.iter().zip(inputs))
+        .map(|(&v, &batched)| batched_spec(program.spec(v), batched, n))
+        .collect();
+    let mut outputs = Vec::new();
+    let (_, recorded) = body(name, &specs, at, |args| {
+        let lanes: Vec<Lane> = (args.iter().zip(inputs))
+            .map(|(x, &batched)| Lane { value: x.clone(), batched })
+            .collect();
+        let made = evaluate_batched(program, &lanes, n);
+        let mut results = Vec::new();
+        for (k, lane) in made.iter().enumerate() {
+            let rows = lane.batched || forced.get(k).copied().unwrap_or(false);
+            outputs.push(rows);
+            results.push(if rows { spread(lane, n) } else { lane.value.clone() });
+        }
+        results
+    });
+    let constants = recorded.captures.into_iter().map(|c| c.tensor).collect();
+    Batched { program: recorded.program.renumbered(), outputs, constants }
+}
+
+fn flags(lanes: &[Lane]) -> Vec<bool> {
+    lanes.iter().map(|x| x.batched).collect()
+}
+
+fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: &'static Location<'static>) -> Lanes {
+    let (test, operands) = (&lanes[0], &lanes[1..]);
+    let given = flags(operands);
+    if test.batched {
+        let (a, b) = (evaluate_batched(yes, operands, n), evaluate_batched(no, operands, n));
+        let choose = |(a, b): (Lane, Lane)| {
+            let (a, b) = (spread(&a, n), spread(&b, n));
+            let mut shape = vec![1; a.rank()];
+            shape[0] = n;
+            Lane::batched(test.value.reshape(&shape[..]).select(&a, &b))
+        };
+        return a.into_iter().zip(b).map(choose).collect();
+    }
+    let mut a = batch_program(yes, "cond", &given, &[], n, at);
+    let mut b = batch_program(no, "cond", &given, &a.outputs, n, at);
+    if a.outputs != b.outputs {
+        a = batch_program(yes, "cond", &given, &b.outputs, n, at);
+        b = batch_program(no, "cond", &given, &a.outputs, n, at);
+    }
+    let spare_a: Vec<_> = b.constants.iter().map(|x| a.program.fresh(x.spec().clone())).collect();
+    a.program.inputs.extend(spare_a);
+    let spare_b: Vec<_> = a.constants.iter().map(|x| b.program.fresh(x.spec().clone())).collect();
+    b.program.inputs.splice(given.len()..given.len(), spare_b);
+    let constants: Vec<Tensor> = a.constants.into_iter().chain(b.constants).collect();
+    let all: Vec<&Tensor> = lanes.iter().map(|x| &x.value).chain(&constants).collect();
+    let made = apply_flow(Flow::Cond { yes: a.program, no: b.program }, &all, at);
+    made.into_iter().zip(a.outputs).map(|(value, batched)| Lane { value, batched }).collect()
+}
+
+fn while_loop(
+    test: &Program,
+    step: &Program,
+    shared: usize,
+    lanes: &[Lane],
+    n: usize,
+    at: &'static Location<'static>,
+) -> Lanes {
+    let mut given = flags(lanes);
+    loop {
+        let asked = batch_program(test, "while_loop", &given, &[], n, at).outputs[0];
+        let mut next = batch_program(step, "while_loop", &given, &given[shared..], n, at).outputs;
+        // Where examples stop at different turns, every value of the state has rows.
+        next.iter_mut().for_each(|rows| *rows |= asked);
+        if next == given[shared..] {
+            break;
+        }
+        given.splice(shared.., next);
+    }
+    let state = |args: &[Tensor]| -> Vec<Lane> {
+        args.iter().zip(&given).map(|(x, &batched)| Lane { value: x.clone(), batched }).collect()
+    };
+    let operands: Vec<Tensor> = (lanes.iter().zip(&given))
+        .map(|(x, &rows)| if rows { spread(x, n) } else { x.value.clone() })
+        .collect();
+    let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
+    let go_on = |lanes: &[Lane]| evaluate_batched(test, lanes, n).swap_remove(0);
+    let (_, tested) = body("while_loop", &specs, at, |args| {
+        let test = go_on(&state(args));
+        if test.batched { test.value.any() } else { test.value }
+    });
+    let (_, turned) = body("while_loop", &specs, at, |args| {
+        let lanes = state(args);
+        let test = go_on(&lanes);
+        let made = evaluate_batched(step, &lanes, n);
+        let old = &lanes[shared..];
+        let choose = |(new, old): (Lane, &Lane)| match (test.batched, old.batched) {
+            (true, _) => {
+                let mut shape = vec![1; old.value.rank()];
+                shape[0] = n;
+                test.value.reshape(&shape[..]).select(&spread(&new, n), &old.value)
+            }
+            (false, true) => spread(&new, n),
+            (false, false) => new.value,
+        };
+        made.into_iter().zip(old).map(choose).collect::<Vec<Tensor>>()
+    });
+    // Constants of both bodies, then the shared operands, then the state.
+    let (mut first, mut second) = (tested.program, turned.program);
+    let (c1, c2) = (tested.captures.len(), turned.captures.len());
+    first.inputs.rotate_right(c1);
+    second.inputs.rotate_right(c2);
+    let spare: Vec<_> = turned.captures.iter().map(|c| first.fresh(c.tensor.spec().clone())).collect();
+    first.inputs.splice(c1..c1, spare);
+    let spare: Vec<_> = tested.captures.iter().map(|c| second.fresh(c.tensor.spec().clone())).collect();
+    second.inputs.splice(0..0, spare);
+    let constants: Vec<Tensor> =
+        tested.captures.into_iter().chain(turned.captures).map(|c| c.tensor).collect();
+    let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
+    let flow = Flow::While { test: first.renumbered(), body: second.renumbered(), shared: c1 + c2 + shared };
+    let made = apply_flow(flow, &all, at);
+    made.into_iter().zip(&given[shared..]).map(|(value, &batched)| Lane { value, batched }).collect()
+}
+
+fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -> Lanes {
+    let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
+    let mut given = flags(lanes);
+    let turn = loop {
+        let turn = batch_program(&scan.body, "scan", &given, &given[fixed..carried], n, at);
+        if turn.outputs[..scan.carry] == given[fixed..carried] {
+            break turn;
+        }
+        given.splice(fixed..carried, turn.outputs[..scan.carry].iter().copied());
+    };
+    // Rows of sequences come first, examples second.
+    let turned = |x: &Tensor| {
+        let order: Vec<isize> = [1, 0].into_iter().chain(2..x.rank() as isize).collect();
+        x.permute(&order[..])
+    };
+    let operand = |(i, lane): (usize, &Lane)| match (given[i], i >= carried) {
+        (true, true) => turned(&spread(lane, n)),
+        (true, false) => spread(lane, n),
+        (false, _) => lane.value.clone(),
+    };
+    let operands: Vec<Tensor> = lanes.iter().enumerate().map(operand).collect();
+    let mut body = turn.program;
+    body.inputs.rotate_right(turn.constants.len());
+    let shared = scan.shared + turn.constants.len();
+    let all: Vec<&Tensor> = turn.constants.iter().chain(&operands).collect();
+    let made = apply_flow(Flow::Scan(Scan { body: body.renumbered(), shared, ..scan.clone() }), &all, at);
+    let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
+        true => Lane::batched(turned(&value)),
+        false => Lane { value, batched },
+    };
+    made.into_iter().zip(&turn.outputs).enumerate().map(lane).collect()
+}
+

@@ -7,12 +7,12 @@
 //! Forward mode carries tangents beside values through the same construct. The rules are made of tensor operations and constructs again,
 //! so they nest.
 
-use super::split::{floats, input_specs, joint, output_specs, split};
+use super::split::{Traced, floats, input_specs, joint, output_specs, split, traced};
 use super::{apply_flow, body};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
 use crate::{Error, Tensor, fail, jvp, mode};
-use pullback_ir::{Flow, Op, Program, Scan};
+use pullback_ir::{Flow, Op, Program, Scan, Var};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::Arc;
@@ -22,15 +22,25 @@ pub(crate) fn row() -> Grad {
     Grad::Flow(vjp_of, jvp_of)
 }
 
-/// What is applied instead of a construct whose result will be differentiated, and how many results are its own.
-pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<(Op, usize)> {
+/// What is applied instead of a construct whose result will be differentiated.
+pub(crate) struct Prepared {
+    pub op: Op,
+    /// How many results are the construct's own.
+    pub own: usize,
+    /// Operands to put in at a place.
+    pub constants: (usize, Vec<Tensor>),
+}
+
+pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<Prepared> {
     match op {
         Op::Flow(flow) => match &**flow {
             Flow::Scan(scan) if scan.kept == 0 => {
                 let halves = split(scan, at);
-                let own = scan.body.outputs.len();
-                let scan = Scan { body: halves.forward, kept: halves.kept, ..scan.clone() };
-                Some((Op::Flow(Arc::new(Flow::Scan(scan))), own))
+                let (own, place) = (scan.body.outputs.len(), scan.shared);
+                let shared = scan.shared + halves.constants.len();
+                let scan = Scan { body: halves.forward, kept: halves.kept, shared, ..scan.clone() };
+                let op = Op::Flow(Arc::new(Flow::Scan(scan)));
+                Some(Prepared { op, own, constants: (place, halves.constants) })
             }
             Flow::Scan(_) | Flow::Cond { .. } | Flow::While { .. } => None,
         },
@@ -71,10 +81,12 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let own = outputs.len() - scan.kept;
     let mut operands: Vec<Tensor> = (0..fixed).map(|i| facts.x(i).clone()).collect();
+    operands.extend(halves.constants);
+    let shared = operands.len();
     operands
         .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
     operands.extend(floats(&inputs[..fixed]).into_iter().map(|i| facts.x(i).zeros_like_splat()));
-    let carry = operands.len() - fixed;
+    let carry = operands.len() - shared;
     operands.extend((carried..inputs.len()).map(|i| facts.x(i).clone()));
     operands.extend((own..outputs.len()).map(|k| facts.y(k).clone()));
     let ys = floats(&outputs[scan.carry..own]).into_iter().map(|k| k + scan.carry);
@@ -83,7 +95,7 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
         body: halves.backward,
         length: scan.length,
         reverse: !scan.reverse,
-        shared: fixed,
+        shared,
         carry,
         kept: 0,
     };
@@ -109,13 +121,16 @@ fn vjp_cond(
 ) -> Maybe {
     let pullback = |program: &Program| {
         let mut both = joint(program, "cond", at);
-        both.outputs.drain(..program.outputs.len());
+        both.program.outputs.drain(..program.outputs.len());
         both
     };
+    let (mut yes_back, mut no_back) = (pullback(yes), pullback(no));
+    share_constants(&mut yes_back, &mut no_back);
     let (inputs, outputs) = (input_specs(yes), output_specs(yes));
     let mut operands: Vec<Tensor> = (0..=inputs.len()).map(|i| facts.x(i).clone()).collect();
     operands.extend(floats(&outputs).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
-    let flow = Flow::Cond { yes: pullback(yes), no: pullback(no) };
+    operands.extend(yes_back.constants);
+    let flow = Flow::Cond { yes: yes_back.program, no: no_back.program };
     let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
     let mut out: Maybe = SmallVec::from_elem(None, inputs.len() + 1);
     for (i, g) in floats(&inputs).into_iter().zip(made) {
@@ -124,8 +139,24 @@ fn vjp_cond(
     out
 }
 
+/// Gives two programs the constants of both, as their last inputs.
+fn share_constants(a: &mut Traced, b: &mut Traced) {
+    let spare = |t: &mut Traced, like: &[Tensor]| -> Vec<Var> {
+        like.iter().map(|x| t.program.fresh(x.spec().clone())).collect()
+    };
+    let (own_a, own_b) = (a.constants.clone(), b.constants.clone());
+    let more = spare(a, &own_b);
+    a.program.inputs.extend(more);
+    let more = spare(b, &own_a);
+    let at = b.program.inputs.len() - own_b.len();
+    b.program.inputs.splice(at..at, more);
+    let all = [own_a, own_b].concat();
+    a.constants.clone_from(&all);
+    b.constants = all;
+}
+
 /// A program on values and tangents: inputs are its own, then the tangents of its floats; so are outputs.
-fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>) -> Program {
+fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>) -> Traced {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
     let specs: Vec<_> =
@@ -142,7 +173,7 @@ fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>)
         let ts = float_out.iter().map(|&k| ts[k].clone());
         ys.into_iter().chain(ts).collect::<Vec<Tensor>>()
     });
-    recorded.program.renumbered()
+    traced(recorded)
 }
 
 fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
@@ -156,11 +187,12 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
         floats(&operand_specs[range]).into_iter().map(|i| tangent(i + from)).collect()
     };
     let n = tangents.len();
-    // Programs take values, then tangents; operands come in groups, so inputs are put in the order of the groups.
+    // Programs take values, then tangents; operands come in groups, so inputs are put in the order of the groups, constants last.
     let grouped = |program: &Program, cuts: &[usize]| {
         let mut out = pushed(program, flow.name(), at);
         let specs = input_specs(program);
-        let (own, dual) = out.inputs.split_at(specs.len());
+        let (given, constants) = out.program.inputs.split_at(out.program.inputs.len() - out.constants.len());
+        let (own, dual) = given.split_at(specs.len());
         let (mut inputs, mut next, mut from) = (Vec::new(), dual.iter(), 0);
         for &cut in cuts {
             inputs.extend(&own[from..cut]);
@@ -168,15 +200,18 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             inputs.extend(next.by_ref().take(count));
             from = cut;
         }
-        out.inputs = inputs;
+        inputs.extend(constants);
+        out.program.inputs = inputs;
         out
     };
+    // For loops the constants are shared operands: the first of all.
+    let constants_first = |t: &mut Traced| t.program.inputs.rotate_right(t.constants.len());
     let (flow, operands, results): (Flow, Vec<Tensor>, Vec<pullback_ir::Spec>) = match &**flow {
         Flow::Cond { yes, no } => {
-            let count = n - 1;
-            let flow = Flow::Cond { yes: grouped(yes, &[count]), no: grouped(no, &[count]) };
-            let operands = values(0..n).chain(moved(1..n)).collect();
-            (flow, operands, output_specs(yes))
+            let (mut first, mut second) = (grouped(yes, &[n - 1]), grouped(no, &[n - 1]));
+            share_constants(&mut first, &mut second);
+            let operands = values(0..n).chain(moved(1..n)).chain(first.constants).collect();
+            (Flow::Cond { yes: first.program, no: second.program }, operands, output_specs(yes))
         }
         Flow::While { test, body, shared } => {
             let (k, specs) = (*shared, input_specs(body));
@@ -185,20 +220,26 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
                 floats(&specs[..k]).into_iter().map(|i| test.fresh(specs[i].clone())).collect();
             let more: Vec<_> =
                 floats(&specs[k..]).into_iter().map(|i| test.fresh(specs[k + i].clone())).collect();
-            let mut inputs = test.inputs[..k].to_vec();
+            let mut pushed = grouped(body, &[k, n]);
+            constants_first(&mut pushed);
+            let constants = pushed.constants.clone();
+            let mut inputs: Vec<Var> = constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
+            inputs.extend(&test.inputs[..k]);
             inputs.extend(spare);
             inputs.extend(&test.inputs[k..]);
             inputs.extend(more);
             test.inputs = inputs;
-            let shared = k + floats(&specs[..k]).len();
-            let flow = Flow::While { test, body: grouped(body, &[k, n]), shared };
-            let operands =
-                values(0..k).chain(moved(0..k)).chain(values(k..n)).chain(moved(k..n)).collect();
+            let shared = constants.len() + k + floats(&specs[..k]).len();
+            let flow = Flow::While { test, body: pushed.program, shared };
+            let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
+            let operands = operands.chain(values(k..n)).chain(moved(k..n)).collect();
             (flow, operands, output_specs(body))
         }
         Flow::Scan(scan) => {
             let (k, c) = (scan.shared, scan.shared + scan.carry);
-            let mut turn = grouped(&scan.body, &[k, c, n]);
+            let mut pushed = grouped(&scan.body, &[k, c, n]);
+            constants_first(&mut pushed);
+            let Traced { program: mut turn, constants } = pushed;
             // Outputs come as values then tangents: the carry's must come together.
             let outputs = output_specs(&scan.body);
             let own = outputs.len();
@@ -209,9 +250,10 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             order.extend(&turn.outputs[own + carry_floats..]);
             turn.outputs = order;
             let specs = input_specs(&scan.body);
-            let shared = k + floats(&specs[..k]).len();
+            let shared = constants.len() + k + floats(&specs[..k]).len();
             let carry = scan.carry + floats(&specs[k..c]).len();
-            let operands = values(0..k).chain(moved(0..k)).chain(values(k..c)).chain(moved(k..c));
+            let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
+            let operands = operands.chain(values(k..c)).chain(moved(k..c));
             let operands = operands.chain(values(c..n)).chain(moved(c..n)).collect();
             (
                 Flow::Scan(Scan { body: turn, shared, carry, kept: 0, ..scan.clone() }),

@@ -6,7 +6,7 @@
 //! made again; rows of the sequences and shared operands are there anyway.
 
 use super::body as trace_body;
-use crate::trace::evaluate;
+use crate::trace::{Recorded, evaluate};
 use crate::{Spec, Tensor, vjp};
 use pullback_ir::{Equation, Op, Program, Scan, Var};
 use rustc_hash::FxHashMap;
@@ -21,6 +21,8 @@ pub(crate) struct Split {
     /// the sequences, of what is kept, and of the cotangents of float ys: the carry anew, then the gradients of the float rows.
     pub backward: Program,
     pub kept: usize,
+    /// What both take after the shared operands.
+    pub constants: Vec<Tensor>,
 }
 
 /// Which of these are floats.
@@ -36,12 +38,14 @@ pub(crate) fn output_specs(program: &Program) -> Vec<Spec> {
     program.outputs.iter().map(|&v| program.spec(v).clone()).collect()
 }
 
+/// A traced program, and the constants that its rules brought with them: inputs after all others.
+pub(crate) struct Traced {
+    pub program: Program,
+    pub constants: Vec<Tensor>,
+}
+
 /// A program and its pullback as one: from its inputs and cotangents of its float outputs, its outputs and the gradients of its float inputs.
-pub(crate) fn joint(
-    program: &Program,
-    name: &'static str,
-    at: &'static Location<'static>,
-) -> Program {
+pub(crate) fn joint(program: &Program, name: &'static str, at: &'static Location<'static>) -> Traced {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
     let specs: Vec<Spec> =
@@ -68,29 +72,54 @@ pub(crate) fn joint(
         float_out.iter().zip(ys).for_each(|(&k, y)| others[k] = y);
         others.into_iter().chain(pullback(&cotangents.to_vec())).collect::<Vec<Tensor>>()
     });
-    recorded.program.renumbered()
+    traced(recorded)
+}
+
+pub(crate) fn traced(recorded: Recorded) -> Traced {
+    let constants = recorded.captures.into_iter().map(|c| c.tensor).collect();
+    Traced { program: recorded.program.renumbered(), constants }
+}
+
+/// The turn itself, without what is kept of it.
+fn own_turn(scan: &Scan) -> Program {
+    let mut turn = scan.body.clone();
+    turn.outputs.truncate(turn.outputs.len() - scan.kept);
+    // Without what only led to the kept values, so that cutting it again gives the same two halves.
+    let mut live = vec![false; turn.specs.len()];
+    turn.outputs.iter().for_each(|v| live[v.index()] = true);
+    for e in turn.equations.iter().rev() {
+        if e.outputs.iter().any(|v| live[v.index()]) {
+            e.inputs.iter().for_each(|v| live[v.index()] = true);
+        }
+    }
+    turn.equations.retain(|e| e.outputs.iter().any(|v| live[v.index()]));
+    turn
 }
 
 pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
-    let mut turn = scan.body.clone();
-    turn.outputs.truncate(turn.outputs.len() - scan.kept);
-    let both = joint(&turn, "scan", at);
+    let turn = own_turn(scan);
+    let Traced { program: both, constants } = joint(&turn, "scan", at);
+    let fixed_inputs = both.inputs.len() - constants.len();
     let (n, results) = (turn.inputs.len(), turn.outputs.len());
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let definitions = both.definitions();
 
     // What depends on a cotangent.
     let mut late = vec![false; both.specs.len()];
-    both.inputs[n..].iter().for_each(|v| late[v.index()] = true);
+    both.inputs[n..fixed_inputs].iter().for_each(|v| late[v.index()] = true);
     for e in &both.equations {
         if e.inputs.iter().any(|v| late[v.index()]) {
             e.outputs.iter().for_each(|v| late[v.index()] = true);
         }
     }
 
+    let with_constants = |inputs: &[Var]| {
+        let (shared, rest) = inputs.split_at(fixed);
+        [shared, &both.inputs[fixed_inputs..], rest].concat()
+    };
     let mut forward = Program {
         specs: both.specs.clone(),
-        inputs: both.inputs[..n].to_vec(),
+        inputs: with_constants(&both.inputs[..n]),
         ..Program::default()
     };
     let is_late = |e: &Equation| e.outputs.iter().any(|v| late[v.index()]);
@@ -139,7 +168,7 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     let (shared, carry, rows) = (of(0..fixed), of(fixed..carried), of(carried..n));
     let outputs = output_specs(&turn);
     let carry_cotangents = floats(&outputs[..scan.carry]).len();
-    let (d_carry, d_rows) = both.inputs[n..].split_at(carry_cotangents);
+    let (d_carry, d_rows) = both.inputs[n..fixed_inputs].split_at(carry_cotangents);
     let mut sums = Vec::new();
     let mut so_far = Vec::new();
     for &g in &shared {
@@ -148,11 +177,11 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
         let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at.into()));
         sums.extend(crate::fail::or_raise(added));
     }
-    backward.inputs = both.inputs[..fixed].to_vec();
+    backward.inputs = with_constants(&both.inputs[..fixed]);
     backward.inputs.extend(d_carry.iter().chain(&so_far));
     backward.inputs.extend(both.inputs[carried..n].iter().chain(&kept).chain(d_rows));
     backward.outputs = carry.iter().chain(&sums).chain(&rows).copied().collect();
-    Split { forward: forward.renumbered(), backward: backward.renumbered(), kept: kept.len() }
+    Split { forward: forward.renumbered(), backward: backward.renumbered(), kept: kept.len(), constants }
 }
 
 /// Whether a value is had again for next to nothing.

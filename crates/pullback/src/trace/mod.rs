@@ -19,7 +19,7 @@
 mod eval;
 mod program;
 
-pub(crate) use eval::evaluate;
+pub(crate) use eval::{evaluate, speaking};
 pub use program::trace;
 
 use crate::rule::Outs;

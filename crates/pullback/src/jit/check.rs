@@ -1,0 +1,131 @@
+//! Replaying a compiled function beside plain ops.
+//!
+//! Two questions, in this order. Did a pass change what the program means? Every stage is evaluated op by op on the same inputs and its
+//! results compared with those of the program as it was traced. Did a kernel compute something else than its equation says? Each equation of
+//! the compiled program is evaluated by plain ops on the very operands that the compiled run gave it.
+
+use super::compile::{Captured, Specialisation, pipeline};
+use super::run::bind_storages;
+use super::compiler_error;
+use crate::apply::apply_all;
+use crate::storage::Storage;
+use crate::trace::evaluate;
+use crate::{DType, Result, Tensor, Tree, fail, mode};
+use pullback_cpu::Input;
+use pullback_ir::{Layout, Program, Spec};
+use std::sync::Arc;
+
+/// How far results may lie apart, in units in the last place of the largest number of the result: reductions and products that add in
+/// another order. Pointwise work must agree bit for bit.
+const REORDERED: f64 = 64.0;
+
+impl<Y: Tree> Specialisation<Y> {
+    pub fn check(&mut self, arguments: &[Tensor]) -> Result<()> {
+        let inputs = self.copies(arguments)?;
+        let plain = |program: &Program| {
+            fail::catch(|| mode::set_recording(false, || evaluate(program, &inputs)))
+        };
+        let wanted = plain(&self.traced)?;
+        let (_, stages) = pipeline().run_in_stages(&self.traced)?;
+        for stage in &stages {
+            for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
+                if let Some(apart) = apart(a, b) {
+                    return Err(compiler_error(format!("the pass `{}` changed output {k} {apart}", stage.name)));
+                }
+            }
+        }
+        self.check_kernels(&inputs)
+    }
+
+    /// Copies of everything the program takes, so that nothing outside is written.
+    fn copies(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
+        let copy = |x: &Tensor| mode::set_recording(false, || x.detach().deep_clone());
+        let mut all: Vec<Tensor> = arguments.iter().map(copy).collect();
+        for (capture, &v) in self.captures.iter().zip(&self.traced.inputs[arguments.len()..]) {
+            let spec = self.traced.spec(v);
+            let whole = |storage: &Arc<Storage>| {
+                Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone())
+            };
+            all.push(match capture {
+                Captured::Fixed { storage, .. } => copy(&whole(storage)),
+                Captured::Gradient { leaf, .. } => match &*leaf.grad() {
+                    Some(g) => copy(g).reshape(&spec.shape[..]),
+                    None => return Err(compiler_error("a gradient that the function adds to is gone")),
+                },
+            });
+        }
+        Ok(all)
+    }
+
+    fn check_kernels(&mut self, inputs: &[Tensor]) -> Result<()> {
+        let program = self.executable.program().clone();
+        let mut values: Vec<Option<Tensor>> = vec![None; program.specs.len()];
+        for (&v, x) in program.inputs.iter().zip(inputs) {
+            values[v.index()] = Some(mode::set_recording(false, || x.deep_clone()));
+        }
+        let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
+        let storages: Vec<(Arc<Storage>, bool)> =
+            inputs.iter().enumerate().map(|(i, x)| (x.0.storage.clone(), written(i))).collect();
+        let mut wrong = None;
+        let mut see = |e: usize, k: usize, found: Input<'_>| {
+            let equation = &program.equations[e];
+            let found = copy_of(found);
+            values[equation.outputs[k].index()] = Some(found.clone());
+            if wrong.is_some() {
+                return;
+            }
+            let operands: Vec<Tensor> =
+                equation.inputs.iter().filter_map(|v| values[v.index()].clone()).collect();
+            let made = fail::catch(|| {
+                mode::set_recording(false, || {
+                    apply_all(equation.op.clone(), &operands.iter().collect::<Vec<_>>())
+                })
+            });
+            let text = || {
+                let line = equation.at.map_or(String::new(), |at| format!(" at {at}"));
+                format!("equation {e}, `{}`{line}", equation.op.name())
+            };
+            match made {
+                Err(error) => wrong = Some(format!("{} fails by plain ops: {error}", text())),
+                Ok(made) => {
+                    if let Some(apart) = apart(&found, &made[k]) {
+                        wrong = Some(format!("result {k} of {} differs from that of plain ops {apart}", text()));
+                    }
+                }
+            }
+        };
+        bind_storages(&storages, |bound| self.executable.run_observed(bound, &mut see))?;
+        match wrong {
+            Some(message) => Err(compiler_error(message)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A value that a kernel has just written, as a tensor of its own.
+fn copy_of(x: Input<'_>) -> Tensor {
+    let output = fail::or_raise(pullback_cpu::run(&pullback_ir::Op::Copy, &[x]));
+    let spec: Spec = output.spec;
+    Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(output.buffer)))
+}
+
+/// How two results differ, if by more than the bound.
+fn apart(a: &Tensor, b: &Tensor) -> Option<String> {
+    if a.spec() != b.spec() {
+        return Some(format!("from {} to {}", b.spec(), a.spec()));
+    }
+    let dtype = a.dtype();
+    let (a, b) = (a.to_f64_vec(), b.to_f64_vec());
+    let unit = match dtype {
+        DType::F64 => f64::EPSILON,
+        DType::F32 => f64::from(f32::EPSILON),
+        DType::BF16 => 1.0 / 128.0,
+        DType::F16 => 1.0 / 1024.0,
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => 0.0,
+    };
+    let largest = b.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let allowed = REORDERED * unit * largest;
+    let same = |x: f64, y: f64| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= allowed;
+    let at = a.iter().zip(&b).position(|(&x, &y)| !same(x, y))?;
+    Some(format!("at element {at}: {} instead of {}", a[at], b[at]))
+}

@@ -1,0 +1,219 @@
+//! Making a specialisation: trace, passes, plan, kernels.
+
+use super::compiler_error;
+use crate::storage::Storage;
+use crate::tape::{History, Leaf};
+use crate::trace::{self, Effect, Kind, Recorded, Touched};
+use crate::{DType, Result, Scalar, Spec, Tensor, Tree, fail, mode};
+use pullback_cpu::Executable;
+use pullback_ir::pass::{Constant, Pipeline, Stage};
+use pullback_ir::{Op, Program};
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A function compiled for arguments of certain specs.
+pub(super) struct Specialisation<Y> {
+    pub specs: Vec<Spec>,
+    /// Whether operations were recorded when it was traced.
+    pub recording: bool,
+    /// Why it was compiled.
+    pub why: String,
+    /// What the function returned, with traced tensors.
+    pub template: Y,
+    pub results: usize,
+    pub captures: Vec<Captured>,
+    pub gradients: Vec<Gradient>,
+    /// The result is tracked by captured leaves, so someone may differentiate it.
+    pub differentiated: bool,
+    /// As it was traced, and as it runs.
+    pub traced: Program,
+    pub executable: Executable,
+    pub stages: Vec<Summary>,
+    pub timing: Timing,
+    /// Where the outputs of a call are gathered, kept so that its memory is.
+    pub outputs: Vec<pullback_cpu::Buffer>,
+}
+
+/// What a pass did.
+pub(super) struct Summary {
+    pub name: &'static str,
+    pub before: usize,
+    pub after: usize,
+    pub time: Duration,
+}
+
+#[derive(Default)]
+pub(super) struct Timing {
+    pub trace: Duration,
+    pub passes: Duration,
+    pub prepare: Duration,
+    pub calls: usize,
+    pub running: Duration,
+}
+
+/// A tensor from outside that the program takes.
+pub(super) enum Captured {
+    /// The same memory at every call.
+    Fixed { storage: Arc<Storage>, written: bool },
+    /// What is in `.grad()` of a leaf when the call is made.
+    Gradient { leaf: Arc<Leaf>, spec: Spec, written: bool },
+}
+
+/// What becomes of the gradient of a leaf.
+pub(super) struct Gradient {
+    pub leaf: Arc<Leaf>,
+    /// Whether there must be one, where the function looked.
+    pub there: Option<bool>,
+    pub effect: Effect,
+}
+
+impl<Y: Tree> Specialisation<Y> {
+    pub fn compile(
+        f: impl FnOnce(&[Tensor]) -> Result<Y>,
+        specs: Vec<Spec>,
+        why: String,
+        at: &'static Location<'static>,
+    ) -> Result<Specialisation<Y>> {
+        let mut timing = Timing::default();
+        let start = Instant::now();
+        let (template, differentiated, recorded) = traced(f, &specs, at)?;
+        timing.trace = start.elapsed();
+        let Recorded { program, results, captures, leaves } = recorded;
+
+        let start = Instant::now();
+        let (compiled, stages) = pipeline().run_in_stages(&program)?;
+        timing.passes = start.elapsed();
+        let start = Instant::now();
+        let executable = Executable::new(&compiled)?;
+        timing.prepare = start.elapsed();
+
+        let written = |i: usize| compiled.updates.iter().any(|u| u.1 == specs.len() + i);
+        let owner = |x: &Tensor| {
+            let mine = |t: &&(Touched, Effect)| t.0.before.as_ref().is_some_and(|g| g.shares_memory(x));
+            leaves.iter().find(mine).map(|t| t.0.leaf.clone())
+        };
+        let capture = |(i, c): (usize, &trace::Capture)| match owner(&c.tensor) {
+            Some(leaf) => Captured::Gradient { leaf, spec: c.tensor.spec().clone(), written: written(i) },
+            None => Captured::Fixed { storage: c.tensor.0.storage.clone(), written: written(i) },
+        };
+        Ok(Specialisation {
+            recording: mode::is_grad_enabled(),
+            why,
+            template,
+            results,
+            captures: captures.iter().enumerate().map(capture).collect(),
+            gradients: leaves.into_iter().map(gradient).collect(),
+            differentiated,
+            traced: program,
+            executable,
+            stages: stages.iter().map(summary).collect(),
+            timing,
+            outputs: Vec::new(),
+            specs,
+        })
+    }
+
+    /// Whether a call with these arguments is what this was made for.
+    pub fn fits(&self, leaves: &[Tensor]) -> bool {
+        self.recording == mode::is_grad_enabled()
+            && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
+            && self.gradients.iter().all(|g| g.there.is_none_or(|there| there == g.leaf.grad().is_some()))
+    }
+}
+
+fn gradient((touched, effect): (Touched, Effect)) -> Gradient {
+    let there = touched.looked.then_some(touched.before.is_some());
+    Gradient { leaf: touched.leaf, there, effect }
+}
+
+fn summary(stage: &Stage) -> Summary {
+    Summary { name: stage.name, before: stage.before, after: stage.after, time: stage.time }
+}
+
+/// Traces the function: its result, whether that is tracked, and the trace.
+fn traced<Y: Tree>(
+    f: impl FnOnce(&[Tensor]) -> Result<Y>,
+    specs: &[Spec],
+    at: &'static Location<'static>,
+) -> Result<(Y, bool, Recorded)> {
+    fail::catch(|| {
+        let ((y, tracked), recorded) = trace::record(Kind::Whole, None, specs, at, |args| {
+            let y = f(args);
+            let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
+            let tracked = outputs.iter().any(can_be_differentiated);
+            ((y, tracked), outputs)
+        })?;
+        Ok((y?, tracked, recorded))
+    })?
+}
+
+/// Whether a backward pass could start here: not where one has gone through already.
+fn can_be_differentiated(y: &Tensor) -> bool {
+    match &y.lock().history {
+        History::None | History::Cut(_) => false,
+        History::Leaf(_) => true,
+        History::Node(node, _) => !node.is_freed(),
+    }
+}
+
+/// The passes, with the kernels for folding constants.
+pub(super) fn pipeline() -> Pipeline<'static> {
+    Pipeline::standard(evaluate)
+}
+
+/// What a pointwise op makes of constants.
+fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
+    trace::computing(|| {
+        mode::set_recording(false, || {
+            let operand = |c: &Constant| Tensor::splat(c.value, &[], c.dtype);
+            let operands: Vec<Tensor> = of.iter().map(operand).collect();
+            let y = crate::try_apply(op.clone(), &operands.iter().collect::<Vec<_>>()).ok()?;
+            let [y] = &y[..] else { return None };
+            Some(match y.dtype() {
+                DType::Bool => Scalar::from(y.item::<bool>()),
+                dtype if dtype.is_float() => Scalar::from(*y.to_f64_vec().first()?),
+                _ => Scalar::from(y.cast(DType::I64).item::<i64>()),
+            })
+        })
+    })
+}
+
+/// The traced program and what each pass makes of it.
+pub(super) fn stages<Y: Tree>(
+    f: impl FnOnce(&[Tensor]) -> Result<Y>,
+    specs: &[Spec],
+    at: &'static Location<'static>,
+) -> Result<Vec<(&'static str, Program)>> {
+    let (_, _, recorded) = traced(f, specs, at)?;
+    let (_, stages) = pipeline().run_in_stages(&recorded.program)?;
+    let mut all = vec![("trace", recorded.program.renumbered())];
+    all.extend(stages.into_iter().map(|s| (s.name, s.program.renumbered())));
+    Ok(all)
+}
+
+/// Why none of the specialisations fits these arguments.
+pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> String {
+    let Some(last) = all.last() else { return "the first call".to_string() };
+    if last.specs.len() != leaves.len() {
+        return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());
+    }
+    let changed = last.specs.iter().zip(leaves).enumerate().find(|(_, (old, new))| *old != new.spec());
+    if let Some((i, (old, new))) = changed {
+        return format!("tensor {i} of the argument is {}, {old} before", new.spec());
+    }
+    if last.recording != mode::is_grad_enabled() {
+        return "it was called inside no_grad, or no longer".to_string();
+    }
+    let there = |g: &&Gradient| g.there.is_some_and(|there| there != g.leaf.grad().is_some());
+    match last.gradients.iter().find(there) {
+        Some(g) if g.there == Some(true) => "a leaf had a gradient before, and has none now".to_string(),
+        Some(_) => "a leaf has a gradient now, and had none before".to_string(),
+        None => "no earlier one fits".to_string(),
+    }
+}
+
+/// A spec as an error's text names it.
+pub(super) fn wrong_gradient(found: &Spec, wanted: &Spec) -> crate::Error {
+    compiler_error(format!("the gradient of a leaf is {found}, but the function was compiled for {wanted}"))
+}

@@ -1,0 +1,104 @@
+//! What was compiled, and why.
+
+use super::compile::Specialisation;
+use crate::Tree;
+use pullback_ir::Program;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What a [`Jit`](crate::Jit) has compiled so far. Prints as a report.
+pub struct Explanation {
+    /// One for each set of argument specs, in the order in which they were met.
+    pub specialisations: Vec<Specialised>,
+    /// How many calls went op by op, and why the last one did.
+    pub uncompiled: (usize, Option<&'static str>),
+}
+
+/// One specialisation.
+pub struct Specialised {
+    /// The specs of the arguments.
+    pub arguments: Vec<String>,
+    /// Why it was compiled.
+    pub why: String,
+    /// Each pass: its name, the equations before and after, the time it took.
+    pub passes: Vec<(&'static str, usize, usize, Duration)>,
+    /// The kernels, and how often each is called.
+    pub kernels: BTreeMap<String, usize>,
+    /// Captured tensors, and how many of them the function writes.
+    pub captures: (usize, usize),
+    /// Bytes of intermediate values at the worst moment, and bytes of outputs.
+    pub peak: usize,
+    /// The largest values alive at that moment, with their lines.
+    pub peak_by_line: Vec<(String, usize)>,
+    /// How long tracing, the passes and the preparation took.
+    pub compile: [Duration; 3],
+    /// How often it was called, and how long a call took on average.
+    pub calls: (usize, Duration),
+    /// The program that runs.
+    pub program: Program,
+    /// Its result is differentiated outside, so calls go op by op.
+    pub differentiated: bool,
+}
+
+impl<Y: Tree> Specialisation<Y> {
+    pub(super) fn explain(&self) -> Specialised {
+        let mut kernels = BTreeMap::new();
+        for name in self.executable.kernels() {
+            *kernels.entry(name.to_string()).or_insert(0) += 1;
+        }
+        let plan = self.executable.plan();
+        let line = |at: Option<pullback_ir::Place>| at.map_or("?".to_string(), |at| at.to_string());
+        let updates = self.executable.program().updates.len();
+        let timing = &self.timing;
+        Specialised {
+            arguments: self.specs.iter().map(ToString::to_string).collect(),
+            why: self.why.clone(),
+            passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
+            kernels,
+            captures: (self.captures.len(), updates),
+            peak: plan.peak(),
+            peak_by_line: plan.by_place().into_iter().map(|(at, bytes)| (line(at), bytes)).collect(),
+            compile: [timing.trace, timing.passes, timing.prepare],
+            calls: (timing.calls, timing.running.checked_div(timing.calls.max(1) as u32).unwrap_or_default()),
+            program: self.executable.program().renumbered(),
+            differentiated: self.differentiated,
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, s) in self.specialisations.iter().enumerate() {
+            writeln!(f, "specialisation {i}: ({})", s.arguments.join(", "))?;
+            write!(f, "{s}")?;
+        }
+        if let (n @ 1.., Some(why)) = self.uncompiled {
+            writeln!(f, "{n} calls went op by op: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Specialised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  compiled because: {}", self.why)?;
+        if self.differentiated {
+            writeln!(f, "  calls go op by op: the result is tracked, and may be differentiated outside")?;
+        }
+        let [trace, passes, prepare] = self.compile;
+        writeln!(f, "  compile time: trace {trace:.1?}, passes {passes:.1?}, plan and kernels {prepare:.1?}")?;
+        for (name, before, after, time) in &self.passes {
+            writeln!(f, "    {name:<24} {before:>6} → {after:<6} {time:.1?}")?;
+        }
+        writeln!(f, "  captured tensors: {}, of which written: {}", self.captures.0, self.captures.1)?;
+        let total: usize = self.kernels.values().sum();
+        let list: Vec<String> = self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
+        writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
+        writeln!(f, "  peak memory: {} bytes", self.peak)?;
+        for (line, bytes) in self.peak_by_line.iter().take(5) {
+            writeln!(f, "    {bytes:>12}  {line}")?;
+        }
+        writeln!(f, "  calls: {}, {:.1?} each", self.calls.0, self.calls.1)
+    }
+}

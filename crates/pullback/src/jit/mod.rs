@@ -1,0 +1,202 @@
+//! `jit`: a function traced once, compiled, and called many times.
+//!
+//! The first call with arguments of some specs traces the function ([`crate::trace`]), runs the passes, plans the memory and prepares
+//! kernels; that is a *specialisation*. Later calls with the same specs bind the arguments and the captured tensors to the prepared program
+//! and run it. Nothing of the function is looked at again, so what it would do differently next time must be in tensors.
+//!
+//! What a trace noted about the world outside is done for real after each run:
+//! - captured tensors that the function writes in place are inputs that the program replaces, in their own memory;
+//! - gradients of leaves are outputs that go into `.grad()`; where the function looked whether there was one (accumulation), that is part
+//!   of what the specialisation is for, and the gradient is an input.
+//!
+//! A function whose *result* is to be differentiated from outside (a call inside `grad`, or with tracked arguments, or whose result depends
+//! on captured leaves and is not yet backed through) is called as it is, op by op, so that the tape sees it. So `jit` never cuts a gradient.
+//!
+//! `compile.rs` makes specialisations, `run.rs` runs them, `explain.rs` tells about them, `check.rs` replays them.
+
+mod check;
+mod compile;
+mod explain;
+mod run;
+
+pub use explain::{Explanation, Specialised};
+
+use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
+use compile::Specialisation;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
+
+/// What a compiled function may return: a tree of tensors, or a `Result` of one.
+pub trait Returned: Sized {
+    /// The tree.
+    type Value: Tree;
+
+    /// The tree, or the error.
+    ///
+    /// # Errors
+    /// If the function failed.
+    fn into_result(self) -> Result<Self::Value>;
+}
+
+impl<T: Tree> Returned for T {
+    type Value = T;
+
+    fn into_result(self) -> Result<T> {
+        Ok(self)
+    }
+}
+
+impl<T: Tree> Returned for Result<T> {
+    type Value = T;
+
+    fn into_result(self) -> Result<T> {
+        self
+    }
+}
+
+/// Compiles a function: pure ones, and whole training steps with their effects.
+///
+/// ```
+/// use pullback::{Tensor, jit, no_grad};
+/// let w = Tensor::from([0.0, 0.0]).requires_grad();
+/// let step = jit(|(x, y): &(Tensor, Tensor)| {
+///     w.zero_grad();
+///     let loss = ((x.matmul(&w) - y).square()).mean();
+///     loss.backward()?;
+///     no_grad(|| w.sub_(w.grad().unwrap() * 0.1));
+///     Ok(loss)
+/// });
+/// let data = (Tensor::from([[1.0, 0.0], [0.0, 1.0]]), Tensor::from([1.0, -1.0]));
+/// let first = step.call(&data)?.item::<f64>();
+/// for _ in 0..100 {
+///     step.call(&data)?;
+/// }
+/// assert!(step.call(&data)?.item::<f64>() < 1e-4 * first);
+/// assert_eq!(step.explain().specialisations.len(), 1);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// Programs are cached by the specs of the arguments; [`Jit::explain`] says what was compiled and why. Results equal those of the function
+/// itself: bit for bit where only pointwise ops are fused, within a few units in the last place where a reduction adds in another
+/// order. [`Jit::check`] shows it.
+#[track_caller]
+pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
+    Jit { f, at: Location::caller(), cache: Mutex::new(Cache::default()), types: PhantomData }
+}
+
+/// A compiled function: see [`jit`].
+pub struct Jit<T, Y: Returned, F> {
+    f: F,
+    at: &'static Location<'static>,
+    cache: Mutex<Cache<Y::Value>>,
+    types: PhantomData<fn(&T) -> Y>,
+}
+
+struct Cache<Y> {
+    all: Vec<Specialisation<Y>>,
+    /// Calls that were not compiled, and why the last of them was not.
+    uncompiled: (usize, Option<&'static str>),
+}
+
+impl<Y> Default for Cache<Y> {
+    fn default() -> Cache<Y> {
+        Cache { all: Vec::new(), uncompiled: (0, None) }
+    }
+}
+
+impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
+    /// Calls the function, compiled.
+    ///
+    /// # Errors
+    /// What the function or an op in it fails with, under the user's line.
+    pub fn call(&self, x: &T) -> Result<Y::Value> {
+        let leaves = x.leaves();
+        if let Some(why) = must_be_seen(&leaves) {
+            return self.op_by_op(x, why);
+        }
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cache.all.iter().position(|s| s.fits(&leaves));
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
+                let why = compile::reason(&cache.all, &leaves);
+                let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+                let made = Specialisation::compile(f, specs, why, self.at)?;
+                cache.all.push(made);
+                cache.all.len() - 1
+            }
+        };
+        if cache.all[at].differentiated {
+            drop(cache);
+            return self.op_by_op(x, "its result is differentiated from outside");
+        }
+        cache.all[at].call(&leaves, self.at)
+    }
+
+    /// Calls the function in a formula.
+    ///
+    /// # Panics
+    /// Where [`Jit::call`] gives an error.
+    #[track_caller]
+    pub fn of(&self, x: &T) -> Y::Value {
+        fail::or_raise(self.call(x))
+    }
+
+    /// What was compiled, why, by which passes, into which kernels, and how it did since.
+    pub fn explain(&self) -> Explanation {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        Explanation {
+            specialisations: cache.all.iter().map(Specialisation::explain).collect(),
+            uncompiled: cache.uncompiled,
+        }
+    }
+
+    /// Replays the compiled function for these arguments beside plain ops, one equation at a time, and names the first that differs by more
+    /// than the stated bound. Changes nothing: captured tensors keep their values.
+    ///
+    /// # Errors
+    /// If a pass or a kernel changed a result, or the function cannot be compiled.
+    pub fn check(&self, x: &T) -> Result<()> {
+        let leaves = x.leaves();
+        let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
+        let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+        Specialisation::compile(f, specs, "to be checked".into(), self.at)?.check(&leaves)
+    }
+
+    /// The stages of compilation for these arguments: the traced program under the name `trace`, then the program after each pass.
+    ///
+    /// # Errors
+    /// If the function cannot be compiled.
+    pub fn stages(&self, x: &T) -> Result<Vec<(&'static str, pullback_ir::Program)>> {
+        let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
+        let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+        compile::stages(f, &specs, self.at)
+    }
+
+    fn op_by_op(&self, x: &T, why: &'static str) -> Result<Y::Value> {
+        {
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
+        }
+        fail::catch(|| (self.f)(x).into_result())?
+    }
+}
+
+/// Why a call must go op by op, if it must: something outside follows what it does.
+fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
+    if trace::active() {
+        return Some("it was called inside a trace, and is part of that program");
+    }
+    let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
+    match tracked || leaves.iter().any(Tensor::carries_tangents) {
+        true => Some("an argument is being differentiated outside"),
+        false => None,
+    }
+}
+
+/// An error of the compiler itself.
+fn compiler_error(message: impl Into<String>) -> Error {
+    Error::new(pullback_ir::ErrorKind::Program, "jit", message)
+}

@@ -1,0 +1,185 @@
+//! A call of a compiled function: bind, run, and do outside what the trace noted.
+
+use super::compile::{Captured, Specialisation, wrong_gradient};
+use crate::storage::{Storage, Writer};
+use crate::trace::Effect;
+use crate::{Result, Tensor, Tree, mode};
+use pullback_cpu::{Bound, Buffer};
+use pullback_ir::{Layout, Spec};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+/// How many inputs are bound without a list on the heap: parameters, two moments each and more of a model of some size.
+const INLINE: usize = 256;
+
+/// Memory that an input is bound to.
+struct Operand<'a> {
+    storage: &'a Arc<Storage>,
+    /// The byte at which it begins.
+    start: usize,
+    written: bool,
+}
+
+type Operands<'a> = SmallVec<[Operand<'a>; INLINE]>;
+
+impl<Y: Tree> Specialisation<Y> {
+    pub fn call(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+        let start = Instant::now();
+        let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
+        let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
+        let operands = operands(&self.captures, &gradients, &arguments);
+        bind(&operands, |bound| self.executable.run_into(bound, &mut self.outputs))?;
+        let writer = Writer { op: "jit", at };
+        for operand in operands.iter().filter(|o| o.written) {
+            operand.storage.bump(writer);
+        }
+        drop(operands);
+        drop(gradients);
+        let result = self.hand_out();
+        self.timing.calls += 1;
+        self.timing.running += start.elapsed();
+        Ok(result)
+    }
+
+    /// What is in `.grad()` of the leaves whose gradient is an input.
+    fn current_gradients(&self) -> Result<SmallVec<[Option<Tensor>; 8]>> {
+        let mut found = SmallVec::new();
+        for capture in &self.captures {
+            let Captured::Gradient { leaf, spec, .. } = capture else { continue };
+            let grad = leaf.grad().clone();
+            match &grad {
+                Some(g) if g.len() != spec.len() || g.dtype() != spec.dtype => {
+                    return Err(wrong_gradient(g.spec(), spec));
+                }
+                _ => found.push(grad.map(|g| g.contiguous())),
+            }
+        }
+        Ok(found)
+    }
+
+    /// An argument as dense memory that the program does not write to.
+    fn apart(&self, x: &Tensor) -> Tensor {
+        let written = |c: &Captured| match c {
+            Captured::Fixed { storage, written: true } => Arc::ptr_eq(storage, &x.0.storage),
+            Captured::Gradient { leaf, written: true, .. } => {
+                leaf.grad().as_ref().is_some_and(|g| g.shares_memory(x))
+            }
+            Captured::Fixed { written: false, .. } | Captured::Gradient { written: false, .. } => false,
+        };
+        match self.captures.iter().any(written) || !x.is_contiguous() {
+            true => mode::set_recording(false, || x.detach().deep_clone()),
+            false => x.clone(),
+        }
+    }
+
+    /// The outputs as tensors, and the gradients in their places.
+    fn hand_out(&mut self) -> Y {
+        let program = self.executable.program();
+        let replaced = |k: usize| program.updates.iter().any(|u| u.0 == k);
+        let mut made: SmallVec<[Option<Tensor>; 16]> = SmallVec::new();
+        let mut buffers = self.outputs.drain(..);
+        for (k, &v) in program.outputs.iter().enumerate() {
+            made.push(match replaced(k) {
+                true => None,
+                false => buffers.next().map(|buffer| tensor(program.spec(v).clone(), buffer)),
+            });
+        }
+        drop(buffers);
+        for gradient in &self.gradients {
+            let new = match &gradient.effect {
+                Effect::Nothing => continue,
+                Effect::Clear => None,
+                Effect::Other(tensor) => Some(tensor.clone()),
+                Effect::Output(k) => made[*k].take(),
+            };
+            // Dropped after the lock is released.
+            let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
+            drop(old);
+        }
+        let mut next = made.into_iter().take(self.results);
+        self.template.map(&mut |y| next.next().flatten().unwrap_or_else(|| y.clone()))
+    }
+}
+
+fn tensor(spec: Spec, buffer: Buffer) -> Tensor {
+    Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)))
+}
+
+/// The program's inputs: arguments, then captures.
+fn operands<'a>(
+    captures: &'a [Captured],
+    gradients: &'a [Option<Tensor>],
+    arguments: &'a [Tensor],
+) -> Operands<'a> {
+    let place = |x: &'a Tensor, written: bool| Operand {
+        storage: &x.0.storage,
+        start: x.0.layout.offset * x.dtype().size(),
+        written,
+    };
+    let mut all: Operands = arguments.iter().map(|x| place(x, false)).collect();
+    let mut gradients = gradients.iter();
+    for capture in captures {
+        match capture {
+            Captured::Fixed { storage, written } => {
+                all.push(Operand { storage, start: 0, written: *written });
+            }
+            Captured::Gradient { written, .. } => {
+                if let Some(Some(g)) = gradients.next() {
+                    all.push(place(g, *written));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Locks all memory, each once and in the order of addresses, and runs `f` on it.
+pub(super) fn bind_storages<R>(
+    storages: &[(Arc<Storage>, bool)],
+    f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>,
+) -> Result<R> {
+    let operand = |(storage, written)| Operand { storage, start: 0, written };
+    let all: Operands = storages.iter().map(|(s, w)| operand((s, *w))).collect();
+    bind(&all, f)
+}
+
+fn bind<R>(operands: &Operands, f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>) -> Result<R> {
+    let address = |o: &Operand| Arc::as_ptr(o.storage) as usize;
+    let mut order: SmallVec<[usize; INLINE]> = (0..operands.len()).collect();
+    // Of operands in one memory a writer comes first: that memory is then locked for writing.
+    order.sort_unstable_by_key(|&i| (address(&operands[i]), !operands[i].written));
+    let mut readers: SmallVec<[RwLockReadGuard<'_, Buffer>; INLINE]> = SmallVec::new();
+    let mut writers: SmallVec<[RwLockWriteGuard<'_, Buffer>; INLINE]> = SmallVec::new();
+    let mut lock_of: SmallVec<[(bool, usize); INLINE]> = SmallVec::from_elem((false, 0), operands.len());
+    let mut last = None;
+    for &i in &order {
+        let operand = &operands[i];
+        if last != Some(address(operand)) {
+            last = Some(address(operand));
+            match operand.written {
+                true => writers.push(operand.storage.write()),
+                false => readers.push(operand.storage.read()),
+            }
+        }
+        lock_of[i] = match operand.written {
+            true => (true, writers.len() - 1),
+            false => (false, readers.len().saturating_sub(1)),
+        };
+    }
+    let mut open: SmallVec<[Option<&mut Buffer>; INLINE]> =
+        writers.iter_mut().map(|guard| Some(&mut **guard)).collect();
+    let mut bound: SmallVec<[Bound<'_>; INLINE]> = SmallVec::new();
+    for (operand, &(written, at)) in operands.iter().zip(&lock_of) {
+        let memory = match written {
+            true => open[at].take().map(|buffer| Bound::Write(buffer, operand.start)),
+            false => readers.get(at).map(|buffer| Bound::Read(buffer, operand.start)),
+        };
+        match memory {
+            Some(memory) => bound.push(memory),
+            None => return Err(super::compiler_error("one memory is bound twice")),
+        }
+    }
+    f(&mut bound)
+}

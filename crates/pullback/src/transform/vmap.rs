@@ -1,0 +1,214 @@
+//! `vmap`: a function of one example, applied to many at once.
+//!
+//! The function is traced once, for one example, and the program is then evaluated with the rules of `batch/`, in which every value
+//! is either one for all examples or has one row for each. The evaluation is made of ordinary operations, so `vmap` nests with
+//! itself and with every derivative, in any order: a `grad` inside is in the program already, one outside sees the operations.
+
+use crate::batch::{Lane, Lanes, batch};
+use crate::trace::{self, Kind};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, mode};
+use pullback_ir::{Op, Program, Var, View};
+use std::panic::Location;
+
+/// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
+///
+/// One entry for all tensors of a tree (`0`, `-1`, `None`), or a list with one for each, in the order of [`Tree::leaves`].
+#[derive(Clone, Debug)]
+pub struct BatchAxes(Vec<Option<isize>>);
+
+impl From<isize> for BatchAxes {
+    fn from(axis: isize) -> BatchAxes {
+        BatchAxes(vec![Some(axis)])
+    }
+}
+
+impl From<i32> for BatchAxes {
+    fn from(axis: i32) -> BatchAxes {
+        BatchAxes(vec![Some(axis as isize)])
+    }
+}
+
+impl From<Option<isize>> for BatchAxes {
+    fn from(axis: Option<isize>) -> BatchAxes {
+        BatchAxes(vec![axis])
+    }
+}
+
+impl<const N: usize> From<[Option<isize>; N]> for BatchAxes {
+    fn from(axes: [Option<isize>; N]) -> BatchAxes {
+        BatchAxes(axes.to_vec())
+    }
+}
+
+impl From<Vec<Option<isize>>> for BatchAxes {
+    fn from(axes: Vec<Option<isize>>) -> BatchAxes {
+        BatchAxes(axes)
+    }
+}
+
+impl BatchAxes {
+    /// One entry for each of `n` tensors.
+    fn each(&self, what: &str, n: usize) -> Result<Vec<Option<isize>>> {
+        match &self.0[..] {
+            [one] => Ok(vec![*one; n]),
+            many if many.len() == n => Ok(many.to_vec()),
+            many => {
+                let message = format!("{} axes for {n} tensors in {what}", many.len());
+                Err(Error::argument("vmap", message).hint("give one axis for all, or one for each tensor"))
+            }
+        }
+    }
+}
+
+/// The function on many examples at once: `in_axes` says along which axis of each argument they lie, `out_axes` where they shall lie in
+/// the results.
+///
+/// ```
+/// use pullback::{Tensor, grad, vmap};
+/// let w = Tensor::from([2.0, 3.0]);
+/// let loss = |w: &Tensor, x: &Tensor| (w * x).sum().square();
+/// // The gradient of each example's loss, without a loop.
+/// let each = vmap(|x: &Tensor| grad(|w: &Tensor| loss(w, x))(&w), 0, 0);
+/// let g = each(&Tensor::from([[1.0, 0.0], [1.0, 1.0]]));
+/// assert_eq!(g.to_vec::<f64>(), [4.0, 0.0, 10.0, 10.0]);
+/// ```
+///
+/// Inside, a random key that is shared gives all examples the same numbers, one key for each gives each its own, and the global
+/// generator gives each example its own. What the function reads or branches on must not depend on the example: use
+/// [`cond`](crate::cond) or `select`.
+///
+/// # Panics
+/// When called, if the tensors do not have equally many examples, or the function reads a value.
+#[track_caller]
+pub fn vmap<T: Tree, Y: Tree>(
+    f: impl Fn(&T) -> Y,
+    in_axes: impl Into<BatchAxes>,
+    out_axes: impl Into<BatchAxes>,
+) -> impl Fn(&T) -> Y {
+    let (from, to, caller) = (in_axes.into(), out_axes.into(), Location::caller());
+    move |x| {
+        let at = mode::user_line(caller);
+        fail::or_raise(mapped(&f, &from, &to, x, at).map_err(|e| e.at(at)))
+    }
+}
+
+fn mapped<T: Tree, Y: Tree>(
+    f: &impl Fn(&T) -> Y,
+    from: &BatchAxes,
+    to: &BatchAxes,
+    x: &T,
+    at: &'static Location<'static>,
+) -> Result<Y> {
+    let leaves = x.leaves();
+    let axes = from.each("the argument", leaves.len())?;
+    let (n, lanes) = lanes_of(&leaves, &axes)?;
+    let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
+    let (y, recorded) = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
+        let y = f(&x.with_leaves(args));
+        let outputs = y.leaves();
+        (y, outputs)
+    })?;
+    let captures = recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
+    let all: Vec<Lane> = lanes.into_iter().chain(captures).collect();
+    let made = evaluate_batched(&recorded.program, &all, n);
+    let axes = to.each("the result", made.len())?;
+    let mut results = Vec::new();
+    for (lane, axis) in made.into_iter().zip(axes) {
+        results.push(match axis {
+            Some(axis) => move_axis(&spread(&lane, n), 0, axis, "the result")?,
+            None if lane.batched => {
+                let message = format!("a result of spec {} differs between examples, so it has no single value", example_spec(&lane));
+                return Err(Error::argument("vmap", message).hint("give it an axis in out_axes"));
+            }
+            None => lane.value,
+        });
+    }
+    Ok(y.with_leaves(&results))
+}
+
+/// How many examples there are, and each tensor with them in front.
+fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lane>)> {
+    let (mut n, mut lanes) = (None, Vec::new());
+    for (x, axis) in leaves.iter().zip(axes) {
+        let Some(axis) = *axis else {
+            lanes.push(Lane::shared(x.clone()));
+            continue;
+        };
+        let rank = x.rank() as isize;
+        if !(-rank..rank).contains(&axis) {
+            let message = format!("axis {axis} is out of range for {}", x.spec());
+            return Err(Error::argument("vmap", message).on([x.spec()]));
+        }
+        let moved = move_axis(x, axis, 0, "the argument")?;
+        let count = moved.shape()[0];
+        match n {
+            Some(known) if known != count => {
+                let message = format!("{known} and {count} examples in the tensors of one argument");
+                return Err(Error::shape("vmap", message).on(leaves.iter().map(Tensor::spec)));
+            }
+            _ => n = Some(count),
+        }
+        lanes.push(Lane::batched(moved));
+    }
+    match n {
+        Some(n) => Ok((n, lanes)),
+        None => Err(Error::argument("vmap", "no tensor of the argument has an axis of examples")),
+    }
+}
+
+fn move_axis(x: &Tensor, from: isize, to: isize, what: &str) -> Result<Tensor> {
+    let rank = x.rank() as isize;
+    if !(-rank..rank).contains(&to) {
+        let message = format!("axis {to} is out of range for {what}, {} with its examples", x.spec());
+        return Err(Error::argument("vmap", message));
+    }
+    let (from, to) = (from.rem_euclid(rank) as usize, to.rem_euclid(rank) as usize);
+    if from == to {
+        return Ok(x.clone());
+    }
+    let mut order: Vec<usize> = (0..x.rank()).filter(|&i| i != from).collect();
+    order.insert(to, from);
+    Ok(crate::apply::apply(Op::View(View::Permute(order.into_iter().collect())), &[x]))
+}
+
+/// The spec of one example.
+pub(crate) fn example_spec(lane: &Lane) -> Spec {
+    let spec = lane.value.spec();
+    spec.with_shape(&spec.shape[usize::from(lane.batched)..])
+}
+
+/// With an axis of examples in any case.
+pub(crate) fn spread(lane: &Lane, n: usize) -> Tensor {
+    if lane.batched {
+        return lane.value.clone();
+    }
+    let shape: Vec<usize> = std::iter::once(n).chain(lane.value.shape().iter().copied()).collect();
+    crate::apply::apply(Op::View(View::Broadcast(shape.as_slice().into())), &[&lane.value])
+}
+
+/// The results of a program for many examples.
+pub(crate) fn evaluate_batched(program: &Program, inputs: &[Lane], n: usize) -> Vec<Lane> {
+    let mut values: Vec<Option<Lane>> = vec![None; program.specs.len()];
+    let mut left = program.uses();
+    for (v, x) in program.inputs.iter().zip(inputs) {
+        values[v.index()] = Some(x.clone());
+    }
+    let get = |values: &[Option<Lane>], v: Var| match &values[v.index()] {
+        Some(x) => x.clone(),
+        None => unreachable!("a program defines {v} before its use"),
+    };
+    for e in &program.equations {
+        let operands: Vec<Lane> = e.inputs.iter().map(|&v| get(&values, v)).collect();
+        let made: Lanes = trace::speaking(e.at, || batch(&e.op, &operands, n));
+        for (v, y) in e.outputs.iter().zip(made) {
+            values[v.index()] = Some(y);
+        }
+        for v in &e.inputs {
+            left[v.index()] -= 1;
+            if left[v.index()] == 0 {
+                values[v.index()] = None;
+            }
+        }
+    }
+    program.outputs.iter().map(|&v| get(&values, v)).collect()
+}
