@@ -7,8 +7,8 @@
 //! reduction makes a row value from an element value. A row value used beside element values stands for the whole row.
 //!
 //! ```text
-//! region{[32,512] rows=1: f32[512,1;0] → (a0)
-//!   v0 = load 0;  v1 = max v0;  v2 = sub v0 v1;  v3 = exp v2;  v4 = sum v3;  v5 = div v3 v4; store v5}
+//! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
+//!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3 v4],outputs=[v5]}
 //! ```
 //!
 //! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to it, exactly as the op does

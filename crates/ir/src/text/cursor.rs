@@ -26,11 +26,16 @@ pub(crate) type Parsed<T> = Result<T, ParseOpError>;
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     position: usize,
+    /// How many programs and regions are open.
+    depth: usize,
 }
+
+/// Programs inside programs are read up to this depth: a text must not exhaust the stack.
+const DEEPEST: usize = 64;
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Cursor<'a> {
-        Cursor { text, position: 0 }
+        Cursor { text, position: 0, depth: 0 }
     }
 
     /// Reads the whole of a text.
@@ -144,5 +149,91 @@ impl<'a> Cursor<'a> {
             Some(start.and_then(|()| item(self)))
         })
         .collect()
+    }
+
+    /// Where the next word starts.
+    pub(crate) fn here(&mut self) -> usize {
+        self.skip_blanks();
+        self.position
+    }
+
+    /// The next word, which stays.
+    pub(crate) fn peek_word(&mut self) -> &'a str {
+        let position = self.here();
+        let word = self.word();
+        self.position = position;
+        word
+    }
+
+    /// Takes a word that must come next.
+    pub(crate) fn keyword(&mut self, wanted: &str) -> Parsed<()> {
+        self.read(|word| match word == wanted {
+            true => Ok(()),
+            false => Err(format!("expected `{wanted}`, found `{word}`")),
+        })
+    }
+
+    /// Reads something that may hold more of its kind.
+    pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth == DEEPEST {
+            return Err(self.error(format!("nested deeper than {DEEPEST}")));
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    fn skip_blanks_of_line(&mut self) {
+        let rest = self.rest();
+        let start = rest.trim_start_matches(|c: char| c.is_whitespace() && c != '\n');
+        self.position += rest.len() - start.len();
+    }
+
+    /// Whether a word comes next, before the end of the line.
+    pub(crate) fn word_on_this_line(&mut self) -> bool {
+        self.skip_blanks_of_line();
+        self.rest().starts_with(|c: char| c.is_ascii_alphanumeric())
+    }
+
+    /// Takes `sign` if it comes next, before the end of the line.
+    pub(crate) fn eat_on_this_line(&mut self, sign: char) -> bool {
+        self.skip_blanks_of_line();
+        self.rest().starts_with(sign) && self.eat(sign)
+    }
+
+    /// Whether nothing is left of a statement: a line ends here, a comment starts, or a brace closes.
+    pub(crate) fn at_end_of_statement(&mut self) -> bool {
+        self.skip_blanks_of_line();
+        let rest = self.rest();
+        ["\n", "//", "/*", "}"].iter().any(|end| rest.starts_with(end)) || rest.is_empty()
+    }
+
+    /// Takes a comment, `// to the end of the line` or `/* closed */`, if one comes next on this line.
+    pub(crate) fn comment_on_this_line(&mut self) -> Parsed<Option<&'a str>> {
+        self.skip_blanks_of_line();
+        let rest = self.rest();
+        if let Some(comment) = rest.strip_prefix("//") {
+            let (comment, _) = comment.split_once('\n').unwrap_or((comment, ""));
+            self.position += 2 + comment.len();
+            return Ok(Some(comment));
+        }
+        let Some(comment) = rest.strip_prefix("/*") else {
+            return Ok(None);
+        };
+        let Some((comment, _)) = comment.split_once("*/") else {
+            return Err(self.error("the comment has no end"));
+        };
+        self.position += 4 + comment.len();
+        Ok(Some(comment))
+    }
+
+    /// Takes all comments and blanks that come next.
+    pub(crate) fn comments(&mut self) -> Parsed<()> {
+        self.skip_blanks();
+        while self.comment_on_this_line()?.is_some() {
+            self.skip_blanks();
+        }
+        Ok(())
     }
 }

@@ -9,11 +9,18 @@
 //! `names` says what each op is called, `print` writes attributes, `parse` reads them. A name is
 //! written down once, in `names`: the parser looks it up among [`Op::forms`](crate::Op::forms), and
 //! then matches on the op it found. What is printed parses back to an equal op, bit for bit.
+//!
+//! Programs and regions have texts of their own: `program` prints programs and `read_program` reads them, `region` does both for
+//! regions. `json` and `dot` write programs for other tools.
 
 mod cursor;
+mod dot;
+mod json;
 mod names;
 mod parse;
 mod print;
 mod program;
+mod read_program;
+mod region;
 
 pub use cursor::ParseOpError;

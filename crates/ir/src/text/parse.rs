@@ -1,11 +1,14 @@
 //! Text to ops, views and specs.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
+use super::{read_program, region};
 use crate::op::{Adam, Attention, Combine, Fft, Fused, Linalg, Op, Padding, Sgd};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 impl FromStr for Op {
     type Err = ParseOpError;
@@ -32,11 +35,28 @@ impl FromStr for Spec {
     }
 }
 
+/// The least form of each op by its name: programs have thousands of ops.
+static FORMS: LazyLock<HashMap<&str, Op>> =
+    LazyLock::new(|| Op::forms().map(|form| (form.name(), form)).collect());
+
 /// An op: its name, looked up among the forms, then the attributes that the form has.
 pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
+    // Structure has no least form to look a name up among.
+    match c.peek_word() {
+        name @ ("region" | "dot_region") => {
+            c.keyword(name)?;
+            let region = Arc::new(c.nested(|c| c.braced(region::region))?);
+            return Ok(if name == "region" { Op::Region(region) } else { Op::DotRegion(region) });
+        }
+        name @ ("cond" | "while" | "scan") => {
+            c.keyword(name)?;
+            return Ok(Op::Flow(Arc::new(c.braced(|c| read_program::flow(c, name))?)));
+        }
+        _ => {}
+    }
     let form = c.read(|name| {
-        let found = Op::forms().find(|form| form.name() == name);
-        found.ok_or_else(|| format!("unknown op `{name}`"))
+        let found = FORMS.get(name);
+        found.cloned().ok_or_else(|| format!("unknown op `{name}`"))
     })?;
     Ok(match form {
         Op::Literal { .. } => c.braced(|c| {
@@ -89,7 +109,6 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::Dot => form,
-        // Structure has no least form to look a name up among.
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => return Err(c.error("unknown op")),
     })
 }
@@ -286,7 +305,7 @@ pub(crate) fn spec(c: &mut Cursor) -> Parsed<Spec> {
     Ok(Spec::new(dtype, shape))
 }
 
-fn dtype(c: &mut Cursor) -> Parsed<DType> {
+pub(super) fn dtype(c: &mut Cursor) -> Parsed<DType> {
     c.read(DType::from_str)
 }
 
@@ -298,12 +317,12 @@ fn combine(c: &mut Cursor) -> Parsed<Combine> {
 }
 
 /// An axis, a length, or a distance.
-fn index(c: &mut Cursor) -> Parsed<usize> {
+pub(super) fn index(c: &mut Cursor) -> Parsed<usize> {
     c.parse("a non-negative integer")
 }
 
 /// `[0,1]`: a shape or axes.
-fn indices(c: &mut Cursor) -> Parsed<Shape> {
+pub(super) fn indices(c: &mut Cursor) -> Parsed<Shape> {
     c.list(',', index)
 }
 
@@ -331,13 +350,13 @@ fn axis_and_flag(c: &mut Cursor, flag: &str) -> Parsed<(usize, bool)> {
     Ok((axis, self::flag(c, flag)?))
 }
 
-fn flag(c: &mut Cursor, name: &str) -> Parsed<bool> {
+pub(super) fn flag(c: &mut Cursor, name: &str) -> Parsed<bool> {
     c.field(name, |c| c.parse("`true` or `false`"))
 }
 
 /// A truth value, an integer, or else a float: a float always shows a point, an exponent or
 /// letters.
-fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
+pub(super) fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
     let number = c.read(|word| {
         if let Ok(truth) = word.parse() {
             return Ok(Scalar::Bool(truth));

@@ -68,8 +68,16 @@ impl Display for Op {
                 Linalg::Svd { full } => write!(f, "{{full={full}}}"),
                 Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => Ok(()),
             },
-            Op::Region(region) | Op::DotRegion(region) => write!(f, "{{{region}}}"),
-            Op::Flow(flow) => write!(f, "{{{flow}}}"),
+            Op::Region(region) | Op::DotRegion(region) => {
+                f.write_str("{")?;
+                region.fmt(f)?;
+                f.write_str("}")
+            }
+            Op::Flow(flow) => {
+                f.write_str("{")?;
+                flow.fmt(f)?;
+                f.write_str("}")
+            }
             Op::Fft(fft) => match fft {
                 Fft::Complex { axis, inverse } => write!(f, "{{axis={axis},inverse={inverse}}}"),
                 Fft::Real(axis) => write!(f, "{{{axis}}}"),
@@ -161,7 +169,7 @@ impl Display for Frame {
 }
 
 /// `[2,3]`
-struct List<'a>(&'a [usize]);
+pub(super) struct List<'a>(pub(super) &'a [usize]);
 
 impl Display for List<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -194,7 +202,7 @@ impl Display for Triple {
 
 /// A float so that its bits can be read back: the shortest decimal that is nearest to it, `inf`,
 /// `NaN`, and any other NaN with its bits: `NaN(0x7ff8000000000001)`.
-struct Exact(Real);
+pub(super) struct Exact(pub(super) Real);
 
 impl Display for Exact {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -206,7 +214,7 @@ impl Display for Exact {
     }
 }
 
-fn separated<T: Display>(
+pub(super) fn separated<T: Display>(
     f: &mut Formatter<'_>,
     items: impl IntoIterator<Item = T>,
     separator: &str,

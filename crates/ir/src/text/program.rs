@@ -1,10 +1,12 @@
-//! Programs, and the ops that hold programs or regions, as text, and back.
+//! Programs, and the control flow that holds programs, to text.
 //!
-//! A program prints one equation a line; inside an op it is the same text with `;` for the ends of lines. Variables are letters,
-//! `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
+//! A program prints one equation a line. Inside an op that is printed on one line (`{}`) it is the same text with `;` for the ends of
+//! lines; inside one that is printed over several (`{:#}`, as programs print their equations) it is indented. Both read back.
+//! Variables are letters, `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
-use crate::{Flow, Inst, Program, Region, Scan, Var};
-use std::fmt::{self, Display, Formatter};
+use super::print::separated;
+use crate::{Equation, Flow, Place, Program, Scan, Var};
+use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Var {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -18,102 +20,176 @@ impl Display for Var {
                 break;
             }
         }
-        letters[at..].iter().try_for_each(|&c| f.write_str((c as char).encode_utf8(&mut [0; 4])))
+        letters[at..].iter().try_for_each(|&c| f.write_char(c as char))
     }
 }
 
 impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("program ")?;
-        write_program(self, f, false)
+        write_program(self, f, false)?;
+        f.write_str("\n")
     }
 }
 
 /// `(a: f32[8]) { let b: f32[8] = neg a; return b }`, on one line or on several.
 fn write_program(program: &Program, f: &mut Formatter<'_>, inline: bool) -> fmt::Result {
-    let (start, end) = if inline { (" ", ";") } else { ("\n  ", "") };
     f.write_str("(")?;
-    for (i, v) in program.inputs.iter().enumerate() {
-        write!(f, "{}{v}: {}", if i > 0 { ", " } else { "" }, program.spec(*v))?;
-    }
+    separated(f, program.inputs.iter().map(|&v| Typed(program, v)), ", ")?;
     f.write_str(") {")?;
     for e in &program.equations {
-        write!(f, "{start}let ")?;
-        for (i, v) in e.outputs.iter().enumerate() {
-            write!(f, "{}{v}: {}", if i > 0 { ", " } else { "" }, program.spec(*v))?;
-        }
-        write!(f, " = {}", e.op)?;
-        e.inputs.iter().try_for_each(|v| write!(f, " {v}"))?;
-        f.write_str(end)?;
-        if let Some(at) = e.at.filter(|_| !inline) {
-            write!(f, "  // {at}")?;
+        if inline {
+            f.write_str(" ")?;
+            write_equation(program, e, f, inline)?;
+            f.write_str(";")?;
+        } else {
+            write!(Indented(f), "\n{}", Line(program, e))?;
         }
     }
-    write!(f, "{start}return")?;
+    f.write_str(if inline { " return" } else { "\n  return" })?;
     for (k, v) in program.outputs.iter().enumerate() {
         write!(f, "{} {v}", if k > 0 { "," } else { "" })?;
         for (_, input) in program.updates.iter().filter(|u| u.0 == k) {
-            write!(f, " into {}", program.inputs[*input])?;
+            match program.inputs.get(*input) {
+                Some(input) => write!(f, " into {input}")?,
+                None => write!(f, " into <input {input}, which is not there>")?,
+            }
         }
     }
-    f.write_str(if inline { " }" } else { "\n}\n" })
+    f.write_str(if inline { " }" } else { "\n}" })
 }
 
-struct Inline<'a>(&'a Program);
-
-impl Display for Inline<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write_program(self.0, f, true)
+fn write_equation(
+    program: &Program,
+    e: &Equation,
+    f: &mut Formatter<'_>,
+    inline: bool,
+) -> fmt::Result {
+    f.write_str("let ")?;
+    separated(f, e.outputs.iter().map(|&v| Typed(program, v)), ", ")?;
+    match inline {
+        true => write!(f, " = {}", e.op)?,
+        false => write!(f, " = {:#}", e.op)?,
+    }
+    e.inputs.iter().try_for_each(|v| write!(f, " {v}"))?;
+    match e.at {
+        Some(at) if inline => write!(f, " /* {} */", Escaped(at)),
+        Some(at) => write!(f, "  // {}", Escaped(at)),
+        None => Ok(()),
     }
 }
 
-/// The attributes of the op.
+/// An equation on a line of its own.
+struct Line<'a>(&'a Program, &'a Equation);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write_equation(self.0, self.1, f, false)
+    }
+}
+
+/// `a: f32[8]`
+struct Typed<'a>(&'a Program, Var);
+
+impl Display for Typed<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        // A program that `verify` refuses still has to be looked at.
+        match self.0.specs.get(self.1.index()) {
+            Some(spec) => write!(f, "{}: {spec}", self.1),
+            None => write!(f, "{}: <no spec>", self.1),
+        }
+    }
+}
+
+/// A place whose file's name cannot be taken for the end of a comment: odd characters are `%` and their code in hexadecimal, with a
+/// `;` at the end.
+struct Escaped(Place);
+
+impl Display for Escaped {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, c) in self.0.file().char_indices() {
+            let odd = c.is_control() || c.is_whitespace() && (i == 0 || c != ' ');
+            match odd || c == '%' || c == '*' {
+                true => write!(f, "%{:x};", c as u32)?,
+                false => f.write_char(c)?,
+            }
+        }
+        write!(f, ":{}:{}", self.0.line(), self.0.column())
+    }
+}
+
+/// Reads what [`Escaped`] writes; `None` for any other comment.
+pub(super) fn read_place(text: &str) -> Option<Place> {
+    let mut parts = text.trim().rsplitn(3, ':');
+    let (column, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let mut pieces = parts.next()?.split('%');
+    let mut file = pieces.next()?.to_owned();
+    for piece in pieces {
+        let (code, rest) = piece.split_once(';')?;
+        file.push(u32::from_str_radix(code, 16).ok().and_then(char::from_u32)?);
+        file.push_str(rest);
+    }
+    Some(Place::new(&file, line, column))
+}
+
+/// Two blanks after every end of line.
+struct Indented<'a, 'b>(&'a mut Formatter<'b>);
+
+impl Write for Indented<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for line in text.split_inclusive('\n') {
+            self.0.write_str(line)?;
+            if line.ends_with('\n') {
+                self.0.write_str("  ")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Nested<'a>(&'a Program, bool);
+
+impl Display for Nested<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write_program(self.0, f, self.1)
+    }
+}
+
+/// The attributes of the op; over several lines with `{:#}`.
 impl Display for Flow {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Flow::Cond { yes, no } => write!(f, "yes={},no={}", Inline(yes), Inline(no)),
-            Flow::While { test, body, shared } => {
-                write!(f, "shared={shared},test={},body={}", Inline(test), Inline(body))
+        let inline = !f.alternate();
+        self.write_numbers(f)?;
+        for (i, (name, program)) in self.names().iter().zip(self.programs()).enumerate() {
+            let numbers = !matches!(self, Flow::Cond { .. });
+            f.write_str(if i > 0 || numbers { "," } else { "" })?;
+            match inline {
+                true => write!(f, "{name}={}", Nested(program, true))?,
+                false => write!(Indented(f), "\n{name}={}", Nested(program, false))?,
             }
-            Flow::Scan(Scan { body, length, reverse, shared, carry, kept }) => write!(
-                f,
-                "length={length},reverse={reverse},shared={shared},carry={carry},kept={kept},body={}",
-                Inline(body)
-            ),
         }
+        f.write_str(if inline { "" } else { "\n" })
     }
 }
 
-/// The attributes of the op.
-impl Display for Region {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "shape={:?},inner={},inputs=[", &self.shape[..], self.inner)?;
-        for (i, load) in self.inputs.iter().enumerate() {
-            let layout = &load.layout;
-            write!(
-                f,
-                "{}{}@{:?}+{}",
-                if i > 0 { ", " } else { "" },
-                load.spec,
-                &layout.strides[..],
-                layout.offset
-            )?;
+impl Flow {
+    /// What the programs inside are called, in the order of [`Flow::programs`].
+    pub fn names(&self) -> &'static [&'static str] {
+        match self {
+            Flow::Cond { .. } => &["yes", "no"],
+            Flow::While { .. } => &["test", "body"],
+            Flow::Scan(_) => &["body"],
         }
-        f.write_str("],body=[")?;
-        for (i, inst) in self.body.iter().enumerate() {
-            f.write_str(if i > 0 { "; " } else { "" })?;
-            match inst {
-                Inst::Load(k) => write!(f, "load {k}")?,
-                Inst::Literal(value, dtype) => write!(f, "literal {value} {dtype}")?,
-                Inst::Index(axis, dtype) => write!(f, "index {axis} {dtype}")?,
-                Inst::Random(kind, key, dtype) => write!(f, "{} {key} {dtype}", kind.name())?,
-                Inst::Point(op, of) => {
-                    write!(f, "{op}")?;
-                    of.iter().try_for_each(|v| write!(f, " {v}"))?;
-                }
-                Inst::Reduce(kind, v) => write!(f, "reduce.{} {v}", kind.name())?,
+    }
+
+    /// The attributes that are not programs: `length=3,reverse=false,shared=1,carry=1,kept=0`.
+    pub(super) fn write_numbers(&self, f: &mut impl Write) -> fmt::Result {
+        match self {
+            Flow::Cond { .. } => Ok(()),
+            Flow::While { shared, .. } => write!(f, "shared={shared}"),
+            Flow::Scan(Scan { length, reverse, shared, carry, kept, .. }) => {
+                write!(f, "length={length},reverse={reverse},shared={shared},carry={carry},kept={kept}")
             }
         }
-        write!(f, "],outputs={:?}", self.outputs)
     }
 }

@@ -1,0 +1,107 @@
+//! Drops what no result needs.
+//!
+//! Promises: an equation stays if and only if one of its results is read by an equation that stays, or is an output of the program. In
+//! control flow, results that nobody reads are no longer computed where the loop or branch does not need them itself, and operands that
+//! no program inside reads are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in order. Idempotent.
+
+use crate::{Equation, Flow, Op, Program, Scan, Var, Vars};
+use std::sync::Arc;
+
+/// Drops what no result needs.
+///
+/// ```
+/// use pullback_ir::{Program, pass::dead_code};
+/// let program: Program = "program (a: f32[]) { let b: f32[] = exp a; let c: f32[] = neg a; return c }".parse().unwrap();
+/// assert_eq!(dead_code(&program).to_string(), "program (a: f32[]) {\n  let b: f32[] = neg a\n  return b\n}\n");
+/// ```
+#[must_use]
+pub fn dead_code(program: &Program) -> Program {
+    let mut live = vec![false; program.specs.len()];
+    program.outputs.iter().for_each(|v| live[v.index()] = true);
+    let mut kept: Vec<Equation> = Vec::with_capacity(program.equations.len());
+    for e in program.equations.iter().rev() {
+        if !e.outputs.iter().any(|v| live[v.index()]) {
+            continue;
+        }
+        let e = match &e.op {
+            Op::Flow(flow) => trimmed(e, flow, &live),
+            _ => e.clone(),
+        };
+        e.inputs.iter().for_each(|v| live[v.index()] = true);
+        kept.push(e);
+    }
+    kept.reverse();
+    Program { equations: kept, ..program.clone_without_equations() }.renumbered()
+}
+
+impl Program {
+    fn clone_without_equations(&self) -> Program {
+        Program {
+            specs: self.specs.clone(),
+            inputs: self.inputs.clone(),
+            equations: Vec::new(),
+            outputs: self.outputs.clone(),
+            updates: self.updates.clone(),
+        }
+    }
+}
+
+/// Control flow without the results that nobody reads and the operands that nothing inside reads.
+fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
+    // A state or a carry is read by the next turn; a result beside it only outside.
+    let fixed = match flow {
+        Flow::Cond { .. } => 0,
+        Flow::While { .. } => e.outputs.len(),
+        Flow::Scan(scan) => scan.carry,
+    };
+    let wanted: Vec<bool> =
+        e.outputs.iter().enumerate().map(|(i, v)| i < fixed || live[v.index()]).collect();
+    let (kind, mut number) = (flow, 0);
+    let flow = flow.map_programs(&mut |program| {
+        let mut program = program.clone();
+        // The test of a loop has a result of its own.
+        if !(matches!(kind, Flow::While { .. }) && number == 0) {
+            program.outputs = picked(&program.outputs, &wanted);
+        }
+        number += 1;
+        dead_code(&program)
+    });
+    // Operands that may go: those that stand for themselves alone, not for a state as well.
+    let (before, movable) = match &flow {
+        Flow::Cond { .. } => (1, 0..e.inputs.len() - 1),
+        Flow::While { shared, .. } => (0, 0..*shared),
+        Flow::Scan(_) => (0, 0..e.inputs.len()),
+    };
+    let carried = |i: usize| match &flow {
+        Flow::Scan(scan) => (scan.shared..scan.shared + scan.carry).contains(&i),
+        Flow::Cond { .. } | Flow::While { .. } => false,
+    };
+    let reads: Vec<Vec<usize>> = flow.programs().iter().map(|program| program.uses()).collect();
+    let read = |i: usize| {
+        let programs = flow.programs();
+        programs.iter().zip(&reads).any(|(program, uses)| uses[program.inputs[i].index()] > 0)
+    };
+    let count = e.inputs.len() - before;
+    let stays: Vec<bool> =
+        (0..count).map(|i| !movable.contains(&i) || carried(i) || read(i)).collect();
+    let without = |program: &Program| {
+        let inputs = picked(&program.inputs, &stays);
+        Program { inputs, ..program.clone() }.renumbered()
+    };
+    let shared_left = |shared: usize| stays[..shared].iter().filter(|&&s| s).count();
+    let flow = match flow.map_programs(&mut |program| without(program)) {
+        Flow::While { test, body, shared } => {
+            Flow::While { test, body, shared: shared_left(shared) }
+        }
+        Flow::Scan(scan) => Flow::Scan(Scan { shared: shared_left(scan.shared), ..scan }),
+        cond @ Flow::Cond { .. } => cond,
+    };
+    let mut inputs = Vars::from_slice(&e.inputs[..before]);
+    inputs.extend(picked(&e.inputs[before..], &stays));
+    let outputs = Vars::from_vec(picked(&e.outputs, &wanted));
+    Equation { op: Op::Flow(Arc::new(flow)), inputs, outputs, at: e.at }
+}
+
+fn picked(vars: &[Var], which: &[bool]) -> Vec<Var> {
+    vars.iter().zip(which).filter(|(_, keep)| **keep).map(|(v, _)| *v).collect()
+}

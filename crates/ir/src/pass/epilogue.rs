@@ -1,0 +1,130 @@
+//! Joins a matrix product and the region that follows it: the region runs on pieces of the product while they are in cache, and the
+//! product itself is never stored.
+//!
+//! Done where the product is read once, in order, by a region without reductions or by a pointwise op, over as many elements as the
+//! product has. A region over the same elements under another shape is given the product's shape if its other operands allow it.
+//!
+//! Promises: the same bits. Idempotent.
+
+use super::fuse::reshaped;
+use super::rebuild::with_programs;
+use crate::{Equation, Inst, Layout, Load, Op, Program, Region, Spec, Var, Vars, View};
+use std::sync::Arc;
+
+/// Joins products and the regions that follow.
+///
+/// ```
+/// use pullback_ir::{Program, pass::epilogue};
+/// let text = "program (a: f32[8,16], b: f32[16,4], c: f32[8,4]) { let d: f32[8,4] = dot a b; let e: f32[8,4] = add d c; return e }";
+/// let program: Program = text.parse().unwrap();
+/// let joined = epilogue(&program);
+/// assert_eq!(joined.equations.len(), 1);
+/// assert_eq!(joined.equations[0].op.name(), "dot_region");
+/// ```
+#[must_use]
+pub fn epilogue(program: &Program) -> Program {
+    let (uses, made) = (program.uses(), program.definitions());
+    let mut out = Program { equations: Vec::new(), ..program.clone() };
+    let mut joined = vec![false; program.equations.len()];
+    let mut renamed: Vec<(usize, Equation)> = Vec::new();
+    for (i, e) in program.equations.iter().enumerate() {
+        // The product a variable is, if nobody else reads it.
+        let product = |v: Var| {
+            let dot = made[v.index()].filter(|_| uses[v.index()] == 1)?;
+            let spec = program.spec(v);
+            let plain = program.equations[dot].op == Op::Dot && spec.dtype.is_float();
+            (plain && !spec.is_empty() && !joined[dot]).then_some(dot)
+        };
+        let Some(region) = as_region(program, e) else { continue };
+        let candidates = e.inputs.iter().enumerate().filter_map(|(k, &v)| Some((k, v, product(v)?)));
+        let fits = |(k, v, dot): (usize, Var, usize)| {
+            let load = &region.inputs[k];
+            let in_order = load.layout.is_dense() && load.layout.offset == 0;
+            let all = region.shape.iter().product::<usize>() == load.spec.len();
+            (in_order && all).then(|| reshaped(&region, &program.spec(v).shape)).flatten().map(|r| (k, dot, r))
+        };
+        let found = candidates.filter_map(fits).next();
+        let Some((k, dot, region)) = found else { continue };
+        joined[dot] = true;
+        renamed.push((i, with_product(program, e, &program.equations[dot], region, k)));
+    }
+    let mut renamed = renamed.into_iter().peekable();
+    for (i, e) in program.equations.iter().enumerate() {
+        if let Some((_, mut e)) = renamed.next_if(|(at, _)| *at == i) {
+            let mut views = Vec::new();
+            let specs = match &e.op {
+                Op::DotRegion(region) => result_specs(region),
+                _ => Vec::new(),
+            };
+            for (v, spec) in e.outputs.iter_mut().zip(specs) {
+                // A region that was given the product's shape has results of that shape.
+                if spec.shape != out.spec(*v).shape {
+                    let view = Op::View(View::Reshape(out.spec(*v).shape.clone()));
+                    let result = out.fresh(spec);
+                    let (inputs, outputs) = (Vars::from_slice(&[result]), Vars::from_slice(&[*v]));
+                    views.push(Equation { op: view, inputs, outputs, at: e.at });
+                    *v = result;
+                }
+            }
+            out.equations.push(e);
+            out.equations.extend(views);
+        } else if !joined[i] {
+            out.equations.push(Equation { op: with_programs(&e.op, epilogue), ..e.clone() });
+        }
+    }
+    out
+}
+
+/// The equation as a region that may follow a product.
+fn as_region(program: &Program, e: &Equation) -> Option<Region> {
+    match &e.op {
+        Op::Region(region) => {
+            let reduces = region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
+            (!reduces).then(|| Region::clone(region))
+        }
+        op if op.is_pointwise() && *op != Op::Copy => {
+            let shape = program.spec(e.inputs[0]).shape.clone();
+            let load = |&v: &Var| Load {
+                spec: program.spec(v).clone(),
+                layout: Layout::dense(shape.clone()),
+            };
+            let mut body: Vec<Inst> = (0..e.inputs.len()).map(Inst::Load).collect();
+            body.push(Inst::Point(op.clone(), (0..e.inputs.len()).collect()));
+            let inputs = e.inputs.iter().map(load).collect();
+            Some(Region { shape, inner: 0, inputs, outputs: vec![body.len() - 1], body })
+        }
+        _ => None,
+    }
+}
+
+/// The region after its product: the operand number `k` comes first.
+fn with_product(
+    program: &Program,
+    e: &Equation,
+    dot: &Equation,
+    mut region: Region,
+    k: usize,
+) -> Equation {
+    let to = |i: usize| match i.cmp(&k) {
+        std::cmp::Ordering::Less => i + 1,
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => i,
+    };
+    let first = region.inputs.remove(k);
+    region.inputs.insert(0, first);
+    for inst in &mut region.body {
+        match inst {
+            Inst::Load(i) | Inst::Random(_, i, _) => *i = to(*i),
+            Inst::Literal(..) | Inst::Index(..) | Inst::Point(..) | Inst::Reduce(..) => {}
+        }
+    }
+    debug_assert_eq!(region.inputs[0].spec, *program.spec(dot.outputs[0]));
+    let mut inputs = dot.inputs.clone();
+    inputs.extend(e.inputs.iter().enumerate().filter(|(i, _)| *i != k).map(|(_, &v)| v));
+    Equation { op: Op::DotRegion(Arc::new(region)), inputs, outputs: e.outputs.clone(), at: e.at }
+}
+
+fn result_specs(region: &Region) -> Vec<Spec> {
+    let inputs: Vec<&Spec> = region.inputs.iter().map(|load| &load.spec).collect();
+    region.infer(&inputs).map(|specs| specs.into_iter().collect()).unwrap_or_default()
+}

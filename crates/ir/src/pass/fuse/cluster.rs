@@ -1,0 +1,518 @@
+//! Which equations become one region.
+
+use super::{Kind, LONG, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
+use crate::{Layout, Op, Program, Shape, Spec, Var};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// Equations that become one region.
+pub(super) struct Cluster {
+    /// The domain.
+    pub(super) shape: Shape,
+    /// Its number of elements.
+    len: usize,
+    /// The length of a row, once there is a reduction.
+    pub(super) row: Option<usize>,
+    /// Larger than the levels of all it reads from.
+    level: u32,
+    /// The smallest level of all that read from it, when they began to.
+    read_at: u32,
+    /// The equations.
+    pub(super) members: Vec<u32>,
+    /// What is read from memory, under the domain's shape.
+    loads: FxHashSet<(Var, Layout)>,
+    /// The keys of random numbers.
+    keys: SmallVec<[Var; 1]>,
+}
+
+impl Cluster {
+    fn rows(&self) -> Option<usize> {
+        self.row.map(|length| self.len / length)
+    }
+
+    /// Whether reduced values may not be used beside elements.
+    fn single_stage(&self) -> bool {
+        self.row.is_some_and(|length| length == self.len && length > LONG)
+    }
+
+    fn instructions(&self) -> usize {
+        self.members.len() + self.loads.len()
+    }
+
+    /// The loads under another shape.
+    fn relaid(&self, shape: &Shape) -> Option<FxHashSet<(Var, Layout)>> {
+        self.loads.iter().map(|(v, layout)| Some((*v, relaid(layout, shape)?))).collect()
+    }
+}
+
+/// Where a variable is made, if in a cluster.
+#[derive(Clone, Copy)]
+struct Home {
+    cluster: u32,
+    /// One number a row.
+    row: bool,
+}
+
+/// How an op would read its operands as part of a cluster.
+struct Reading {
+    loads: SmallVec<[(Var, Layout); 3]>,
+    row: bool,
+}
+
+/// The program, cut up.
+pub(super) struct Clusters<'a> {
+    pub(super) program: &'a Program,
+    limits: Limits,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) origins: Vec<Origin>,
+    made: Vec<Option<usize>>,
+    homes: Vec<Option<Home>>,
+    /// Levels of what is made outside clusters.
+    levels: Vec<u32>,
+    pub(super) clusters: Vec<Cluster>,
+    /// The cluster that each one has become part of.
+    into: Vec<u32>,
+}
+
+impl<'a> Clusters<'a> {
+    pub(super) fn new(program: &'a Program, limits: Limits) -> Clusters<'a> {
+        let count = program.specs.len();
+        let root = |i: u32| Origin { root: Var(i), layout: None };
+        Clusters {
+            program,
+            limits,
+            kinds: Vec::with_capacity(program.equations.len()),
+            origins: (0..count as u32).map(root).collect(),
+            made: program.definitions(),
+            homes: vec![None; count],
+            levels: vec![0; count],
+            clusters: Vec::new(),
+            into: Vec::new(),
+        }
+    }
+
+    pub(super) fn find(&self, mut cluster: u32) -> u32 {
+        while self.into[cluster as usize] != cluster {
+            cluster = self.into[cluster as usize];
+        }
+        cluster
+    }
+
+    fn home(&self, v: Var) -> Option<Home> {
+        let home = self.homes[v.index()]?;
+        Some(Home { cluster: self.find(home.cluster), ..home })
+    }
+
+    /// The cluster that makes a variable, and whether it is a row value.
+    pub(super) fn home_of(&self, v: Var) -> Option<(u32, bool)> {
+        self.home(v).map(|home| (home.cluster, home.row))
+    }
+
+    fn spec(&self, v: Var) -> &'a Spec {
+        self.program.spec(v)
+    }
+
+    /// The op that makes a variable.
+    pub(super) fn op(&self, v: Var) -> Option<&'a Op> {
+        self.made[v.index()].map(|i| &self.program.equations[i].op)
+    }
+
+    pub(super) fn is_literal(&self, v: Var) -> bool {
+        matches!(self.op(v), Some(Op::Literal { .. }))
+    }
+
+    fn level(&self, root: Var) -> u32 {
+        match self.home(root) {
+            Some(home) => self.clusters[home.cluster as usize].level,
+            None => self.levels[root.index()],
+        }
+    }
+
+    /// Notes that something on `level` reads `root`.
+    fn read(&mut self, root: Var, level: u32) {
+        if let Some(home) = self.home(root) {
+            let cluster = &mut self.clusters[home.cluster as usize];
+            cluster.read_at = cluster.read_at.min(level);
+        }
+    }
+
+    fn kind(&self, i: usize) -> Kind {
+        let e = &self.program.equations[i];
+        let spec = |v: &Var| self.spec(*v);
+        match &e.op {
+            Op::Literal { .. } | Op::Iota { .. } => Kind::Free,
+            Op::View(view) => {
+                let origin = &self.origins[e.inputs[0].index()];
+                let root = spec(&origin.root);
+                let dense = || Layout::dense(root.shape.clone());
+                match origin.layout.clone().unwrap_or_else(dense).view(view) {
+                    Some(_) => Kind::View,
+                    None => Kind::Alone,
+                }
+            }
+            _ if e.outputs.iter().any(|v| spec(v).is_empty()) => Kind::Alone,
+            op if is_point(op) => {
+                let literal = |v: &Var| self.is_literal(self.origins[v.index()].root);
+                if e.inputs.iter().all(literal) { Kind::Alone } else { Kind::Point }
+            }
+            Op::Random { .. } => {
+                let key = &self.origins[e.inputs[0].index()].layout;
+                if key.as_ref().is_none_or(Layout::is_dense) { Kind::Random } else { Kind::Alone }
+            }
+            Op::Reduce(_, axes) if !self.is_literal(self.origins[e.inputs[0].index()].root) => {
+                let shape = &spec(&e.inputs[0]).shape;
+                row_length(shape, axes).filter(|&n| n > 0).map_or(Kind::Alone, Kind::Reduce)
+            }
+            _ => Kind::Alone,
+        }
+    }
+
+    /// Puts an equation where it belongs.
+    pub(super) fn place(&mut self, i: usize) {
+        let kind = self.kind(i);
+        self.kinds.push(kind);
+        let e = &self.program.equations[i];
+        match kind {
+            Kind::Free => {}
+            Kind::View => {
+                let Op::View(view) = &e.op else { return };
+                let origin = &self.origins[e.inputs[0].index()];
+                let root = origin.root;
+                let dense = || Layout::dense(self.spec(root).shape.clone());
+                let layout = origin.layout.clone().unwrap_or_else(dense).view(view);
+                self.origins[e.outputs[0].index()] = Origin { root, layout };
+            }
+            Kind::Point => self.place_point(i),
+            Kind::Reduce(length) => self.place_reduce(i, length),
+            Kind::Random => {
+                let root = self.origins[e.inputs[0].index()].root;
+                let level = self.level(root) + 1;
+                let shape = self.spec(e.outputs[0]).shape.clone();
+                let cluster = self.start(shape, level);
+                self.clusters[cluster as usize].keys.push(e.inputs[0]);
+                self.read(root, level);
+                self.add(cluster, i, false);
+            }
+            Kind::Alone => {
+                let roots: SmallVec<[Var; 6]> =
+                    e.inputs.iter().map(|v| self.origins[v.index()].root).collect();
+                let level = 1 + roots.iter().map(|&r| self.level(r)).max().unwrap_or(0);
+                roots.iter().for_each(|&r| self.read(r, level));
+                e.outputs.iter().for_each(|v| self.levels[v.index()] = level);
+            }
+        }
+    }
+
+    fn start(&mut self, shape: Shape, level: u32) -> u32 {
+        let id = self.clusters.len() as u32;
+        self.into.push(id);
+        self.clusters.push(Cluster {
+            len: shape.iter().product(),
+            shape,
+            row: None,
+            level,
+            read_at: u32::MAX,
+            members: Vec::new(),
+            loads: FxHashSet::default(),
+            keys: SmallVec::new(),
+        });
+        id
+    }
+
+    fn add(&mut self, cluster: u32, i: usize, row: bool) {
+        self.clusters[cluster as usize].members.push(i as u32);
+        let made = self.program.equations[i].outputs[0];
+        self.homes[made.index()] = Some(Home { cluster, row });
+    }
+
+    fn place_point(&mut self, i: usize) {
+        let e = &self.program.equations[i];
+        let made = self.spec(e.outputs[0]);
+        let mut near: SmallVec<[u32; 3]> = SmallVec::new();
+        for v in &e.inputs {
+            if let Some(home) = self.home(self.origins[v.index()].root)
+                && !near.contains(&home.cluster)
+            {
+                near.push(home.cluster);
+            }
+        }
+        near.retain(|c| self.has_room_for(*c, made.len()));
+        near.sort_by_key(|&c| std::cmp::Reverse(self.clusters[c as usize].level));
+        if let Some((&first, others)) = near.split_first() {
+            for &other in others {
+                if self.reads_in_place(i, other) {
+                    self.merge(first, other);
+                }
+            }
+        }
+        for c in near {
+            let c = self.find(c);
+            if self.join(i, c) {
+                return;
+            }
+        }
+        // A new cluster, which reads everything from memory.
+        let mut loads: SmallVec<[(Var, Layout); 3]> = SmallVec::new();
+        for v in &e.inputs {
+            let origin = &self.origins[v.index()];
+            if !self.is_literal(origin.root) {
+                let layout = origin.layout.clone();
+                let dense = || Layout::dense(made.shape.clone());
+                loads.push((origin.root, layout.unwrap_or_else(dense)));
+            }
+        }
+        let level = 1 + loads.iter().map(|(root, _)| self.level(*root)).max().unwrap_or(0);
+        let cluster = self.start(made.shape.clone(), level);
+        loads.iter().for_each(|(root, _)| self.read(*root, level));
+        self.clusters[cluster as usize].loads.extend(loads);
+        self.add(cluster, i, false);
+    }
+
+    /// Whether a cluster's elements, or its rows, are so many.
+    fn has_room_for(&self, c: u32, len: usize) -> bool {
+        let cluster = &self.clusters[c as usize];
+        cluster.len == len || cluster.rows() == Some(len)
+    }
+
+    /// Whether an op reads all that a cluster makes for it in place, or row by row.
+    fn reads_in_place(&self, i: usize, c: u32) -> bool {
+        self.program.equations[i].inputs.iter().all(|v| {
+            let origin = &self.origins[v.index()];
+            match self.home(origin.root) {
+                Some(home) if home.cluster == c => {
+                    origin.in_place(self.spec(origin.root)) || (home.row && self.repeats(origin, c))
+                }
+                Some(_) | None => true,
+            }
+        })
+    }
+
+    /// Whether this is a row value of a cluster, repeated along the rows.
+    fn repeats(&self, origin: &Origin, c: u32) -> bool {
+        self.repeats_in(origin, &self.clusters[c as usize].shape, self.clusters[c as usize].row)
+    }
+
+    fn repeats_in(&self, origin: &Origin, shape: &Shape, row: Option<usize>) -> bool {
+        let Some(inner) = row.and_then(|length| inner_axes(shape, length)) else { return false };
+        match &origin.layout {
+            None => false,
+            Some(layout) => {
+                layout.len() == shape.iter().product()
+                    && relaid(layout, shape).is_some_and(|layout| repeats_rows(&layout, inner))
+            }
+        }
+    }
+
+    /// How a pointwise op would read its operands in a cluster whose domain has this shape.
+    fn reading(&self, i: usize, c: u32, shape: &Shape) -> Option<Reading> {
+        let e = &self.program.equations[i];
+        let cluster = &self.clusters[c as usize];
+        let len = self.spec(e.outputs[0]).len();
+        let mut reading = Reading { loads: SmallVec::new(), row: len != cluster.len };
+        let mut elements = false;
+        for v in &e.inputs {
+            let origin = &self.origins[v.index()];
+            let root = self.spec(origin.root);
+            if self.is_literal(origin.root) {
+                continue;
+            }
+            match self.home(origin.root).filter(|home| home.cluster == c) {
+                // Beside rows, everything is rows.
+                Some(home) if reading.row => {
+                    if !home.row || !origin.in_place(root) {
+                        return None;
+                    }
+                }
+                None if reading.row => return None,
+                Some(home) if home.row => {
+                    if cluster.single_stage() || !self.repeats_in(origin, shape, cluster.row) {
+                        return None;
+                    }
+                }
+                Some(_) => {
+                    if !origin.in_place(root) {
+                        return None;
+                    }
+                    elements = true;
+                }
+                None => {
+                    reading.loads.push((origin.root, origin.seen_as(root, shape)?));
+                    elements = true;
+                }
+            }
+        }
+        // An op of rows alone is a row, whatever shape it had.
+        (reading.row || elements).then_some(reading)
+    }
+
+    /// Makes a pointwise op part of a cluster, if that may be.
+    fn join(&mut self, i: usize, c: u32) -> bool {
+        let made = self.spec(self.program.equations[i].outputs[0]);
+        let cluster = &self.clusters[c as usize];
+        if !self.has_room_for(c, made.len()) {
+            return false;
+        }
+        let shape = cluster.shape.clone();
+        let (reading, relaid) = match self.reading(i, c, &shape) {
+            Some(reading) => (reading, None),
+            None => {
+                // Other operands may have strides under the op's own shape alone.
+                if made.len() != cluster.len || made.shape == shape {
+                    return false;
+                }
+                let fits = cluster.row.is_none_or(|n| inner_axes(&made.shape, n).is_some());
+                let loads = if fits { cluster.relaid(&made.shape) } else { None };
+                let Some(loads) = loads else { return false };
+                let Some(reading) = self.reading(i, c, &made.shape) else { return false };
+                (reading, Some((made.shape.clone(), loads)))
+            }
+        };
+        let reads = reading.loads.iter().map(|(root, _)| self.level(*root) + 1).max();
+        let level = cluster.level.max(reads.unwrap_or(0));
+        let more = reading.loads.iter().filter(|load| !cluster.loads.contains(load)).count();
+        let instructions = cluster.instructions() + more + 1;
+        let inputs = cluster.loads.len() + cluster.keys.len() + more;
+        if level >= cluster.read_at || !self.within(cluster.len, instructions, inputs) {
+            return false;
+        }
+        let cluster = &mut self.clusters[c as usize];
+        cluster.level = level;
+        if let Some((shape, loads)) = relaid {
+            (cluster.shape, cluster.loads) = (shape, loads);
+        }
+        let roots: SmallVec<[Var; 3]> = reading.loads.iter().map(|load| load.0).collect();
+        cluster.loads.extend(reading.loads);
+        roots.iter().for_each(|&root| self.read(root, level));
+        self.add(c, i, reading.row);
+        true
+    }
+
+    fn within(&self, len: usize, instructions: usize, inputs: usize) -> bool {
+        len == 1 || (instructions <= self.limits.instructions && inputs <= self.limits.inputs)
+    }
+
+    fn place_reduce(&mut self, i: usize, length: usize) {
+        let e = &self.program.equations[i];
+        let operand = self.spec(e.inputs[0]);
+        let origin = self.origins[e.inputs[0].index()].clone();
+        let root = self.spec(origin.root);
+        if let Some(home) = self.home(origin.root).filter(|home| !home.row)
+            && origin.in_place(root)
+            && self.reduce_in(home.cluster, length, &operand.shape)
+        {
+            return self.add(home.cluster, i, true);
+        }
+        let level = self.level(origin.root) + 1;
+        let cluster = self.start(operand.shape.clone(), level);
+        self.read(origin.root, level);
+        let dense = || Layout::dense(operand.shape.clone());
+        let load = (origin.root, origin.layout.unwrap_or_else(dense));
+        self.clusters[cluster as usize].loads.insert(load);
+        self.clusters[cluster as usize].row = Some(length);
+        self.add(cluster, i, true);
+    }
+
+    /// Makes rows of this length the rows of a cluster, if that may be.
+    fn reduce_in(&mut self, c: u32, length: usize, shape: &Shape) -> bool {
+        let cluster = &self.clusters[c as usize];
+        let inputs = cluster.loads.len() + cluster.keys.len();
+        if cluster.row.is_some_and(|n| n != length)
+            || !self.within(cluster.len, cluster.instructions() + 1, inputs)
+        {
+            return false;
+        }
+        let relaid = match inner_axes(&cluster.shape, length) {
+            Some(_) => None,
+            None => match (inner_axes(shape, length), cluster.relaid(shape)) {
+                (Some(_), Some(loads)) => Some((shape.clone(), loads)),
+                _ => return false,
+            },
+        };
+        let cluster = &mut self.clusters[c as usize];
+        cluster.row = Some(length);
+        if let Some((shape, loads)) = relaid {
+            (cluster.shape, cluster.loads) = (shape, loads);
+        }
+        true
+    }
+
+    /// Makes one of two clusters, if that may be.
+    fn merge(&mut self, a: u32, b: u32) -> bool {
+        let (a, b) = (self.find(a), self.find(b));
+        if a == b {
+            return true;
+        }
+        let (one, two) = (&self.clusters[a as usize], &self.clusters[b as usize]);
+        let row = match (one.row, two.row) {
+            (Some(m), Some(n)) if m != n => return false,
+            (m, n) => m.or(n),
+        };
+        let level = one.level.max(two.level);
+        if one.len != two.len || level >= one.read_at.min(two.read_at) {
+            return false;
+        }
+        let instructions = one.instructions() + two.instructions();
+        let inputs = one.loads.len() + two.loads.len() + one.keys.len() + two.keys.len();
+        if !self.within(one.len, instructions, inputs) {
+            return false;
+        }
+        let fits = |shape: &Shape| row.is_none_or(|n| inner_axes(shape, n).is_some());
+        // The smaller one moves; under which shape is another question.
+        let (to, from) = if one.members.len() >= two.members.len() { (a, b) } else { (b, a) };
+        let (one, two) = (&self.clusters[to as usize], &self.clusters[from as usize]);
+        let moved = two.relaid(&one.shape).filter(|_| fits(&one.shape));
+        let (shape, all, moved) = match moved {
+            Some(moved) => (one.shape.clone(), None, moved),
+            None => match one.relaid(&two.shape).filter(|_| fits(&two.shape)) {
+                Some(all) => (two.shape.clone(), Some(all), two.loads.clone()),
+                None => return false,
+            },
+        };
+        let two = &mut self.clusters[from as usize];
+        let (members, keys, read_at) =
+            (std::mem::take(&mut two.members), std::mem::take(&mut two.keys), two.read_at);
+        two.loads = FxHashSet::default();
+        let one = &mut self.clusters[to as usize];
+        if let Some(all) = all {
+            one.loads = all;
+        }
+        one.shape = shape;
+        one.row = row;
+        one.level = level;
+        one.read_at = one.read_at.min(read_at);
+        one.loads.extend(moved);
+        one.keys.extend(keys);
+        one.members.extend(members);
+        self.into[from as usize] = to;
+        true
+    }
+
+    /// Merges clusters over one domain that read the same values, and all over a single element.
+    pub(super) fn merge_siblings(&mut self) {
+        let mut readers: FxHashMap<Var, Vec<u32>> = FxHashMap::default();
+        let mut scalars: Vec<u32> = Vec::new();
+        for (id, cluster) in self.clusters.iter().enumerate() {
+            if self.into[id] != id as u32 {
+                continue;
+            }
+            if cluster.len == 1 {
+                scalars.push(id as u32);
+                continue;
+            }
+            // Sharing a row or a number is no reason.
+            let whole = |root: &Var| self.spec(*root).len() == cluster.len;
+            let roots: FxHashSet<Var> = cluster.loads.iter().map(|load| load.0).collect();
+            for root in roots.into_iter().filter(whole) {
+                readers.entry(root).or_default().push(id as u32);
+            }
+        }
+        let mut groups: Vec<(Var, Vec<u32>)> = readers.into_iter().collect();
+        groups.sort_unstable();
+        scalars.sort_by_key(|&c| (self.clusters[c as usize].level, c));
+        for group in groups.into_iter().map(|group| group.1).chain([scalars]) {
+            for pair in group.windows(2) {
+                self.merge(pair[0], pair[1]);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Larger products, no copies before them.
+//!
+//! The executor passes strides to a matrix product, so views of its operands (permuted, sliced, repeated) cost nothing. This pass takes
+//! out what stands between: copies before products, pairs of permutes with pointwise ops between them, and stacks of products that are
+//! one product:
+//!
+//! - a stack of matrices times one matrix, repeated for each, is the rows of all of them times that matrix;
+//! - the sum over a stack of products is one product over a longer inner axis.
+//!
+//! Promises: each is done only where the operands are plain reshapes of what lies in memory, so that nothing is copied. Sums over the inner
+//! axis may be taken in another order (a product of another shape is cut in other places); all else is exact. Idempotent up to dead code.
+
+use super::rebuild::Rebuild;
+use crate::{Axes, Equation, Layout, Op, Place, Program, Reduction, Shape, Span, Var, Vars, View};
+
+/// Larger products, no copies before them.
+///
+/// ```
+/// use pullback_ir::{Program, pass::{dead_code, layout}};
+/// let text = "program (a: f32[4,8,16], b: f32[16,32]) { let c: f32[4,16,32] = broadcast{[4,16,32]} b; let d: f32[4,8,32] = dot a c; return d }";
+/// let program: Program = text.parse().unwrap();
+/// let names: Vec<String> = dead_code(&layout(&program)).equations.iter().map(|e| e.op.to_string()).collect();
+/// assert!(names.contains(&"reshape{[32,16]}".to_string()), "{names:?}");
+/// ```
+#[must_use]
+pub fn layout(program: &Program) -> Program {
+    let uses = program.uses();
+    let mut new = Layouts { new: Rebuild::new(program), reads: Vec::new() };
+    for e in &program.equations {
+        if !new.rewrite(e) {
+            new.new.keep(e, layout);
+        }
+        for &v in &e.outputs {
+            let to = new.new.var(v).index();
+            new.reads.resize(new.reads.len().max(new.new.out.specs.len()), 1);
+            new.reads[to] = uses[v.index()];
+        }
+    }
+    new.new.finish()
+}
+
+struct Layouts<'a> {
+    new: Rebuild<'a>,
+    /// How often each new variable is read.
+    reads: Vec<usize>,
+}
+
+impl Layouts<'_> {
+    fn rewrite(&mut self, e: &Equation) -> bool {
+        let inputs = self.new.inputs(e);
+        let done = match &e.op {
+            Op::Dot => {
+                let (a, b) = (self.before_copies(inputs[0]), self.before_copies(inputs[1]));
+                match self.one_product(a, b, e.at) {
+                    Some(product) => Some(product),
+                    None => {
+                        self.new.keep_as(e, Op::Dot, Vars::from_slice(&[a, b]));
+                        return true;
+                    }
+                }
+            }
+            Op::Reduce(Reduction::Sum, axes) => self.long_product(inputs[0], axes, e.at),
+            Op::View(View::Permute(order)) => {
+                // Found before it is made: half a rewrite would be dead code.
+                match self.unpermutes(inputs[0], order, 0) == Some(true) {
+                    true => self.unpermuted(inputs[0], order),
+                    false => None,
+                }
+            }
+            _ => None,
+        };
+        match done {
+            Some(v) if self.new.spec(v) == self.new.old_spec(e.outputs[0]) => {
+                self.new.alias(e.outputs[0], v);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    fn before_copies(&self, v: Var) -> Var {
+        match self.new.made_by(v) {
+            Some(Equation { op: Op::Copy, inputs, .. }) => self.before_copies(inputs[0]),
+            Some(_) | None => v,
+        }
+    }
+
+    /// Where a variable's elements lie in the root that it is a view of.
+    fn lies(&self, v: Var) -> Option<Layout> {
+        match self.new.made_by(v) {
+            Some(Equation { op: Op::View(view), inputs, .. }) => self.lies(inputs[0])?.view(view),
+            Some(_) | None => Some(Layout::dense(self.new.spec(v).shape.clone())),
+        }
+    }
+
+    /// Applies views one after the other, if the result has strides.
+    fn seen_through(&mut self, v: Var, views: &[View], at: Option<Place>) -> Option<Var> {
+        let mut layout = self.lies(v)?;
+        for view in views {
+            layout = layout.view(view)?;
+        }
+        let mut v = v;
+        for view in views {
+            v = self.new.emit(Op::View(view.clone()), &[v], at)?;
+        }
+        Some(v)
+    }
+
+    /// `[b…, m, k] · [b…, k, n]` with the same `[k, n]` for all b: `[b·m, k] · [k, n]`.
+    fn one_product(&mut self, a: Var, b: Var, at: Option<Place>) -> Option<Var> {
+        let shape = self.new.spec(a).shape.clone();
+        let rank = shape.len();
+        let columns = self.new.spec(b).shape[rank - 1];
+        let stack: usize = shape[..rank - 2].iter().product();
+        let repeated = self.lies(b)?;
+        let mut batch = shape.iter().zip(&repeated.strides).take(rank - 2);
+        if rank < 3 || stack < 2 || !batch.all(|(&n, &s)| n == 1 || s == 0) {
+            return None;
+        }
+        let (m, k) = (shape[rank - 2], shape[rank - 1]);
+        let rows = self.seen_through(a, &[View::Reshape([stack * m, k].into())], at)?;
+        let first = |_| Span { start: 0, len: 1, step: 1 };
+        let first = View::Slice((0..rank - 2).map(first).collect());
+        let one = self.seen_through(b, &[first, View::Reshape([k, columns].into())], at)?;
+        let product = self.new.emit(Op::Dot, &[rows, one], at)?;
+        let mut back = shape;
+        back[rank - 1] = columns;
+        self.new.emit(Op::View(View::Reshape(back)), &[product], at)
+    }
+
+    /// The sum over b of `[b…, m, k] · [b…, k, n]`: `[m, b·k] · [b·k, n]`.
+    fn long_product(&mut self, v: Var, axes: &Axes, at: Option<Place>) -> Option<Var> {
+        let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
+        let (a, b) = (inputs[0], inputs[1]);
+        let shape: Shape = self.new.spec(a).shape.clone();
+        let batch = shape.len() - 2;
+        let mut sorted = axes.clone();
+        sorted.sort_unstable();
+        if batch == 0 || !sorted.iter().copied().eq(0..batch) || self.reads.get(v.index()) != Some(&1)
+        {
+            return None;
+        }
+        let (m, k) = (shape[batch], shape[batch + 1]);
+        let n = self.new.spec(b).shape[batch + 1];
+        let long = shape[..batch].iter().product::<usize>() * k;
+        let m_first = std::iter::once(batch).chain(0..batch).chain([batch + 1]).collect();
+        let left = [View::Permute(m_first), View::Reshape([m, long].into())];
+        let right = [View::Reshape([long, n].into())];
+        // Both must be plain before either is made.
+        let plain = |v: Var, views: &[View]| {
+            views.iter().try_fold(self.lies(v)?, |layout, view| layout.view(view)).map(|_| ())
+        };
+        plain(a, &left)?;
+        plain(b, &right)?;
+        let left = self.seen_through(a, &left, at)?;
+        let right = self.seen_through(b, &right, at)?;
+        self.new.emit(Op::Dot, &[left, right], at)
+    }
+
+    /// Whether a value is pointwise work on things permuted so that `order` undoes it: `Some(true)` if something is, `Some(false)` if it is
+    /// literals alone, `None` if something else is in it.
+    fn unpermutes(&self, v: Var, order: &Axes, depth: usize) -> Option<bool> {
+        let e = self.new.made_by(v)?;
+        match &e.op {
+            Op::View(View::Permute(first)) => {
+                order.iter().enumerate().all(|(i, &j)| first[j] == i).then_some(true)
+            }
+            Op::Literal { .. } => Some(false),
+            op if op.is_pointwise() && depth < DEEPEST => {
+                // Read elsewhere too, it would be computed twice.
+                if self.reads.get(v.index()) != Some(&1) {
+                    return None;
+                }
+                let mut any = false;
+                for &input in &e.inputs {
+                    any |= self.unpermutes(input, order, depth + 1)?;
+                }
+                Some(any)
+            }
+            _ => None,
+        }
+    }
+
+    /// What [`Layouts::unpermutes`] has found, without the permutes.
+    fn unpermuted(&mut self, v: Var, order: &Axes) -> Option<Var> {
+        let e = self.new.made_by(v)?.clone();
+        match e.op {
+            Op::View(View::Permute(_)) => Some(e.inputs[0]),
+            Op::Literal { value, shape, dtype } => {
+                let shape = order.iter().map(|&i| shape[i]).collect();
+                self.new.emit(Op::Literal { value, shape, dtype }, &[], e.at)
+            }
+            op => {
+                let mut inputs = Vars::new();
+                for &input in &e.inputs {
+                    inputs.push(self.unpermuted(input, order)?);
+                }
+                let made = self.new.emit(op, &inputs, e.at)?;
+                self.reads.resize(self.new.out.specs.len(), 1);
+                Some(made)
+            }
+        }
+    }
+}
+
+/// How many pointwise ops may lie between two permutes.
+const DEEPEST: usize = 12;

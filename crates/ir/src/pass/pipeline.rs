@@ -1,0 +1,149 @@
+//! Passes in order.
+
+use super::{Constant, common_subexpressions, dead_code, epilogue, fold, fuse, layout, remat, schedule, simplify};
+use crate::{Op, Program, Result, Scalar};
+use std::time::{Duration, Instant};
+
+/// A named step of a [`Pipeline`].
+pub struct Pass<'a> {
+    /// What it is called.
+    pub name: &'static str,
+    run: Box<dyn Fn(&Program) -> Program + 'a>,
+}
+
+/// What a pass has made.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The pass.
+    pub name: &'static str,
+    /// The program after it.
+    pub program: Program,
+    /// How many equations there were before.
+    pub before: usize,
+    /// How many there are now, those inside control flow not counted.
+    pub after: usize,
+    /// How long it took, checks not counted.
+    pub time: Duration,
+}
+
+/// Passes in order, with a check of the program after each: always in debug builds, else where asked for.
+///
+/// ```
+/// use pullback_ir::{Program, pass::Pipeline};
+/// let text = "program (a: f32[8], b: f32[8]) { let c: f32[8] = mul a b; let d: f32[8] = tanh c; let e: f32[8] = exp d; return d }";
+/// let program: Program = text.parse().unwrap();
+/// let (compiled, stages) = Pipeline::standard(|_, _| None).run_in_stages(&program).unwrap();
+/// assert_eq!(compiled.equations.len(), 1);
+/// assert!(stages.iter().any(|stage| stage.name == "fuse" && (stage.before, stage.after) == (2, 1)));
+/// ```
+#[derive(Default)]
+pub struct Pipeline<'a> {
+    passes: Vec<Pass<'a>>,
+    verify: bool,
+}
+
+impl<'a> Pipeline<'a> {
+    /// No passes.
+    pub fn new() -> Pipeline<'a> {
+        Pipeline { passes: Vec::new(), verify: cfg!(debug_assertions) }
+    }
+
+    /// What `jit` runs. The callback computes pointwise ops of constants; see [`fold`].
+    pub fn standard(evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a) -> Pipeline<'a> {
+        Pipeline::new()
+            .then("dead_code", dead_code)
+            .then("fold", move |program| fold(program, &evaluate))
+            .then("simplify", simplify)
+            .then("common_subexpressions", common_subexpressions)
+            .then("layout", layout)
+            .then("simplify_again", simplify)
+            .then("dead_code_again", dead_code)
+            .then("remat", remat)
+            .then("dead_code_after_remat", dead_code)
+            .then("fuse", fuse)
+            .then("epilogue", epilogue)
+            .then("schedule", schedule)
+            .then("dead_code_at_last", dead_code)
+    }
+
+    /// With one more pass.
+    #[must_use]
+    pub fn then(
+        mut self,
+        name: &'static str,
+        run: impl Fn(&Program) -> Program + 'a,
+    ) -> Pipeline<'a> {
+        self.passes.push(Pass { name, run: Box::new(run) });
+        self
+    }
+
+    /// With a check after every pass, or without.
+    #[must_use]
+    pub fn verified(mut self, verify: bool) -> Pipeline<'a> {
+        self.verify = verify;
+        self
+    }
+
+    /// The passes.
+    pub fn passes(&self) -> &[Pass<'a>] {
+        &self.passes
+    }
+
+    /// Runs all passes.
+    ///
+    /// # Errors
+    /// If the program is wrong, or a check finds that a pass made it so: the error names the pass.
+    pub fn run(&self, program: &Program) -> Result<Program> {
+        self.each(program, &mut |_, _, _, _| {})
+    }
+
+    /// Runs all passes and keeps what each of them made.
+    ///
+    /// # Errors
+    /// As [`Pipeline::run`].
+    pub fn run_in_stages(&self, program: &Program) -> Result<(Program, Vec<Stage>)> {
+        let mut stages = Vec::new();
+        let last = self.each(program, &mut |name, program, before, time| {
+            let after = program.equations.len();
+            stages.push(Stage { name, program: program.clone(), before, after, time });
+        })?;
+        Ok((last, stages))
+    }
+
+    fn each(
+        &self,
+        program: &Program,
+        done: &mut dyn FnMut(&'static str, &Program, usize, Duration),
+    ) -> Result<Program> {
+        if self.verify {
+            program.verify_deeply()?;
+        }
+        let mut program = program.clone();
+        for pass in &self.passes {
+            let (before, start) = (program.equations.len(), Instant::now());
+            program = (pass.run)(&program);
+            done(pass.name, &program, before, start.elapsed());
+            if self.verify {
+                let found = program.verify_deeply();
+                found.map_err(|e| e.detail(format!("after the pass `{}`", pass.name)))?;
+            }
+        }
+        Ok(program)
+    }
+}
+
+impl Program {
+    /// As [`Program::verify`], for the programs inside control flow too.
+    ///
+    /// # Errors
+    /// As [`Program::verify`].
+    pub fn verify_deeply(&self) -> Result<()> {
+        self.verify()?;
+        for e in &self.equations {
+            if let Op::Flow(flow) = &e.op {
+                flow.programs().into_iter().try_for_each(Program::verify_deeply)?;
+            }
+        }
+        Ok(())
+    }
+}

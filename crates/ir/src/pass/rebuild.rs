@@ -1,0 +1,129 @@
+//! A program replayed into a new one, equation by equation.
+//!
+//! Passes that look back (at the op that made an operand) look at the new program, where everything before is rewritten already.
+
+use crate::{Equation, Op, Place, Program, Spec, Var, Vars};
+use std::sync::Arc;
+
+pub(super) struct Rebuild<'a> {
+    from: &'a Program,
+    /// What is there so far.
+    pub(super) out: Program,
+    /// The new variable of each old one.
+    to: Vec<Var>,
+    /// The equation that makes each new variable; none for inputs.
+    made: Vec<Option<u32>>,
+}
+
+impl<'a> Rebuild<'a> {
+    pub(super) fn new(from: &'a Program) -> Rebuild<'a> {
+        let mut out = Program { updates: from.updates.clone(), ..Program::default() };
+        let mut to = vec![Var(u32::MAX); from.specs.len()];
+        for &v in &from.inputs {
+            to[v.index()] = out.input(from.spec(v).clone());
+        }
+        let made = vec![None; out.specs.len()];
+        out.equations.reserve(from.equations.len());
+        Rebuild { from, out, to, made }
+    }
+
+    /// The new variable of an old one.
+    pub(super) fn var(&self, old: Var) -> Var {
+        self.to[old.index()]
+    }
+
+    /// The new operands of an old equation.
+    pub(super) fn inputs(&self, e: &Equation) -> Vars {
+        e.inputs.iter().map(|&v| self.var(v)).collect()
+    }
+
+    /// Lets an old variable be a new one that is there already.
+    pub(super) fn alias(&mut self, old: Var, new: Var) {
+        self.to[old.index()] = new;
+    }
+
+    /// Appends an equation that makes the same variables as `e` by another op.
+    pub(super) fn keep_as(&mut self, e: &Equation, op: Op, inputs: Vars) {
+        let outputs = e.outputs.iter().map(|&v| self.fresh(self.from.spec(v).clone())).collect();
+        for (&old, &new) in e.outputs.iter().zip(&outputs) {
+            self.alias(old, new);
+        }
+        self.append(Equation { op, inputs, outputs, at: e.at });
+    }
+
+    /// Appends an equation as it is, but for what `inside` makes of the programs it holds.
+    pub(super) fn keep(&mut self, e: &Equation, inside: impl FnMut(&Program) -> Program) {
+        let inputs = self.inputs(e);
+        self.keep_as(e, with_programs(&e.op, inside), inputs);
+    }
+
+    /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not take the operands.
+    pub(super) fn emit(&mut self, op: Op, inputs: &[Var], at: Option<Place>) -> Option<Var> {
+        let specs = crate::infer::infer(&op, &self.out.specs_of(inputs)).ok()?;
+        let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
+        let first = outputs.first().copied();
+        self.append(Equation { op, inputs: Vars::from_slice(inputs), outputs, at });
+        first
+    }
+
+    fn fresh(&mut self, spec: Spec) -> Var {
+        self.made.push(Some(self.out.equations.len() as u32));
+        self.out.fresh(spec)
+    }
+
+    fn append(&mut self, e: Equation) {
+        self.out.equations.push(e);
+    }
+
+    /// The equation that makes a new variable.
+    pub(super) fn made_by(&self, new: Var) -> Option<&Equation> {
+        self.made[new.index()].map(|i| &self.out.equations[i as usize])
+    }
+
+    /// What is known of a new variable.
+    pub(super) fn spec(&self, new: Var) -> &Spec {
+        self.out.spec(new)
+    }
+
+    /// The new program, with the outputs of the old one.
+    pub(super) fn finish(mut self) -> Program {
+        self.out.outputs = self.from.outputs.iter().map(|&v| self.var(v)).collect();
+        self.out
+    }
+}
+
+/// The same op with each program inside replaced.
+pub(super) fn with_programs(op: &Op, mut f: impl FnMut(&Program) -> Program) -> Op {
+    match op {
+        Op::Flow(flow) => Op::Flow(Arc::new(flow.map_programs(&mut f))),
+        op => op.clone(),
+    }
+}
+
+/// Replaying one program inside another: for programs that are put in the place of the equation that holds them.
+impl<'a> Rebuild<'a> {
+    /// What is known of an old variable.
+    pub(super) fn old_spec(&self, old: Var) -> &Spec {
+        self.from.spec(old)
+    }
+
+    /// Replays `program`, whose inputs are `given`, at the end of what this has made so far, and gives its results.
+    pub(super) fn inlined(
+        &mut self,
+        program: &Program,
+        given: &[Var],
+        mut each: impl FnMut(&mut Rebuild, &Equation),
+    ) -> Vec<Var> {
+        let mut to = vec![Var(u32::MAX); program.specs.len()];
+        for (&v, &given) in program.inputs.iter().zip(given) {
+            to[v.index()] = given;
+        }
+        let out = std::mem::take(&mut self.out);
+        let made = std::mem::take(&mut self.made);
+        let mut inner = Rebuild { from: program, out, to, made };
+        program.equations.iter().for_each(|e| each(&mut inner, e));
+        let results = program.outputs.iter().map(|&v| inner.var(v)).collect();
+        (self.out, self.made) = (inner.out, inner.made);
+        results
+    }
+}

@@ -1,0 +1,192 @@
+//! Recomputes cheap values near their use, instead of keeping them until then.
+//!
+//! A value that is read far from where it is made is kept in memory all the way, and a region that makes it must write it out. If it is
+//! cheap, the reader computes it again. The rule, for a value and one of its readers:
+//!
+//! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and is never stored;
+//! - it is far: [`NEAR`] equations or more away, or beyond an op that no region holds;
+//! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs, outputs, and what is read there or
+//!   later): casts, comparisons, selects, signs and rounding, `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
+//! - what is read for it is not larger than the value itself;
+//! - the value has [`WORTH`] bytes or more.
+//!
+//! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
+
+use crate::{Binary, Equation, Op, Program, Unary, Var, Vars};
+use rustc_hash::FxHashMap;
+use super::rebuild::with_programs;
+
+/// Readers closer than this find the value still there.
+const NEAR: usize = 16;
+
+/// Smaller values cost next to nothing to keep.
+const WORTH: usize = 4096;
+
+/// Recomputes cheap values near their use.
+///
+/// ```
+/// use pullback_ir::{Program, pass::remat};
+/// let text = "program (a: bf16[64,64], b: f32[64,64]) {
+///   let c: f32[64,64] = cast{f32} a
+///   let d: f32[64,64] = dot c b
+///   let e: f32[64,64] = add d c
+///   return e
+/// }";
+/// let program: Program = text.parse().unwrap();
+/// let ops: Vec<&str> = remat(&program).equations.iter().map(|e| e.op.name()).collect();
+/// assert_eq!(ops, ["cast", "dot", "cast", "add"]);
+/// ```
+#[must_use]
+pub fn remat(program: &Program) -> Program {
+    let facts = Facts::of(program);
+    let mut out = Program { equations: Vec::new(), ..program.clone() };
+    for (at, e) in program.equations.iter().enumerate() {
+        let mut e = Equation { op: with_programs(&e.op, remat), ..e.clone() };
+        if joins_a_region(&e.op) {
+            let mut again: FxHashMap<Var, Var> = FxHashMap::default();
+            for k in 0..e.inputs.len() {
+                let v = e.inputs[k];
+                if !again.contains_key(&v) && facts.is_far(v, at) && facts.pays(program, v, at) {
+                    let copy = recompute(program, &facts, &mut out, v, at, &mut again);
+                    again.insert(v, copy);
+                }
+                e.inputs[k] = again.get(&v).copied().unwrap_or(v);
+            }
+        }
+        out.equations.push(e);
+    }
+    out
+}
+
+struct Facts {
+    made: Vec<Option<usize>>,
+    /// The last equation that needs the memory of each variable, views included.
+    last: Vec<usize>,
+    /// How many ops that no region holds come before each equation.
+    barriers: Vec<usize>,
+}
+
+impl Facts {
+    fn of(program: &Program) -> Facts {
+        let count = program.equations.len();
+        let mut last = vec![0; program.specs.len()];
+        program.inputs.iter().chain(&program.outputs).for_each(|v| last[v.index()] = count);
+        for (i, e) in program.equations.iter().enumerate().rev() {
+            // What a view shows is needed as long as the view.
+            let until = match e.op {
+                Op::View(_) => e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i),
+                _ => i,
+            };
+            e.inputs.iter().for_each(|v| last[v.index()] = last[v.index()].max(until));
+        }
+        let mut barriers = Vec::with_capacity(count + 1);
+        let mut so_far = 0;
+        for e in &program.equations {
+            barriers.push(so_far);
+            so_far += usize::from(!joins_a_region(&e.op) && !costs_nothing(&e.op));
+        }
+        Facts { made: program.definitions(), last, barriers }
+    }
+
+    fn is_far(&self, v: Var, reader: usize) -> bool {
+        self.made[v.index()].is_some_and(|made| {
+            reader - made >= NEAR || self.barriers[reader] > self.barriers[made]
+        })
+    }
+
+    /// Whether the operand is in memory at the reader, whatever this pass does.
+    fn is_there(&self, program: &Program, v: Var, reader: usize) -> bool {
+        let literal = self.made[v.index()].map(|i| &program.equations[i].op);
+        literal.is_some_and(costs_nothing_to_repeat) || self.last[v.index()] >= reader
+    }
+
+    fn pays(&self, program: &Program, v: Var, reader: usize) -> bool {
+        let bytes = program.spec(v).bytes();
+        if bytes < WORTH {
+            return false;
+        }
+        let Some(read) = self.read_again(program, v, reader, 2) else { return false };
+        read <= bytes
+    }
+
+    /// The bytes that are read to make `v` again by at most so many ops; `None` if it cannot be done.
+    fn read_again(&self, program: &Program, v: Var, reader: usize, ops: usize) -> Option<usize> {
+        let e = &program.equations[self.made[v.index()]?];
+        if ops == 0 || !is_cheap(&e.op) {
+            return None;
+        }
+        let mut read = 0;
+        for (k, &input) in e.inputs.iter().enumerate() {
+            let made = self.made[input.index()].map(|i| &program.equations[i].op);
+            if e.inputs[..k].contains(&input) || made.is_some_and(costs_nothing_to_repeat) {
+                continue;
+            }
+            // `v` itself is read at the reader, so what it is made of must be there for another reason.
+            read += match self.is_there(program, input, reader) {
+                true => program.spec(input).bytes(),
+                false => self.read_again(program, input, reader, ops - 1)?,
+            };
+        }
+        Some(read)
+    }
+}
+
+fn recompute(
+    program: &Program,
+    facts: &Facts,
+    out: &mut Program,
+    v: Var,
+    reader: usize,
+    again: &mut FxHashMap<Var, Var>,
+) -> Var {
+    let Some(made) = facts.made[v.index()] else { return v };
+    let e = &program.equations[made];
+    let mut inputs = Vars::new();
+    for &input in &e.inputs {
+        let there = facts.is_there(program, input, reader);
+        inputs.push(match again.get(&input) {
+            Some(&known) => known,
+            None if there => input,
+            None => {
+                let copy = recompute(program, facts, out, input, reader, again);
+                again.insert(input, copy);
+                copy
+            }
+        });
+    }
+    let copy = out.fresh(program.spec(v).clone());
+    let outputs = Vars::from_slice(&[copy]);
+    out.equations.push(Equation { op: e.op.clone(), inputs, outputs, at: e.at });
+    copy
+}
+
+/// Ops that fusion takes into regions.
+fn joins_a_region(op: &Op) -> bool {
+    (op.is_pointwise() && *op != Op::Copy) || matches!(op, Op::Reduce(..) | Op::Random { .. })
+}
+
+fn costs_nothing(op: &Op) -> bool {
+    matches!(op, Op::View(_) | Op::Literal { .. } | Op::Iota { .. })
+}
+
+fn costs_nothing_to_repeat(op: &Op) -> bool {
+    matches!(op, Op::Literal { .. } | Op::Iota { .. })
+}
+
+/// Whether the op is worth less than reading its result from memory.
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Cast(_) | Op::Compare(_) | Op::Select => true,
+        Op::Unary(f) => matches!(
+            f,
+            Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not | Unary::Square | Unary::Relu
+                | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc
+        ),
+        Op::Binary(f) => matches!(
+            f,
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Maximum | Binary::Minimum
+                | Binary::And | Binary::Or | Binary::Xor | Binary::Copysign
+        ),
+        _ => false,
+    }
+}

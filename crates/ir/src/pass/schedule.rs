@@ -1,0 +1,150 @@
+//! Orders equations for less memory at a time.
+//!
+//! A greedy list: of the equations whose operands are there, the one that frees most (what it reads last, less what it makes) comes next;
+//! of several, the first of the program as it was. Views, literals and counters make nothing, but a view keeps what it shows.
+//!
+//! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
+//! raise it is thrown away). Programs inside control flow are ordered too.
+
+use super::rebuild::with_programs;
+use crate::{Equation, Op, Program, Var};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Orders equations for less memory at a time.
+///
+/// ```
+/// use pullback_ir::{Program, pass::{peak_bytes, schedule}};
+/// let text = "program (a: f32[99]) {
+///   let b: f32[99] = exp a
+///   let c: f32[99] = sin a
+///   let d: f32[] = sum{[0]} b
+///   let e: f32[] = sum{[0]} c
+///   return d, e
+/// }";
+/// let program: Program = text.parse().unwrap();
+/// let ordered = schedule(&program);
+/// assert_eq!(ordered.equations.iter().map(|e| e.op.name()).collect::<Vec<_>>(), ["exp", "sum", "sin", "sum"]);
+/// assert!(peak_bytes(&ordered) < peak_bytes(&program));
+/// ```
+#[must_use]
+pub fn schedule(program: &Program) -> Program {
+    let order = greedy(program);
+    let inside = |e: &Equation| Equation { op: with_programs(&e.op, schedule), ..e.clone() };
+    let ordered: Vec<Equation> = order.iter().map(|&i| inside(&program.equations[i])).collect();
+    let ordered = Program { equations: ordered, ..program.clone() };
+    match peak_bytes(&ordered) < peak_bytes(program) {
+        true => ordered,
+        false => {
+            let equations = program.equations.iter().map(inside).collect();
+            Program { equations, ..program.clone() }
+        }
+    }
+}
+
+/// The most bytes that variables other than inputs take at a time, if each is freed after its last use and shares its memory with none
+/// but its views.
+pub fn peak_bytes(program: &Program) -> usize {
+    let (roots, bytes) = memory(program);
+    let mut left = reads(program, &roots);
+    let (mut now, mut most) = (0, 0);
+    for e in &program.equations {
+        now += e.outputs.iter().map(|v| bytes[v.index()]).sum::<usize>();
+        most = most.max(now);
+        e.inputs.iter().for_each(|v| left[roots[v.index()].index()] -= 1);
+        for v in distinct_roots(e.inputs.iter().chain(&e.outputs), &roots) {
+            if left[v.index()] == 0 {
+                now -= bytes[v.index()];
+            }
+        }
+    }
+    most
+}
+
+/// The variable whose memory each one shows, and the bytes of that memory: none for inputs, views, and what is made in registers.
+fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
+    let mut roots: Vec<Var> = (0..program.specs.len() as u32).map(Var).collect();
+    let mut bytes = vec![0; program.specs.len()];
+    for e in &program.equations {
+        match e.op {
+            Op::View(_) => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
+            Op::Literal { .. } | Op::Iota { .. } => {}
+            _ => e.outputs.iter().for_each(|v| bytes[v.index()] = program.spec(*v).bytes()),
+        }
+    }
+    (roots, bytes)
+}
+
+/// How often the memory of each root is read; outputs are read at the end.
+fn reads(program: &Program, roots: &[Var]) -> Vec<usize> {
+    let mut left = vec![0; program.specs.len()];
+    let read = program.equations.iter().flat_map(|e| &e.inputs).chain(&program.outputs);
+    read.for_each(|v| left[roots[v.index()].index()] += 1);
+    left
+}
+
+fn distinct_roots<'a>(vars: impl Iterator<Item = &'a Var>, roots: &[Var]) -> SmallVec<[Var; 6]> {
+    let mut found: SmallVec<[Var; 6]> = vars.map(|v| roots[v.index()]).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn greedy(program: &Program) -> Vec<usize> {
+    let (roots, bytes) = memory(program);
+    let made = program.definitions();
+    // Readers of each variable's definition, and of each root's memory.
+    let mut after: Vec<Vec<u32>> = vec![Vec::new(); program.equations.len()];
+    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); program.specs.len()];
+    let mut waits = vec![0usize; program.equations.len()];
+    for (i, e) in program.equations.iter().enumerate() {
+        let mut before: SmallVec<[usize; 6]> = e.inputs.iter().filter_map(|v| made[v.index()]).collect();
+        before.sort_unstable();
+        before.dedup();
+        waits[i] = before.len();
+        before.iter().for_each(|&m| after[m].push(i as u32));
+        for root in distinct_roots(e.inputs.iter(), &roots) {
+            readers[root.index()].push(i as u32);
+        }
+    }
+    // A root is freed by its last reader, unless the program returns it.
+    let mut readers_left: Vec<usize> = readers.iter().map(Vec::len).collect();
+    program.outputs.iter().for_each(|v| readers_left[roots[v.index()].index()] += 1);
+    let score = |i: usize, readers_left: &[usize]| {
+        let e = &program.equations[i];
+        let makes: usize = e.outputs.iter().map(|v| bytes[v.index()]).sum();
+        let last = |root: &Var| readers_left[root.index()] == 1;
+        let freed = distinct_roots(e.inputs.iter(), &roots).into_iter().filter(last);
+        let frees: usize = freed.map(|root| bytes[root.index()]).sum();
+        frees as i64 - makes as i64
+    };
+    let mut done = vec![false; program.equations.len()];
+    let mut heap: BinaryHeap<(i64, Reverse<usize>)> = (0..program.equations.len())
+        .filter(|&i| waits[i] == 0)
+        .map(|i| (score(i, &readers_left), Reverse(i)))
+        .collect();
+    let mut order = Vec::with_capacity(program.equations.len());
+    while let Some((_, Reverse(i))) = heap.pop() {
+        if std::mem::replace(&mut done[i], true) {
+            continue;
+        }
+        order.push(i);
+        let read = distinct_roots(program.equations[i].inputs.iter(), &roots);
+        read.iter().for_each(|root| readers_left[root.index()] -= 1);
+        for &next in &after[i] {
+            waits[next as usize] -= 1;
+            if waits[next as usize] == 0 {
+                heap.push((score(next as usize, &readers_left), Reverse(next as usize)));
+            }
+        }
+        // The last reader of a root frees it now: its old place in the heap is too low.
+        for root in read.iter().filter(|root| readers_left[root.index()] == 1) {
+            let last = readers[root.index()].iter().map(|&r| r as usize).find(|&r| !done[r]);
+            if let Some(last) = last.filter(|&r| waits[r] == 0) {
+                heap.push((score(last, &readers_left), Reverse(last)));
+            }
+        }
+    }
+    order
+}

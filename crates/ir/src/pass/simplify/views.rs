@@ -1,0 +1,132 @@
+//! Rules about views.
+
+use super::{Seen, Step};
+use crate::{Op, Shape, Span, Var, Vars, View};
+use smallvec::SmallVec;
+
+pub(super) fn view_of_all(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::View(view) = op else { return None };
+    shows_all(view, &seen.new.spec(of[0]).shape).then(|| Step::Value(of[0]))
+}
+
+/// Whether a view of this shape is the thing itself.
+pub(super) fn shows_all(view: &View, shape: &Shape) -> bool {
+    match view {
+        View::Reshape(to) | View::Broadcast(to) => to == shape,
+        View::Permute(order) => order.iter().enumerate().all(|(i, &j)| i == j),
+        View::Slice(spans) => spans
+            .iter()
+            .zip(shape)
+            .all(|(span, &n)| (span.start, span.len) == (0, n) && (span.step == 1 || n == 1)),
+        View::Flip(axes) => axes.iter().all(|&i| shape[i] <= 1),
+        View::Diagonal { .. } | View::Unfold { .. } => false,
+    }
+}
+
+pub(super) fn view_view(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::View(outer) = op else { return None };
+    let (Op::View(inner), source) = seen.made_by(of[0])? else { return None };
+    let view = match (inner, outer) {
+        (View::Reshape(_), View::Reshape(_)) | (View::Broadcast(_), View::Broadcast(_)) => {
+            outer.clone()
+        }
+        (View::Permute(first), View::Permute(second)) => {
+            View::Permute(second.iter().map(|&i| first[i]).collect())
+        }
+        (View::Slice(first), View::Slice(second)) => {
+            let shape = &seen.new.spec(source[0]).shape;
+            let axes = 0..first.len().max(second.len());
+            View::Slice(axes.map(|i| both(first.get(i), second.get(i), shape[i])).collect::<Option<_>>()?)
+        }
+        (View::Flip(first), View::Flip(second)) => {
+            // An axis named twice in one flip has a meaning of its own: leave it.
+            let twice = |axes: &[usize]| (1..axes.len()).any(|i| axes[..i].contains(&axes[i]));
+            if twice(first) || twice(second) {
+                return None;
+            }
+            let once = first.iter().filter(|i| !second.contains(i));
+            View::Flip(once.chain(second.iter().filter(|i| !first.contains(i))).copied().collect())
+        }
+        _ => return None,
+    };
+    Some(Step::Op(Op::View(view), Vars::from_slice(source)))
+}
+
+/// A span of a span; a missing one takes all.
+fn both(first: Option<&Span>, second: Option<&Span>, n: usize) -> Option<Span> {
+    let all = |n| Span { start: 0, len: n, step: 1 };
+    let first = first.copied().unwrap_or_else(|| all(n));
+    let second = second.copied().unwrap_or_else(|| all(first.len));
+    if second.len == 0 {
+        return Some(Span { start: 0, len: 0, step: 1 });
+    }
+    let start = first.start.checked_add(second.start.checked_mul(first.step)?)?;
+    // Without neighbours the step has no meaning, and may be any number.
+    let step = if second.len > 1 { first.step.checked_mul(second.step)? } else { 1 };
+    Some(Span { start, len: second.len, step })
+}
+
+pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::View(_) = op else { return None };
+    let shape = &seen.new.spec(of[0]).shape;
+    let to: Shape = match op {
+        Op::View(View::Permute(order)) => {
+            let moved: SmallVec<[usize; 6]> =
+                order.iter().copied().filter(|&i| shape[i] != 1).collect();
+            if !moved.is_sorted() {
+                return None;
+            }
+            order.iter().map(|&i| shape[i]).collect()
+        }
+        Op::View(View::Broadcast(to)) => {
+            let long = |shape: &Shape| shape.iter().copied().filter(|&n| n != 1).collect::<SmallVec<[usize; 6]>>();
+            if long(shape) != long(to) {
+                return None;
+            }
+            to.clone()
+        }
+        _ => return None,
+    };
+    Some(Step::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
+}
+
+/// A pointwise op whose operands are all broadcasts from one shape, or literals.
+pub(super) fn broadcast_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    if !op.is_pointwise() || *op == Op::Copy {
+        return None;
+    }
+    let mut small: Option<(Shape, Shape)> = None;
+    for &v in of {
+        match seen.made_by(v) {
+            Some((Op::View(View::Broadcast(to)), source)) => {
+                let from = &seen.new.spec(source[0]).shape;
+                match &small {
+                    None => small = Some((from.clone(), to.clone())),
+                    Some(known) if (&known.0, &known.1) == (from, to) => {}
+                    Some(_) => return None,
+                }
+            }
+            Some((Op::Literal { .. }, _)) => {}
+            Some(_) | None => return None,
+        }
+    }
+    let (from, to) = small?;
+    // A broadcast to nothing has fewer elements than its source.
+    if from.iter().product::<usize>() > to.iter().product() {
+        return None;
+    }
+    let mut sources = Vars::new();
+    for &v in of {
+        let made = seen.made_by(v).map(|(op, of)| (op.clone(), of.first().copied()));
+        sources.push(match made {
+            Some((Op::Literal { value, dtype, .. }, _)) => {
+                let literal = Op::Literal { value, shape: from.clone(), dtype };
+                seen.new.emit(literal, &[], seen.at)?
+            }
+            Some((_, Some(source))) => source,
+            Some((_, None)) | None => return None,
+        });
+    }
+    let result = seen.emit(op.clone(), sources)?;
+    Some(Step::Op(Op::View(View::Broadcast(to)), Vars::from_slice(&[result])))
+}

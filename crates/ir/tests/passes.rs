@@ -1,0 +1,121 @@
+//! Passes keep what programs mean: random programs before and after each one, by a reference interpreter.
+
+mod interpret;
+
+use interpret::{Choices, Data, evaluate, run};
+use proptest::prelude::*;
+use pullback_ir::pass::*;
+use pullback_ir::*;
+
+fn choices() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(any::<u64>(), 30..80)
+}
+
+fn same_bits(a: &[Data], b: &[Data]) -> bool {
+    let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
+}
+
+/// Runs a pass on a random program and checks all that is promised of every pass.
+fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) -> Program) {
+    let mut choices = Choices(seed, 0);
+    let size = 4 + choices.below(28);
+    let program = choices.program(size, whole);
+    program.verify_deeply().unwrap();
+    let after = pass(&program);
+    let text = || format!("before\n{program}after\n{after}");
+    after.verify_deeply().unwrap_or_else(|e| panic!("{e}\n{}", text()));
+    assert_eq!(after.updates, program.updates);
+    let specs = |p: &Program, vars: &[Var]| vars.iter().map(|&v| p.spec(v).clone()).collect::<Vec<_>>();
+    assert_eq!(specs(&after, &after.inputs), specs(&program, &program.inputs));
+    let odd = choices.below(2) == 0 && !whole;
+    let inputs = choices.inputs(&program, odd);
+    let (expected, found) = (run(&program, &inputs), run(&after, &inputs));
+    // Beyond this whole numbers are no longer exact.
+    if whole && expected.iter().flatten().any(|x| x.abs() > 1e12) {
+        return;
+    }
+    assert!(same_bits(&expected, &found), "{expected:?} became {found:?}\n{}", text());
+    if idempotent {
+        let again = pass(&after);
+        assert_eq!(again, after, "\n{after}then\n{again}");
+    }
+    // Deterministic, though maps are used.
+    assert_eq!(pass(&program), after);
+    let read = after.to_string().parse::<Program>().map(|p| p.renumbered());
+    assert_eq!(read.as_ref(), Ok(&after.renumbered()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn dead_code_keeps_results(seed in choices()) {
+        check(seed, false, true, dead_code);
+    }
+
+    #[test]
+    fn common_subexpressions_keep_results(seed in choices()) {
+        check(seed, false, true, common_subexpressions);
+    }
+
+    #[test]
+    fn fold_keeps_results(seed in choices()) {
+        check(seed, false, true, |p| dead_code(&fold(p, &evaluate)));
+    }
+
+    #[test]
+    fn fold_without_answers_keeps_results(seed in choices()) {
+        check(seed, false, true, |p| dead_code(&fold(p, &|_, _| None)));
+    }
+
+    #[test]
+    fn simplify_keeps_results(seed in choices()) {
+        check(seed, false, true, |p| dead_code(&simplify(p)));
+    }
+
+    #[test]
+    fn layout_keeps_results(seed in choices()) {
+        check(seed, true, false, |p| dead_code(&layout(p)));
+    }
+
+    #[test]
+    fn remat_keeps_results(seed in choices()) {
+        check(seed, false, false, remat);
+    }
+
+    #[test]
+    fn fuse_keeps_results(seed in choices()) {
+        check(seed, false, false, fuse);
+    }
+
+    #[test]
+    fn fuse_within_little_keeps_results(seed in choices()) {
+        check(seed, false, false, |p| fuse_within(p, Limits { instructions: 5, inputs: 2 }));
+    }
+
+    #[test]
+    fn epilogue_keeps_results(seed in choices()) {
+        check(seed, false, true, epilogue);
+    }
+
+    #[test]
+    fn fuse_then_epilogue_keep_results(seed in choices()) {
+        check(seed, true, false, |p| epilogue(&fuse(&dead_code(&layout(p)))));
+    }
+
+    #[test]
+    fn schedule_keeps_results_and_lowers_the_peak(seed in choices()) {
+        check(seed, false, false, |p| {
+            let after = schedule(p);
+            assert!(peak_bytes(&after) <= peak_bytes(p));
+            after
+        });
+    }
+
+    #[test]
+    fn the_whole_pipeline_keeps_results(seed in choices()) {
+        check(seed, true, false, |p| Pipeline::standard(evaluate).verified(true).run(p).unwrap());
+    }
+}
