@@ -12,6 +12,7 @@ mod flow;
 pub mod infer;
 mod layout;
 mod op;
+pub mod pass;
 mod place;
 mod program;
 mod region;

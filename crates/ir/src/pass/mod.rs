@@ -1,0 +1,3 @@
+//! What the compiler does to programs, one pass a file.
+
+pub mod plan;
