@@ -80,8 +80,6 @@ impl Replay<'_> {
 
     fn equation(&mut self, e: usize) {
         let equation = &self.program.equations[e];
-        let [spec, tags]: [Vec<Tag>; 2] = [vec![], vec![]];
-        drop((spec, tags));
         if let Op::View(view) = &equation.op {
             let (x, y) = (equation.inputs[0], equation.outputs[0]);
             // A view of the values, whatever becomes of the memory.
@@ -350,11 +348,10 @@ fn the_report_names_what_is_alive() {
         .expect("a sum").to_vec();
     let plan = replay(&p);
     assert_eq!(plan.to_string(), "\
-peak 8256 B: arena 4160 B, outputs 4096 B, constants 0 B
-taken during equation 1:
+peak 8192 B: arena 4096 B, outputs 4096 B, constants 0 B
+taken during equation 0:
       4096 B  b  // src/main.rs:7:3
       4096 B  f
-        64 B  c
 ");
     assert_eq!(plan.by_place()[1], (Some(at), 4096));
 }

@@ -19,6 +19,7 @@
 //! is not read once the slot has begun (or is read in step by the op that begins it). Whatever cannot be had this way is
 //! computed elsewhere and copied at the end: outputs that are inputs, literals or views, or that occur twice, and
 //! replacements of inputs that are read to the end. All of these copies read before any replaces an input.
+//! Until its own slot begins, the memory of an output serves other slots.
 //!
 //! # Programs inside
 //!

@@ -50,33 +50,45 @@ pub fn most_alive(blocks: &[Block]) -> (usize, usize) {
     most
 }
 
-/// Places blocks one after the other, each in the smallest gap that takes it, or at the end.
+/// Places blocks one after the other.
 fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
-    let mut offsets = vec![0; blocks.len()];
-    // The blocks that have a place, by offset.
-    let mut placed: Vec<usize> = Vec::with_capacity(order.len());
-    let mut size = 0;
+    let (mut offsets, mut shelf, mut size) = (vec![0; blocks.len()], Shelf::default(), 0);
     for &i in order {
-        let block = &blocks[i];
+        offsets[i] = shelf.spot(&blocks[i]);
+        shelf.put(blocks[i], offsets[i]);
+        size = size.max(offsets[i] + blocks[i].bytes);
+    }
+    (offsets, size)
+}
+
+/// Memory in which blocks have their places, sorted by offset.
+#[derive(Default)]
+pub struct Shelf(Vec<(usize, Block)>);
+
+impl Shelf {
+    /// The smallest gap, among the blocks that live at the same time, that takes this one; or behind them all.
+    pub fn spot(&self, block: &Block) -> usize {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
-        for &other in &placed {
-            if blocks[other].start > block.end || blocks[other].end < block.start {
+        for (offset, other) in &self.0 {
+            if other.start > block.end || other.end < block.start {
                 continue;
             }
-            if offsets[other] >= free + block.bytes {
-                let gap = offsets[other] - free;
+            if *offset >= free + block.bytes {
+                let gap = offset - free;
                 if best.is_none_or(|(smallest, _)| gap < smallest) {
                     best = Some((gap, free));
                 }
             }
-            free = free.max(offsets[other] + blocks[other].bytes);
+            free = free.max(offset + other.bytes);
         }
-        offsets[i] = best.map_or(free, |(_, at)| at);
-        size = size.max(offsets[i] + block.bytes);
-        let at = placed.partition_point(|&other| offsets[other] <= offsets[i]);
-        placed.insert(at, i);
+        best.map_or(free, |(_, at)| at)
     }
-    (offsets, size)
+
+    /// Gives a block its place.
+    pub fn put(&mut self, block: Block, offset: usize) {
+        let at = self.0.partition_point(|(other, _)| *other <= offset);
+        self.0.insert(at, (offset, block));
+    }
 }
 
 /// The size with which a block is packed.

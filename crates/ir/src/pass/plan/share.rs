@@ -30,7 +30,7 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
         // The base is there already; only the part is written.
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
         Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => if_it(operand == result, Sharing::InStep),
-        Op::Region(region) => if_it(in_step(region, operand), Sharing::InStep),
+        Op::Region(region) => if_it(in_step(region, operand), Sharing::Alone),
         Op::DotRegion(region) => {
             let adds = operand >= 2 && added(region) == Some(operand - 1);
             if_it(adds, Sharing::Alone)

@@ -2,7 +2,7 @@
 //!
 //! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
 
-use super::pack::{Block, most_alive, pack, padded};
+use super::pack::{Block, Shelf, most_alive, pack, padded};
 use super::share::{Sharing, product_result, sharing};
 use super::{
     ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added,
@@ -12,6 +12,8 @@ use crate::{Flow, Layout, Op, Program, Var};
 /// Variables that follow each other in one place.
 struct Slot {
     base: Base,
+    /// The first byte, where it is not the packer who says.
+    offset: usize,
     bytes: usize,
     /// When it begins, and which result of the equation begins it.
     start: usize,
@@ -24,7 +26,16 @@ struct Slot {
 
 const NONE: usize = usize::MAX;
 
+/// Plans a program on its own, whose outputs are aligned as the arena is.
 pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
+    let mut planner = Planner::new(program, updates, inputs);
+    planner.fill_slots();
+    planner.borrow();
+    planner.finish()
+}
+
+/// Plans a program inside another one.
+fn plan_inner(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
     let mut planner = Planner::new(program, updates, inputs);
     planner.fill_slots();
     planner.finish()
@@ -105,13 +116,9 @@ impl<'a> Planner<'a> {
     fn find_ends(&mut self) {
         let count = self.program.equations.len();
         for (e, equation) in self.program.equations.iter().enumerate() {
-            if !self.is_alias(e) {
-                for v in &equation.inputs {
-                    self.last[self.roots[v.index()].index()] = e + 1;
-                }
-                for v in &equation.outputs {
-                    self.last[v.index()] = e + 1;
-                }
+            // A view counts as a read, so that what it shows is there at least when it is defined.
+            for v in equation.inputs.iter().chain(&equation.outputs) {
+                self.last[self.roots[v.index()].index()] = e + 1;
             }
         }
         for (k, &v) in self.program.outputs.iter().enumerate() {
@@ -153,7 +160,8 @@ impl<'a> Planner<'a> {
     fn open(&mut self, v: Var, base: Base, bytes: usize, begun: (usize, usize), end: usize) {
         self.slot_of[v.index()] = self.slots.len();
         let (start, result) = begun;
-        self.slots.push(Slot { base, bytes, start, result, end, members: vec![(start, v)] });
+        let members = vec![(start, v)];
+        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, members });
     }
 
     fn fill_slots(&mut self) {
@@ -283,7 +291,7 @@ impl<'a> Planner<'a> {
         let inner = match flow {
             Flow::Cond { yes, no } => {
                 let given: Vec<Layout> = equation.inputs[1..].iter().map(lies).collect();
-                vec![plan(yes, &[], &given), plan(no, &[], &given)]
+                vec![plan_inner(yes, &[], &given), plan_inner(no, &[], &given)]
             }
             Flow::While { test, body, shared } => {
                 let (fixed, state) = equation.inputs.split_at(*shared);
@@ -291,7 +299,7 @@ impl<'a> Planner<'a> {
                     fixed.iter().map(lies).chain(state.iter().map(dense)).collect();
                 self.scratch[e].push((Role::Test, 1));
                 let updates = carried(*shared, state.len());
-                vec![plan(test, &[], &given), plan(body, &updates, &given)]
+                vec![plan_inner(test, &[], &given), plan_inner(body, &updates, &given)]
             }
             Flow::Scan(scan) => {
                 let (fixed, rest) = equation.inputs.split_at(scan.shared);
@@ -306,7 +314,7 @@ impl<'a> Planner<'a> {
                     .chain(carry.iter().map(dense))
                     .chain(sequences.iter().map(row))
                     .collect();
-                vec![plan(&scan.body, &carried(scan.shared, scan.carry), &given)]
+                vec![plan_inner(&scan.body, &carried(scan.shared, scan.carry), &given)]
             }
         };
         let bytes = inner.iter().map(|plan| plan.arena).max().unwrap_or(0);
@@ -314,12 +322,47 @@ impl<'a> Planner<'a> {
         self.inner[e] = inner;
     }
 
+    /// The memory of an output is free until its slot begins: slots that are over by then may have it.
+    fn borrow(&mut self) {
+        let end = self.program.equations.len() + 1;
+        let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();
+        let own = |k: &usize| self.updates.iter().all(|u| u.0 != *k);
+        let mut lenders: Vec<usize> = (0..self.program.outputs.len()).filter(own).collect();
+        lenders.sort_by_key(|&k| std::cmp::Reverse(bytes(k)));
+        let mut lenders: Vec<(usize, usize, Shelf)> =
+            lenders.into_iter().map(|k| (k, bytes(k), Shelf::default())).collect();
+        for (k, bytes, shelf) in &mut lenders {
+            let taken = self.slots.iter().find(|slot| slot.base == Base::Output(*k));
+            let start = taken.map_or(end, |slot| slot.start);
+            shelf.put(Block { bytes: padded(*bytes), start, end }, 0);
+        }
+        let mut order: Vec<usize> = (0..self.slots.len())
+            .filter(|&s| self.slots[s].base == Base::Arena && self.slots[s].bytes > 0)
+            .collect();
+        order.sort_by_key(|&s| (std::cmp::Reverse(self.slots[s].bytes), self.slots[s].start));
+        for s in order {
+            let slot = &mut self.slots[s];
+            let block = Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end };
+            for (k, bytes, shelf) in &mut lenders {
+                let offset = shelf.spot(&block);
+                if offset + slot.bytes <= *bytes {
+                    shelf.put(block, offset);
+                    (slot.base, slot.offset) = (Base::Output(*k), offset);
+                    break;
+                }
+            }
+        }
+    }
+
     /// What has to be moved when all is done, without waiting places.
     fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (k, &var) in self.program.outputs.iter().enumerate() {
             for to in self.destinations(k) {
-                let there = self.slots[self.slot(var)].base == to && self.is_whole(var);
+                let slot = &self.slots[self.slot(var)];
+                // A slot that only borrowed the memory of an output is over by now.
+                let there = slot.base == to && slot.end > self.program.equations.len();
+                let there = there && self.is_whole(var);
                 if !there {
                     moves.push(Move { var, to, via: None });
                 }
@@ -381,7 +424,7 @@ impl<'a> Planner<'a> {
                     constant += CONSTANT;
                     constant - CONSTANT
                 }
-                Base::Input(_) | Base::Output(_) => 0,
+                Base::Input(_) | Base::Output(_) => slot.offset,
             });
         }
         let mut scratch = vec![Vec::new(); count];
