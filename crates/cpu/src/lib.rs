@@ -23,6 +23,7 @@ mod operand;
 pub mod par;
 mod pointwise;
 mod pool;
+mod program;
 mod random;
 mod ranks;
 mod reduce;
@@ -36,6 +37,7 @@ mod walk;
 
 pub use buffer::Buffer;
 pub use host::HostElement;
+pub use program::{Bound, Executable, Timed};
 pub use run::{
     Input, Output, Outputs, Target, add_product, copy_into, run, run_all, run_in_place, run_over,
 };

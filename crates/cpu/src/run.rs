@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, random,
-    ranks, reduce, scan, sort, update,
+    Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, program,
+    random, ranks, reduce, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -41,18 +41,27 @@ pub type Outputs = SmallVec<[Output; 1]>;
 pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
     // The common arities without lists: a small op takes less time than filling one.
     match inputs {
-        [] => run_on(op, &[], &[], inputs),
-        [a] => run_on(op, &[a.spec], &[source(a)?], inputs),
-        [a, b] => run_on(op, &[a.spec, b.spec], &[source(a)?, source(b)?], inputs),
+        _ if has_programs(op) => match program::run_once(op, inputs)?.into_iter().next() {
+            Some(output) if op.results() == 1 => Ok(output),
+            _ => Err(Error::argument(op.name(), "has several results")),
+        },
+        [] => run_on(op, &[], &[]),
+        [a] => run_on(op, &[a.spec], &[source(a)?]),
+        [a, b] => run_on(op, &[a.spec, b.spec], &[source(a)?, source(b)?]),
         _ => {
             let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
             let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
-            run_on(op, &specs, &sources, inputs)
+            run_on(op, &specs, &sources)
         }
     }
 }
 
-fn run_on(op: &Op, specs: &[&Spec], sources: &[Source], inputs: &[Input]) -> Result<Output> {
+/// Whether an op is run as a program of one equation: what it holds is compiled first.
+fn has_programs(op: &Op) -> bool {
+    matches!(op, Op::Region(_) | Op::DotRegion(_) | Op::Flow(_))
+}
+
+fn run_on(op: &Op, specs: &[&Spec], sources: &[Source]) -> Result<Output> {
     if op.results() != 1 {
         return Err(Error::argument(op.name(), "has several results"));
     }
@@ -62,12 +71,15 @@ fn run_on(op: &Op, specs: &[&Spec], sources: &[Source], inputs: &[Input]) -> Res
     let mut buffer = allocate(op, bytes)?;
     let shape: &[usize] = if splat { &[] } else { &spec.shape };
     let sink = Sink { ptr: buffer.as_mut_ptr(), shape, dtype: spec.dtype };
-    dispatch(op, sources, &[sink], inputs)?;
+    dispatch(op, sources, &[sink]).map_err(|e| e.on(specs.iter().copied()))?;
     Ok(Output { buffer, spec, splat })
 }
 
 /// Runs an op with any number of results.
 pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+    if has_programs(op) {
+        return program::run_once(op, inputs);
+    }
     if op.results() == 1 {
         return Ok(smallvec![run(op, inputs)?]);
     }
@@ -81,9 +93,9 @@ pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
     for o in &mut outputs {
         sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape: &o.spec.shape, dtype: o.spec.dtype });
     }
-    let done = dispatch(op, &sources, &sinks, inputs);
+    let done = dispatch(op, &sources, &sinks);
     drop(sinks);
-    done.map(|()| outputs)
+    done.map_err(|e| e.on(specs)).map(|()| outputs)
 }
 
 /// Runs a pointwise op and writes its result over `target`, which must lie dense. An operand that
@@ -110,7 +122,7 @@ pub fn run_in_place(
             None => Source { ptr, shape: &spec.shape, strides: &layout.strides, dtype: spec.dtype },
         });
     }
-    dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }], &[])
+    dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }])
 }
 
 /// What an update writes over: memory that lies dense.
@@ -146,7 +158,7 @@ pub fn run_over(op: &Op, targets: &mut [Target], inputs: &[Input]) -> Result<()>
     for input in inputs {
         operands.push(source(input)?);
     }
-    dispatch(op, &operands, &sinks, inputs)
+    dispatch(op, &operands, &sinks).map_err(|e| e.on(specs))
 }
 
 /// Adds the matrix product of `a` and `b` to `target`, which must lie dense. `false`, and nothing done, where there is no
@@ -204,18 +216,18 @@ fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
 }
 
 /// Every index of the spec's shape, under the layout's strides, lies inside the buffer.
-fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
-    if inside(buffer, layout, spec) == Some(true) {
+pub(crate) fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
+    if inside(buffer.len(), layout.offset, layout, spec) == Some(true) {
         return Ok(());
     }
     let message = format!("a layout reaches outside its buffer of {} bytes", buffer.len());
     Err(Error::argument("run", message).on([spec]))
 }
 
-/// `None` where the arithmetic itself overflows.
-fn inside(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Option<bool> {
+/// Whether elements that lie so, the first of them at `offset`, are inside a buffer. `None` where the arithmetic itself overflows.
+pub(crate) fn inside(bytes: usize, offset: usize, layout: &Layout, spec: &Spec) -> Option<bool> {
     let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
-    let offset = isize::try_from(layout.offset).ok()?;
+    let offset = isize::try_from(offset).ok()?;
     let (mut low, mut high, mut empty) = (offset, offset, false);
     for (&n, &s) in shape.iter().zip(strides) {
         let reach = s.checked_mul(isize::try_from(n).ok()? - 1)?;
@@ -224,11 +236,11 @@ fn inside(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Option<bool> {
         empty |= n == 0;
     }
     let end = (high as usize).checked_add(1)?.checked_mul(spec.dtype.size())?;
-    Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= buffer.len())))
+    Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
 }
 
-/// Picks the kernel. One arm per op, none for "the rest".
-fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()> {
+/// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the operands.
+pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
     let y = out[0];
     match op {
         Op::Literal { value, .. } => pointwise::fill(*value, y),
@@ -247,11 +259,11 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::Pad(padding) => movement::pad(padding, x[0], y),
         Op::Cat(axis) => movement::cat(*axis, x, y),
         Op::Gather(axis) => {
-            return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op, inputs));
+            return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op));
         }
         Op::Scatter(axis, combine) => {
             return index::scatter(*axis, *combine, x[0], x[1], x[2], y)
-                .map_err(|e| e.explain(op, inputs));
+                .map_err(|e| e.explain(op));
         }
         Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], y),
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
@@ -265,7 +277,7 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
         Op::Conv(c) => conv::conv(c, x[0], x[1], y),
         Op::Pool(p) => pool::pool(p, x[0], y),
         Op::Linalg(f) => {
-            return linalg::linalg(*f, x, out).map_err(|e| e.explain(op, inputs));
+            return linalg::linalg(*f, x, out).map_err(|e| e.explain(op));
         }
         Op::Fft(f) => fft::fft(*f, x[0], y),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
@@ -290,11 +302,11 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
             Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
             Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
             Fused::CrossEntropy => {
-                return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op, inputs));
+                return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op));
             }
             Fused::CrossEntropyVjp => {
                 return norm::cross_entropy_vjp(x[0], x[1], x[2], y)
-                    .map_err(|e| e.explain(op, inputs));
+                    .map_err(|e| e.explain(op));
             }
         },
     }
@@ -302,12 +314,12 @@ fn dispatch(op: &Op, x: &[Source], out: &[Sink], inputs: &[Input]) -> Result<()>
 }
 
 impl index::IndexError {
-    fn explain(self, op: &Op, inputs: &[Input]) -> Error {
+    fn explain(self, op: &Op) -> Error {
         let message = format!(
             "index {} (element {} of the indices) is out of range for an axis of length {}",
             self.index, self.position, self.len
         );
-        Error::argument(op.name(), message).on(inputs.iter().map(|x| x.spec))
+        Error::argument(op.name(), message)
     }
 }
 

@@ -84,6 +84,7 @@ mod display;
 mod fail;
 mod grad;
 mod inplace;
+mod jit;
 mod lock;
 mod mode;
 mod ops;
@@ -105,6 +106,7 @@ pub use create::{IntoAxes, IntoShape};
 pub use fail::catch;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
+pub use jit::{Explanation, Jit, Returned, Specialised, jit};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::update;
 pub use ops::{

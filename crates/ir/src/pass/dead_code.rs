@@ -48,14 +48,12 @@ impl Program {
 
 /// Control flow without the results that nobody reads and the operands that nothing inside reads.
 fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
-    // A state or a carry is read by the next turn; a result beside it only outside.
-    let fixed = match flow {
-        Flow::Cond { .. } => 0,
-        Flow::While { .. } => e.outputs.len(),
-        Flow::Scan(scan) => scan.carry,
-    };
-    let wanted: Vec<bool> =
-        e.outputs.iter().enumerate().map(|(i, v)| i < fixed || live[v.index()]).collect();
+    // A state or a carry is read by the next turn, if anything is that is read outside; a result beside it only outside.
+    let carries = live_carries(e, flow, live);
+    let fixed = carries.len();
+    let wanted: Vec<bool> = (e.outputs.iter().enumerate())
+        .map(|(i, v)| if i < fixed { carries[i] } else { live[v.index()] })
+        .collect();
     let (kind, mut number) = (flow, 0);
     let flow = flow.map_programs(&mut |program| {
         let mut program = program.clone();
@@ -66,24 +64,20 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
         number += 1;
         dead_code(&program)
     });
-    // Operands that may go: those that stand for themselves alone, not for a state as well.
-    let (before, movable) = match &flow {
-        Flow::Cond { .. } => (1, 0..e.inputs.len() - 1),
-        Flow::While { shared, .. } => (0, 0..*shared),
-        Flow::Scan(_) => (0, 0..e.inputs.len()),
+    // Operands that may go: those that stand for themselves alone, and carries that went.
+    let (before, first_carry) = match &flow {
+        Flow::Cond { .. } => (1, 0),
+        Flow::While { shared, .. } => (0, *shared),
+        Flow::Scan(scan) => (0, scan.shared),
     };
-    let carried = |i: usize| match &flow {
-        Flow::Scan(scan) => (scan.shared..scan.shared + scan.carry).contains(&i),
-        Flow::Cond { .. } | Flow::While { .. } => false,
-    };
+    let carry = |i: usize| i.checked_sub(first_carry).and_then(|k| carries.get(k)).copied();
     let reads: Vec<Vec<usize>> = flow.programs().iter().map(|program| program.uses()).collect();
     let read = |i: usize| {
         let programs = flow.programs();
         programs.iter().zip(&reads).any(|(program, uses)| uses[program.inputs[i].index()] > 0)
     };
     let count = e.inputs.len() - before;
-    let stays: Vec<bool> =
-        (0..count).map(|i| !movable.contains(&i) || carried(i) || read(i)).collect();
+    let stays: Vec<bool> = (0..count).map(|i| carry(i).unwrap_or_else(|| read(i))).collect();
     let without = |program: &Program| {
         let inputs = picked(&program.inputs, &stays);
         Program { inputs, ..program.clone() }.renumbered()
@@ -93,13 +87,57 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
         Flow::While { test, body, shared } => {
             Flow::While { test, body, shared: shared_left(shared) }
         }
-        Flow::Scan(scan) => Flow::Scan(Scan { shared: shared_left(scan.shared), ..scan }),
+        // What was kept for a backward pass is a result like others by now.
+        Flow::Scan(scan) => Flow::Scan(Scan {
+            shared: shared_left(scan.shared),
+            carry: carries.iter().filter(|&&c| c).count(),
+            kept: 0,
+            ..scan
+        }),
         cond @ Flow::Cond { .. } => cond,
     };
     let mut inputs = Vars::from_slice(&e.inputs[..before]);
     inputs.extend(picked(&e.inputs[before..], &stays));
     let outputs = Vars::from_vec(picked(&e.outputs, &wanted));
     Equation { op: Op::Flow(Arc::new(flow)), inputs, outputs, at: e.at }
+}
+
+/// Which carried values anything depends on that is read outside, or the loop's test.
+fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
+    let (body, shared, count) = match flow {
+        Flow::Cond { .. } => return Vec::new(),
+        Flow::While { body, shared, .. } => (body, *shared, body.outputs.len()),
+        Flow::Scan(scan) => (&scan.body, scan.shared, scan.carry),
+    };
+    let mut carries: Vec<bool> = e.outputs[..count].iter().map(|v| live[v.index()]).collect();
+    if let Flow::While { test, .. } = flow {
+        let read = cone(test, &vec![true; test.outputs.len()]);
+        (0..count).for_each(|k| carries[k] |= read[test.inputs[shared + k].index()]);
+    }
+    loop {
+        let wanted: Vec<bool> = (e.outputs.iter().enumerate())
+            .map(|(i, v)| if i < count { carries[i] } else { live[v.index()] })
+            .collect();
+        let read = cone(body, &wanted);
+        let more: Vec<bool> =
+            (0..count).map(|k| carries[k] || read[body.inputs[shared + k].index()]).collect();
+        if more == carries {
+            return carries;
+        }
+        carries = more;
+    }
+}
+
+/// The variables that the wanted outputs depend on.
+fn cone(program: &Program, wanted: &[bool]) -> Vec<bool> {
+    let mut live = vec![false; program.specs.len()];
+    picked(&program.outputs, wanted).iter().for_each(|v| live[v.index()] = true);
+    for e in program.equations.iter().rev() {
+        if e.outputs.iter().any(|v| live[v.index()]) {
+            e.inputs.iter().for_each(|v| live[v.index()] = true);
+        }
+    }
+    live
 }
 
 fn picked(vars: &[Var], which: &[bool]) -> Vec<Var> {

@@ -16,6 +16,7 @@
 //! | [`fuse`] | makes regions of pointwise ops and reductions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
+//! | [`plan`] | gives every value its place in memory | no |
 
 mod common_subexpressions;
 mod dead_code;
@@ -24,6 +25,7 @@ mod fold;
 mod fuse;
 mod layout;
 mod pipeline;
+pub mod plan;
 mod rebuild;
 mod remat;
 mod schedule;

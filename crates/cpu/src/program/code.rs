@@ -1,0 +1,421 @@
+//! Prepared steps: what is left to do at run time is to add offsets to base addresses.
+
+use super::flow::Turns;
+use super::region::Compiled;
+use crate::operand::{Sink, Source};
+use crate::run::dispatch;
+use crate::{Buffer, dot, pointwise};
+use pullback_ir::pass::plan::{Base, Home, Plan, Product, Role};
+use pullback_ir::{
+    DType, Error, ErrorKind, Layout, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
+};
+use std::sync::Arc;
+
+/// A program as steps over memory.
+pub(super) struct Code {
+    pub(super) steps: Vec<Step>,
+    /// Where the memory of this call is: arena, constants, inputs, outputs.
+    pub(super) bases: Bases,
+    /// Held because `bases` points into it.
+    pub(super) constants: Buffer,
+    inputs: usize,
+}
+
+/// Addresses that are filled in before each run.
+pub(super) struct Bases(pub(super) Vec<*mut u8>);
+
+// SAFETY: the addresses are only followed during a run, which has the code to itself and gets the buffers they point into.
+unsafe impl Send for Bases {}
+// SAFETY: as above; nothing is followed through a shared reference.
+unsafe impl Sync for Bases {}
+
+/// Positions among the bases.
+pub(super) const ARENA: usize = 0;
+const CONSTANTS: usize = 1;
+const FIRST: usize = 2;
+
+/// One kernel call.
+pub(super) struct Step {
+    /// The equation it belongs to; moves at the end come after all of them.
+    pub(super) equation: usize,
+    pub(super) action: Action,
+    pub(super) sources: Box<[Operand]>,
+    pub(super) sinks: Box<[Target]>,
+    pub(super) at: Option<Place>,
+}
+
+/// What a step does.
+pub(super) enum Action {
+    /// The kernel of an op.
+    Kernel(Op),
+    /// A region over operands that lie dense.
+    Region(Compiled),
+    /// The product of two matrices, added to the sink.
+    AddProduct,
+    /// A choice or a loop.
+    Flow(Box<Turns>),
+}
+
+/// What a step reads.
+pub(super) struct Operand {
+    base: usize,
+    /// The byte at which the element at index 0, 0, … lies.
+    start: usize,
+    pub(super) shape: Shape,
+    pub(super) strides: Strides,
+    pub(super) dtype: DType,
+}
+
+/// What a step fills.
+pub(super) struct Target {
+    pub(super) base: usize,
+    start: usize,
+    pub(super) shape: Shape,
+    pub(super) dtype: DType,
+}
+
+impl Operand {
+    #[inline(always)]
+    pub(super) fn ptr(&self, bases: &[*mut u8]) -> *mut u8 {
+        bases[self.base].wrapping_add(self.start)
+    }
+
+    #[inline(always)]
+    pub(super) fn source(&self, bases: &[*mut u8]) -> Source<'_> {
+        let (ptr, dtype) = (self.ptr(bases).cast_const(), self.dtype);
+        Source { ptr, shape: &self.shape, strides: &self.strides, dtype }
+    }
+
+    pub(super) fn spec(&self) -> Spec {
+        Spec::new(self.dtype, self.shape.clone())
+    }
+}
+
+impl Target {
+    #[inline(always)]
+    pub(super) fn ptr(&self, bases: &[*mut u8]) -> *mut u8 {
+        bases[self.base].wrapping_add(self.start)
+    }
+
+    #[inline(always)]
+    pub(super) fn sink(&self, bases: &[*mut u8]) -> Sink<'_> {
+        Sink { ptr: self.ptr(bases), shape: &self.shape, dtype: self.dtype }
+    }
+
+    pub(super) fn spec(&self) -> Spec {
+        Spec::new(self.dtype, self.shape.clone())
+    }
+
+    /// The same memory, to be read.
+    fn operand(&self) -> Operand {
+        let Layout { shape, strides, .. } = Layout::dense(self.shape.clone());
+        Operand { base: self.base, start: self.start, shape, strides, dtype: self.dtype }
+    }
+}
+
+/// Calls `f` with as many values as there are items, without an allocation for up to 256.
+#[inline(always)]
+fn listed<'a, T, V: Copy, R>(
+    items: &'a [T],
+    value: impl Fn(&'a T) -> V,
+    f: impl FnOnce(&[V]) -> R,
+) -> R {
+    match items {
+        [] => f(&[]),
+        [a] => f(&[value(a)]),
+        [a, b] => f(&[value(a), value(b)]),
+        [a, b, c] => f(&[value(a), value(b), value(c)]),
+        [a, b, c, d] => f(&[value(a), value(b), value(c), value(d)]),
+        [.., last] if items.len() <= 16 => {
+            let all: [V; 16] = std::array::from_fn(|i| value(items.get(i).unwrap_or(last)));
+            f(&all[..items.len()])
+        }
+        [.., last] if items.len() <= 256 => {
+            let all: [V; 256] = std::array::from_fn(|i| value(items.get(i).unwrap_or(last)));
+            f(&all[..items.len()])
+        }
+        many => f(&many.iter().map(value).collect::<Vec<V>>()),
+    }
+}
+
+impl Step {
+    /// Runs the step. The bases are those of the code it belongs to, filled in.
+    #[inline]
+    pub(super) fn run(&mut self, bases: &[*mut u8]) -> Result<()> {
+        let (sources, sinks) = (&self.sources, &self.sinks);
+        let done = match &mut self.action {
+            Action::Kernel(op) => listed(
+                sources,
+                |o| o.source(bases),
+                |x| listed(sinks, |t| t.sink(bases), |out| dispatch(op, x, out)),
+            ),
+            Action::Region(compiled) => listed(
+                sources,
+                |o| o.source(bases),
+                |x| listed(sinks, |t| t.sink(bases), |out| compiled.run(x, out)),
+            ),
+            Action::AddProduct => {
+                let (a, b) = (sources[0].source(bases), sources[1].source(bases));
+                match dot::dot_add(a, b, sinks[0].sink(bases)) {
+                    true => Ok(()),
+                    false => Err(Error::argument("dot", "has no kernel that adds to its result")),
+                }
+            }
+            Action::Flow(turns) => turns.run(sources, sinks, bases),
+        };
+        done.map_err(|error| self.explain(error))
+    }
+
+    #[cold]
+    fn explain(&self, error: Error) -> Error {
+        let specs: Vec<Spec> = self.sources.iter().map(Operand::spec).collect();
+        let error = error.on(&specs);
+        match self.at {
+            Some(at) => error.at(at),
+            None => error,
+        }
+    }
+
+    /// The name of the kernel.
+    pub(super) fn name(&self) -> &str {
+        match &self.action {
+            Action::Kernel(op) => op.name(),
+            Action::Region(_) => "region",
+            Action::AddProduct => "dot_add",
+            Action::Flow(turns) => turns.name(),
+        }
+    }
+}
+
+impl Code {
+    /// Prepares the steps of a program that was verified and planned.
+    pub(super) fn new(program: &Program, plan: &Plan) -> Result<Code> {
+        let compiler = Compiler { program, plan };
+        let mut constants = allocate("constants", plan.constants)?;
+        let mut steps = Vec::new();
+        for (e, equation) in program.equations.iter().enumerate() {
+            if let Op::Literal { value, dtype, .. } = &equation.op {
+                let home = &plan.homes[equation.outputs[0].index()];
+                let ptr = constants.as_mut_ptr().wrapping_add(home.start);
+                pointwise::fill(*value, Sink { ptr, shape: &[], dtype: *dtype });
+            } else {
+                compiler.equation(e, &mut steps)?;
+            }
+        }
+        compiler.moves(&mut steps);
+        let mut bases = vec![std::ptr::null_mut(); FIRST];
+        bases[CONSTANTS] = constants.as_mut_ptr();
+        bases.resize(FIRST + program.inputs.len() + program.outputs.len(), std::ptr::null_mut());
+        Ok(Code { steps, bases: Bases(bases), constants, inputs: program.inputs.len() })
+    }
+
+    /// Says where the memory of the next run is.
+    #[inline(always)]
+    pub(super) fn set_input(&mut self, i: usize, ptr: *mut u8) {
+        self.bases.0[FIRST + i] = ptr;
+    }
+
+    #[inline(always)]
+    pub(super) fn set_output(&mut self, k: usize, ptr: *mut u8) {
+        self.bases.0[FIRST + self.inputs + k] = ptr;
+    }
+
+    #[inline(always)]
+    pub(super) fn set_arena(&mut self, ptr: *mut u8) {
+        self.bases.0[ARENA] = ptr;
+    }
+
+    /// Whether a step writes into the memory of an input.
+    pub(super) fn writes_input(&self, step: &Step) -> bool {
+        step.sinks.iter().any(|t| (FIRST..FIRST + self.inputs).contains(&t.base))
+    }
+
+    /// Runs all steps; says which one failed.
+    #[inline]
+    pub(super) fn run(&mut self) -> std::result::Result<(), (usize, Error)> {
+        let bases = &self.bases.0[..];
+        for (i, step) in self.steps.iter_mut().enumerate() {
+            if let Err(error) = step.run(bases) {
+                return Err((i, error));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn allocate(what: &'static str, bytes: usize) -> Result<Buffer> {
+    Buffer::alloc(bytes).map_err(|_| {
+        Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
+            .detail("could not be had")
+    })
+}
+
+/// Turns equations and their plan into steps.
+struct Compiler<'a> {
+    program: &'a Program,
+    plan: &'a Plan,
+}
+
+impl Compiler<'_> {
+    fn base(&self, base: Base) -> usize {
+        match base {
+            Base::Arena => ARENA,
+            Base::Constants => CONSTANTS,
+            Base::Input(i) => FIRST + i,
+            Base::Output(k) => FIRST + self.program.inputs.len() + k,
+        }
+    }
+
+    fn operand(&self, v: Var) -> Operand {
+        let Home { base, start, layout } = &self.plan.homes[v.index()];
+        let dtype = self.program.spec(v).dtype;
+        Operand {
+            base: self.base(*base),
+            start: start + layout.offset * dtype.size(),
+            shape: layout.shape.clone(),
+            strides: layout.strides.clone(),
+            dtype,
+        }
+    }
+
+    fn target(&self, v: Var) -> Target {
+        let Home { base, start, .. } = self.plan.homes[v.index()];
+        let spec = self.program.spec(v);
+        Target { base: self.base(base), start, shape: spec.shape.clone(), dtype: spec.dtype }
+    }
+
+    fn in_arena(&self, start: usize, spec: &Spec) -> Target {
+        Target { base: ARENA, start, shape: spec.shape.clone(), dtype: spec.dtype }
+    }
+
+    /// The scratch of an equation for a purpose.
+    fn scratch(&self, e: usize, role: Role) -> Option<usize> {
+        self.plan.scratch[e].iter().find(|s| s.role == role).map(|s| s.start)
+    }
+
+    fn equation(&self, e: usize, steps: &mut Vec<Step>) -> Result<()> {
+        let equation = &self.program.equations[e];
+        let sources = || equation.inputs.iter().map(|&v| self.operand(v));
+        let sinks = || equation.outputs.iter().map(|&v| self.target(v)).collect();
+        let step = |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        match &equation.op {
+            Op::View(view) => {
+                let [x, y] = [equation.inputs[0], equation.outputs[0]];
+                if self.plan.homes[x.index()].layout.view(view).is_none() {
+                    let mut target = self.target(y);
+                    target.shape = self.plan.homes[x.index()].layout.shape.clone();
+                    let sinks = Box::new([target]);
+                    steps.push(step(Action::Kernel(Op::Copy), sources().collect(), sinks));
+                }
+            }
+            Op::Copy => {
+                let (from, to) = (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));
+                if (from.base, from.start) != (to.base, to.start) {
+                    steps.push(step(
+                        Action::Kernel(Op::Copy),
+                        Box::new([from]),
+                        Box::new([to]),
+                    ));
+                }
+            }
+            Op::Region(region) => {
+                let sources = self.dense_sources(e, 0, steps);
+                steps.push(step(Action::Region(Compiled::new(region)?), sources.into(), sinks()));
+            }
+            Op::DotRegion(region) => self.dot_region(e, region, steps)?,
+            Op::Flow(flow) => {
+                let arena = self.scratch(e, Role::Inner).unwrap_or(0);
+                let test = self.scratch(e, Role::Test).unwrap_or(0);
+                let turns = Turns::new(flow, &self.plan.inner[e], arena, test)?;
+                steps.push(step(Action::Flow(Box::new(turns)), sources().collect(), sinks()));
+            }
+            op => steps.push(step(Action::Kernel(op.clone()), sources().collect(), sinks())),
+        }
+        Ok(())
+    }
+
+    /// The operands of a region from number `first` on, as they lie or copied so that they lie dense.
+    fn dense_sources(&self, e: usize, first: usize, steps: &mut Vec<Step>) -> Vec<Operand> {
+        let equation = &self.program.equations[e];
+        let mut sources = Vec::new();
+        for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
+            let source = self.operand(v);
+            sources.push(match self.scratch(e, Role::Dense(k)) {
+                None => source,
+                Some(start) => {
+                    let target = self.in_arena(start, self.program.spec(v));
+                    let operand = target.operand();
+                    steps.push(Step {
+                        equation: e,
+                        action: Action::Kernel(Op::Copy),
+                        sources: Box::new([source]),
+                        sinks: Box::new([target]),
+                        at: equation.at,
+                    });
+                    operand
+                }
+            });
+        }
+        sources
+    }
+
+    fn dot_region(&self, e: usize, region: &Arc<Region>, steps: &mut Vec<Step>) -> Result<()> {
+        let equation = &self.program.equations[e];
+        let matrices = [0, 1].map(|i| self.operand(equation.inputs[i]));
+        let spec = &region.inputs[0].spec;
+        let step = |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        let product = match self.plan.products[e] {
+            Some(Product::Added(_)) => {
+                let sinks = Box::new([self.target(equation.outputs[0])]);
+                steps.push(step(Action::AddProduct, Box::new(matrices), sinks));
+                return Ok(());
+            }
+            Some(Product::InResult(j)) => {
+                Target { shape: spec.shape.clone(), ..self.target(equation.outputs[j]) }
+            }
+            Some(Product::Apart) | None => {
+                self.in_arena(self.scratch(e, Role::Product).unwrap_or(0), spec)
+            }
+        };
+        let mut sources = vec![product.operand()];
+        steps.push(step(Action::Kernel(Op::Dot), Box::new(matrices), Box::new([product])));
+        sources.extend(self.dense_sources(e, 2, steps));
+        let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
+        steps.push(step(Action::Region(Compiled::new(region)?), sources.into(), sinks));
+        Ok(())
+    }
+
+    /// What moves at the end: to outputs, then to waiting places, then to inputs.
+    fn moves(&self, steps: &mut Vec<Step>) {
+        let mut copy = |from: Operand, to: Target| {
+            steps.push(Step {
+                equation: self.program.equations.len(),
+                action: Action::Kernel(Op::Copy),
+                sources: Box::new([from]),
+                sinks: Box::new([to]),
+                at: None,
+            });
+        };
+        let moves = &self.plan.moves;
+        let to = |m: &pullback_ir::pass::plan::Move| {
+            let spec = self.program.spec(m.var);
+            let (shape, dtype) = (spec.shape.clone(), spec.dtype);
+            Target { base: self.base(m.to), start: 0, shape, dtype }
+        };
+        let waits = |start: usize, v: Var| self.in_arena(start, self.program.spec(v));
+        for m in moves.iter().filter(|m| matches!(m.to, Base::Output(_))) {
+            copy(self.operand(m.var), to(m));
+        }
+        for m in moves {
+            if let Some(start) = m.via {
+                copy(self.operand(m.var), waits(start, m.var));
+            }
+        }
+        for m in moves.iter().filter(|m| !matches!(m.to, Base::Output(_))) {
+            match m.via {
+                Some(start) => copy(waits(start, m.var).operand(), to(m)),
+                None => copy(self.operand(m.var), to(m)),
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Programs that run: planned, prepared once, called many times.
+//!
+//! [`Executable::new`] checks a program, plans its memory ([`pullback_ir::pass::plan`]) and turns every equation into a prepared step: a
+//! kernel, and for each operand and result the number of a base address, an offset and a layout. A call fills in the base
+//! addresses (arena, inputs, outputs) and runs the steps. Shapes were inferred and layouts checked when the steps were made, so nothing is
+//! checked again, and nothing is allocated but the outputs, which come from the pool.
+//!
+//! # Why this is sound
+//!
+//! Kernels get raw pointers. Every one of them is a base address plus an offset that the plan computed from the program's specs. The arena and the constants are as long as
+//! the plan says; outputs are allocated for each call by their specs; an input is refused if the program's layout of it reaches outside its
+//! buffer. Inputs that are written are borrowed mutably, so that nothing else reads them meanwhile. That no step writes what a later one
+//! still has to read is the plan's business, which tests check by replaying plans element by element.
+//!
+//! # When something fails
+//!
+//! An error (an index out of range) names the op, its operands and the line of the program that asked for it. Inputs that the program replaces are
+//! written when their new values are computed, often in place. If an error comes after that, the call says so: the
+//! replaced inputs are then a mixture of old and new values. If it comes before, they are untouched. The same holds of panics, which
+//! only arise where a kernel cannot get scratch memory.
+//!
+//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`region`] is the door to fused regions.
+
+mod code;
+mod flow;
+mod region;
+#[cfg(test)]
+mod tests;
+
+use crate::run::{Input, Output, Outputs, check, inside};
+use crate::Buffer;
+use code::{Code, allocate};
+use pullback_ir::pass::plan::{Base, Plan, plan_bound};
+use pullback_ir::{Error, Layout, Op, Place, Program, Result, Spec};
+use std::time::Instant;
+
+/// A program that is ready to run. See the head of the module.
+///
+/// ```
+/// # use pullback_cpu::{Bound, Buffer, Executable};
+/// # use pullback_ir::{Binary, DType, Op, Program, Spec};
+/// // step: p ← p − g
+/// let mut program = Program::default();
+/// let spec = Spec::new(DType::F32, [3].as_slice());
+/// let (p, g) = (program.input(spec.clone()), program.input(spec));
+/// program.outputs = program.push(Op::Binary(Binary::Sub), &[p, g], None)?.to_vec();
+/// program.updates = vec![(0, 0)];
+/// let mut step = Executable::new(&program)?;
+///
+/// let (mut p, g) = (Buffer::from_slice(&[1f32, 2.0, 3.0])?, Buffer::from_slice(&[1f32; 3])?);
+/// for _ in 0..2 {
+///     step.run(&mut [Bound::Write(&mut p, 0), Bound::Read(&g, 0)])?;
+/// }
+/// assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![-1.0, 0.0, 1.0]));
+/// # Ok::<(), pullback_ir::Error>(())
+/// ```
+pub struct Executable {
+    program: Program,
+    plan: Plan,
+    code: Code,
+    arena: Buffer,
+    inputs: Vec<Argument>,
+    /// Position and bytes of the outputs that are handed out.
+    outputs: Vec<(usize, usize)>,
+    /// The first step that writes into an input.
+    first_write: usize,
+}
+
+struct Argument {
+    layout: Layout,
+    written: bool,
+}
+
+/// The memory of an input, with the byte at which its elements begin.
+pub enum Bound<'a> {
+    /// Only read.
+    Read(&'a Buffer, usize),
+    /// Replaced by an output ([`Program::updates`]).
+    Write(&'a mut Buffer, usize),
+}
+
+impl Bound<'_> {
+    fn buffer(&self) -> &Buffer {
+        match self {
+            Bound::Read(buffer, _) => buffer,
+            Bound::Write(buffer, _) => buffer,
+        }
+    }
+
+    fn start(&self) -> usize {
+        match self {
+            Bound::Read(_, start) | Bound::Write(_, start) => *start,
+        }
+    }
+}
+
+/// How long a step took.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    /// The kernel, its operands and its results.
+    pub step: String,
+    /// The line of the user's program.
+    pub at: Option<Place>,
+    /// Nanoseconds.
+    pub nanos: u64,
+}
+
+impl Executable {
+    /// Checks, plans and prepares a program.
+    ///
+    /// # Errors
+    /// If the program is wrong, or there is no memory for its arena.
+    pub fn new(program: &Program) -> Result<Executable> {
+        verify(program)?;
+        let dense = |&v| Layout::dense(program.spec(v).shape.clone());
+        Executable::bound(program, program.inputs.iter().map(dense).collect())
+    }
+
+    /// As [`Executable::new`], for a program that was verified and inputs that lie as given from their first element on.
+    fn bound(program: &Program, layouts: Vec<Layout>) -> Result<Executable> {
+        let plan = plan_bound(program, &layouts);
+        let code = Code::new(program, &plan)?;
+        let first_write = code.steps.iter().position(|step| code.writes_input(step));
+        let own = |k: &usize| program.updates.iter().all(|u| u.0 != *k);
+        let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
+        let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
+        Ok(Executable {
+            arena: allocate("arena", plan.arena)?,
+            inputs: layouts
+                .into_iter()
+                .enumerate()
+                .map(|(i, layout)| Argument { layout, written: written(i) })
+                .collect(),
+            outputs: (0..program.outputs.len()).filter(own).map(bytes).collect(),
+            first_write: first_write.unwrap_or(usize::MAX),
+            program: program.clone(),
+            plan,
+            code,
+        })
+    }
+
+    /// The program it runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where everything is kept.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The kernels, in order.
+    pub fn kernels(&self) -> Vec<&str> {
+        self.code.steps.iter().map(code::Step::name).collect()
+    }
+
+    /// Runs the program: gives the outputs that do not replace an input, in order, in fresh buffers.
+    ///
+    /// # Errors
+    /// If the inputs are not those of the program, or an op fails; see the head of the module for what is then in the inputs that are replaced.
+    pub fn run(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Buffer>> {
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        self.run_into(inputs, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// As [`Executable::run`], with a list that is cleared and filled: with room in it, nothing but the pool is asked for memory.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]; the list is then empty.
+    pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
+        self.bind(inputs, outputs)?;
+        self.code.run().map_err(|(step, error)| {
+            outputs.clear();
+            self.explain(step, error)
+        })
+    }
+
+    /// Runs the program and says how long each step took.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn profile(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Timed>> {
+        let mut outputs = Vec::new();
+        self.bind(inputs, &mut outputs)?;
+        let mut times = Vec::with_capacity(self.code.steps.len());
+        let bases = &self.code.bases.0;
+        let mut failed = None;
+        for (i, step) in self.code.steps.iter_mut().enumerate() {
+            let start = Instant::now();
+            if let Err(error) = step.run(bases) {
+                failed = Some((i, error));
+                break;
+            }
+            times.push(start.elapsed().as_nanos() as u64);
+        }
+        if let Some((step, error)) = failed {
+            return Err(self.explain(step, error));
+        }
+        let timed = |(step, nanos): (&code::Step, u64)| {
+            let list = |specs: &mut dyn Iterator<Item = Spec>| {
+                specs.map(|s| s.to_string()).collect::<Vec<_>>().join(", ")
+            };
+            let from = list(&mut step.sources.iter().map(code::Operand::spec));
+            let to = list(&mut step.sinks.iter().map(code::Target::spec));
+            Timed { step: format!("{} ({from}) → {to}", step.name()), at: step.at, nanos }
+        };
+        Ok(self.code.steps.iter().zip(times).map(timed).collect())
+    }
+
+    /// Runs the program and shows every result of every equation when it has just been made: `see(equation, result, value)`.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn run_observed(
+        &mut self,
+        inputs: &mut [Bound<'_>],
+        see: &mut dyn FnMut(usize, usize, Input<'_>),
+    ) -> Result<Vec<Buffer>> {
+        let mut outputs = Vec::new();
+        self.bind(inputs, &mut outputs)?;
+        let mut next = 0;
+        for e in 0..=self.program.equations.len() {
+            while let Some(step) = self.code.steps.get_mut(next)
+                && step.equation == e
+            {
+                step.run(&self.code.bases.0).map_err(|error| self.explain(next, error))?;
+                next += 1;
+            }
+            let Some(equation) = self.program.equations.get(e) else { break };
+            for (j, &v) in equation.outputs.iter().enumerate() {
+                let (home, spec) = (&self.plan.homes[v.index()], self.program.spec(v));
+                let (buffer, start) = match home.base {
+                    Base::Arena => (&self.arena, home.start),
+                    Base::Constants => (&self.code.constants, home.start),
+                    Base::Input(i) => (inputs[i].buffer(), inputs[i].start() + home.start),
+                    Base::Output(k) => {
+                        let at = self.outputs.partition_point(|o| o.0 < k);
+                        (&outputs[at], home.start)
+                    }
+                };
+                let mut layout = home.layout.clone();
+                layout.offset += start / spec.dtype.size();
+                see(e, j, Input { buffer, layout: &layout, spec });
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Checks the inputs, takes memory for the outputs, and fills in the base addresses.
+    fn bind(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
+        outputs.clear();
+        if inputs.len() != self.inputs.len() {
+            return Err(Error::argument(
+                "program",
+                format!("takes {} inputs, not {}", self.inputs.len(), inputs.len()),
+            ));
+        }
+        for (i, bound) in inputs.iter_mut().enumerate() {
+            let argument = &self.inputs[i];
+            let spec = self.program.spec(self.program.inputs[i]);
+            let start = bound.start();
+            let (bytes, size) = (bound.buffer().len(), spec.dtype.size());
+            let fits = start.is_multiple_of(size)
+                && inside(bytes, start / size, &argument.layout, spec) == Some(true);
+            let ptr = match bound {
+                Bound::Read(buffer, _) if !argument.written => buffer.as_ptr().cast_mut(),
+                Bound::Write(buffer, _) if argument.written => buffer.as_mut_ptr(),
+                Bound::Read(..) | Bound::Write(..) => {
+                    let how = if argument.written { "is replaced" } else { "is only read" };
+                    let message = format!("input {i} {how}, and must be bound so");
+                    return Err(Error::argument("program", message).on([spec]));
+                }
+            };
+            if !fits {
+                let message = format!("input {i} does not fit: {bytes} bytes, read from {start} on");
+                return Err(Error::argument("program", message).on([spec]));
+            }
+            self.code.set_input(i, ptr.wrapping_add(start));
+        }
+        for &(k, bytes) in &self.outputs {
+            let mut buffer = allocate("outputs", bytes).inspect_err(|_| outputs.clear())?;
+            self.code.set_output(k, buffer.as_mut_ptr());
+            outputs.push(buffer);
+        }
+        self.code.set_arena(self.arena.as_mut_ptr());
+        Ok(())
+    }
+
+    #[cold]
+    fn explain(&self, step: usize, error: Error) -> Error {
+        match step >= self.first_write {
+            true => error.detail("the inputs that the program replaces are partly written"),
+            false => error,
+        }
+    }
+}
+
+/// Checks a program and those inside it.
+fn verify(program: &Program) -> Result<()> {
+    program.verify()?;
+    for equation in &program.equations {
+        if let Op::Flow(flow) = &equation.op {
+            for inner in flow.programs() {
+                let located = |error: Error| match equation.at {
+                    Some(at) => error.at(at),
+                    None => error,
+                };
+                verify(inner).map_err(located)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs an op that holds programs or a region, by making a program of it.
+pub(crate) fn run_once(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+    let mut program = Program::default();
+    let mut layouts = Vec::with_capacity(inputs.len());
+    let mut bound = Vec::with_capacity(inputs.len());
+    for x in inputs {
+        check(x.buffer, x.layout, x.spec)?;
+        program.input(x.spec.clone());
+        let (shape, strides) = (x.spec.shape.clone(), x.layout.strides.clone());
+        layouts.push(Layout { shape, strides, offset: 0 });
+        bound.push(Bound::Read(x.buffer, x.layout.offset * x.spec.dtype.size()));
+    }
+    let results = program.push(op.clone(), &program.inputs.clone(), None)?;
+    program.outputs = results.to_vec();
+    verify(&program)?;
+    let buffers = Executable::bound(&program, layouts)?.run(&mut bound)?;
+    let output = |(buffer, &v)| Output { buffer, spec: program.spec(v).clone(), splat: false };
+    Ok(buffers.into_iter().zip(&program.outputs).map(output).collect())
+}

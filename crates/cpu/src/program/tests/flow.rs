@@ -1,0 +1,1 @@
+//! Choices and loops against the same written out.

@@ -1,0 +1,233 @@
+//! Memory planning: a home for every variable before anything runs.
+//!
+//! # Homes
+//!
+//! A variable lives in the memory of an input, in that of an output, among the constants, or at an offset in one arena, and is seen
+//! there through a [`Layout`]. So a view has a home too (that of what it views) and costs nothing; only a reshape of elements that are
+//! not evenly spaced is a copy. A literal is one element, seen at every index.
+//!
+//! # Slots
+//!
+//! Memory is given to *slots*: runs of variables that follow each other in the same place. A variable opens a slot of its own, unless it can take
+//! over that of an operand that is read for the last time by the very equation that makes it ([`sharing`] says which ops allow it). A slot lives
+//! from its first definition to the last use of its last variable, views included.
+//!
+//! # Outputs and updates
+//!
+//! An output is computed where it is wanted: a slot whose last variable is an output is put into the output's memory, with all that came before it
+//! in the slot. Where an output replaces an input ([`Program::updates`]) the slot goes into the input's memory, provided that the old value
+//! is not read once the slot has begun (or is read in step by the op that begins it). Whatever cannot be had this way is
+//! computed elsewhere and copied at the end: outputs that are inputs, literals or views, or that occur twice, and
+//! replacements of inputs that are read to the end. All of these copies read before any replaces an input.
+//! Until its own slot begins, the memory of an output serves other slots.
+//!
+//! # Programs inside
+//!
+//! What the programs of a loop or a choice need is scratch of the equation they belong to: their arenas are blocks in this one, and their
+//! operands and results are the homes of the outer variables. The carry of a loop is one piece of memory that the body updates.
+//!
+//! ```
+//! # use pullback_ir::{pass::plan::plan, Binary, DType, Op, Program, Spec, Unary};
+//! let mut p = Program::default();
+//! let x = p.input(Spec::new(DType::F32, [256].as_slice()));
+//! let a = p.push(Op::Unary(Unary::Exp), &[x], None)?[0];
+//! let b = p.push(Op::Unary(Unary::Neg), &[a], None)?[0];
+//! p.outputs = p.push(Op::Binary(Binary::Mul), &[b, x], None)?.to_vec();
+//! let plan = plan(&p);
+//! assert_eq!((plan.arena, plan.outputs), (0, 1024)); // the chain runs in the memory of its result
+//! # Ok::<(), pullback_ir::Error>(())
+//! ```
+
+mod pack;
+mod share;
+mod slots;
+
+pub use share::{Sharing, added, sharing};
+
+use crate::{Layout, Place, Program, Var};
+use std::fmt;
+
+/// Alignment of everything in the arena: a cache line.
+pub const ALIGN: usize = 64;
+/// Bytes between constants in their block.
+pub const CONSTANT: usize = 8;
+
+/// A piece of memory that a program works in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Base {
+    /// That of an input, by its position.
+    Input(usize),
+    /// That of an output, by its position among all outputs.
+    Output(usize),
+    /// The arena.
+    Arena,
+    /// The elements of literals, written once.
+    Constants,
+}
+
+/// Where a variable lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// In which memory.
+    pub base: Base,
+    /// From which byte on.
+    pub start: usize,
+    /// Where the elements lie from there on.
+    pub layout: Layout,
+}
+
+/// Bytes of the arena that only one equation uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    /// What for.
+    pub role: Role,
+    /// The first byte in the arena.
+    pub start: usize,
+    /// How many.
+    pub bytes: usize,
+}
+
+/// What scratch is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// An operand, copied so that it lies dense.
+    Dense(usize),
+    /// The product of an [`Op::DotRegion`](crate::Op::DotRegion).
+    Product,
+    /// What the test of a loop said.
+    Test,
+    /// The arena of the programs inside.
+    Inner,
+}
+
+/// Where the product of an [`Op::DotRegion`](crate::Op::DotRegion) is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// In scratch.
+    Apart,
+    /// In the memory of this result, which the region then replaces in step.
+    InResult(usize),
+    /// On top of this operand, whose memory the result has taken: nothing is left for the region to do.
+    Added(usize),
+}
+
+/// A value that is moved when all equations have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// What is moved.
+    pub var: Var,
+    /// Where to, dense from the first byte on: an input or an output.
+    pub to: Base,
+    /// Where in the arena it waits meanwhile, if it lies in an input that another move overwrites.
+    pub via: Option<usize>,
+}
+
+/// Something that takes memory when most is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// The variable; for scratch, the first one that its equation defines.
+    pub var: Var,
+    /// Bytes that it takes.
+    pub bytes: usize,
+    /// The line of the user's program that it belongs to.
+    pub at: Option<Place>,
+    /// Memory of an equation, not of its results.
+    pub scratch: bool,
+}
+
+/// The memory of a program. See the head of this file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// By variable. Variables that nothing defines have a home without meaning.
+    pub homes: Vec<Home>,
+    /// By equation.
+    pub scratch: Vec<Vec<Scratch>>,
+    /// By equation: plans of the programs inside, in their order.
+    pub inner: Vec<Vec<Plan>>,
+    /// By equation, for the products that a region follows.
+    pub products: Vec<Option<Product>>,
+    /// What is moved at the end: to outputs first, then, past their waiting places, to inputs.
+    pub moves: Vec<Move>,
+    /// Bytes of the arena.
+    pub arena: usize,
+    /// Bytes of the block of constants.
+    pub constants: usize,
+    /// Bytes of the outputs that do not replace an input.
+    pub outputs: usize,
+    /// The equation during which most of the arena is taken.
+    pub peak_at: usize,
+    /// What is taken then, outputs included, the largest first.
+    pub live: Vec<Live>,
+}
+
+impl Plan {
+    /// Bytes that a call takes besides its inputs.
+    pub fn peak(&self) -> usize {
+        self.arena + self.all_constants() + self.outputs
+    }
+
+    /// Bytes of constants, those of the programs inside included.
+    pub fn all_constants(&self) -> usize {
+        self.constants + self.inner.iter().flatten().map(Plan::all_constants).sum::<usize>()
+    }
+
+    /// Bytes taken at the peak by source line, the most first. What has no line comes under `None`.
+    pub fn by_place(&self) -> Vec<(Option<Place>, usize)> {
+        let mut lines: Vec<(Option<Place>, usize)> = Vec::new();
+        for live in &self.live {
+            match lines.iter_mut().find(|line| line.0 == live.at) {
+                Some(line) => line.1 += live.bytes,
+                None => lines.push((live.at, live.bytes)),
+            }
+        }
+        lines.sort_by_key(|line| std::cmp::Reverse(line.1));
+        lines
+    }
+}
+
+/// Plans a program that has been verified.
+pub fn plan(program: &Program) -> Plan {
+    let dense = |&v: &Var| Layout::dense(program.spec(v).shape.clone());
+    plan_bound(program, &program.inputs.iter().map(dense).collect::<Vec<_>>())
+}
+
+/// Plans a program whose inputs lie as given, each from its first element on (offset 0). Inputs that are replaced must be dense.
+pub fn plan_bound(program: &Program, inputs: &[Layout]) -> Plan {
+    slots::plan(program, &program.updates, inputs)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "peak {}: arena {}, outputs {}, constants {}",
+            Bytes(self.peak()),
+            Bytes(self.arena),
+            Bytes(self.outputs),
+            Bytes(self.all_constants())
+        )?;
+        writeln!(f, "taken during equation {}:", self.peak_at)?;
+        for live in &self.live {
+            let what = if live.scratch { " (scratch)" } else { "" };
+            write!(f, "  {:>10}  {}{what}", Bytes(live.bytes).to_string(), live.var)?;
+            match live.at {
+                Some(at) => writeln!(f, "  // {at}")?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Bytes(usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n < 10 << 10 => write!(f, "{n} B"),
+            n if n < 10 << 20 => write!(f, "{:.1} KiB", n as f64 / 1024.0),
+            n if n < 10 << 30 => write!(f, "{:.1} MiB", n as f64 / (1 << 20) as f64),
+            n => write!(f, "{:.1} GiB", n as f64 / (1 << 30) as f64),
+        }
+    }
+}

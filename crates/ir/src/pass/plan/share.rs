@@ -1,0 +1,121 @@
+//! Which results may be written over which operands: one table.
+
+use crate::{Binary, DType, Flow, Fused, Inst, Op, Region, Spec};
+
+/// How a result may share the memory of an operand that nobody reads afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It may not.
+    Never,
+    /// Element `i` of the result is written after element `i` of the operand was read, so other operands may lie in the same memory if
+    /// they are read in step too.
+    InStep,
+    /// It may if no other operand lies in that memory.
+    Alone,
+}
+
+/// Whether result number `result` may be written over operand number `operand`, both dense and of as many elements of one dtype.
+///
+/// Backends rely on this table from the other side: a kernel named here keeps the promise.
+pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
+    let if_it = |holds: bool, sharing: Sharing| if holds { sharing } else { Sharing::Never };
+    match op {
+        Op::Unary(_)
+        | Op::UnaryVjp(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast(_)
+        | Op::Copy => Sharing::InStep,
+        // The base is there already; only the part is written.
+        Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
+        Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => if_it(operand == result, Sharing::InStep),
+        Op::Region(region) => if_it(in_step(region, operand), Sharing::Alone),
+        Op::DotRegion(region) => {
+            let adds = operand >= 2 && added(region) == Some(operand - 1);
+            if_it(adds, Sharing::Alone)
+        }
+        Op::Flow(flow) => match &**flow {
+            Flow::Cond { .. } => Sharing::Never,
+            Flow::While { shared, .. } => if_it(operand == shared + result, Sharing::Alone),
+            Flow::Scan(scan) => {
+                let carried = result < scan.carry && operand == scan.shared + result;
+                if_it(carried, Sharing::Alone)
+            }
+        },
+        Op::Literal { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::View(_)
+        | Op::Pad(_)
+        | Op::Cat(_)
+        | Op::Gather(_)
+        | Op::Reduce(..)
+        | Op::ArgReduce(..)
+        | Op::Cumulate { .. }
+        | Op::Sort { .. }
+        | Op::Ranks { .. }
+        | Op::Dot
+        | Op::Conv(_)
+        | Op::Pool(_)
+        | Op::Linalg(_)
+        | Op::Fft(_)
+        | Op::Fused(
+            Fused::Softmax(_)
+            | Fused::SoftmaxVjp(_)
+            | Fused::LogSoftmax(_)
+            | Fused::LogSoftmaxVjp(_)
+            | Fused::LogSumExp(_)
+            | Fused::LayerNorm(_)
+            | Fused::LayerNormVjp(_)
+            | Fused::BatchNorm(_)
+            | Fused::BatchNormVjp(_)
+            | Fused::CrossEntropy
+            | Fused::CrossEntropyVjp
+            | Fused::Attention(_)
+            | Fused::AttentionVjp(_),
+        ) => Sharing::Never,
+    }
+}
+
+/// Whether every read of the operand is of the element at the index that is written: it is loaded as it lies, it is no key of random
+/// numbers, and no reduction comes back to the row after a part of it was written.
+fn in_step(region: &Region, operand: usize) -> bool {
+    let load = &region.inputs[operand];
+    let as_it_lies = load.layout.is_dense()
+        && load.layout.offset == 0
+        && load.layout.shape == region.shape
+        && load.spec.len() == load.layout.len();
+    let fits = |inst: &Inst| match inst {
+        Inst::Random(_, key, _) => *key != operand,
+        Inst::Reduce(..) => false,
+        Inst::Load(_) | Inst::Literal(..) | Inst::Index(..) | Inst::Point(..) => true,
+    };
+    as_it_lies && region.body.iter().all(fits)
+}
+
+/// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
+/// backends can add: a matrix, in a wide float.
+pub fn added(region: &Region) -> Option<usize> {
+    let product = &region.inputs.first()?.spec;
+    let (&[m, n], DType::F32 | DType::F64) = (&product.shape[..], product.dtype) else {
+        return None;
+    };
+    let [load_a, load_b, Inst::Point(Op::Binary(Binary::Add), of)] = &region.body[..] else {
+        return None;
+    };
+    let (Inst::Load(a), Inst::Load(b)) = (load_a, load_b) else { return None };
+    let other = match (a, b) {
+        (0, other) | (other, 0) if *other != 0 => *other,
+        _ => return None,
+    };
+    let sums = matches!(of[..], [0, 1] | [1, 0]) && region.outputs == [2];
+    (m > 1 && n > 1 && sums && in_step(region, 0) && in_step(region, other)).then_some(other)
+}
+
+/// The result in whose memory the product of a region can be computed, to be replaced there.
+pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
+    let product = &region.inputs.first()?.spec;
+    let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();
+    results.iter().position(|&spec| fits(spec)).filter(|_| in_step(region, 0))
+}

@@ -1,0 +1,507 @@
+//! From a program to its plan: roots of views, lifetimes, slots, homes.
+//!
+//! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
+
+use super::pack::{Block, Shelf, most_alive, pack, padded};
+use super::share::{Sharing, product_result, sharing};
+use super::{
+    ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added,
+};
+use crate::{Flow, Layout, Op, Program, Var};
+
+/// Variables that follow each other in one place.
+struct Slot {
+    base: Base,
+    /// The first byte, where it is not the packer who says.
+    offset: usize,
+    bytes: usize,
+    /// When it begins, and which result of the equation begins it.
+    start: usize,
+    result: usize,
+    /// The time of the last use of its last variable.
+    end: usize,
+    /// Each variable that lives here and the time when it is made.
+    members: Vec<(usize, Var)>,
+}
+
+const NONE: usize = usize::MAX;
+
+/// Plans a program on its own, whose outputs are aligned as the arena is.
+pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
+    let mut planner = Planner::new(program, updates, inputs);
+    planner.fill_slots();
+    planner.borrow();
+    planner.finish()
+}
+
+/// Plans a program inside another one.
+fn plan_inner(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
+    let mut planner = Planner::new(program, updates, inputs);
+    planner.fill_slots();
+    planner.finish()
+}
+
+struct Planner<'a> {
+    program: &'a Program,
+    updates: &'a [(usize, usize)],
+    /// The variable whose elements each one shows.
+    roots: Vec<Var>,
+    /// Where they lie in the memory of the root.
+    layouts: Vec<Layout>,
+    /// By root: the time when it is read last.
+    last: Vec<usize>,
+    /// By root: where it is wanted in the end, if it can be computed there.
+    wanted: Vec<Vec<Base>>,
+    slots: Vec<Slot>,
+    /// By root.
+    slot_of: Vec<usize>,
+    constants: usize,
+    inner: Vec<Vec<Plan>>,
+    products: Vec<Option<Product>>,
+    scratch: Vec<Vec<(Role, usize)>>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        program: &'a Program,
+        updates: &'a [(usize, usize)],
+        inputs: &[Layout],
+    ) -> Planner<'a> {
+        let count = program.equations.len();
+        let dense = |v: usize| Layout::dense(program.specs[v].shape.clone());
+        let mut planner = Planner {
+            program,
+            updates,
+            roots: (0..program.specs.len() as u32).map(Var).collect(),
+            layouts: (0..program.specs.len()).map(dense).collect(),
+            last: vec![0; program.specs.len()],
+            wanted: vec![Vec::new(); program.specs.len()],
+            slots: Vec::new(),
+            slot_of: vec![NONE; program.specs.len()],
+            constants: 0,
+            inner: vec![Vec::new(); count],
+            products: vec![None; count],
+            scratch: vec![Vec::new(); count],
+        };
+        for (&v, layout) in program.inputs.iter().zip(inputs) {
+            planner.layouts[v.index()] = layout.clone();
+        }
+        planner.find_roots();
+        planner.find_ends();
+        for (i, &v) in program.inputs.iter().enumerate() {
+            let (bytes, end) = (program.spec(v).bytes(), planner.last[v.index()]);
+            planner.open(v, Base::Input(i), bytes, (0, NONE), end);
+        }
+        planner
+    }
+
+    fn find_roots(&mut self) {
+        for equation in &self.program.equations {
+            let out = equation.outputs[0].index();
+            match &equation.op {
+                Op::View(view) => {
+                    let x = equation.inputs[0].index();
+                    if let Some(layout) = self.layouts[x].view(view) {
+                        self.roots[out] = self.roots[x];
+                        self.layouts[out] = layout;
+                    }
+                }
+                Op::Literal { shape, .. } => self.layouts[out] = Layout::splat(shape.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    /// When each root is read last, and where it is wanted.
+    fn find_ends(&mut self) {
+        let count = self.program.equations.len();
+        for (e, equation) in self.program.equations.iter().enumerate() {
+            // A view counts as a read, so that what it shows is there at least when it is defined.
+            for v in equation.inputs.iter().chain(&equation.outputs) {
+                self.last[self.roots[v.index()].index()] = e + 1;
+            }
+        }
+        for (k, &v) in self.program.outputs.iter().enumerate() {
+            let root = self.roots[v.index()];
+            self.last[root.index()] = count + 1;
+            if self.is_whole(v) {
+                let wanted: Vec<Base> = self.destinations(k).collect();
+                self.wanted[root.index()].extend(wanted);
+            }
+        }
+    }
+
+    /// Where output `k` goes.
+    fn destinations(&self, k: usize) -> impl Iterator<Item = Base> + use<'a> {
+        let replaced = self.updates.iter().filter(move |u| u.0 == k).map(|u| Base::Input(u.1));
+        let own = self.updates.iter().all(|u| u.0 != k).then_some(Base::Output(k));
+        replaced.chain(own)
+    }
+
+    /// Whether an equation only shows the memory of its operand.
+    fn is_alias(&self, e: usize) -> bool {
+        self.program.equations[e].outputs.iter().any(|v| self.roots[v.index()] != *v)
+    }
+
+    /// Whether a variable shows all of its root's memory, as it lies.
+    fn is_whole(&self, v: Var) -> bool {
+        let layout = &self.layouts[v.index()];
+        let root = self.program.spec(self.roots[v.index()]);
+        layout.is_dense()
+            && (layout.offset == 0 || layout.is_empty())
+            && layout.len() == root.len()
+            && self.layouts[self.roots[v.index()].index()].is_dense()
+    }
+
+    fn slot(&self, v: Var) -> usize {
+        self.slot_of[self.roots[v.index()].index()]
+    }
+
+    fn open(&mut self, v: Var, base: Base, bytes: usize, begun: (usize, usize), end: usize) {
+        self.slot_of[v.index()] = self.slots.len();
+        let (start, result) = begun;
+        let members = vec![(start, v)];
+        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, members });
+    }
+
+    fn fill_slots(&mut self) {
+        for e in 0..self.program.equations.len() {
+            let equation = &self.program.equations[e];
+            if self.is_alias(e) {
+                continue;
+            }
+            if let Op::Literal { .. } = equation.op {
+                let at = equation.outputs[0];
+                self.open(at, Base::Constants, CONSTANT, (e + 1, 0), self.last[at.index()]);
+                self.constants += CONSTANT;
+                continue;
+            }
+            let mut taken = Vec::new();
+            for result in 0..equation.outputs.len() {
+                self.settle(e, result, &mut taken);
+            }
+            match &equation.op {
+                Op::Region(_) => self.make_dense(e, 0),
+                Op::DotRegion(region) => {
+                    let specs = self.program.specs_of(&equation.outputs);
+                    let product = match product_result(region, &specs) {
+                        Some(result) => Product::InResult(result),
+                        None => Product::Apart,
+                    };
+                    if product == Product::Apart {
+                        let bytes = region.inputs[0].spec.bytes();
+                        self.scratch[e].push((Role::Product, bytes));
+                    }
+                    self.products[e] = Some(product);
+                    self.make_dense(e, 2);
+                }
+                Op::Flow(flow) => self.plan_inside(e, flow),
+                _ => {}
+            }
+        }
+    }
+
+    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `taken` are the slots that other results of
+    /// the equation have taken over.
+    fn settle(&mut self, e: usize, result: usize, taken: &mut Vec<usize>) {
+        let v = self.program.equations[e].outputs[result];
+        let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
+        let mut wanted = self.wanted[v.index()].clone();
+        // Replacing an input saves a copy; a fresh output is there for whoever comes.
+        wanted.sort_by_key(|base| !matches!(base, Base::Input(_)));
+        let mut over = None;
+        for &x in &self.program.equations[e].inputs {
+            let slot = self.slot(x);
+            let free = self.slots[slot].base == Base::Arena
+                && self.slots[slot].end == e + 1
+                && !taken.contains(&slot);
+            if over.is_none() && free && self.may_overwrite(e, result, slot) {
+                over = Some(slot);
+            }
+        }
+        let begun = over.map(|slot| (self.slots[slot].start, self.slots[slot].result));
+        let there = |begun: (usize, usize)| {
+            wanted.iter().copied().find(|&base| self.is_free(base, begun.0, begun.1))
+        };
+        let (alone, together) = (there((e + 1, result)), begun.and_then(there));
+        match over {
+            // Not at the price of a copy at the end.
+            Some(slot) if together.is_some() || alone.is_none() => {
+                self.slots[slot].base = together.unwrap_or(Base::Arena);
+                self.slots[slot].end = end;
+                self.slots[slot].members.push((e + 1, v));
+                self.slot_of[v.index()] = slot;
+                taken.push(slot);
+            }
+            _ => {
+                self.open(v, alone.unwrap_or(Base::Arena), bytes, (e + 1, result), end);
+            }
+        }
+    }
+
+    /// Whether a slot begun by that result can be in this memory to the end.
+    fn is_free(&self, base: Base, start: usize, result: usize) -> bool {
+        match base {
+            Base::Output(_) => true,
+            // The slots of inputs come first, in order.
+            Base::Input(i) => {
+                let end = self.slots[i].end;
+                end < start || end == start && self.may_overwrite(start - 1, result, i)
+            }
+            Base::Arena | Base::Constants => false,
+        }
+    }
+
+    /// Whether a result may be written over the memory of a slot that the equation may also read.
+    fn may_overwrite(&self, e: usize, result: usize, slot: usize) -> bool {
+        let equation = &self.program.equations[e];
+        let spec = self.program.spec(equation.outputs[result]);
+        let there = || {
+            let operands = equation.inputs.iter().enumerate();
+            operands.filter(|&(_, &x)| self.slot(x) == slot)
+        };
+        let alone = there().count() == 1;
+        self.slots[slot].bytes == spec.bytes()
+            && there().all(|(k, &x)| {
+                let fits = match sharing(&equation.op, result, k) {
+                    Sharing::Never => false,
+                    Sharing::InStep => true,
+                    Sharing::Alone => alone,
+                };
+                fits && self.is_whole(x) && self.program.spec(x).dtype == spec.dtype
+            })
+    }
+
+    /// Operands of regions must lie dense.
+    fn make_dense(&mut self, e: usize, first: usize) {
+        for (k, &x) in self.program.equations[e].inputs.iter().enumerate().skip(first) {
+            if !self.layouts[x.index()].is_dense() {
+                self.scratch[e].push((Role::Dense(k), self.program.spec(x).bytes()));
+            }
+        }
+    }
+
+    fn plan_inside(&mut self, e: usize, flow: &Flow) {
+        let equation = &self.program.equations[e];
+        let lies = |&v: &Var| Layout { offset: 0, ..self.layouts[v.index()].clone() };
+        let dense = |&v: &Var| Layout::dense(self.program.spec(v).shape.clone());
+        let carried = |shared: usize, state: usize| -> Vec<(usize, usize)> {
+            (0..state).map(|c| (c, shared + c)).collect()
+        };
+        let inner = match flow {
+            Flow::Cond { yes, no } => {
+                let given: Vec<Layout> = equation.inputs[1..].iter().map(lies).collect();
+                vec![plan_inner(yes, &[], &given), plan_inner(no, &[], &given)]
+            }
+            Flow::While { test, body, shared } => {
+                let (fixed, state) = equation.inputs.split_at(*shared);
+                let given: Vec<Layout> =
+                    fixed.iter().map(lies).chain(state.iter().map(dense)).collect();
+                self.scratch[e].push((Role::Test, 1));
+                let updates = carried(*shared, state.len());
+                vec![plan_inner(test, &[], &given), plan_inner(body, &updates, &given)]
+            }
+            Flow::Scan(scan) => {
+                let (fixed, rest) = equation.inputs.split_at(scan.shared);
+                let (carry, sequences) = rest.split_at(scan.carry);
+                let row = |v: &Var| {
+                    let Layout { mut shape, mut strides, .. } = lies(v);
+                    shape.remove(0);
+                    strides.remove(0);
+                    Layout { shape, strides, offset: 0 }
+                };
+                let given: Vec<Layout> = (fixed.iter().map(lies))
+                    .chain(carry.iter().map(dense))
+                    .chain(sequences.iter().map(row))
+                    .collect();
+                vec![plan_inner(&scan.body, &carried(scan.shared, scan.carry), &given)]
+            }
+        };
+        let bytes = inner.iter().map(|plan| plan.arena).max().unwrap_or(0);
+        self.scratch[e].push((Role::Inner, bytes));
+        self.inner[e] = inner;
+    }
+
+    /// The memory of an output is free until its slot begins: slots that are over by then may have it.
+    fn borrow(&mut self) {
+        let end = self.program.equations.len() + 1;
+        let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();
+        let own = |k: &usize| self.updates.iter().all(|u| u.0 != *k);
+        let mut lenders: Vec<usize> = (0..self.program.outputs.len()).filter(own).collect();
+        lenders.sort_by_key(|&k| std::cmp::Reverse(bytes(k)));
+        let mut lenders: Vec<(usize, usize, Shelf)> =
+            lenders.into_iter().map(|k| (k, bytes(k), Shelf::default())).collect();
+        for (k, bytes, shelf) in &mut lenders {
+            let taken = self.slots.iter().find(|slot| slot.base == Base::Output(*k));
+            let start = taken.map_or(end, |slot| slot.start);
+            shelf.put(Block { bytes: padded(*bytes), start, end }, 0);
+        }
+        let mut order: Vec<usize> = (0..self.slots.len())
+            .filter(|&s| self.slots[s].base == Base::Arena && self.slots[s].bytes > 0)
+            .collect();
+        order.sort_by_key(|&s| (std::cmp::Reverse(self.slots[s].bytes), self.slots[s].start));
+        for s in order {
+            let slot = &mut self.slots[s];
+            let block = Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end };
+            for (k, bytes, shelf) in &mut lenders {
+                let offset = shelf.spot(&block);
+                if offset + slot.bytes <= *bytes {
+                    shelf.put(block, offset);
+                    (slot.base, slot.offset) = (Base::Output(*k), offset);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What has to be moved when all is done, without waiting places.
+    fn moves(&self) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for (k, &var) in self.program.outputs.iter().enumerate() {
+            for to in self.destinations(k) {
+                let slot = &self.slots[self.slot(var)];
+                // A slot that only borrowed the memory of an output is over by now.
+                let there = slot.base == to && slot.end > self.program.equations.len();
+                let there = there && self.is_whole(var);
+                if !there {
+                    moves.push(Move { var, to, via: None });
+                }
+            }
+        }
+        moves.sort_by_key(|m| matches!(m.to, Base::Input(_)));
+        moves
+    }
+
+    /// Whether a move reads an input that another one overwrites.
+    fn must_wait(&self, m: &Move) -> bool {
+        let root = self.roots[m.var.index()];
+        let read = self.program.inputs.iter().position(|&v| v == root);
+        let replaced = |i: usize| self.updates.iter().any(|u| u.1 == i);
+        matches!(m.to, Base::Input(_)) && read.is_some_and(replaced)
+    }
+
+    fn finish(mut self) -> Plan {
+        let count = self.program.equations.len();
+        let mut moves = self.moves();
+        // Everything in the arena, in an order that is known: slots, scratch, waiting places.
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut names: Vec<Live> = Vec::new();
+        let made_at = |time: usize| {
+            let equation = time.checked_sub(1).and_then(|e| self.program.equations.get(e));
+            equation.and_then(|equation| equation.at)
+        };
+        for slot in self.slots.iter().filter(|slot| slot.base == Base::Arena) {
+            blocks.push(Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end });
+            let (time, var) = slot.members[0];
+            names.push(Live { var, bytes: padded(slot.bytes), at: made_at(time), scratch: false });
+        }
+        for (e, list) in self.scratch.iter().enumerate() {
+            for &(_, bytes) in list {
+                let outputs = &self.program.equations[e].outputs;
+                let (bytes, var) = (padded(bytes), outputs.first().copied().unwrap_or(Var(0)));
+                blocks.push(Block { bytes, start: e + 1, end: e + 1 });
+                names.push(Live { var, bytes, at: made_at(e + 1), scratch: true });
+            }
+        }
+        for m in &moves {
+            if self.must_wait(m) {
+                let bytes = padded(self.program.spec(m.var).bytes());
+                blocks.push(Block { bytes, start: count + 1, end: count + 1 });
+                names.push(Live { var: m.var, bytes, at: None, scratch: true });
+            }
+        }
+        let (offsets, arena) = pack(&blocks);
+        let peak_at = most_alive(&blocks).0;
+        let mut next = offsets.iter().copied();
+        let mut take = || next.next().unwrap_or(0);
+
+        let mut constant = 0;
+        let mut starts = Vec::with_capacity(self.slots.len());
+        for slot in &self.slots {
+            starts.push(match slot.base {
+                Base::Arena => take(),
+                Base::Constants => {
+                    constant += CONSTANT;
+                    constant - CONSTANT
+                }
+                Base::Input(_) | Base::Output(_) => slot.offset,
+            });
+        }
+        let mut scratch = vec![Vec::new(); count];
+        for (out, list) in scratch.iter_mut().zip(&self.scratch) {
+            out.extend(list.iter().map(|&(role, bytes)| Scratch { role, start: take(), bytes }));
+        }
+        for m in &mut moves {
+            if self.must_wait(m) {
+                m.via = Some(take());
+            }
+        }
+
+        // Which variable of a slot is there at the peak.
+        let mut in_arena = self.slots.iter().filter(|slot| slot.base == Base::Arena);
+        let mut live: Vec<Live> = Vec::new();
+        for (block, mut name) in blocks.iter().zip(names) {
+            let slot = in_arena.next();
+            if block.bytes == 0 || block.start > peak_at || block.end < peak_at {
+                continue;
+            }
+            let now = slot.and_then(|s| s.members.iter().rev().find(|m| m.0 <= peak_at));
+            if let Some(&(time, var)) = now {
+                (name.var, name.at) = (var, made_at(time));
+            }
+            live.push(name);
+        }
+        let mut outputs = 0;
+        let defined = self.program.definitions();
+        for (k, &var) in self.program.outputs.iter().enumerate() {
+            if self.updates.iter().all(|u| u.0 != k) {
+                let bytes = self.program.spec(var).bytes();
+                let at = defined[var.index()].and_then(|e| made_at(e + 1));
+                live.push(Live { var, bytes, at, scratch: false });
+                outputs += bytes;
+            }
+        }
+        live.sort_by_key(|l| std::cmp::Reverse(l.bytes));
+
+        let homes = (0..self.program.specs.len())
+            .map(|v| {
+                let layout = std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
+                match self.slot_of[self.roots[v].index()] {
+                    NONE => Home { base: Base::Arena, start: 0, layout },
+                    slot => Home { base: self.slots[slot].base, start: starts[slot], layout },
+                }
+            })
+            .collect();
+        debug_assert!(arena.is_multiple_of(ALIGN));
+        self.add_products();
+        Plan {
+            homes,
+            scratch,
+            inner: self.inner,
+            products: self.products,
+            moves,
+            arena,
+            constants: self.constants,
+            outputs,
+            peak_at: peak_at.max(1) - 1,
+            live,
+        }
+    }
+
+    /// A product whose result lies over the operand that is added to it is added there: known only now, since a slot may have been put into the
+    /// memory of an input long after it began.
+    fn add_products(&mut self) {
+        for e in 0..self.program.equations.len() {
+            let equation = &self.program.equations[e];
+            let Op::DotRegion(region) = &equation.op else { continue };
+            let Some(operand) = added(region).map(|k| k + 1) else { continue };
+            let result = &self.slots[self.slot(equation.outputs[0])];
+            let (slot, other) = (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));
+            let same = slot == other
+                || result.base == self.slots[other].base && matches!(result.base, Base::Input(_));
+            if same {
+                self.products[e] = Some(Product::Added(operand));
+            }
+        }
+    }
+}

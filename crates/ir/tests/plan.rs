@@ -1,0 +1,357 @@
+//! Plans replayed element by element: nobody reads what somebody else has overwritten.
+
+mod random_programs;
+
+use pullback_ir::pass::plan::*;
+use pullback_ir::*;
+use random_programs::{random_program, sum_of};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What an element holds: who made it, and which one it is.
+type Tag = (u32, usize);
+
+/// Memory as bytes that know what they belong to.
+#[derive(Default)]
+struct Memory(HashMap<(Base, usize), (Tag, usize)>);
+
+impl Memory {
+    fn write(&mut self, base: Base, at: usize, size: usize, tag: Tag) {
+        (0..size).for_each(|b| drop(self.0.insert((base, at + b), (tag, b))));
+    }
+
+    fn holds(&self, base: Base, at: usize, size: usize, tag: Tag) -> bool {
+        (0..size).all(|b| self.0.get(&(base, at + b)) == Some(&(tag, b)))
+    }
+}
+
+/// The positions of the elements of a layout, in row-major order of its indices.
+fn positions(layout: &Layout) -> Vec<usize> {
+    let mut all = Vec::new();
+    for i in 0..layout.len() {
+        let (mut rest, mut at) = (i, layout.offset as isize);
+        for (&n, &s) in layout.shape.iter().zip(&layout.strides).rev() {
+            at += (rest % n) as isize * s;
+            rest /= n;
+        }
+        all.push(at as usize);
+    }
+    all
+}
+
+struct Replay<'a> {
+    program: &'a Program,
+    plan: &'a Plan,
+    memory: Memory,
+    /// The tags of each variable's elements.
+    values: Vec<Vec<Tag>>,
+}
+
+impl Replay<'_> {
+    fn places(&self, v: Var) -> (Base, usize, Vec<usize>) {
+        let (home, size) = (&self.plan.homes[v.index()], self.program.spec(v).dtype.size());
+        let at = positions(&home.layout).into_iter().map(|p| home.start + p * size).collect();
+        (home.base, size, at)
+    }
+
+    fn check(&self, v: Var, why: &str) {
+        let (base, size, at) = self.places(v);
+        for (&at, &tag) in at.iter().zip(&self.values[v.index()]) {
+            assert!(self.memory.holds(base, at, size, tag), "{why}: {v} at {base:?}+{at}\n{}", self.program);
+        }
+    }
+
+    fn inside(&self, base: Base, end: usize) -> bool {
+        match base {
+            Base::Arena => end <= self.plan.arena,
+            Base::Constants => end <= self.plan.constants,
+            Base::Input(i) => end <= self.program.spec(self.program.inputs[i]).bytes(),
+            Base::Output(k) => end <= self.program.spec(self.program.outputs[k]).bytes(),
+        }
+    }
+
+    fn fill(&mut self, v: Var) {
+        let (base, size, at) = self.places(v);
+        for (at, tag) in at.into_iter().zip(self.values[v.index()].clone()) {
+            assert!(self.inside(base, at + size), "{v} outside {base:?}");
+            self.memory.write(base, at, size, tag);
+        }
+    }
+
+    fn equation(&mut self, e: usize) {
+        let equation = &self.program.equations[e];
+        if let Op::View(view) = &equation.op {
+            let (x, y) = (equation.inputs[0], equation.outputs[0]);
+            // A view of the values, whatever becomes of the memory.
+            let dense = Layout::dense(self.program.spec(x).shape.clone());
+            let seen = positions(&dense.view(view).expect("dense elements have every view"));
+            self.values[y.index()] = seen.iter().map(|&p| self.values[x.index()][p]).collect();
+            let home = &self.plan.homes[x.index()];
+            if let Some(layout) = home.layout.view(view) {
+                let there = &self.plan.homes[y.index()];
+                assert_eq!((there.base, there.start), (home.base, home.start), "a view moved");
+                assert_eq!(there.layout, layout);
+                return;
+            }
+        } else {
+            for &v in &equation.outputs {
+                let count = self.program.spec(v).len();
+                self.values[v.index()] = match equation.op {
+                    Op::Literal { .. } => vec![(v.0, 0); count],
+                    _ => (0..count).map(|i| (v.0, i)).collect(),
+                };
+            }
+        }
+        equation.inputs.iter().for_each(|&v| self.check(v, equation.op.name()));
+        self.check_overlaps(e);
+        for scratch in &self.plan.scratch[e] {
+            for at in scratch.start..scratch.start + scratch.bytes {
+                self.memory.write(Base::Arena, at, 1, (u32::MAX, 0));
+            }
+        }
+        equation.inputs.iter().for_each(|&v| self.check(v, "after scratch"));
+        for &v in &equation.outputs {
+            self.fill(v);
+        }
+        equation.outputs.iter().for_each(|&v| self.check(v, "just made"));
+    }
+
+    /// Where a result lies over an operand, the op must be one that can, and index over index.
+    fn check_overlaps(&self, e: usize) {
+        let equation = &self.program.equations[e];
+        for (j, &y) in equation.outputs.iter().enumerate() {
+            let (base, size, to) = self.places(y);
+            let mut shared = 0;
+            for (k, &x) in equation.inputs.iter().enumerate() {
+                let (other, width, from) = self.places(x);
+                let meets = |&a: &usize| from.iter().any(|&b| a < b + width && b < a + size);
+                if base != other || !to.iter().any(meets) {
+                    continue;
+                }
+                shared += 1;
+                assert!((width, &from) == (size, &to), "{} over a part", equation.op.name());
+                match &equation.op {
+                    op if op.is_pointwise() => {}
+                    Op::Put(_) | Op::Scatter(..) => assert!(k == 0 && shared == 1),
+                    Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => {}
+                    Op::Region(region) => {
+                        let reduces = |i: &Inst| matches!(i, Inst::Reduce(..));
+                        assert!(!region.body.iter().any(reduces));
+                        assert_eq!(positions(&region.inputs[k].layout), (0..to.len()).collect::<Vec<_>>());
+                    }
+                    Op::DotRegion(_) => {
+                        assert_eq!(self.plan.products[e], Some(Product::Added(k)));
+                        assert!(k == 2 && shared == 1);
+                    }
+                    Op::Flow(_) => assert_eq!(shared, 1),
+                    op => panic!("{} wrote result {j} over operand {k}", op.name()),
+                }
+            }
+            if let Some(Product::Added(k)) = self.plan.products[e] {
+                assert_eq!(self.places(equation.inputs[k]), self.places(y));
+            }
+        }
+    }
+
+    fn run(mut self) {
+        for &v in &self.program.inputs {
+            self.values[v.index()] = (0..self.program.spec(v).len()).map(|i| (v.0, i)).collect();
+            self.fill(v);
+        }
+        for e in 0..self.program.equations.len() {
+            self.equation(e);
+        }
+        let dense = |base, from: &Replay, v: Var| {
+            let size = from.program.spec(v).dtype.size();
+            (0..from.program.spec(v).len()).map(move |i| (base, i * size, size)).collect::<Vec<_>>()
+        };
+        let mut waiting = Vec::new();
+        for m in &self.plan.moves {
+            match (m.to, m.via) {
+                (Base::Input(_), Some(start)) => {
+                    self.check(m.var, "move");
+                    let tags = self.values[m.var.index()].clone();
+                    let bytes = tags.len() * self.program.spec(m.var).dtype.size();
+                    assert!(start + bytes <= self.plan.arena);
+                    waiting.push((m, start, tags));
+                }
+                _ => {
+                    assert_eq!(m.via, None);
+                    self.check(m.var, "move");
+                    let tags = self.values[m.var.index()].clone();
+                    if let Base::Output(_) = m.to {
+                        assert!(waiting.is_empty());
+                        for ((base, at, size), tag) in dense(m.to, &self, m.var).into_iter().zip(tags) {
+                            self.memory.write(base, at, size, tag);
+                        }
+                    }
+                }
+            }
+        }
+        for (m, start, tags) in &waiting {
+            let size = self.program.spec(m.var).dtype.size();
+            for (i, &tag) in tags.iter().enumerate() {
+                self.memory.write(Base::Arena, start + i * size, size, tag);
+            }
+        }
+        // Inputs last; what waits must still be there, and so must what does not.
+        for m in self.plan.moves.iter().filter(|m| matches!(m.to, Base::Input(_))) {
+            let tags = self.values[m.var.index()].clone();
+            match m.via {
+                Some(start) => {
+                    let size = self.program.spec(m.var).dtype.size();
+                    for (i, &tag) in tags.iter().enumerate() {
+                        assert!(self.memory.holds(Base::Arena, start + i * size, size, tag));
+                    }
+                }
+                None => self.check(m.var, "move into an input"),
+            }
+            for ((base, at, size), tag) in dense(m.to, &self, m.var).into_iter().zip(tags) {
+                self.memory.write(base, at, size, tag);
+            }
+        }
+        let updates = &self.program.updates;
+        for (k, &v) in self.program.outputs.iter().enumerate() {
+            let replaced: Vec<Base> =
+                updates.iter().filter(|u| u.0 == k).map(|u| Base::Input(u.1)).collect();
+            let to = if replaced.is_empty() { vec![Base::Output(k)] } else { replaced };
+            for base in to {
+                for ((base, at, size), &tag) in
+                    dense(base, &self, v).into_iter().zip(&self.values[v.index()])
+                {
+                    assert!(self.memory.holds(base, at, size, tag), "output {k}\n{}", self.program);
+                }
+            }
+        }
+        for (i, &v) in self.program.inputs.iter().enumerate() {
+            if updates.iter().all(|u| u.1 != i) {
+                let tags = (0..self.program.spec(v).len()).map(|j| (v.0, j));
+                for ((base, at, size), tag) in
+                    dense(Base::Input(i), &self, v).into_iter().zip(tags)
+                {
+                    assert!(self.memory.holds(base, at, size, tag), "input {i} was changed");
+                }
+            }
+        }
+    }
+}
+
+fn replay(program: &Program) -> Plan {
+    let plan = plan(program);
+    let values = vec![Vec::new(); program.specs.len()];
+    Replay { program, plan: &plan, memory: Memory::default(), values }.run();
+    plan
+}
+
+#[test]
+fn nothing_is_read_after_it_was_overwritten() {
+    for seed in 0..4000 {
+        let program = random_program(seed, 1 + seed as usize % 40);
+        let plan = replay(&program);
+        assert_eq!(plan, pullback_ir::pass::plan::plan(&program), "the same plan every time");
+        let all: usize = program.equations.iter().flat_map(|e| &e.outputs)
+            .map(|&v| program.spec(v).bytes().div_ceil(ALIGN) * ALIGN)
+            .chain(plan.scratch.iter().flatten().map(|s| s.bytes.div_ceil(ALIGN) * ALIGN))
+            .chain(plan.moves.iter().filter(|m| m.via.is_some()).map(|m| {
+                program.spec(m.var).bytes().div_ceil(ALIGN) * ALIGN
+            }))
+            .sum();
+        assert!(plan.arena <= all, "worse than no reuse");
+        assert!(plan.homes.iter().all(|h| h.base != Base::Arena || h.start.is_multiple_of(ALIGN)));
+    }
+}
+
+fn f32s(shape: &[usize]) -> Spec {
+    Spec::new(DType::F32, shape)
+}
+
+fn unary(p: &mut Program, x: Var) -> Var {
+    p.push(Op::Unary(Unary::Tanh), &[x], None).expect("a float")[0]
+}
+
+fn binary(p: &mut Program, f: Binary, a: Var, b: Var) -> Var {
+    p.push(Op::Binary(f), &[a, b], None).expect("floats")[0]
+}
+
+#[test]
+fn a_chain_takes_the_memory_of_its_result_and_a_residual_one_more() {
+    let mut p = Program::default();
+    let x = p.input(f32s(&[256]));
+    let mut v = unary(&mut p, x);
+    for _ in 0..20 {
+        let w = unary(&mut p, v);
+        v = binary(&mut p, Binary::Add, w, v);
+    }
+    p.outputs = vec![v];
+    assert_eq!((replay(&p).arena, replay(&p).outputs), (1024, 1024));
+    // Not an output in the end: two buffers.
+    p.outputs = p.push(Op::Reduce(Reduction::Sum, [0].into()), &[v], None).expect("a sum").to_vec();
+    assert_eq!((replay(&p).arena, replay(&p).outputs), (2048, 4));
+}
+
+#[test]
+fn updates_are_computed_where_they_go() {
+    // p ← p − 0.1·g, m ← 0.9·m + g: nothing is copied and the arena holds only 0.1·g.
+    let mut p = Program::default();
+    let [w, m, g] = [(); 3].map(|()| p.input(f32s(&[64])));
+    let number = |p: &mut Program, v: f64| {
+        let op = Op::Literal { value: v.into(), shape: [64].into(), dtype: DType::F32 };
+        p.push(op, &[], None).expect("a literal")[0]
+    };
+    let (rate, keep) = (number(&mut p, 0.1), number(&mut p, 0.9));
+    let step = binary(&mut p, Binary::Mul, g, rate);
+    let new_w = binary(&mut p, Binary::Sub, w, step);
+    let kept = binary(&mut p, Binary::Mul, m, keep);
+    let new_m = binary(&mut p, Binary::Add, kept, g);
+    p.outputs = vec![new_w, new_m];
+    p.updates = vec![(0, 0), (1, 1)];
+    let plan = replay(&p);
+    assert!(plan.moves.is_empty());
+    assert_eq!((plan.arena, plan.outputs, plan.constants), (256, 0, 16));
+    assert_eq!(plan.homes[new_w.index()].base, Base::Input(0));
+    assert_eq!(plan.homes[kept.index()].base, Base::Input(1));
+
+    // A swap is all copies, one of them past a waiting place at least.
+    let mut p = Program::default();
+    let [a, b] = [(); 2].map(|()| p.input(f32s(&[3])));
+    p.outputs = vec![b, a];
+    p.updates = vec![(0, 0), (1, 1)];
+    assert_eq!(replay(&p).moves.len(), 2);
+    // What is already there is not touched.
+    p.updates = vec![(0, 1), (1, 0)];
+    assert!(replay(&p).moves.is_empty());
+}
+
+#[test]
+fn a_product_is_added_in_place() {
+    let mut p = Program::default();
+    let [a, b, c] = [[4, 8], [8, 4], [4, 4]].map(|shape| p.input(f32s(&shape)));
+    let op = Op::DotRegion(Arc::new(sum_of(&f32s(&[4, 4]))));
+    p.outputs = p.push(op, &[a, b, c], None).expect("a product").to_vec();
+    assert_eq!(replay(&p).products[0], Some(Product::InResult(0)));
+    p.updates = vec![(0, 2)];
+    let plan = replay(&p);
+    assert_eq!((plan.products[0], plan.arena), (Some(Product::Added(2)), 0));
+}
+
+#[test]
+fn the_report_names_what_is_alive() {
+    let mut p = Program::default();
+    let x = p.input(f32s(&[1024]));
+    let at = Place::new("src/main.rs", 7, 3);
+    let a = p.push(Op::Unary(Unary::Exp), &[x], Some(at)).expect("floats")[0];
+    let s = p.push(Op::Reduce(Reduction::Sum, [0].into()), &[a], None).expect("a sum")[0];
+    let wide = View::Broadcast([1024].into());
+    let s = p.push(Op::View(wide), &[s], None).expect("a view")[0];
+    let y = p.push(Op::Binary(Binary::Div), &[a, s], None).expect("floats")[0];
+    p.outputs = p.push(Op::Cumulate { kind: Cumulation::Sum, axis: 0, reverse: false }, &[y], None)
+        .expect("a sum").to_vec();
+    let plan = replay(&p);
+    assert_eq!(plan.to_string(), "\
+peak 8192 B: arena 4096 B, outputs 4096 B, constants 0 B
+taken during equation 0:
+      4096 B  b  // src/main.rs:7:3
+      4096 B  f
+");
+    assert_eq!(plan.by_place()[1], (Some(at), 4096));
+}
