@@ -262,8 +262,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op));
         }
         Op::Scatter(axis, combine) => {
-            return index::scatter(*axis, *combine, x[0], x[1], x[2], y)
-                .map_err(|e| e.explain(op));
+            return index::scatter(*axis, *combine, x[0], x[1], x[2], y).map_err(|e| e.explain(op));
         }
         Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], y),
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
@@ -305,8 +304,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
                 return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op));
             }
             Fused::CrossEntropyVjp => {
-                return norm::cross_entropy_vjp(x[0], x[1], x[2], y)
-                    .map_err(|e| e.explain(op));
+                return norm::cross_entropy_vjp(x[0], x[1], x[2], y).map_err(|e| e.explain(op));
             }
         },
     }

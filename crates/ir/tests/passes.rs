@@ -14,7 +14,9 @@ fn choices() -> impl Strategy<Value = Vec<u64>> {
 fn same_bits(a: &[Data], b: &[Data]) -> bool {
     let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     a.len() == b.len()
-        && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
 }
 
 /// Runs a pass on a random program and checks all that is promised of every pass.
@@ -27,7 +29,8 @@ fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) 
     let text = || format!("before\n{program}after\n{after}");
     after.verify_deeply().unwrap_or_else(|e| panic!("{e}\n{}", text()));
     assert_eq!(after.updates, program.updates);
-    let specs = |p: &Program, vars: &[Var]| vars.iter().map(|&v| p.spec(v).clone()).collect::<Vec<_>>();
+    let specs =
+        |p: &Program, vars: &[Var]| vars.iter().map(|&v| p.spec(v).clone()).collect::<Vec<_>>();
     assert_eq!(specs(&after, &after.inputs), specs(&program, &program.inputs));
     let odd = choices.below(2) == 0 && !whole;
     let inputs = choices.inputs(&program, odd);

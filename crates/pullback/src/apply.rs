@@ -141,12 +141,19 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
 }
 
 /// The results of a loop that also keeps what a backward pass will need.
-fn prepared(op: &Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Option<Outs>> {
+fn prepared(
+    op: &Op,
+    inputs: &[&Tensor],
+    caller: &'static Location<'static>,
+) -> Result<Option<Outs>> {
     let at = mode::user_line(caller);
-    let Some(prepared) = mode::speaking_for(at, || control::prepare(op, at)) else { return Ok(None) };
+    let Some(prepared) = mode::speaking_for(at, || control::prepare(op, at)) else {
+        return Ok(None);
+    };
     let (place, constants) = &prepared.constants;
     let (before, after) = inputs.split_at(*place);
-    let all: Vec<&Tensor> = before.iter().copied().chain(constants).chain(after.iter().copied()).collect();
+    let all: Vec<&Tensor> =
+        before.iter().copied().chain(constants).chain(after.iter().copied()).collect();
     let mut outs = apply_at(prepared.op, &all, caller)?;
     outs.truncate(prepared.own);
     Ok(Some(outs))

@@ -129,6 +129,7 @@ pub use tape::HookHandle;
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{
-    BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad, vjp, vmap,
+    BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad,
+    vjp, vmap,
 };
 pub use tree::{Path, Tree};

@@ -1,6 +1,9 @@
 //! `vmap` beside a loop over the examples, alone and nested with every other transform.
 
-use pullback::{DType, Key, Tensor, cond, fori_loop, grad, hessian, jacobian, jvp, no_grad, scan, stack, trace, vjp, vmap, while_loop};
+use pullback::{
+    DType, Key, Tensor, cond, fori_loop, grad, hessian, jacobian, jvp, no_grad, scan, stack, trace,
+    vjp, vmap, while_loop,
+};
 
 fn close(a: &Tensor, b: &Tensor) {
     assert_eq!(a.spec(), b.spec());
@@ -29,7 +32,10 @@ fn a_function_on_many_examples_is_the_loop() {
     close(&vmap(f, 2, -1)(&turned), &looped(f, &x).permute([1, 2, 0]));
     let pair = |(a, b): &(Tensor, Tensor)| a * b;
     let shared = sample(&[4, 3], 3);
-    close(&vmap(pair, [Some(0), None], 0)(&(x.clone(), shared.clone())), &looped(|x| x * &shared, &x));
+    close(
+        &vmap(pair, [Some(0), None], 0)(&(x.clone(), shared.clone())),
+        &looped(|x| x * &shared, &x),
+    );
     let twice = vmap(vmap(|x: &Tensor| x.cumsum(0), 0, 0), 0, 0)(&x);
     close(&twice, &x.cumsum(2));
 }
@@ -56,7 +62,10 @@ fn derivatives_inside_and_outside() {
     close(&hessian(outer)(&w), &hessian(outer_loop)(&w));
     close(&jacobian(|w: &Tensor| vmap(|x: &Tensor| loss(w, x), 0, 0)(&x))(&w), &looped(each, &x));
     let (_, pullback) = vjp(|x: &Tensor| vmap(|x: &Tensor| loss(&w, x), 0, 0)(x), &x);
-    close(&pullback(&Tensor::ones_with([6], DType::F64)), &looped(|x| grad(|x: &Tensor| loss(&w, x))(x), &x));
+    close(
+        &pullback(&Tensor::ones_with([6], DType::F64)),
+        &looped(|x| grad(|x: &Tensor| loss(&w, x))(x), &x),
+    );
 }
 
 #[test]
@@ -66,10 +75,13 @@ fn control_flow_of_many_examples() {
     close(&vmap(f, 0, 0)(&x), &looped(f, &x));
     let f = |x: &Tensor| while_loop(|x: &Tensor| x.lt(20.0), |x| x * 2.0 + 1.5, x);
     close(&vmap(f, 0, 0)(&x), &looped(f, &x));
-    let f = |x: &Tensor| fori_loop(0, 3, |i, s: &Tensor| s * x + i.cast(DType::F64), &Tensor::from(1.0));
+    let f = |x: &Tensor| {
+        fori_loop(0, 3, |i, s: &Tensor| s * x + i.cast(DType::F64), &Tensor::from(1.0))
+    };
     close(&vmap(f, 0, 0)(&x), &looped(f, &x));
     let rows = sample(&[4, 5], 7);
-    let f = |r: &Tensor| scan(|s: &Tensor, x: &Tensor| (s.sin() * x, s + x), &Tensor::from(1.0), r).1;
+    let f =
+        |r: &Tensor| scan(|s: &Tensor, x: &Tensor| (s.sin() * x, s + x), &Tensor::from(1.0), r).1;
     close(&vmap(f, 0, 0)(&rows), &looped(f, &rows));
     let g = |r: &Tensor| grad(|r: &Tensor| f(r).square().sum())(r);
     close(&vmap(g, 0, 0)(&rows), &looped(g, &rows));
@@ -99,14 +111,20 @@ fn what_cannot_be_is_refused() {
     refused(&|| vmap(|x: &Tensor| x * x.sum().item::<f64>(), 0, 0)(&x), "cond");
     refused(&|| vmap(|x: &Tensor| x.exp(), 2, 0)(&x), "out of range");
     refused(&|| vmap(|x: &Tensor| x.exp(), 0, 2)(&x), "out of range");
-    refused(&|| vmap(|(a, b): &(Tensor, Tensor)| a + b, 0, 0)(&(x.clone(), sample(&[4, 2], 9))), "3 and 4 examples");
+    refused(
+        &|| vmap(|(a, b): &(Tensor, Tensor)| a + b, 0, 0)(&(x.clone(), sample(&[4, 2], 9))),
+        "3 and 4 examples",
+    );
     let outside = Tensor::zeros_with([2], DType::F64);
     refused(&|| vmap(|x: &Tensor| no_grad(|| outside.add_(x)), 0, 0)(&x), "from outside");
 }
 
 #[test]
 fn inside_a_trace_it_is_recorded() {
-    let program = trace(|x: &[Tensor]| vmap(|x: &Tensor| grad(|x: &Tensor| x.sin().sum())(x), 0, 0)(&x[0]), &[pullback::Spec::new(DType::F64, [3, 2])]);
+    let program = trace(
+        |x: &[Tensor]| vmap(|x: &Tensor| grad(|x: &Tensor| x.sin().sum())(x), 0, 0)(&x[0]),
+        &[pullback::Spec::new(DType::F64, [3, 2])],
+    );
     let program = program.unwrap();
     program.verify().unwrap();
     assert!(program.to_string().contains("f64[3,2]"), "{program}");

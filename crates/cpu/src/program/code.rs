@@ -297,7 +297,8 @@ impl Compiler<'_> {
         let equation = &self.program.equations[e];
         let sources = || equation.inputs.iter().map(|&v| self.operand(v));
         let sinks = || equation.outputs.iter().map(|&v| self.target(v)).collect();
-        let step = |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        let step =
+            |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
         match &equation.op {
             Op::View(view) => {
                 let [x, y] = [equation.inputs[0], equation.outputs[0]];
@@ -309,13 +310,10 @@ impl Compiler<'_> {
                 }
             }
             Op::Copy => {
-                let (from, to) = (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));
+                let (from, to) =
+                    (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));
                 if (from.base, from.start) != (to.base, to.start) {
-                    steps.push(step(
-                        Action::Kernel(Op::Copy),
-                        Box::new([from]),
-                        Box::new([to]),
-                    ));
+                    steps.push(step(Action::Kernel(Op::Copy), Box::new([from]), Box::new([to])));
                 }
             }
             Op::Region(region) => {
@@ -363,7 +361,8 @@ impl Compiler<'_> {
         let equation = &self.program.equations[e];
         let matrices = [0, 1].map(|i| self.operand(equation.inputs[i]));
         let spec = &region.inputs[0].spec;
-        let step = |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        let step =
+            |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
         let product = match self.plan.products[e] {
             Some(Product::Added(_)) => {
                 let sinks = Box::new([self.target(equation.outputs[0])]);

@@ -78,7 +78,9 @@ impl Turns {
                 test.set_output(0, said);
                 let mut turn = 0usize;
                 loop {
-                    let failed = |(_, error): (usize, Error)| error.detail(format!("in turn {turn} of the loop"));
+                    let failed = |(_, error): (usize, Error)| {
+                        error.detail(format!("in turn {turn} of the loop"))
+                    };
                     test.run().map_err(failed)?;
                     // SAFETY: a byte of the arena that the test has just written.
                     if unsafe { *said } == 0 {
@@ -105,8 +107,9 @@ impl Turns {
                         let step = y.shape[1..].iter().product::<usize>() * y.dtype.size();
                         body.set_output(*carry + k, y.ptr(bases).wrapping_add(step * row));
                     }
-                    body.run()
-                        .map_err(|(_, error)| error.detail(format!("in turn {turn} of the scan")))?;
+                    body.run().map_err(|(_, error)| {
+                        error.detail(format!("in turn {turn} of the scan"))
+                    })?;
                 }
                 Ok(())
             }
@@ -123,7 +126,13 @@ fn begin(first: &[Operand], state: &[Target], bases: &[*mut u8]) {
 }
 
 /// What all turns see: the shared operands as they lie, and the state where the results are.
-fn share(code: &mut Code, fixed: &[Operand], first: &[Operand], state: &[Target], bases: &[*mut u8]) {
+fn share(
+    code: &mut Code,
+    fixed: &[Operand],
+    first: &[Operand],
+    state: &[Target],
+    bases: &[*mut u8],
+) {
     fixed.iter().enumerate().for_each(|(i, x)| code.set_input(i, x.ptr(bases)));
     for (c, _) in first.iter().enumerate() {
         code.set_input(fixed.len() + c, state[c].ptr(bases));

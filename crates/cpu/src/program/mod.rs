@@ -27,8 +27,8 @@ mod region;
 #[cfg(test)]
 mod tests;
 
-use crate::run::{Input, Output, Outputs, check, inside};
 use crate::Buffer;
+use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::{Error, Layout, Op, Place, Program, Result, Spec};
@@ -273,7 +273,8 @@ impl Executable {
                 }
             };
             if !fits {
-                let message = format!("input {i} does not fit: {bytes} bytes, read from {start} on");
+                let message =
+                    format!("input {i} does not fit: {bytes} bytes, read from {start} on");
                 return Err(Error::argument("program", message).on([spec]));
             }
             self.code.set_input(i, ptr.wrapping_add(start));

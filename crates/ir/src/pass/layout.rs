@@ -136,7 +136,9 @@ impl Layouts<'_> {
         let batch = shape.len() - 2;
         let mut sorted = axes.clone();
         sorted.sort_unstable();
-        if batch == 0 || !sorted.iter().copied().eq(0..batch) || self.reads.get(v.index()) != Some(&1)
+        if batch == 0
+            || !sorted.iter().copied().eq(0..batch)
+            || self.reads.get(v.index()) != Some(&1)
         {
             return None;
         }

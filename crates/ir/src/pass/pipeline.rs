@@ -1,6 +1,9 @@
 //! Passes in order.
 
-use super::{Constant, common_subexpressions, dead_code, epilogue, fold, fuse, layout, remat, schedule, simplify};
+use super::{
+    Constant, common_subexpressions, dead_code, epilogue, fold, fuse, layout, remat, schedule,
+    simplify,
+};
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
 

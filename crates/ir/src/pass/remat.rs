@@ -12,9 +12,9 @@
 //!
 //! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
 
+use super::rebuild::with_programs;
 use crate::{Binary, Equation, Op, Program, Unary, Var, Vars};
 use rustc_hash::FxHashMap;
-use super::rebuild::with_programs;
 
 /// Readers closer than this find the value still there.
 const NEAR: usize = 16;
@@ -179,13 +179,28 @@ fn is_cheap(op: &Op) -> bool {
         Op::Cast(_) | Op::Compare(_) | Op::Select => true,
         Op::Unary(f) => matches!(
             f,
-            Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not | Unary::Square | Unary::Relu
-                | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc
+            Unary::Neg
+                | Unary::Abs
+                | Unary::Sign
+                | Unary::Not
+                | Unary::Square
+                | Unary::Relu
+                | Unary::Floor
+                | Unary::Ceil
+                | Unary::Round
+                | Unary::Trunc
         ),
         Op::Binary(f) => matches!(
             f,
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Maximum | Binary::Minimum
-                | Binary::And | Binary::Or | Binary::Xor | Binary::Copysign
+            Binary::Add
+                | Binary::Sub
+                | Binary::Mul
+                | Binary::Maximum
+                | Binary::Minimum
+                | Binary::And
+                | Binary::Or
+                | Binary::Xor
+                | Binary::Copysign
         ),
         _ => false,
     }

@@ -99,7 +99,8 @@ fn greedy(program: &Program) -> Vec<usize> {
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); program.specs.len()];
     let mut waits = vec![0usize; program.equations.len()];
     for (i, e) in program.equations.iter().enumerate() {
-        let mut before: SmallVec<[usize; 6]> = e.inputs.iter().filter_map(|v| made[v.index()]).collect();
+        let mut before: SmallVec<[usize; 6]> =
+            e.inputs.iter().filter_map(|v| made[v.index()]).collect();
         before.sort_unstable();
         before.dedup();
         waits[i] = before.len();

@@ -38,7 +38,13 @@ pub fn point(op: &Op, of: &[f64], dtype: DType) -> f64 {
             Unary::Exp => of[0].exp(),
             Unary::Tanh => of[0].tanh(),
             Unary::Relu if of[0].is_nan() => of[0],
-            Unary::Relu => if of[0] > 0.0 { of[0] } else { 0.0 },
+            Unary::Relu => {
+                if of[0] > 0.0 {
+                    of[0]
+                } else {
+                    0.0
+                }
+            }
             Unary::Not => truth(of[0] == 0.0),
             f => panic!("{f:?} is not generated"),
         },
@@ -60,7 +66,13 @@ pub fn point(op: &Op, of: &[f64], dtype: DType) -> f64 {
             Compare::Gt => of[0] > of[1],
             Compare::Ge => of[0] >= of[1],
         }),
-        Op::Select => if of[0] != 0.0 { of[1] } else { of[2] },
+        Op::Select => {
+            if of[0] != 0.0 {
+                of[1]
+            } else {
+                of[2]
+            }
+        }
         Op::Cast(_) | Op::Copy => of[0],
         op => panic!("{op} is not pointwise"),
     };
@@ -96,14 +108,19 @@ fn reduced(kind: Reduction, of: impl Iterator<Item = f64>, dtype: DType) -> f64 
     let folded = match kind {
         Reduction::Sum => of.fold(0.0, |a, b| rounded(dtype, a + b)),
         Reduction::Prod => of.fold(1.0, |a, b| rounded(dtype, a * b)),
-        Reduction::Max => of.fold(f64::NEG_INFINITY, |a, b| point(&Op::Binary(Binary::Maximum), &[a, b], dtype)),
-        Reduction::Min => of.fold(f64::INFINITY, |a, b| point(&Op::Binary(Binary::Minimum), &[a, b], dtype)),
+        Reduction::Max => {
+            of.fold(f64::NEG_INFINITY, |a, b| point(&Op::Binary(Binary::Maximum), &[a, b], dtype))
+        }
+        Reduction::Min => {
+            of.fold(f64::INFINITY, |a, b| point(&Op::Binary(Binary::Minimum), &[a, b], dtype))
+        }
     };
     rounded(dtype, folded)
 }
 
 fn random(key: &Data, i: usize, dtype: DType) -> f64 {
-    let mixed = (key[0] as u64 ^ (key[1] as u64) << 20 ^ (i as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (key[0] as u64 ^ (key[1] as u64) << 20 ^ (i as u64) << 40)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     rounded(dtype, (mixed >> 40) as f64 / f64::from(1 << 24))
 }
 
@@ -150,7 +167,9 @@ fn region(region: &Region, inputs: &[&Data]) -> Vec<Data> {
                 })
                 .collect(),
             Inst::Reduce(how, v) => (0..rows)
-                .map(|r| reduced(*how, values[*v][r * row..(r + 1) * row].iter().copied(), kind.dtype))
+                .map(|r| {
+                    reduced(*how, values[*v][r * row..(r + 1) * row].iter().copied(), kind.dtype)
+                })
                 .collect(),
         };
         values.push(data);
@@ -169,15 +188,23 @@ pub fn run(program: &Program, inputs: &[Data]) -> Vec<Data> {
         let shapes: Vec<&Shape> = e.inputs.iter().map(|&v| &program.spec(v).shape).collect();
         let spec = program.spec(e.outputs[0]);
         let made: Vec<Data> = match &e.op {
-            Op::Literal { value, .. } => vec![vec![rounded(spec.dtype, value.as_f64()); spec.len()]],
+            Op::Literal { value, .. } => {
+                vec![vec![rounded(spec.dtype, value.as_f64()); spec.len()]]
+            }
             Op::Iota { len, .. } => vec![(0..*len).map(|i| i as f64).collect()],
-            Op::Random { .. } => vec![(0..spec.len()).map(|i| random(of[0], i, spec.dtype)).collect()],
+            Op::Random { .. } => {
+                vec![(0..spec.len()).map(|i| random(of[0], i, spec.dtype)).collect()]
+            }
             op if op.is_pointwise() => vec![
                 (0..spec.len())
-                    .map(|i| point(op, &of.iter().map(|data| data[i]).collect::<Vec<_>>(), spec.dtype))
+                    .map(|i| {
+                        point(op, &of.iter().map(|data| data[i]).collect::<Vec<_>>(), spec.dtype)
+                    })
                     .collect(),
             ],
-            Op::View(view) => vec![seen(of[0], &Layout::dense(shapes[0].clone()).view(view).unwrap())],
+            Op::View(view) => {
+                vec![seen(of[0], &Layout::dense(shapes[0].clone()).view(view).unwrap())]
+            }
             Op::Put(views) => {
                 let mut layout = Layout { ..Layout::dense(shapes[0].clone()) };
                 for view in views {
@@ -214,7 +241,10 @@ pub fn run(program: &Program, inputs: &[Data]) -> Vec<Data> {
                 let mut taken = axes.clone();
                 taken.sort_unstable();
                 let order: Axes = kept.iter().chain(&taken).copied().collect();
-                let sorted = seen(of[0], &Layout::dense(shapes[0].clone()).view(&View::Permute(order)).unwrap());
+                let sorted = seen(
+                    of[0],
+                    &Layout::dense(shapes[0].clone()).view(&View::Permute(order)).unwrap(),
+                );
                 let row: usize = axes.iter().map(|&i| shapes[0][i]).product();
                 let rows = (0..spec.len()).map(|r| sorted[r * row..(r + 1) * row].iter().copied());
                 vec![rows.map(|row| reduced(*kind, row, spec.dtype)).collect()]
@@ -222,8 +252,15 @@ pub fn run(program: &Program, inputs: &[Data]) -> Vec<Data> {
             Op::Dot => vec![dot(of[0], of[1], shapes[0], *shapes[1].last().unwrap(), spec.dtype)],
             Op::Region(r) => region(r, &of),
             Op::DotRegion(r) => {
-                let product = dot(of[0], of[1], shapes[0], *shapes[1].last().unwrap(), r.inputs[0].spec.dtype);
-                let all: Vec<&Data> = std::iter::once(&product).chain(of[2..].iter().copied()).collect();
+                let product = dot(
+                    of[0],
+                    of[1],
+                    shapes[0],
+                    *shapes[1].last().unwrap(),
+                    r.inputs[0].spec.dtype,
+                );
+                let all: Vec<&Data> =
+                    std::iter::once(&product).chain(of[2..].iter().copied()).collect();
                 region(r, &all)
             }
             Op::Flow(flow) => {
@@ -254,7 +291,8 @@ fn flow(flow: &Flow, given: Vec<Data>, shapes: &[&Shape]) -> Vec<Data> {
         Flow::Scan(scan) => {
             let fixed = scan.shared + scan.carry;
             let mut carry = given[scan.shared..fixed].to_vec();
-            let mut ys: Vec<Vec<Data>> = vec![vec![Vec::new(); scan.length]; scan.body.outputs.len() - scan.carry];
+            let mut ys: Vec<Vec<Data>> =
+                vec![vec![Vec::new(); scan.length]; scan.body.outputs.len() - scan.carry];
             for turn in 0..scan.length {
                 let i = if scan.reverse { scan.length - 1 - turn } else { turn };
                 let mut all = given[..scan.shared].to_vec();
@@ -293,7 +331,9 @@ impl Choices {
         let numbers = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, -0.0, 0.5, f64::INFINITY, f64::NAN];
         let mut data = |&v: &Var| {
             let spec = program.spec(v);
-            (0..spec.len()).map(|_| rounded(spec.dtype, numbers[self.below(if odd { 10 } else { 6 })])).collect()
+            (0..spec.len())
+                .map(|_| rounded(spec.dtype, numbers[self.below(if odd { 10 } else { 6 })]))
+                .collect()
         };
         program.inputs.iter().map(&mut data).collect()
     }
@@ -302,7 +342,8 @@ impl Choices {
     /// of a sum does not matter.
     pub fn program(&mut self, size: usize, whole: bool) -> Program {
         let mut program = Program::default();
-        let shapes: [&[usize]; 9] = [&[2, 3], &[3, 2], &[2, 2, 3], &[6], &[3], &[], &[1], &[2, 1], &[3, 1, 2]];
+        let shapes: [&[usize]; 9] =
+            [&[2, 3], &[3, 2], &[2, 2, 3], &[6], &[3], &[], &[1], &[2, 1], &[3, 1, 2]];
         let dtypes = if whole { [DType::F64; 2] } else { [DType::F64, DType::F32] };
         let mut live = Vec::new();
         for _ in 0..2 + self.below(3) {
@@ -356,14 +397,16 @@ impl Choices {
         let spec = program.spec(a).clone();
         let shape = spec.shape.clone();
         let mate = |c: &mut Choices, spec: &Spec| {
-            let fits: Vec<Var> = live.iter().copied().filter(|&v| program.spec(v) == spec).collect();
+            let fits: Vec<Var> =
+                live.iter().copied().filter(|&v| program.spec(v) == spec).collect();
             if fits.is_empty() { None } else { Some(c.pick(&fits)) }
         };
         Some(match self.below(20) {
             0..4 if spec.dtype == DType::Bool => (Op::Unary(Unary::Not), vec![a]),
             0..4 => {
                 let exact = [Unary::Neg, Unary::Abs, Unary::Relu, Unary::Floor];
-                let any = [Unary::Neg, Unary::Abs, Unary::Tanh, Unary::Exp, Unary::Square, Unary::Relu];
+                let any =
+                    [Unary::Neg, Unary::Abs, Unary::Tanh, Unary::Exp, Unary::Square, Unary::Relu];
                 (Op::Unary(if whole { self.pick(&exact) } else { self.pick(&any) }), vec![a])
             }
             4..8 => {
@@ -383,7 +426,11 @@ impl Choices {
                 (Op::Select, vec![condition, a, mate(self, &spec)?])
             }
             10 => {
-                let to = if whole { DType::F64 } else { self.pick(&[DType::F64, DType::F32, DType::Bool, DType::I64]) };
+                let to = if whole {
+                    DType::F64
+                } else {
+                    self.pick(&[DType::F64, DType::F32, DType::Bool, DType::I64])
+                };
                 // What is no number, or too large, has no integer that is the same everywhere.
                 if to == DType::I64 && spec.dtype != DType::Bool {
                     return None;
@@ -397,11 +444,16 @@ impl Choices {
                 (Op::Literal { value, shape, dtype }, vec![])
             }
             12 => match self.below(4) {
-                0 => (Op::Random { kind: Random::Uniform, shape, dtype: DType::F64 }, vec![key]).into_whole(whole)?,
+                0 => (Op::Random { kind: Random::Uniform, shape, dtype: DType::F64 }, vec![key])
+                    .into_whole(whole)?,
                 1 => (Op::Iota { len: shape.iter().product(), dtype: DType::F64 }, vec![]),
                 2 => (Op::Copy, vec![a]),
                 _ => {
-                    let padding = (0..shape.len()).map(|_| Padding { before: self.below(2), after: 0, between: self.below(2) });
+                    let padding = (0..shape.len()).map(|_| Padding {
+                        before: self.below(2),
+                        after: 0,
+                        between: self.below(2),
+                    });
                     (Op::Pad(padding.collect()), vec![a])
                 }
             },
@@ -416,10 +468,15 @@ impl Choices {
                 (Op::Reduce(self.pick(&kinds), axes), vec![a])
             }
             17 => {
-                let fits: Vec<Var> = live.iter().copied().filter(|&b| infer(&Op::Dot, &[&spec, program.spec(b)]).is_ok()).collect();
+                let fits: Vec<Var> = live
+                    .iter()
+                    .copied()
+                    .filter(|&b| infer(&Op::Dot, &[&spec, program.spec(b)]).is_ok())
+                    .collect();
                 if fits.is_empty() {
                     // Products with the transpose always fit.
-                    return (shape.len() >= 2).then(|| (Op::View(View::Permute(swapped(shape.len()))), vec![a]));
+                    return (shape.len() >= 2)
+                        .then(|| (Op::View(View::Permute(swapped(shape.len()))), vec![a]));
                 }
                 (Op::Dot, vec![a, self.pick(&fits)])
             }
@@ -452,7 +509,8 @@ impl Choices {
                 View::Reshape(Shape::from_slice(self.pick(&forms)))
             }
             2 | 3 => {
-                let mut to: Shape = shape.iter().map(|&n| if n == 1 { 1 + self.below(3) } else { n }).collect();
+                let mut to: Shape =
+                    shape.iter().map(|&n| if n == 1 { 1 + self.below(3) } else { n }).collect();
                 if rank < 3 && self.below(2) == 0 {
                     to.insert(0, 2);
                 }
@@ -469,13 +527,22 @@ impl Choices {
                     .collect(),
             ),
             5 => View::Flip((0..rank).filter(|_| self.below(2) == 0).collect()),
-            _ if self.below(2) == 0 => View::Diagonal { offset: self.below(2) as isize, a: 0, b: 1 },
+            _ if self.below(2) == 0 => {
+                View::Diagonal { offset: self.below(2) as isize, a: 0, b: 1 }
+            }
             _ => View::Unfold { axis: 0, size: 1 + self.below(2), step: 1 },
         }
     }
 
     /// A choice between two programs of one operand, or a loop over its rows.
-    fn flow(&mut self, program: &Program, a: Var, flag: Var, size: usize, whole: bool) -> Option<(Op, Vec<Var>)> {
+    fn flow(
+        &mut self,
+        program: &Program,
+        a: Var,
+        flag: Var,
+        size: usize,
+        whole: bool,
+    ) -> Option<(Op, Vec<Var>)> {
         if size < 8 {
             return None;
         }
@@ -511,7 +578,14 @@ impl Choices {
                 body.outputs = vec![next, y, z];
                 let fits = |&v: &Var| program.spec(v) == body.spec(carry);
                 let start = (0..program.specs.len() as u32).map(Var).find(fits)?;
-                let scan = Scan { body, length, reverse: self.below(2) == 0, shared: 0, carry: 1, kept: 0 };
+                let scan = Scan {
+                    body,
+                    length,
+                    reverse: self.below(2) == 0,
+                    shared: 0,
+                    carry: 1,
+                    kept: 0,
+                };
                 Some((Op::Flow(Arc::new(Flow::Scan(scan))), vec![start, a]))
             }
             _ => Some((Op::Flow(Arc::new(Flow::Cond { yes, no })), vec![flag, a, a])),

@@ -28,8 +28,11 @@ struct Author {
 
 /// A program of about `equations` equations, with some outputs and, now and then, updates.
 pub fn random_program(seed: u64, equations: usize) -> Program {
-    let mut author =
-        Author { dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15), program: Program::default(), vars: vec![] };
+    let mut author = Author {
+        dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15),
+        program: Program::default(),
+        vars: vec![],
+    };
     let shapes: [&[usize]; 7] = [&[4, 6], &[4, 6], &[24], &[], &[2, 3, 4], &[0, 5], &[1, 6]];
     for _ in 0..2 + author.dice.roll(4) {
         let shape = author.dice.pick(&shapes);

@@ -72,7 +72,13 @@ fn flags(lanes: &[Lane]) -> Vec<bool> {
     lanes.iter().map(|x| x.batched).collect()
 }
 
-fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: &'static Location<'static>) -> Lanes {
+fn cond(
+    yes: &Program,
+    no: &Program,
+    lanes: &[Lane],
+    n: usize,
+    at: &'static Location<'static>,
+) -> Lanes {
     let (test, operands) = (&lanes[0], &lanes[1..]);
     let given = flags(operands);
     if test.batched {
@@ -153,16 +159,25 @@ fn while_loop(
     let (c1, c2) = (tested.captures.len(), turned.captures.len());
     first.inputs.rotate_right(c1);
     second.inputs.rotate_right(c2);
-    let spare: Vec<_> = turned.captures.iter().map(|c| first.fresh(c.tensor.spec().clone())).collect();
+    let spare: Vec<_> =
+        turned.captures.iter().map(|c| first.fresh(c.tensor.spec().clone())).collect();
     first.inputs.splice(c1..c1, spare);
-    let spare: Vec<_> = tested.captures.iter().map(|c| second.fresh(c.tensor.spec().clone())).collect();
+    let spare: Vec<_> =
+        tested.captures.iter().map(|c| second.fresh(c.tensor.spec().clone())).collect();
     second.inputs.splice(0..0, spare);
     let constants: Vec<Tensor> =
         tested.captures.into_iter().chain(turned.captures).map(|c| c.tensor).collect();
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
-    let flow = Flow::While { test: first.renumbered(), body: second.renumbered(), shared: c1 + c2 + shared };
+    let flow = Flow::While {
+        test: first.renumbered(),
+        body: second.renumbered(),
+        shared: c1 + c2 + shared,
+    };
     let made = apply_flow(flow, &all, at);
-    made.into_iter().zip(&given[shared..]).map(|(value, &batched)| Lane { value, batched }).collect()
+    made.into_iter()
+        .zip(&given[shared..])
+        .map(|(value, &batched)| Lane { value, batched })
+        .collect()
 }
 
 fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -> Lanes {
@@ -190,11 +205,11 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -
     body.inputs.rotate_right(turn.constants.len());
     let shared = scan.shared + turn.constants.len();
     let all: Vec<&Tensor> = turn.constants.iter().chain(&operands).collect();
-    let made = apply_flow(Flow::Scan(Scan { body: body.renumbered(), shared, ..scan.clone() }), &all, at);
+    let made =
+        apply_flow(Flow::Scan(Scan { body: body.renumbered(), shared, ..scan.clone() }), &all, at);
     let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
         true => Lane::batched(turned(&value)),
         false => Lane { value, batched },
     };
     made.into_iter().zip(&turn.outputs).enumerate().map(lane).collect()
 }
-

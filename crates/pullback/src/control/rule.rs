@@ -191,7 +191,8 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
     let grouped = |program: &Program, cuts: &[usize]| {
         let mut out = pushed(program, flow.name(), at);
         let specs = input_specs(program);
-        let (given, constants) = out.program.inputs.split_at(out.program.inputs.len() - out.constants.len());
+        let (given, constants) =
+            out.program.inputs.split_at(out.program.inputs.len() - out.constants.len());
         let (own, dual) = given.split_at(specs.len());
         let (mut inputs, mut next, mut from) = (Vec::new(), dual.iter(), 0);
         for &cut in cuts {
@@ -223,7 +224,8 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             let mut pushed = grouped(body, &[k, n]);
             constants_first(&mut pushed);
             let constants = pushed.constants.clone();
-            let mut inputs: Vec<Var> = constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
+            let mut inputs: Vec<Var> =
+                constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
             inputs.extend(&test.inputs[..k]);
             inputs.extend(spare);
             inputs.extend(&test.inputs[k..]);

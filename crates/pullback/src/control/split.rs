@@ -45,7 +45,11 @@ pub(crate) struct Traced {
 }
 
 /// A program and its pullback as one: from its inputs and cotangents of its float outputs, its outputs and the gradients of its float inputs.
-pub(crate) fn joint(program: &Program, name: &'static str, at: &'static Location<'static>) -> Traced {
+pub(crate) fn joint(
+    program: &Program,
+    name: &'static str,
+    at: &'static Location<'static>,
+) -> Traced {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
     let specs: Vec<Spec> =
@@ -181,7 +185,12 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     backward.inputs.extend(d_carry.iter().chain(&so_far));
     backward.inputs.extend(both.inputs[carried..n].iter().chain(&kept).chain(d_rows));
     backward.outputs = carry.iter().chain(&sums).chain(&rows).copied().collect();
-    Split { forward: forward.renumbered(), backward: backward.renumbered(), kept: kept.len(), constants }
+    Split {
+        forward: forward.renumbered(),
+        backward: backward.renumbered(),
+        kept: kept.len(),
+        constants,
+    }
 }
 
 /// Whether a value is had again for next to nothing.

@@ -5,8 +5,8 @@
 //! the compiled program is evaluated by plain ops on the very operands that the compiled run gave it.
 
 use super::compile::{Captured, Specialisation, pipeline};
-use super::run::bind_storages;
 use super::compiler_error;
+use super::run::bind_storages;
 use crate::apply::apply_all;
 use crate::storage::Storage;
 use crate::trace::evaluate;
@@ -30,7 +30,10 @@ impl<Y: Tree> Specialisation<Y> {
         for stage in &stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
                 if let Some(apart) = apart(a, b) {
-                    return Err(compiler_error(format!("the pass `{}` changed output {k} {apart}", stage.name)));
+                    return Err(compiler_error(format!(
+                        "the pass `{}` changed output {k} {apart}",
+                        stage.name
+                    )));
                 }
             }
         }
@@ -50,7 +53,9 @@ impl<Y: Tree> Specialisation<Y> {
                 Captured::Fixed { storage, .. } => copy(&whole(storage)),
                 Captured::Gradient { leaf, .. } => match &*leaf.grad() {
                     Some(g) => copy(g).reshape(&spec.shape[..]),
-                    None => return Err(compiler_error("a gradient that the function adds to is gone")),
+                    None => {
+                        return Err(compiler_error("a gradient that the function adds to is gone"));
+                    }
                 },
             });
         }
@@ -89,7 +94,10 @@ impl<Y: Tree> Specialisation<Y> {
                 Err(error) => wrong = Some(format!("{} fails by plain ops: {error}", text())),
                 Ok(made) => {
                     if let Some(apart) = apart(&found, &made[k]) {
-                        wrong = Some(format!("result {k} of {} differs from that of plain ops {apart}", text()));
+                        wrong = Some(format!(
+                            "result {k} of {} differs from that of plain ops {apart}",
+                            text()
+                        ));
                     }
                 }
             }

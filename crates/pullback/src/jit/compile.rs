@@ -90,11 +90,14 @@ impl<Y: Tree> Specialisation<Y> {
 
         let written = |i: usize| compiled.updates.iter().any(|u| u.1 == specs.len() + i);
         let owner = |x: &Tensor| {
-            let mine = |t: &&(Touched, Effect)| t.0.before.as_ref().is_some_and(|g| g.shares_memory(x));
+            let mine =
+                |t: &&(Touched, Effect)| t.0.before.as_ref().is_some_and(|g| g.shares_memory(x));
             leaves.iter().find(mine).map(|t| t.0.leaf.clone())
         };
         let capture = |(i, c): (usize, &trace::Capture)| match owner(&c.tensor) {
-            Some(leaf) => Captured::Gradient { leaf, spec: c.tensor.spec().clone(), written: written(i) },
+            Some(leaf) => {
+                Captured::Gradient { leaf, spec: c.tensor.spec().clone(), written: written(i) }
+            }
             None => Captured::Fixed { storage: c.tensor.0.storage.clone(), written: written(i) },
         };
         Ok(Specialisation {
@@ -118,7 +121,10 @@ impl<Y: Tree> Specialisation<Y> {
     pub fn fits(&self, leaves: &[Tensor]) -> bool {
         self.recording == mode::is_grad_enabled()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
-            && self.gradients.iter().all(|g| g.there.is_none_or(|there| there == g.leaf.grad().is_some()))
+            && self
+                .gradients
+                .iter()
+                .all(|g| g.there.is_none_or(|there| there == g.leaf.grad().is_some()))
     }
 }
 
@@ -198,7 +204,8 @@ pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> S
     if last.specs.len() != leaves.len() {
         return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());
     }
-    let changed = last.specs.iter().zip(leaves).enumerate().find(|(_, (old, new))| *old != new.spec());
+    let changed =
+        last.specs.iter().zip(leaves).enumerate().find(|(_, (old, new))| *old != new.spec());
     if let Some((i, (old, new))) = changed {
         return format!("tensor {i} of the argument is {}, {old} before", new.spec());
     }
@@ -207,7 +214,9 @@ pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> S
     }
     let there = |g: &&Gradient| g.there.is_some_and(|there| there != g.leaf.grad().is_some());
     match last.gradients.iter().find(there) {
-        Some(g) if g.there == Some(true) => "a leaf had a gradient before, and has none now".to_string(),
+        Some(g) if g.there == Some(true) => {
+            "a leaf had a gradient before, and has none now".to_string()
+        }
         Some(_) => "a leaf has a gradient now, and had none before".to_string(),
         None => "no earlier one fits".to_string(),
     }
@@ -215,5 +224,7 @@ pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> S
 
 /// A spec as an error's text names it.
 pub(super) fn wrong_gradient(found: &Spec, wanted: &Spec) -> crate::Error {
-    compiler_error(format!("the gradient of a leaf is {found}, but the function was compiled for {wanted}"))
+    compiler_error(format!(
+        "the gradient of a leaf is {found}, but the function was compiled for {wanted}"
+    ))
 }

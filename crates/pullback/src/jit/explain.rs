@@ -58,9 +58,16 @@ impl<Y: Tree> Specialisation<Y> {
             kernels,
             captures: (self.captures.len(), updates),
             peak: plan.peak(),
-            peak_by_line: plan.by_place().into_iter().map(|(at, bytes)| (line(at), bytes)).collect(),
+            peak_by_line: plan
+                .by_place()
+                .into_iter()
+                .map(|(at, bytes)| (line(at), bytes))
+                .collect(),
             compile: [timing.trace, timing.passes, timing.prepare],
-            calls: (timing.calls, timing.running.checked_div(timing.calls.max(1) as u32).unwrap_or_default()),
+            calls: (
+                timing.calls,
+                timing.running.checked_div(timing.calls.max(1) as u32).unwrap_or_default(),
+            ),
             program: self.executable.program().renumbered(),
             differentiated: self.differentiated,
         }
@@ -84,16 +91,27 @@ impl fmt::Display for Specialised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  compiled because: {}", self.why)?;
         if self.differentiated {
-            writeln!(f, "  calls go op by op: the result is tracked, and may be differentiated outside")?;
+            writeln!(
+                f,
+                "  calls go op by op: the result is tracked, and may be differentiated outside"
+            )?;
         }
         let [trace, passes, prepare] = self.compile;
-        writeln!(f, "  compile time: trace {trace:.1?}, passes {passes:.1?}, plan and kernels {prepare:.1?}")?;
+        writeln!(
+            f,
+            "  compile time: trace {trace:.1?}, passes {passes:.1?}, plan and kernels {prepare:.1?}"
+        )?;
         for (name, before, after, time) in &self.passes {
             writeln!(f, "    {name:<24} {before:>6} → {after:<6} {time:.1?}")?;
         }
-        writeln!(f, "  captured tensors: {}, of which written: {}", self.captures.0, self.captures.1)?;
+        writeln!(
+            f,
+            "  captured tensors: {}, of which written: {}",
+            self.captures.0, self.captures.1
+        )?;
         let total: usize = self.kernels.values().sum();
-        let list: Vec<String> = self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
+        let list: Vec<String> =
+            self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
         writeln!(f, "  peak memory: {} bytes", self.peak)?;
         for (line, bytes) in self.peak_by_line.iter().take(5) {

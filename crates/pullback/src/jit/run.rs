@@ -66,7 +66,9 @@ impl<Y: Tree> Specialisation<Y> {
             Captured::Gradient { leaf, written: true, .. } => {
                 leaf.grad().as_ref().is_some_and(|g| g.shares_memory(x))
             }
-            Captured::Fixed { written: false, .. } | Captured::Gradient { written: false, .. } => false,
+            Captured::Fixed { written: false, .. } | Captured::Gradient { written: false, .. } => {
+                false
+            }
         };
         match self.captures.iter().any(written) || !x.is_contiguous() {
             true => mode::set_recording(false, || x.detach().deep_clone()),
@@ -152,7 +154,8 @@ fn bind<R>(operands: &Operands, f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>) -
     order.sort_unstable_by_key(|&i| (address(&operands[i]), !operands[i].written));
     let mut readers: SmallVec<[RwLockReadGuard<'_, Buffer>; INLINE]> = SmallVec::new();
     let mut writers: SmallVec<[RwLockWriteGuard<'_, Buffer>; INLINE]> = SmallVec::new();
-    let mut lock_of: SmallVec<[(bool, usize); INLINE]> = SmallVec::from_elem((false, 0), operands.len());
+    let mut lock_of: SmallVec<[(bool, usize); INLINE]> =
+        SmallVec::from_elem((false, 0), operands.len());
     let mut last = None;
     for &i in &order {
         let operand = &operands[i];

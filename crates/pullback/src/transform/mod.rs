@@ -9,6 +9,6 @@ mod modes;
 mod vmap;
 
 pub use jacobian::{hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev};
-pub(crate) use vmap::{evaluate_batched, spread};
-pub use vmap::{BatchAxes, vmap};
 pub use modes::{grad, jvp, value_and_grad, vjp};
+pub use vmap::{BatchAxes, vmap};
+pub(crate) use vmap::{evaluate_batched, spread};

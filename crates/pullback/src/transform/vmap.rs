@@ -54,7 +54,8 @@ impl BatchAxes {
             many if many.len() == n => Ok(many.to_vec()),
             many => {
                 let message = format!("{} axes for {n} tensors in {what}", many.len());
-                Err(Error::argument("vmap", message).hint("give one axis for all, or one for each tensor"))
+                Err(Error::argument("vmap", message)
+                    .hint("give one axis for all, or one for each tensor"))
             }
         }
     }
@@ -108,7 +109,8 @@ fn mapped<T: Tree, Y: Tree>(
         let outputs = y.leaves();
         (y, outputs)
     })?;
-    let captures = recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
+    let captures =
+        recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
     let all: Vec<Lane> = lanes.into_iter().chain(captures).collect();
     let made = evaluate_batched(&recorded.program, &all, n);
     let axes = to.each("the result", made.len())?;
@@ -117,7 +119,10 @@ fn mapped<T: Tree, Y: Tree>(
         results.push(match axis {
             Some(axis) => move_axis(&spread(&lane, n), 0, axis, "the result")?,
             None if lane.batched => {
-                let message = format!("a result of spec {} differs between examples, so it has no single value", example_spec(&lane));
+                let message = format!(
+                    "a result of spec {} differs between examples, so it has no single value",
+                    example_spec(&lane)
+                );
                 return Err(Error::argument("vmap", message).hint("give it an axis in out_axes"));
             }
             None => lane.value,
@@ -143,7 +148,8 @@ fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lan
         let count = moved.shape()[0];
         match n {
             Some(known) if known != count => {
-                let message = format!("{known} and {count} examples in the tensors of one argument");
+                let message =
+                    format!("{known} and {count} examples in the tensors of one argument");
                 return Err(Error::shape("vmap", message).on(leaves.iter().map(Tensor::spec)));
             }
             _ => n = Some(count),
@@ -159,7 +165,8 @@ fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lan
 fn move_axis(x: &Tensor, from: isize, to: isize, what: &str) -> Result<Tensor> {
     let rank = x.rank() as isize;
     if !(-rank..rank).contains(&to) {
-        let message = format!("axis {to} is out of range for {what}, {} with its examples", x.spec());
+        let message =
+            format!("axis {to} is out of range for {what}, {} with its examples", x.spec());
         return Err(Error::argument("vmap", message));
     }
     let (from, to) = (from.rem_euclid(rank) as usize, to.rem_euclid(rank) as usize);

@@ -65,8 +65,7 @@ fn every_family_of_ops() {
     let reduce = |axes: &[usize]| Op::Reduce(Reduction::Sum, Axes::from_slice(axes));
     let window = Window { size: 3, stride: 1, dilation: 1, before: 1, after: 1 };
     let conv = Conv { role: Role::Forward, windows: vec![window; 2], groups: 1 };
-    let attention =
-        Attention { causal: true, masked: false, scale: Real(0.5), dropout: Real(0.0) };
+    let attention = Attention { causal: true, masked: false, scale: Real(0.5), dropout: Real(0.0) };
     let adam = Adam {
         rate: Real(0.1),
         beta1: Real(0.9),
@@ -82,56 +81,84 @@ fn every_family_of_ops() {
     let programs = [
         family(&[m.clone()], &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
         family(&[i64s(&[2])], &[(random(Random::Normal), &[0]), (random(Random::Uniform), &[0])]),
-        family(&[m.clone()], &[(Op::UnaryVjp(Unary::Tanh), &[0, 0]), (Op::Cast(DType::BF16), &[1])]),
-        family(&[m.clone(), m.clone()], &[
-            (Op::Compare(Compare::Lt), &[0, 1]),
-            (Op::Select, &[2, 0, 1]),
-            (Op::Binary(Binary::Pow), &[3, 0]),
-        ]),
-        family(&[m.clone()], &[
-            (Op::Pad(smallvec![Padding { before: 1, after: 2, between: 1 }; 2]), &[0]),
-            (Op::Cat(0), &[0, 0, 0]),
-        ]),
-        family(&[m.clone(), m.clone()], &[
-            (Op::Compare(Compare::Lt), &[0, 1]),
-            (Op::Cast(DType::I64), &[2]),
-            (Op::Gather(1), &[0, 3]),
-            (Op::Scatter(0, Combine::Mul), &[0, 3, 1]),
-        ]),
-        family(&[m.clone()], &[
-            (reduce(&[0]), &[0]),
-            (reduce(&[0, 1]), &[0]),
-            (Op::ArgReduce(Extreme::Max, 1), &[0]),
-            (Op::Cumulate { kind: Cumulation::LogSumExp, axis: 0, reverse: true }, &[0]),
-            (Op::Sort { axis: 1, descending: true }, &[0]),
-            (Op::Ranks { axis: 0, descending: true, from: 1, count: 2 }, &[0]),
-        ]),
+        family(
+            &[m.clone()],
+            &[(Op::UnaryVjp(Unary::Tanh), &[0, 0]), (Op::Cast(DType::BF16), &[1])],
+        ),
+        family(
+            &[m.clone(), m.clone()],
+            &[
+                (Op::Compare(Compare::Lt), &[0, 1]),
+                (Op::Select, &[2, 0, 1]),
+                (Op::Binary(Binary::Pow), &[3, 0]),
+            ],
+        ),
+        family(
+            &[m.clone()],
+            &[
+                (Op::Pad(smallvec![Padding { before: 1, after: 2, between: 1 }; 2]), &[0]),
+                (Op::Cat(0), &[0, 0, 0]),
+            ],
+        ),
+        family(
+            &[m.clone(), m.clone()],
+            &[
+                (Op::Compare(Compare::Lt), &[0, 1]),
+                (Op::Cast(DType::I64), &[2]),
+                (Op::Gather(1), &[0, 3]),
+                (Op::Scatter(0, Combine::Mul), &[0, 3, 1]),
+            ],
+        ),
+        family(
+            &[m.clone()],
+            &[
+                (reduce(&[0]), &[0]),
+                (reduce(&[0, 1]), &[0]),
+                (Op::ArgReduce(Extreme::Max, 1), &[0]),
+                (Op::Cumulate { kind: Cumulation::LogSumExp, axis: 0, reverse: true }, &[0]),
+                (Op::Sort { axis: 1, descending: true }, &[0]),
+                (Op::Ranks { axis: 0, descending: true, from: 1, count: 2 }, &[0]),
+            ],
+        ),
         family(&[f32s(&[3, 4, 5]), f32s(&[3, 5, 2])], &[(Op::Dot, &[0, 1])]),
         family(&[f32s(&[2, 3, 6, 6]), f32s(&[4, 3, 3, 3])], &[(Op::Conv(Box::new(conv)), &[0, 1])]),
-        family(&[m.clone()], &[
-            (Op::Linalg(Linalg::Lu), &[0]),
-            (Op::Linalg(Linalg::Qr { complete: false }), &[0]),
-            (Op::Linalg(Linalg::Svd { full: true }), &[0]),
-            (Op::Linalg(Linalg::Eigh), &[0]),
-        ]),
+        family(
+            &[m.clone()],
+            &[
+                (Op::Linalg(Linalg::Lu), &[0]),
+                (Op::Linalg(Linalg::Qr { complete: false }), &[0]),
+                (Op::Linalg(Linalg::Svd { full: true }), &[0]),
+                (Op::Linalg(Linalg::Eigh), &[0]),
+            ],
+        ),
         family(&[m.clone()], &[(Op::Fft(Fft::Real(1)), &[0])]),
-        family(&[m.clone(), f32s(&[4]), f32s(&[4])], &[
-            (Op::Fused(Fused::Softmax(1)), &[0]),
-            (Op::Fused(Fused::LogSoftmaxVjp(0)), &[0, 3]),
-            (Op::Fused(Fused::LogSumExp(1)), &[0]),
-            (Op::Fused(Fused::LayerNorm(Real(1e-5))), &[0, 1, 2]),
-            (Op::Fused(Fused::LayerNormVjp(Real(1e-5))), &[0, 1, 3]),
-            (Op::Fused(Fused::BatchNorm(Real(1e-5))), &[0, 1, 2]),
-        ]),
-        family(&[(); 3].map(|()| f32s(&[2, 2, 5, 4])), &[(Op::Fused(Fused::Attention(attention)), &[0, 1, 2])]),
-        family(&[m.clone(), i64s(&[4])], &[
-            (Op::Binary(Binary::Mul), &[1, 1]),
-            (Op::Unary(Unary::Sign), &[2]),
-            (Op::Fused(Fused::CrossEntropy), &[0, 3]),
-        ]),
-        family(&[m.clone(), m.clone(), m.clone(), m.clone(), m, i64s(&[])], &[
-            (Op::Fused(Fused::Adam(adam)), &[0, 1, 2, 3, 4, 5]),
-        ]),
+        family(
+            &[m.clone(), f32s(&[4]), f32s(&[4])],
+            &[
+                (Op::Fused(Fused::Softmax(1)), &[0]),
+                (Op::Fused(Fused::LogSoftmaxVjp(0)), &[0, 3]),
+                (Op::Fused(Fused::LogSumExp(1)), &[0]),
+                (Op::Fused(Fused::LayerNorm(Real(1e-5))), &[0, 1, 2]),
+                (Op::Fused(Fused::LayerNormVjp(Real(1e-5))), &[0, 1, 3]),
+                (Op::Fused(Fused::BatchNorm(Real(1e-5))), &[0, 1, 2]),
+            ],
+        ),
+        family(
+            &[(); 3].map(|()| f32s(&[2, 2, 5, 4])),
+            &[(Op::Fused(Fused::Attention(attention)), &[0, 1, 2])],
+        ),
+        family(
+            &[m.clone(), i64s(&[4])],
+            &[
+                (Op::Binary(Binary::Mul), &[1, 1]),
+                (Op::Unary(Unary::Sign), &[2]),
+                (Op::Fused(Fused::CrossEntropy), &[0, 3]),
+            ],
+        ),
+        family(
+            &[m.clone(), m.clone(), m.clone(), m.clone(), m, i64s(&[])],
+            &[(Op::Fused(Fused::Adam(adam)), &[0, 1, 2, 3, 4, 5])],
+        ),
     ];
     for (seed, program) in programs.iter().enumerate() {
         agree(program, seed as u64);
@@ -185,9 +212,8 @@ fn one_thread_or_two() {
         let program = random_program(seed, 30);
         let mut executable = Executable::new(&program).expect("a program");
         let inputs = samples(&program, &mut Dice(seed));
-        let runs = [1, 2].map(|n| {
-            par::with_threads(n, || compiled(&mut executable, &inputs).expect("runs"))
-        });
+        let runs = [1, 2]
+            .map(|n| par::with_threads(n, || compiled(&mut executable, &inputs).expect("runs")));
         assert!(runs[0] == runs[1], "{program}");
     }
     // Large enough to be split.

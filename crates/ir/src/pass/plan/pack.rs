@@ -116,13 +116,8 @@ mod tests {
     #[test]
     fn the_tightest_gap_is_taken() {
         // Two gaps are free at time 2: one of 192 bytes, one of 64.
-        let blocks = [
-            block(192, 0, 1),
-            block(128, 0, 3),
-            block(64, 0, 1),
-            block(64, 0, 3),
-            block(64, 2, 3),
-        ];
+        let blocks =
+            [block(192, 0, 1), block(128, 0, 3), block(64, 0, 1), block(64, 0, 3), block(64, 2, 3)];
         let (offsets, size) = pack(&blocks);
         assert_eq!(size, 448);
         assert!(blocks.iter().enumerate().all(|(i, a)| blocks[..i].iter().enumerate().all(

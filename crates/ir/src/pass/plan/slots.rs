@@ -4,9 +4,7 @@
 
 use super::pack::{Block, Shelf, most_alive, pack, padded};
 use super::share::{Sharing, product_result, sharing};
-use super::{
-    ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added,
-};
+use super::{ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
 use crate::{Flow, Layout, Op, Program, Var};
 
 /// Variables that follow each other in one place.
@@ -62,11 +60,7 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(
-        program: &'a Program,
-        updates: &'a [(usize, usize)],
-        inputs: &[Layout],
-    ) -> Planner<'a> {
+    fn new(program: &'a Program, updates: &'a [(usize, usize)], inputs: &[Layout]) -> Planner<'a> {
         let count = program.equations.len();
         let dense = |v: usize| Layout::dense(program.specs[v].shape.clone());
         let mut planner = Planner {
@@ -465,7 +459,8 @@ impl<'a> Planner<'a> {
 
         let homes = (0..self.program.specs.len())
             .map(|v| {
-                let layout = std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
+                let layout =
+                    std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
                 match self.slot_of[self.roots[v].index()] {
                     NONE => Home { base: Base::Arena, start: 0, layout },
                     slot => Home { base: self.slots[slot].base, start: starts[slot], layout },
@@ -496,7 +491,8 @@ impl<'a> Planner<'a> {
             let Op::DotRegion(region) = &equation.op else { continue };
             let Some(operand) = added(region).map(|k| k + 1) else { continue };
             let result = &self.slots[self.slot(equation.outputs[0])];
-            let (slot, other) = (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));
+            let (slot, other) =
+                (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));
             let same = slot == other
                 || result.base == self.slots[other].base && matches!(result.base, Base::Input(_));
             if same {

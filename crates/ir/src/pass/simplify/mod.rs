@@ -42,12 +42,7 @@ enum Step {
     Op(Op, Vars),
 }
 
-const fn row(
-    name: &'static str,
-    says: &'static str,
-    because: &'static str,
-    rule: Rule,
-) -> Rewrite {
+const fn row(name: &'static str, says: &'static str, because: &'static str, rule: Rule) -> Rewrite {
     Rewrite { name, says, because, rule }
 }
 

@@ -85,7 +85,8 @@ pub(super) fn cast_chain(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     // From integers through floats only where the way out is as wide as the way in: floats are cut off at the ends of an
     // integer type, integers wrap.
     let direct = first.is_float() == middle.is_float() || loses_nothing(first, *last);
-    (loses_nothing(first, *middle) && direct).then(|| Step::Op(op.clone(), Vars::from_slice(source)))
+    (loses_nothing(first, *middle) && direct)
+        .then(|| Step::Op(op.clone(), Vars::from_slice(source)))
 }
 
 /// Whether every value of one dtype is a value of the other.

@@ -36,7 +36,9 @@ pub(super) fn view_view(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
         (View::Slice(first), View::Slice(second)) => {
             let shape = &seen.new.spec(source[0]).shape;
             let axes = 0..first.len().max(second.len());
-            View::Slice(axes.map(|i| both(first.get(i), second.get(i), shape[i])).collect::<Option<_>>()?)
+            View::Slice(
+                axes.map(|i| both(first.get(i), second.get(i), shape[i])).collect::<Option<_>>()?,
+            )
         }
         (View::Flip(first), View::Flip(second)) => {
             // An axis named twice in one flip has a meaning of its own: leave it.
@@ -79,7 +81,9 @@ pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
             order.iter().map(|&i| shape[i]).collect()
         }
         Op::View(View::Broadcast(to)) => {
-            let long = |shape: &Shape| shape.iter().copied().filter(|&n| n != 1).collect::<SmallVec<[usize; 6]>>();
+            let long = |shape: &Shape| {
+                shape.iter().copied().filter(|&n| n != 1).collect::<SmallVec<[usize; 6]>>()
+            };
             if long(shape) != long(to) {
                 return None;
             }
