@@ -36,12 +36,16 @@ pub fn epilogue(program: &Program) -> Program {
             (plain && !spec.is_empty() && !joined[dot]).then_some(dot)
         };
         let Some(region) = as_region(program, e) else { continue };
-        let candidates = e.inputs.iter().enumerate().filter_map(|(k, &v)| Some((k, v, product(v)?)));
+        let candidates =
+            e.inputs.iter().enumerate().filter_map(|(k, &v)| Some((k, v, product(v)?)));
         let fits = |(k, v, dot): (usize, Var, usize)| {
             let load = &region.inputs[k];
             let in_order = load.layout.is_dense() && load.layout.offset == 0;
             let all = region.shape.iter().product::<usize>() == load.spec.len();
-            (in_order && all).then(|| reshaped(&region, &program.spec(v).shape)).flatten().map(|r| (k, dot, r))
+            (in_order && all)
+                .then(|| reshaped(&region, &program.spec(v).shape))
+                .flatten()
+                .map(|r| (k, dot, r))
         };
         let found = candidates.filter_map(fits).next();
         let Some((k, dot, region)) = found else { continue };

@@ -117,9 +117,7 @@ fn fold_flow(new: &mut Rebuild, e: &Equation, flow: &Flow, inputs: Vars, evaluat
     };
     let known: Vec<Option<Constant>> =
         inputs[before..before + same].iter().map(|&v| constant(new, v)).collect();
-    let flow = flow.map_programs(&mut |program| {
-        fold(&with_literals(program, &known), evaluate)
-    });
+    let flow = flow.map_programs(&mut |program| fold(&with_literals(program, &known), evaluate));
     new.keep_as(e, Op::Flow(Arc::new(flow)), inputs);
 }
 

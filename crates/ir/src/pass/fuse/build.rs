@@ -3,7 +3,9 @@
 use super::super::rebuild::with_programs;
 use super::cluster::{Cluster, Clusters};
 use super::{Kind, inner_axes, relaid};
-use crate::{Equation, Inst, Layout, Load, Op, Program, Region, Scalar, Shape, Spec, Var, Vars, View};
+use crate::{
+    Equation, Inst, Layout, Load, Op, Program, Region, Scalar, Shape, Spec, Var, Vars, View,
+};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -67,7 +69,8 @@ impl Clusters<'_> {
         self.kinds[only as usize] == Kind::Point
             && e.inputs.iter().any(|v| {
                 let origin = &self.origins[v.index()];
-                origin.layout.is_some() || matches!(self.op(origin.root), Some(Op::Literal { .. } | Op::Iota { .. }))
+                origin.layout.is_some()
+                    || matches!(self.op(origin.root), Some(Op::Literal { .. } | Op::Iota { .. }))
             })
     }
 
@@ -79,7 +82,13 @@ impl Clusters<'_> {
         let shape = cluster.shape.clone();
         let inner = cluster.row.and_then(|length| inner_axes(&shape, length)).unwrap_or(0);
         let mut parts = Parts {
-            region: Region { shape, inner, inputs: Vec::new(), body: Vec::new(), outputs: Vec::new() },
+            region: Region {
+                shape,
+                inner,
+                inputs: Vec::new(),
+                body: Vec::new(),
+                outputs: Vec::new(),
+            },
             inputs: Vec::new(),
             made: Vec::with_capacity(members.len()),
             last: members.last().map_or(0, |&i| i as usize),
@@ -91,15 +100,19 @@ impl Clusters<'_> {
             let made = e.outputs[0];
             let inst = match &e.op {
                 Op::Random { kind, dtype, .. } => {
-                    let key = parts.input(&mut values, program, e.inputs[0], Layout::dense([2].into()));
+                    let key =
+                        parts.input(&mut values, program, e.inputs[0], Layout::dense([2].into()));
                     Inst::Random(*kind, key, *dtype)
                 }
                 Op::Reduce(kind, _) => {
                     Inst::Reduce(*kind, self.value(id, &mut parts, &mut values, e.inputs[0]))
                 }
                 op => {
-                    let of: SmallVec<[usize; 3]> =
-                        e.inputs.iter().map(|&v| self.value(id, &mut parts, &mut values, v)).collect();
+                    let of: SmallVec<[usize; 3]> = e
+                        .inputs
+                        .iter()
+                        .map(|&v| self.value(id, &mut parts, &mut values, v))
+                        .collect();
                     Inst::Point(op.clone(), of)
                 }
             };
@@ -151,7 +164,8 @@ impl Clusters<'_> {
 
 /// The axis along which a layout of 0, 1, 2, … counts from 0 on, every index of the domain.
 fn counts_along(layout: &Layout) -> Option<usize> {
-    let mut moving = (0..layout.shape.len()).filter(|&i| layout.shape[i] > 1 && layout.strides[i] != 0);
+    let mut moving =
+        (0..layout.shape.len()).filter(|&i| layout.shape[i] > 1 && layout.strides[i] != 0);
     let axis = moving.next()?;
     (layout.offset == 0 && layout.strides[axis] == 1 && moving.next().is_none()).then_some(axis)
 }
@@ -215,7 +229,8 @@ impl Parts {
             views.push(Equation { op, inputs, outputs: made, at: self.at });
         }
         let op = Op::Region(Arc::new(self.region));
-        let mut equations = vec![Equation { op, inputs: Vars::from_vec(self.inputs), outputs, at: self.at }];
+        let mut equations =
+            vec![Equation { op, inputs: Vars::from_vec(self.inputs), outputs, at: self.at }];
         equations.append(&mut views);
         Some(Node { place: self.last, equations })
     }

@@ -111,7 +111,8 @@ impl Origin {
     /// The layout under another shape of as many elements.
     fn seen_as(&self, root: &Spec, shape: &Shape) -> Option<Layout> {
         match &self.layout {
-            None => Some(Layout::dense(shape.clone())).filter(|_| root.shape == *shape || root.len() == shape.iter().product()),
+            None => Some(Layout::dense(shape.clone()))
+                .filter(|_| root.shape == *shape || root.len() == shape.iter().product()),
             Some(layout) => relaid(layout, shape),
         }
     }

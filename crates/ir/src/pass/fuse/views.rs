@@ -79,7 +79,13 @@ impl Moving<'_> {
             && self.new.made_by(v).is_some_and(|e| is_point(&e.op))
     }
 
-    fn seen_through(&mut self, v: Var, view: &View, depth: usize, at: Option<Place>) -> Option<Var> {
+    fn seen_through(
+        &mut self,
+        v: Var,
+        view: &View,
+        depth: usize,
+        at: Option<Place>,
+    ) -> Option<Var> {
         let made = self.new.made_by(v).map(|e| (e.op.clone(), e.inputs.clone(), e.at));
         match made {
             Some((Op::Literal { value, dtype, .. }, _, at)) => {

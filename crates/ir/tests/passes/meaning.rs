@@ -1,8 +1,7 @@
 //! Passes keep what programs mean: random programs before and after each one, by a reference interpreter.
 
-mod interpret;
-
-use interpret::{Choices, Data, evaluate, run};
+use super::generate::Choices;
+use super::interpret::{Data, evaluate, run};
 use proptest::prelude::*;
 use pullback_ir::pass::*;
 use pullback_ir::*;
@@ -11,10 +10,12 @@ fn choices() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(any::<u64>(), 30..80)
 }
 
-fn same_bits(a: &[Data], b: &[Data]) -> bool {
+pub fn same_bits(a: &[Data], b: &[Data]) -> bool {
     let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     a.len() == b.len()
-        && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
 }
 
 /// Runs a pass on a random program and checks all that is promised of every pass.
@@ -27,7 +28,8 @@ fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) 
     let text = || format!("before\n{program}after\n{after}");
     after.verify_deeply().unwrap_or_else(|e| panic!("{e}\n{}", text()));
     assert_eq!(after.updates, program.updates);
-    let specs = |p: &Program, vars: &[Var]| vars.iter().map(|&v| p.spec(v).clone()).collect::<Vec<_>>();
+    let specs =
+        |p: &Program, vars: &[Var]| vars.iter().map(|&v| p.spec(v).clone()).collect::<Vec<_>>();
     assert_eq!(specs(&after, &after.inputs), specs(&program, &program.inputs));
     let odd = choices.below(2) == 0 && !whole;
     let inputs = choices.inputs(&program, odd);
@@ -82,7 +84,8 @@ proptest! {
 
     #[test]
     fn remat_keeps_results(seed in choices()) {
-        check(seed, false, false, remat);
+        check(seed.clone(), false, false, |p| remat_where(p, Remat { near: 1, worth: 0 }));
+        check(seed, false, false, |p| fuse(&remat_where(p, Remat { near: 3, worth: 9 })));
     }
 
     #[test]
