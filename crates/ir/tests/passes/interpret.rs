@@ -14,7 +14,8 @@ pub fn rounded(dtype: DType, v: f64) -> f64 {
     match dtype {
         DType::F64 => v,
         DType::F32 => f64::from(v as f32),
-        DType::I64 => v.trunc(),
+        // Integers have no negative zero.
+        DType::I64 => v.trunc() + 0.0,
         DType::Bool => f64::from(u8::from(v != 0.0)),
         dtype => panic!("{dtype} is not generated"),
     }
