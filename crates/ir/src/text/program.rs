@@ -188,7 +188,10 @@ impl Flow {
             Flow::Cond { .. } => Ok(()),
             Flow::While { shared, .. } => write!(f, "shared={shared}"),
             Flow::Scan(Scan { length, reverse, shared, carry, kept, .. }) => {
-                write!(f, "length={length},reverse={reverse},shared={shared},carry={carry},kept={kept}")
+                write!(
+                    f,
+                    "length={length},reverse={reverse},shared={shared},carry={carry},kept={kept}"
+                )
             }
         }
     }

@@ -333,7 +333,14 @@ impl Choices {
                 body.outputs = vec![next, y, z];
                 let fits = |&v: &Var| program.spec(v) == body.spec(carry);
                 let start = (0..program.specs.len() as u32).map(Var).find(fits)?;
-                let scan = Scan { body, length, reverse: self.below(2) == 0, shared: 0, carry: 1 };
+                let scan = Scan {
+                    body,
+                    length,
+                    reverse: self.below(2) == 0,
+                    shared: 0,
+                    carry: 1,
+                    kept: 0,
+                };
                 Some((Op::Flow(Arc::new(Flow::Scan(scan))), vec![start, a]))
             }
             _ => Some((Op::Flow(Arc::new(Flow::Cond { yes, no })), vec![flag, a, a])),
