@@ -1,7 +1,7 @@
 //! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON lines.
 //!
 //! ```text
-//! cargo run --release -p pullback-bench -- [workload …] [--json] [--threads N] [--list] [--scaling]
+//! cargo run --release -p pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
 //! ```
 //!
 //! Each workload runs in a process of its own, so that its peak of memory is its own. `compare`, beside
@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compiled;
 mod data;
 mod measure;
 mod report;
@@ -17,13 +18,15 @@ mod workloads;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str =
-    "usage: pullback-bench [workload …] [--json] [--threads N] [--list] [--scaling]";
+    "usage: pullback-bench [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]";
 
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq)]
 struct Request {
     names: Vec<String>,
     json: bool,
+    /// Steps are compiled.
+    jit: bool,
     list: bool,
     /// Only say how much faster two threads are than one, just now.
     scaling: bool,
@@ -56,6 +59,7 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
     while let Some(word) = words.next() {
         match word.as_str() {
             "--json" => request.json = true,
+            "--jit" => request.jit = true,
             "--list" => request.list = true,
             "--threads" => {
                 request.threads = count(&words.next().ok_or("--threads needs a number")?)?
@@ -78,6 +82,9 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
 
 fn run(request: &Request) -> ExitCode {
     pullback::set_threads(request.threads);
+    if request.jit {
+        compiled::switch_on();
+    }
     if request.help {
         println!("{USAGE}");
     } else if request.first_gradient {
@@ -122,6 +129,7 @@ fn apart(request: &Request) -> ExitCode {
         let status = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.args(["--inner", workload.name, "--threads", &request.threads.to_string()]);
+            command.args(request.jit.then_some("--jit"));
             command.args(request.json.then_some("--json")).status()
         });
         let error = match status {

@@ -1,10 +1,15 @@
 //! Printing rows: JSON lines with the peers' fields, or an aligned table.
 
+use crate::compiled;
 use crate::measure::Row;
 use crate::workloads;
 use std::io::Write as _;
 
-const PEER: &str = "pullback-eager";
+/// Under which name the rows stand.
+fn peer() -> &'static str {
+    if compiled::on() { "pullback-jit" } else { "pullback-eager" }
+}
+
 /// Figures of some rows only, with their names in the table.
 const EXTRAS: [(&str, &str); 4] = [
     ("ns_per_node", "ns/node"),
@@ -44,7 +49,8 @@ pub fn row(name: &str, row: &Row, json: bool) {
 pub fn failure(name: &str, error: &str, json: bool) {
     say(&match json {
         true => format!(
-            r#"{{"peer": "{PEER}", "workload": "{name}", "error": "{}"}}"#,
+            r#"{{"peer": "{}", "workload": "{name}", "error": "{}"}}"#,
+            peer(),
             error.replace(['"', '\\'], "'")
         ),
         false => format!("{name:<24} failed: {error}"),
@@ -53,7 +59,8 @@ pub fn failure(name: &str, error: &str, json: bool) {
 
 fn json_line(name: &str, row: &Row) -> String {
     let mut line = format!(
-        r#"{{"peer": "{PEER}", "version": "{}", "workload": "{name}{}""#,
+        r#"{{"peer": "{}", "version": "{}", "workload": "{name}{}""#,
+        peer(),
         env!("CARGO_PKG_VERSION"),
         row.suffix
     );

@@ -27,7 +27,7 @@ impl Adam {
         Adam { how, steps: Tensor::from(0i64), slots: parameters.into_iter().map(slot).collect() }
     }
 
-    pub fn step(&mut self) {
+    pub fn step(&self) {
         no_grad(|| {
             self.steps.add_(1);
             for Slot { x, mean, square } in &self.slots {

@@ -77,7 +77,7 @@ impl Model for Case {
 
 pub fn step() -> Vec<Row> {
     let case = Case::new();
-    let mut sgd = Sgd::new(case.parameters(), 0.01, 0.9);
+    let sgd = Sgd::new(case.parameters(), 0.01, 0.9);
     model::train(&case, || sgd.step())
 }
 

@@ -107,7 +107,7 @@ impl Model for Case {
 
 pub fn step() -> Vec<Row> {
     let case = Case::new();
-    let mut adam = Adam::new(case.parameters(), 3e-4, 0.01);
+    let adam = Adam::new(case.parameters(), 3e-4, 0.01);
     model::train(&case, || adam.step())
 }
 

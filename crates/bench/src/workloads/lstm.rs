@@ -1,10 +1,11 @@
 //! One LSTM layer, 128 to 256, T 64, B 32: loss and gradients. The inputs of all steps go through one
-//! product; the state through one a step.
+//! product; the state through one a step, by `scan`.
 
 use super::{abs_sum, backward, grad};
+use crate::compiled;
 use crate::data::{Init, tensor};
 use crate::measure::{Row, measure};
-use pullback::{Tensor, stack};
+use pullback::{Tensor, scan};
 
 const INPUTS: usize = 128;
 const WIDTH: usize = 256;
@@ -37,24 +38,23 @@ impl Lstm {
     fn of(&self, x: &Tensor) -> Tensor {
         let driven = x.matmul(&self.from_input.t()) + (&self.input_bias + &self.state_bias);
         let recur = self.from_state.t();
-        let (mut h, mut c) = (Tensor::zeros([BATCH, WIDTH]), Tensor::zeros([BATCH, WIDTH]));
-        let mut states = Vec::with_capacity(LENGTH);
-        for step in driven.unbind(0) {
-            let gates = (step + h.matmul(&recur)).chunk(4, -1);
+        let turn = |(h, c): &(Tensor, Tensor), driven: &Tensor| {
+            let gates = (driven + h.matmul(&recur)).chunk(4, -1);
             let [i, f, o] = [0, 1, 3].map(|k| gates[k].sigmoid());
-            c = f * &c + i * gates[2].tanh();
-            h = o * c.tanh();
-            states.push(h.clone());
-        }
-        stack(&states.iter().collect::<Vec<_>>(), 0)
+            let c = f * c + i * gates[2].tanh();
+            let h = o * c.tanh();
+            ((h.clone(), c), h)
+        };
+        let zeros = Tensor::zeros([BATCH, WIDTH]);
+        scan(turn, &(zeros.clone(), zeros), &driven).1
     }
 }
 
 pub fn step() -> Vec<Row> {
     let (lstm, x) = (Lstm::new(), tensor(&[LENGTH, BATCH, INPUTS], 1).requires_grad());
-    let row = measure(|| {
+    let row = measure(compiled::step(|| {
         lstm.parameters().into_iter().chain([&x]).for_each(Tensor::zero_grad);
         backward(&lstm.of(&x).square().mean());
-    });
+    }));
     vec![row.with("check", abs_sum(&[grad(&x)]))]
 }

@@ -59,7 +59,7 @@ impl Model for Case {
 
 pub fn step() -> Vec<Row> {
     let case = Case::new();
-    let mut adam = Adam::new(case.parameters(), 1e-3, 0.0);
+    let adam = Adam::new(case.parameters(), 1e-3, 0.0);
     model::train(&case, || adam.step())
 }
 

@@ -1,23 +1,20 @@
-//! The gradient of each example's loss, stacked: by a loop over the examples, as there is no `vmap` yet.
+//! The gradient of each example's loss, stacked: `vmap` over `grad`.
 
 use super::abs_sum;
 use super::mlp::{Mlp, batch};
+use crate::compiled;
 use crate::measure::{Row, measure};
-use pullback::{Tensor, Tree, grad, stack};
+use pullback::{Tensor, grad, vmap};
 
-const EXAMPLES: usize = 64;
+const EXAMPLES: isize = 64;
 
 pub fn grads() -> Vec<Row> {
     let (mlp, (x, y)) = (Mlp::new(), batch());
-    let all = || {
-        let one = |i: usize| {
-            let (x, y) = (x.narrow(0, i as isize, 1), y.narrow(0, i as isize, 1));
-            grad(|mlp: &Mlp| mlp.loss(&x, &y))(&mlp).leaves()
-        };
-        let examples: Vec<Vec<Tensor>> = (0..EXAMPLES).map(one).collect();
-        let stacked = |k: usize| stack(&examples.iter().map(|g| &g[k]).collect::<Vec<_>>(), 0);
-        (0..mlp.leaves().len()).map(stacked).collect::<Vec<_>>()
+    let data = (x.narrow(0, 0, EXAMPLES), y.narrow(0, 0, EXAMPLES));
+    let one = |(x, y): &(Tensor, Tensor)| {
+        grad(|mlp: &Mlp| mlp.loss(&x.unsqueeze(0), &y.unsqueeze(0)))(&mlp)
     };
+    let all = compiled::step(|| pullback::Tree::leaves(&vmap(one, 0, 0)(&data)));
     let row = measure(|| drop(all()));
     vec![row.with("check", abs_sum(&all()))]
 }

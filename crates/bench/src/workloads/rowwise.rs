@@ -1,6 +1,7 @@
 //! Operations over the rows of a matrix: weighted and summed, and as a plain vector-Jacobian product.
 
 use super::{abs_sum, backward, grad};
+use crate::compiled;
 use crate::data::tensor;
 use crate::measure::{Row, measure};
 use pullback::Tensor;
@@ -21,14 +22,14 @@ pub fn layer_norm() -> Vec<Row> {
 fn of(parameters: &[&Tensor], op: impl Fn(&Tensor) -> Tensor) -> Vec<Row> {
     let (x, g) = (tensor(&[ROWS, COLUMNS], 1).requires_grad(), tensor(&[ROWS, COLUMNS], 2));
     let clear = || parameters.iter().copied().chain([&x]).for_each(Tensor::zero_grad);
-    let row = measure(|| {
+    let row = measure(compiled::step(|| {
         clear();
         backward(&(op(&x) * &g).sum());
-    });
+    }));
     let check = abs_sum(&[grad(&x)]);
-    let vjp = measure(|| {
+    let vjp = measure(compiled::step(|| {
         clear();
         op(&x).backward_with(&g).expect("the cotangent has the shape of the result");
-    });
+    }));
     vec![row.with("check", check), vjp.named("_vjp")]
 }

@@ -2,6 +2,7 @@
 
 use super::abs_sum;
 use super::mlp::{Mlp, batch};
+use crate::compiled;
 use crate::data::{Init, tensor};
 use crate::measure::{Row, measure};
 use pullback::{Backward, Tensor, Tree};
@@ -10,13 +11,13 @@ pub fn hvp() -> Vec<Row> {
     let (mlp, (x, y)) = (Mlp::new(), batch());
     let mut init = Init::new();
     let v = mlp.map(&mut |p| init.next(p.shape(), 1));
-    let forward = || pullback::hvp(|mlp: &Mlp| mlp.loss(&x, &y), &mlp, &v);
+    let forward = compiled::step(|| pullback::hvp(|mlp: &Mlp| mlp.loss(&x, &y), &mlp, &v));
     let forward_row = measure(|| drop(forward())).with("check", abs_sum(&forward().leaves()));
 
     let tracked = mlp.map(&mut |p| p.deep_clone().requires_grad());
     let (leaves, v) = (tracked.leaves(), v.leaves());
     let (leaves, v): (Vec<&Tensor>, Vec<&Tensor>) = (leaves.iter().collect(), v.iter().collect());
-    let reverse = || {
+    let reverse = compiled::step(|| {
         let loss = tracked.loss(&x, &y);
         let first = Backward::of(&loss)
             .create_graph()
@@ -27,7 +28,7 @@ pub fn hvp() -> Vec<Row> {
             .cotangents(&v)
             .wrt(&leaves)
             .expect("the gradient depends on every parameter")
-    };
+    });
     let reverse_row = measure(|| drop(reverse())).with("check", abs_sum(&reverse()));
     vec![forward_row.named("_fwd_over_rev"), reverse_row.named("_rev_over_rev")]
 }
@@ -35,8 +36,9 @@ pub fn hvp() -> Vec<Row> {
 pub fn hessian() -> Vec<Row> {
     let x = tensor(&[200], 1);
     let full = pullback::hessian(rosenbrock);
-    let row = measure(|| drop(full(&x)));
-    vec![row.with("check", abs_sum(&[full(&x)]))]
+    let step = compiled::step(|| full(&x));
+    let row = measure(|| drop(step()));
+    vec![row.with("check", abs_sum(&[step()]))]
 }
 
 fn rosenbrock(x: &Tensor) -> Tensor {

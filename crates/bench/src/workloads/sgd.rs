@@ -16,7 +16,7 @@ impl Sgd {
         Sgd { rate, momentum, slots: slots.collect() }
     }
 
-    pub fn step(&mut self) {
+    pub fn step(&self) {
         no_grad(|| {
             for (x, velocity) in &self.slots {
                 velocity.mul_(self.momentum).add_(grad(x));

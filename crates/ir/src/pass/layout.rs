@@ -1,14 +1,14 @@
 //! Larger products, no copies before them.
 //!
 //! The executor passes strides to a matrix product, so views of its operands (permuted, sliced, repeated) cost nothing. This pass takes
-//! out what stands between: copies before products, pairs of permutes with pointwise ops between them, and stacks of products that are
-//! one product:
+//! out what stands between: copies before products, and stacks of products that are one product:
 //!
 //! - a stack of matrices times one matrix, repeated for each, is the rows of all of them times that matrix;
 //! - the sum over a stack of products is one product over a longer inner axis.
 //!
 //! Promises: each is done only where the operands are plain reshapes of what lies in memory, so that nothing is copied. Sums over the inner
-//! axis may be taken in another order (a product of another shape is cut in other places); all else is exact. Idempotent up to dead code.
+//! axis may be taken in another order (a product of another shape is cut in other places); all else is exact. Permutes with pointwise work
+//! between them cancel by the rule `view_later` of `simplify`.
 
 use super::rebuild::Rebuild;
 use crate::{Axes, Equation, Layout, Op, Place, Program, Reduction, Shape, Span, Var, Vars, View};
@@ -60,13 +60,6 @@ impl Layouts<'_> {
                 }
             }
             Op::Reduce(Reduction::Sum, axes) => self.long_product(inputs[0], axes, e.at),
-            Op::View(View::Permute(order)) => {
-                // Found before it is made: half a rewrite would be dead code.
-                match self.unpermutes(inputs[0], order, 0) == Some(true) {
-                    true => self.unpermuted(inputs[0], order),
-                    false => None,
-                }
-            }
             _ => None,
         };
         match done {
@@ -158,52 +151,4 @@ impl Layouts<'_> {
         let right = self.seen_through(b, &right, at)?;
         self.new.emit(Op::Dot, &[left, right], at)
     }
-
-    /// Whether a value is pointwise work on things permuted so that `order` undoes it: `Some(true)` if something is, `Some(false)` if it is
-    /// literals alone, `None` if something else is in it.
-    fn unpermutes(&self, v: Var, order: &Axes, depth: usize) -> Option<bool> {
-        let e = self.new.made_by(v)?;
-        match &e.op {
-            Op::View(View::Permute(first)) => {
-                order.iter().enumerate().all(|(i, &j)| first[j] == i).then_some(true)
-            }
-            Op::Literal { .. } => Some(false),
-            op if op.is_pointwise() && depth < DEEPEST => {
-                // Read elsewhere too, it would be computed twice.
-                if self.reads.get(v.index()) != Some(&1) {
-                    return None;
-                }
-                let mut any = false;
-                for &input in &e.inputs {
-                    any |= self.unpermutes(input, order, depth + 1)?;
-                }
-                Some(any)
-            }
-            _ => None,
-        }
-    }
-
-    /// What [`Layouts::unpermutes`] has found, without the permutes.
-    fn unpermuted(&mut self, v: Var, order: &Axes) -> Option<Var> {
-        let e = self.new.made_by(v)?.clone();
-        match e.op {
-            Op::View(View::Permute(_)) => Some(e.inputs[0]),
-            Op::Literal { value, shape, dtype } => {
-                let shape = order.iter().map(|&i| shape[i]).collect();
-                self.new.emit(Op::Literal { value, shape, dtype }, &[], e.at)
-            }
-            op => {
-                let mut inputs = Vars::new();
-                for &input in &e.inputs {
-                    inputs.push(self.unpermuted(input, order)?);
-                }
-                let made = self.new.emit(op, &inputs, e.at)?;
-                self.reads.resize(self.new.out.specs.len(), 1);
-                Some(made)
-            }
-        }
-    }
 }
-
-/// How many pointwise ops may lie between two permutes.
-const DEEPEST: usize = 12;

@@ -38,6 +38,6 @@ pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
 pub use layout::layout;
 pub use pipeline::{Pass, Pipeline, Stage};
-pub use remat::remat;
+pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule};
 pub use simplify::{REWRITES, Rewrite, simplify};

@@ -59,14 +59,14 @@ impl<'a> Pipeline<'a> {
             .then("simplify", simplify)
             .then("common_subexpressions", common_subexpressions)
             .then("layout", layout)
-            .then("simplify_again", simplify)
-            .then("dead_code_again", dead_code)
+            .then("simplify", simplify)
+            .then("dead_code", dead_code)
             .then("remat", remat)
-            .then("dead_code_after_remat", dead_code)
             .then("fuse", fuse)
             .then("epilogue", epilogue)
+            .then("simplify", simplify)
+            .then("dead_code", dead_code)
             .then("schedule", schedule)
-            .then("dead_code_at_last", dead_code)
     }
 
     /// With one more pass.

@@ -4,11 +4,11 @@
 //! cheap, the reader computes it again. The rule, for a value and one of its readers:
 //!
 //! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and is never stored;
-//! - it is far: [`NEAR`] equations or more away, or beyond an op that no region holds;
+//! - it is far: [`Remat::near`] equations or more away, or beyond an op that no region holds;
 //! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs, outputs, and what is read there or
 //!   later): casts, comparisons, selects, signs and rounding, `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
 //! - what is read for it is not larger than the value itself;
-//! - the value has [`WORTH`] bytes or more.
+//! - the value has [`Remat::worth`] bytes or more.
 //!
 //! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
 
@@ -16,11 +16,21 @@ use super::rebuild::with_programs;
 use crate::{Binary, Equation, Op, Program, Unary, Var, Vars};
 use rustc_hash::FxHashMap;
 
-/// Readers closer than this find the value still there.
-const NEAR: usize = 16;
+/// Which values are worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remat {
+    /// Readers closer than this, in equations, find the value still there.
+    pub near: usize,
+    /// Values of fewer bytes cost next to nothing to keep.
+    pub worth: usize,
+}
 
-/// Smaller values cost next to nothing to keep.
-const WORTH: usize = 4096;
+impl Default for Remat {
+    /// 16 equations, 4096 bytes.
+    fn default() -> Remat {
+        Remat { near: 16, worth: 4096 }
+    }
+}
 
 /// Recomputes cheap values near their use.
 ///
@@ -38,10 +48,16 @@ const WORTH: usize = 4096;
 /// ```
 #[must_use]
 pub fn remat(program: &Program) -> Program {
-    let facts = Facts::of(program);
+    remat_where(program, Remat::default())
+}
+
+/// Recomputes cheap values near their use, where `rule` says that it pays.
+#[must_use]
+pub fn remat_where(program: &Program, rule: Remat) -> Program {
+    let facts = Facts::of(program, rule);
     let mut out = Program { equations: Vec::new(), ..program.clone() };
     for (at, e) in program.equations.iter().enumerate() {
-        let mut e = Equation { op: with_programs(&e.op, remat), ..e.clone() };
+        let mut e = Equation { op: with_programs(&e.op, |p| remat_where(p, rule)), ..e.clone() };
         if joins_a_region(&e.op) {
             let mut again: FxHashMap<Var, Var> = FxHashMap::default();
             for k in 0..e.inputs.len() {
@@ -59,6 +75,7 @@ pub fn remat(program: &Program) -> Program {
 }
 
 struct Facts {
+    rule: Remat,
     made: Vec<Option<usize>>,
     /// The last equation that needs the memory of each variable, views included.
     last: Vec<usize>,
@@ -67,7 +84,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(program: &Program) -> Facts {
+    fn of(program: &Program, rule: Remat) -> Facts {
         let count = program.equations.len();
         let mut last = vec![0; program.specs.len()];
         program.inputs.iter().chain(&program.outputs).for_each(|v| last[v.index()] = count);
@@ -85,12 +102,12 @@ impl Facts {
             barriers.push(so_far);
             so_far += usize::from(!joins_a_region(&e.op) && !costs_nothing(&e.op));
         }
-        Facts { made: program.definitions(), last, barriers }
+        Facts { rule, made: program.definitions(), last, barriers }
     }
 
     fn is_far(&self, v: Var, reader: usize) -> bool {
         self.made[v.index()].is_some_and(|made| {
-            reader - made >= NEAR || self.barriers[reader] > self.barriers[made]
+            reader - made >= self.rule.near || self.barriers[reader] > self.barriers[made]
         })
     }
 
@@ -102,7 +119,7 @@ impl Facts {
 
     fn pays(&self, program: &Program, v: Var, reader: usize) -> bool {
         let bytes = program.spec(v).bytes();
-        if bytes < WORTH {
+        if bytes < self.rule.worth {
             return false;
         }
         let Some(read) = self.read_again(program, v, reader, 2) else { return false };

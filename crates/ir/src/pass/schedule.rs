@@ -4,7 +4,7 @@
 //! of several, the first of the program as it was. Views, literals and counters make nothing, but a view keeps what it shows.
 //!
 //! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
-//! raise it is thrown away). Programs inside control flow are ordered too.
+//! raise it is thrown away). Programs inside control flow are ordered too. Variables are renumbered in order.
 
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Program, Var};
@@ -34,13 +34,11 @@ pub fn schedule(program: &Program) -> Program {
     let inside = |e: &Equation| Equation { op: with_programs(&e.op, schedule), ..e.clone() };
     let ordered: Vec<Equation> = order.iter().map(|&i| inside(&program.equations[i])).collect();
     let ordered = Program { equations: ordered, ..program.clone() };
-    match peak_bytes(&ordered) < peak_bytes(program) {
-        true => ordered,
-        false => {
-            let equations = program.equations.iter().map(inside).collect();
-            Program { equations, ..program.clone() }
-        }
+    if peak_bytes(&ordered) < peak_bytes(program) {
+        return ordered.renumbered();
     }
+    let equations = program.equations.iter().map(inside).collect();
+    Program { equations, ..program.clone() }.renumbered()
 }
 
 /// The most bytes that variables other than inputs take at a time, if each is freed after its last use and shares its memory with none

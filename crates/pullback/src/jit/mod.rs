@@ -144,6 +144,15 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         fail::or_raise(self.call(x))
     }
 
+    /// Calls the function op by op, as it is.
+    ///
+    /// # Panics
+    /// Where an op in the function fails.
+    #[track_caller]
+    pub fn as_it_is(&self, x: &T) -> Y::Value {
+        fail::or_raise((self.f)(x).into_result())
+    }
+
     /// What was compiled, why, by which passes, into which kernels, and how it did since.
     pub fn explain(&self) -> Explanation {
         let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);

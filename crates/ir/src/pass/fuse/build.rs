@@ -19,7 +19,7 @@ impl Clusters<'_> {
         let mut regions: Vec<Parts> = Vec::new();
         let mut in_region = vec![false; program.equations.len()];
         for (id, cluster) in self.clusters.iter().enumerate() {
-            if self.into_cluster(id as u32) && self.is_worth_it(cluster) {
+            if self.find(id as u32) == id as u32 && self.is_worth_it(cluster) {
                 cluster.members.iter().for_each(|&i| in_region[i as usize] = true);
                 regions.push(self.parts(id as u32, cluster));
             }
@@ -56,10 +56,6 @@ impl Clusters<'_> {
             // Levels exclude it; a program as it was is better than none.
             None => program.clone(),
         }
-    }
-
-    fn into_cluster(&self, id: u32) -> bool {
-        self.find(id) == id
     }
 
     /// A lone op is better left alone, unless a view or a literal goes away.

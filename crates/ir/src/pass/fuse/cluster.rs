@@ -1,7 +1,7 @@
 //! Which equations become one region.
 
 use super::{Kind, LONG, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
-use crate::{Layout, Op, Program, Shape, Spec, Var};
+use crate::{DType, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -21,6 +21,8 @@ pub(super) struct Cluster {
     pub(super) members: Vec<u32>,
     /// What is read from memory, under the domain's shape.
     loads: FxHashSet<(Var, Layout)>,
+    /// The numbers in it.
+    literals: FxHashSet<(Scalar, DType)>,
     /// The keys of random numbers.
     keys: SmallVec<[Var; 1]>,
 }
@@ -36,7 +38,7 @@ impl Cluster {
     }
 
     fn instructions(&self) -> usize {
-        self.members.len() + self.loads.len()
+        self.members.len() + self.loads.len() + self.literals.len()
     }
 
     /// The loads under another shape.
@@ -117,8 +119,21 @@ impl<'a> Clusters<'a> {
         self.made[v.index()].map(|i| &self.program.equations[i].op)
     }
 
-    pub(super) fn is_literal(&self, v: Var) -> bool {
-        matches!(self.op(v), Some(Op::Literal { .. }))
+    fn literal(&self, v: Var) -> Option<(Scalar, DType)> {
+        match self.op(v) {
+            Some(Op::Literal { value, dtype, .. }) => Some((*value, *dtype)),
+            Some(_) | None => None,
+        }
+    }
+
+    fn is_literal(&self, v: Var) -> bool {
+        self.literal(v).is_some()
+    }
+
+    /// The numbers that an equation reads.
+    fn literals(&self, i: usize) -> SmallVec<[(Scalar, DType); 2]> {
+        let inputs = &self.program.equations[i].inputs;
+        inputs.iter().filter_map(|v| self.literal(self.origins[v.index()].root)).collect()
     }
 
     fn level(&self, root: Var) -> u32 {
@@ -214,12 +229,15 @@ impl<'a> Clusters<'a> {
             read_at: u32::MAX,
             members: Vec::new(),
             loads: FxHashSet::default(),
+            literals: FxHashSet::default(),
             keys: SmallVec::new(),
         });
         id
     }
 
     fn add(&mut self, cluster: u32, i: usize, row: bool) {
+        let literals = self.literals(i);
+        self.clusters[cluster as usize].literals.extend(literals);
         self.clusters[cluster as usize].members.push(i as u32);
         let made = self.program.equations[i].outputs[0];
         self.homes[made.index()] = Some(Home { cluster, row });
@@ -370,7 +388,9 @@ impl<'a> Clusters<'a> {
         let reads = reading.loads.iter().map(|(root, _)| self.level(*root) + 1).max();
         let level = cluster.level.max(reads.unwrap_or(0));
         let more = reading.loads.iter().filter(|load| !cluster.loads.contains(load)).count();
-        let instructions = cluster.instructions() + more + 1;
+        let numbers = self.literals(i);
+        let numbers = numbers.iter().filter(|number| !cluster.literals.contains(number)).count();
+        let instructions = cluster.instructions() + more + numbers + 1;
         let inputs = cluster.loads.len() + cluster.keys.len() + more;
         if level >= cluster.read_at || !self.within(cluster.len, instructions, inputs) {
             return false;
@@ -472,6 +492,7 @@ impl<'a> Clusters<'a> {
         let (members, keys, read_at) =
             (std::mem::take(&mut two.members), std::mem::take(&mut two.keys), two.read_at);
         two.loads = FxHashSet::default();
+        let literals = std::mem::take(&mut two.literals);
         let one = &mut self.clusters[to as usize];
         if let Some(all) = all {
             one.loads = all;
@@ -482,6 +503,7 @@ impl<'a> Clusters<'a> {
         one.read_at = one.read_at.min(read_at);
         one.loads.extend(moved);
         one.keys.extend(keys);
+        one.literals.extend(literals);
         one.members.extend(members);
         self.into[from as usize] = to;
         true

@@ -3,7 +3,7 @@
 //! A rule looks at one equation, and at the ops that made its operands, and may say: this is that value, or this op of those operands.
 //! None changes a bit of any result, negative zeros and infinities included; the payload and the sign of a NaN are nobody's promise.
 //! What is not exact is not here: `x·0` is not 0 (infinities), `x + 0` is not `x` for floats (−0 + 0 is +0; `x + (−0)` is), a sum over an axis
-//! of length 1 is not its element (kernels start from +0), and a comparison is not the opposite of its opposite (NaN).
+//! of length 1 is not its element (kernels start from +0) but that plus 0, and a comparison is not the opposite of its opposite (NaN).
 //!
 //! Promises: no more work than before, and no rule of the table applies to the result: idempotent. What nobody reads any more is left
 //! to `dead_code`.
@@ -64,12 +64,13 @@ pub static REWRITES: &[Rewrite] = &[
     row("put_all",            "put of everything → the source",          "",                                                    values::put_all),
     row("pad_nothing",        "pad by nothing → x",                      "",                                                    values::pad_nothing),
     row("cat_one",            "cat of one → x",                          "",                                                    values::cat_one),
-    row("reduce_one",         "max, min, prod over length 1 → reshape",  "a sum of floats starts from +0 and loses −0: not taken", values::reduce_one),
+    row("reduce_one",         "a reduction over length 1 → reshape; a sum of floats → x + 0, reshaped", "kernels start sums from +0, which turns −0 into +0", values::reduce_one),
     row("reduce_reduce",      "max of max, min of min → one",            "order does not matter to an extreme",                 values::reduce_reduce),
     row("view_of_all",        "a view of all in order → x",              "",                                                    views::view_of_all),
     row("view_view",          "reshape of reshape, permute of permute, broadcast of broadcast, slice of slice, flip of flip → one", "", views::view_view),
+    row("views_undo",         "views that lead back to all elements in order → reshape", "",                                    views::views_undo),
     row("view_is_reshape",    "a permute or broadcast that only moves axes of length 1 → reshape", "",                         views::view_is_reshape),
-    row("broadcast_later",    "f(broadcast x, …) → broadcast f(x, …)",    "the same function of the same elements, fewer times", views::broadcast_later),
+    row("view_later",         "f(broadcast x, …) → broadcast f(x, …); so for permute", "the same function of the same elements", views::view_later),
 ];
 
 /// The program so far, for rules to look at.

@@ -153,16 +153,22 @@ pub(super) fn cat_one(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
 pub(super) fn reduce_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Reduce(kind, axes) = op else { return None };
     let spec = seen.new.spec(of[0]);
-    let exact = match kind {
-        Reduction::Max | Reduction::Min => true,
-        Reduction::Prod => spec.dtype.is_float() || spec.dtype == DType::I64,
-        Reduction::Sum => spec.dtype == DType::I64,
-    };
-    if !exact || axes.iter().any(|&i| spec.shape[i] != 1) {
+    if axes.iter().any(|&i| spec.shape[i] != 1) {
         return None;
     }
     let kept = (0..spec.shape.len()).filter(|i| !axes.contains(i)).map(|i| spec.shape[i]).collect();
-    Some(Step::Op(Op::View(View::Reshape(kept)), Vars::from_slice(of)))
+    let (dtype, shape) = (spec.dtype, spec.shape.clone());
+    let extreme = matches!(kind, Reduction::Max | Reduction::Min);
+    let one = match (kind, dtype.is_float()) {
+        (Reduction::Sum, true) => {
+            let zero = Op::Literal { value: Scalar::Int(0), shape, dtype };
+            let zero = seen.new.emit(zero, &[], seen.at)?;
+            seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[of[0], zero]))?
+        }
+        (_, false) if !extreme => seen.emit(Op::Cast(DType::I64), Vars::from_slice(of))?,
+        (Reduction::Prod | Reduction::Max | Reduction::Min, _) | (Reduction::Sum, false) => of[0],
+    };
+    Some(Step::Op(Op::View(View::Reshape(kept)), Vars::from_slice(&[one])))
 }
 
 pub(super) fn reduce_reduce(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {

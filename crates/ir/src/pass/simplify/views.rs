@@ -1,7 +1,7 @@
 //! Rules about views.
 
 use super::{Seen, Step};
-use crate::{Op, Shape, Span, Var, Vars, View};
+use crate::{Layout, Op, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
 pub(super) fn view_of_all(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
@@ -68,6 +68,30 @@ fn both(first: Option<&Span>, second: Option<&Span>, n: usize) -> Option<Span> {
     Some(Span { start, len: second.len, step })
 }
 
+/// How many views are looked through.
+const LONGEST: usize = 16;
+
+pub(super) fn views_undo(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::View(last) = op else { return None };
+    let mut views: SmallVec<[&View; 6]> = SmallVec::from_slice(&[last]);
+    let mut root = of[0];
+    while let Some((Op::View(view), source)) = seen.made_by(root) {
+        views.push(view);
+        root = source[0];
+        if views.len() > LONGEST {
+            return None;
+        }
+    }
+    if views.len() < 2 {
+        return None;
+    }
+    let spec = seen.new.spec(root);
+    let dense = Layout::dense(spec.shape.clone());
+    let layout = views.iter().rev().try_fold(dense, |layout, view| layout.view(view))?;
+    let all = layout.offset == 0 && layout.len() == spec.len() && layout.is_dense();
+    all.then(|| Step::Op(Op::View(View::Reshape(layout.shape)), Vars::from_slice(&[root])))
+}
+
 pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::View(_) = op else { return None };
     let shape = &seen.new.spec(of[0]).shape;
@@ -94,19 +118,19 @@ pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
     Some(Step::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
 }
 
-/// A pointwise op whose operands are all broadcasts from one shape, or literals.
-pub(super) fn broadcast_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+/// A pointwise op whose operands are all the same broadcast or permute of things of one shape, or literals.
+pub(super) fn view_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     if !op.is_pointwise() || *op == Op::Copy {
         return None;
     }
-    let mut small: Option<(Shape, Shape)> = None;
+    let mut common: Option<(Shape, View)> = None;
     for &v in of {
         match seen.made_by(v) {
-            Some((Op::View(View::Broadcast(to)), source)) => {
+            Some((Op::View(view @ (View::Broadcast(_) | View::Permute(_))), source)) => {
                 let from = &seen.new.spec(source[0]).shape;
-                match &small {
-                    None => small = Some((from.clone(), to.clone())),
-                    Some(known) if (&known.0, &known.1) == (from, to) => {}
+                match &common {
+                    None => common = Some((from.clone(), view.clone())),
+                    Some((shape, known)) if (shape, known) == (from, view) => {}
                     Some(_) => return None,
                 }
             }
@@ -114,9 +138,9 @@ pub(super) fn broadcast_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
             Some(_) | None => return None,
         }
     }
-    let (from, to) = small?;
+    let (from, view) = common?;
     // A broadcast to nothing has fewer elements than its source.
-    if from.iter().product::<usize>() > to.iter().product() {
+    if seen.new.spec(of[0]).len() < from.iter().product() {
         return None;
     }
     let mut sources = Vars::new();
@@ -132,5 +156,5 @@ pub(super) fn broadcast_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
         });
     }
     let result = seen.emit(op.clone(), sources)?;
-    Some(Step::Op(Op::View(View::Broadcast(to)), Vars::from_slice(&[result])))
+    Some(Step::Op(Op::View(view), Vars::from_slice(&[result])))
 }

@@ -1,8 +1,7 @@
 //! Passes keep what programs mean: random programs before and after each one, by a reference interpreter.
 
-mod interpret;
-
-use interpret::{Choices, Data, evaluate, run};
+use super::generate::Choices;
+use super::interpret::{Data, evaluate, run};
 use proptest::prelude::*;
 use pullback_ir::pass::*;
 use pullback_ir::*;
@@ -11,7 +10,7 @@ fn choices() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(any::<u64>(), 30..80)
 }
 
-fn same_bits(a: &[Data], b: &[Data]) -> bool {
+pub fn same_bits(a: &[Data], b: &[Data]) -> bool {
     let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     a.len() == b.len()
         && a.iter()
@@ -85,7 +84,8 @@ proptest! {
 
     #[test]
     fn remat_keeps_results(seed in choices()) {
-        check(seed, false, false, remat);
+        check(seed.clone(), false, false, |p| remat_where(p, Remat { near: 1, worth: 0 }));
+        check(seed, false, false, |p| fuse(&remat_where(p, Remat { near: 3, worth: 9 })));
     }
 
     #[test]

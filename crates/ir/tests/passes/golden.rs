@@ -1,0 +1,54 @@
+//! What passes make of programs, as texts in `golden/`: the passes, the program before, and the program after.
+//!
+//! `GOLDEN=write cargo test -p pullback-ir --test passes golden` writes the texts anew, to be read before they are kept.
+
+use super::interpret::evaluate;
+use pullback_ir::Program;
+use pullback_ir::pass::*;
+use std::path::Path;
+
+fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
+    match name {
+        "dead_code" => Box::new(dead_code),
+        "common_subexpressions" => Box::new(common_subexpressions),
+        "fold" => Box::new(|p| fold(p, &evaluate)),
+        "simplify" => Box::new(simplify),
+        "layout" => Box::new(layout),
+        "remat" => Box::new(remat),
+        "fuse" => Box::new(fuse),
+        "epilogue" => Box::new(epilogue),
+        "schedule" => Box::new(schedule),
+        "standard" => Box::new(|p| Pipeline::standard(evaluate).verified(true).run(p).unwrap()),
+        name => panic!("there is no pass `{name}`"),
+    }
+}
+
+#[test]
+fn passes_make_what_is_written_down() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes/golden");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let (title, rest) = text.split_once('\n').unwrap();
+        let (before, after) = rest.split_once("=>\n").unwrap();
+        let program: Program = before.parse().unwrap_or_else(|e| panic!("{file:?}: {e}"));
+        program.verify_deeply().unwrap_or_else(|e| panic!("{file:?}: {e}"));
+        let mut found = program;
+        for name in title.trim_start_matches("// ").split(", then ") {
+            found = pass(name)(&found);
+            found.verify_deeply().unwrap_or_else(|e| panic!("{file:?}: {e}"));
+        }
+        if found.to_string() == after {
+            continue;
+        }
+        if std::env::var("GOLDEN").is_ok_and(|v| v == "write") {
+            std::fs::write(file, format!("{title}\n{before}=>\n{found}")).unwrap();
+        }
+        wrong.push(format!("{file:?} is now\n{found}"));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(files.len() >= 15, "only {} texts", files.len());
+}
