@@ -128,7 +128,11 @@ impl Region {
                 }
                 Inst::Random(kind, key, dtype) => {
                     let draw = Op::Random { kind: *kind, shape: self.shape.clone(), dtype: *dtype };
-                    infer(&draw, &[&operand(*key)?.spec])?;
+                    let key = &operand(*key)?.spec;
+                    // Each of several would draw for a domain of its own.
+                    if infer(&draw, &[key])?[0].shape != self.shape {
+                        return Err(wrong(i, "draws from several keys"));
+                    }
                     Value { dtype: *dtype, row: false }
                 }
                 Inst::Point(op, of) => {

@@ -33,7 +33,8 @@ impl Tensor {
         Ok(operand)
     }
 
-    fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+    /// [`Tensor::state`] whatever is being traced.
+    pub(crate) fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
         let state = self.lock();
         if state.version == self.0.storage.version() {
             return Ok(apply::Operand {

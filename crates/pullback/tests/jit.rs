@@ -73,18 +73,19 @@ fn train(compiled: bool, steps: usize) -> (Vec<Tensor>, Vec<f64>) {
     let w2 = (sample(&[16, 3], 11) * 0.3).requires_grad();
     let b1 = Tensor::zeros_with([16], DType::F64).requires_grad();
     let params = [&w1, &b1, &w2];
-    let moments: Vec<update::Moments> = params.iter().map(|p| update::Moments::of(p)).collect();
+    let moments = params.map(|p| [p.detach().zeros_like(), p.detach().zeros_like()]);
     let count = Tensor::from([0i64]).reshape(&[] as &[usize]).deep_clone();
-    let adam = update::Adam::new(0.01);
+    let adam = update::Adam { rate: 0.01, ..update::Adam::default() };
     let step = |(x, y): &(Tensor, Tensor)| {
         params.iter().for_each(|p| p.zero_grad());
         let hidden = (x.matmul(&w1) + &b1).relu();
-        let hidden = hidden.dropout(0.1, &pullback::next_key());
+        let hidden = hidden.dropout(0.1, Some(&pullback::next_key()));
         let loss = cross_entropy(&hidden.matmul(&w2), y);
         loss.backward()?;
         no_grad(|| count.add_(1));
-        for (p, m) in params.iter().zip(&moments) {
-            no_grad(|| update::adam_(p, &p.grad().unwrap(), m, &count, &adam));
+        for (p, [mean, square]) in params.iter().zip(&moments) {
+            let state = update::Moments { mean, square, largest: None };
+            no_grad(|| update::adam_(&adam, p, &p.grad().unwrap(), state, &count));
         }
         Ok(loss)
     };

@@ -6,7 +6,7 @@ use crate::compiled;
 use crate::measure::{Row, measure};
 use pullback::{Tensor, grad, vmap};
 
-const EXAMPLES: isize = 64;
+const EXAMPLES: usize = 64;
 
 pub fn grads() -> Vec<Row> {
     let (mlp, (x, y)) = (Mlp::new(), batch());

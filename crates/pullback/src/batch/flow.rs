@@ -205,8 +205,9 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -
     body.inputs.rotate_right(turn.constants.len());
     let shared = scan.shared + turn.constants.len();
     let all: Vec<&Tensor> = turn.constants.iter().chain(&operands).collect();
-    let made =
-        apply_flow(Flow::Scan(Scan { body: body.renumbered(), shared, ..scan.clone() }), &all, at);
+    // What was kept for a derivative inside is a result like others to a derivative outside.
+    let flow = Flow::Scan(Scan { body: body.renumbered(), shared, kept: 0, ..scan.clone() });
+    let made = apply_flow(flow, &all, at);
     let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
         true => Lane::batched(turned(&value)),
         false => Lane { value, batched },

@@ -11,7 +11,7 @@ use super::split::{Traced, floats, input_specs, joint, output_specs, split, trac
 use super::{apply_flow, body};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
-use crate::{Error, Tensor, fail, jvp, mode};
+use crate::{Error, Tensor, fail, jvp, mode, vjp};
 use pullback_ir::{Flow, Op, Program, Scan, Var};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -76,10 +76,13 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
 }
 
 fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'static>) -> Maybe {
+    let own = scan.body.outputs.len() - scan.kept;
+    if dys[own..].iter().any(Option::is_some) {
+        return vjp_with_kept(scan, facts, dys, at);
+    }
     let halves = split(scan, at);
     let (inputs, outputs) = (input_specs(&scan.body), output_specs(&scan.body));
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
-    let own = outputs.len() - scan.kept;
     let mut operands: Vec<Tensor> = (0..fixed).map(|i| facts.x(i).clone()).collect();
     operands.extend(halves.constants);
     let shared = operands.len();
@@ -107,6 +110,32 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
     let order = order.chain(floats(&inputs[..fixed]));
     let order = order.chain(floats(&inputs[carried..]).into_iter().map(|i| i + carried));
     for (i, g) in order.zip(made) {
+        out[i] = Some(g);
+    }
+    out
+}
+
+/// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being differentiated. To this one the kept
+/// values are results like others, and what it needs of the turns is not among them: so the turns are gone through again.
+fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'static>) -> Maybe {
+    let whole = Op::Flow(Arc::new(Flow::Scan(Scan { kept: 0, ..scan.clone() })));
+    let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| facts.x(i).clone()).collect();
+    let float_in = floats(&input_specs(&scan.body));
+    let point: Vec<Tensor> = float_in.iter().map(|&i| inputs[i].clone()).collect();
+    let float_out = floats(&output_specs(&scan.body));
+    let (_, pullback) = vjp(
+        |point: &Vec<Tensor>| {
+            let mut all = inputs.clone();
+            float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+            let made = crate::apply::apply_all(whole.clone(), &all.iter().collect::<Vec<_>>());
+            float_out.iter().map(|&k| made[k].clone()).collect::<Vec<Tensor>>()
+        },
+        &point,
+    );
+    let cotangents: Vec<Tensor> =
+        float_out.iter().map(|&k| cotangent(dys, k, facts.y(k))).collect();
+    let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+    for (&i, g) in float_in.iter().zip(mode::speaking_for(at, || pullback(&cotangents))) {
         out[i] = Some(g);
     }
     out

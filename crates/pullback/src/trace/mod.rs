@@ -359,7 +359,7 @@ pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64
 
 /// The node is older than the trace: backward would leave it.
 pub(crate) fn is_outside(number: u64) -> bool {
-    current().is_some_and(|trace| number < trace.first_node)
+    current().is_some_and(|trace| !trace.is_body() && number < trace.first_node)
 }
 
 impl Trace {

@@ -1,7 +1,8 @@
-//! Whole derivatives: Jacobians and Hessians, one direction at a time.
+//! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where the function looks at values.
 
 use super::modes::{grad, jvp, vjp};
-use crate::{Error, Scalar, Tensor, Tree, fail, mode, stack};
+use super::vmap::vmap;
+use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack};
 use std::panic::Location;
 
 /// The Jacobian by reverse mode: one backward pass per element of the result. Best where the result
@@ -20,6 +21,16 @@ pub fn jacrev<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
 }
 
 fn rows<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
+    if let Some(all) = at_once(y, &pullback) {
+        let mut all = all.leaves().into_iter();
+        return x.map(&mut |x| {
+            let shape = [y.shape(), x.shape()].concat();
+            match all.next() {
+                Some(rows) => rows.reshape(&shape[..]),
+                None => Tensor::zeros_with(&shape[..], x.dtype()),
+            }
+        });
+    }
     let rows: Vec<Vec<Tensor>> = basis(y).map(|dy| pullback(&dy).leaves()).collect();
     let mut i = 0;
     x.map(&mut |x| {
@@ -55,35 +66,84 @@ fn columns<T: Tree>(
     let leaves = x.leaves();
     let zeros: Vec<Tensor> =
         leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
-    // blocks[j][e][i]: leaf j, element e, block row i.
-    let mut blocks: Vec<Vec<Vec<Tensor>>> = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
     for (j, leaf) in leaves.iter().enumerate() {
-        let direction = |t: Tensor| {
+        let direction = |t: &Tensor| {
             let mut tangents = zeros.clone();
-            tangents[j] = t;
+            tangents[j] = t.clone();
             push(&x.with_leaves(&tangents))
         };
-        blocks.push(basis(leaf).map(direction).collect());
+        blocks.push(match at_once(leaf, &direction) {
+            Some(rows) => Block::Whole(rows),
+            None => Block::Parts(basis(leaf).map(|t| direction(&t)).collect()),
+        });
     }
-    let any = blocks.iter().flatten().next();
-    let shape = |t: &Tensor| (t.shape().to_vec(), t.dtype());
-    let row_shapes: Vec<(Vec<usize>, crate::DType)> = match any {
-        Some(row) => row.iter().map(shape).collect(),
-        None => probe(x).iter().map(shape).collect(),
+    let row_specs = match blocks.iter().find_map(Block::row_specs) {
+        Some(specs) => specs,
+        None => probe(x).iter().map(|t| t.spec().clone()).collect(),
     };
-    let tree = |(i, (row, dtype)): (usize, &(Vec<usize>, crate::DType))| {
+    let tree = |(i, row): (usize, &Spec)| {
         let mut j = 0;
         x.map(&mut |leaf| {
-            let column: Vec<&Tensor> = blocks[j].iter().map(|rows| &rows[i]).collect();
             j += 1;
-            let shape = [&row[..], leaf.shape()].concat();
-            match column.is_empty() {
-                true => Tensor::zeros_with(&shape[..], *dtype),
-                false => stack(&column, -1).reshape(&shape[..]),
+            let shape = [&row.shape[..], leaf.shape()].concat();
+            match blocks[j - 1].columns(i, leaf.len()) {
+                Some(columns) => columns.reshape(&shape[..]),
+                None => Tensor::zeros_with(&shape[..], row.dtype),
             }
         })
     };
-    row_shapes.iter().enumerate().map(tree).collect()
+    row_specs.iter().enumerate().map(tree).collect()
+}
+
+/// The derivatives along every basis direction of one leaf, for each block row.
+enum Block {
+    /// One tensor a row, directions in front.
+    Whole(Vec<Tensor>),
+    /// For each direction, one tensor a row.
+    Parts(Vec<Vec<Tensor>>),
+}
+
+impl Block {
+    fn row_specs(&self) -> Option<Vec<Spec>> {
+        match self {
+            Block::Whole(rows) => {
+                Some(rows.iter().map(|t| t.spec().with_shape(&t.shape()[1..])).collect())
+            }
+            Block::Parts(parts) => {
+                parts.first().map(|rows| rows.iter().map(|t| t.spec().clone()).collect())
+            }
+        }
+    }
+
+    /// Row `i` with the directions as its last axis; none if there are no directions.
+    fn columns(&self, i: usize, directions: usize) -> Option<Tensor> {
+        match self {
+            _ if directions == 0 => None,
+            Block::Whole(rows) => {
+                let order: Vec<isize> = (1..rows[i].rank() as isize).chain([0]).collect();
+                Some(rows[i].permute(&order[..]))
+            }
+            Block::Parts(parts) => {
+                Some(stack(&parts.iter().map(|rows| &rows[i]).collect::<Vec<_>>(), -1))
+            }
+        }
+    }
+}
+
+/// `f` of every tensor with a single 1, as many examples of one computation. `None` where that cannot be: no direction, or a function
+/// that looks at values, which is then called once for each.
+fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
+    if like.is_empty() {
+        return None;
+    }
+    let n = like.len();
+    let shape = [&[n], like.shape()].concat();
+    match fail::catch(|| vmap(f, 0, 0)(&Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]))) {
+        Ok(all) => Some(all),
+        Err(error) if error.kind() == ErrorKind::Program => None,
+        Err(error) => fail::raise(error),
+    }
 }
 
 /// The Jacobian, by whichever mode takes fewer passes.

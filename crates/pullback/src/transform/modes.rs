@@ -203,7 +203,7 @@ impl<T: Tree> Frame<T> {
     fn plan(&self, results: &[Tensor], at: &'static Location<'static>) -> Plan {
         let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
         let histories: Vec<History> =
-            results.iter().map(|y| fail::or_raise(y.state(at)).history).collect();
+            results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
         let mut plan = plan(histories.iter(), &targets);
         // A leaf made by an identity has someone behind it.
         plan.outside |= self.leaves.iter().any(|x| matches!(x.lock().history, History::Node(..)));
@@ -220,7 +220,9 @@ impl<T: Tree> Frame<T> {
         at: &'static Location<'static>,
     ) -> Vec<Tensor> {
         let targets = self.targets();
-        let root = |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.state(at)).history, dy.clone());
+        // The results' own histories: seen from inside a `vmap` over the pullback they would be none.
+        let root =
+            |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
         let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
         let found = fail::or_raise(of_targets(roots, &known, plan, manner).map_err(|e| e.at(at)));

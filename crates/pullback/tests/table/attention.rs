@@ -21,6 +21,11 @@ const DIMS: [([usize; 7], bool); 9] = [
     ([1, 2, 1, 51, 133, 17, 33], false),
 ];
 
+/// Options to try: all pairs of them, and the last is causal without a mask or dropout.
+fn seeds(every: bool) -> &'static [usize] {
+    if every { &[0, 1, 2, 3, 4, 5, 9] } else { &[0, 1] }
+}
+
 /// The operands of each option.
 fn operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, Vec<Tensor>) {
     let [b, h, g, l, s, d, e] = dims;
@@ -30,7 +35,7 @@ fn operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, Vec<T
         causal: seed % 2 == 1,
         masked,
         scale: Real(0.7),
-        dropout: Real([0.0, 0.4][seed / 3 % 2]),
+        dropout: Real([0.0, 0.4, 0.0, 0.0][seed / 3]),
     };
     // Many features make large scores.
     let range = if d > 2 { (-0.6, 0.6) } else { WIDE };
@@ -70,9 +75,8 @@ fn vjp_operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, V
 }
 
 pub fn samples(dice: &mut Dice) -> Samples {
-    let all = DIMS
-        .into_iter()
-        .flat_map(|(dims, every)| (0..if every { 6 } else { 2 }).map(move |i| (dims, i)));
+    let all =
+        DIMS.into_iter().flat_map(|(dims, every)| seeds(every).iter().map(move |&i| (dims, i)));
     all.map(|(dims, i)| {
         let (how, x) = operands(dims, i, dice);
         (Fused::Attention(how), x)
@@ -81,9 +85,8 @@ pub fn samples(dice: &mut Dice) -> Samples {
 }
 
 pub fn vjp_samples(dice: &mut Dice) -> Samples {
-    let all = DIMS
-        .into_iter()
-        .flat_map(|(dims, every)| (0..if every { 6 } else { 2 }).map(move |i| (dims, i)));
+    let all =
+        DIMS.into_iter().flat_map(|(dims, every)| seeds(every).iter().map(move |&i| (dims, i)));
     all.map(|(dims, i)| {
         let (how, x) = vjp_operands(dims, i, dice);
         (Fused::AttentionVjp(how), x)

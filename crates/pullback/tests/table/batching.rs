@@ -165,7 +165,13 @@ fn many_examples_at_once_are_as_each_alone() {
                         for (k, (expected, (given, lanes))) in
                             expected.unwrap().iter().zip(&given).enumerate()
                         {
+                            let whole = [&[n], expected.shape()].concat();
                             let lane = match lanes {
+                                true if given.shape() != whole => {
+                                    let what = format!("{chosen:?}: a result {}", given.spec());
+                                    failures.note(&sample, what);
+                                    continue;
+                                }
                                 true => given.select_at(0, j as isize),
                                 false => given.clone(),
                             };
