@@ -26,6 +26,7 @@ mod pool;
 mod random;
 mod ranks;
 mod reduce;
+mod region;
 mod run;
 mod scan;
 mod simd;
