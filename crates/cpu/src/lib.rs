@@ -27,6 +27,7 @@ mod program;
 mod random;
 mod ranks;
 mod reduce;
+mod region;
 mod run;
 mod scan;
 mod simd;

@@ -334,30 +334,78 @@ fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
 
 /// The numbers `start..start + out.len()` that [`random`] draws as uniform `f32` from a key.
 pub(crate) fn uniforms(key: [i64; 2], start: usize, out: &mut [f32]) {
+    // SAFETY: the slice has as many elements.
+    unsafe { span_as::<Uniform32<f32, 24>>(key, start, out.len(), out.as_mut_ptr()) }
+}
+
+/// Draws the elements `start..start + n`, wherever they lie in their tiles.
+///
+/// # Safety
+/// `out` has room for `n` elements.
+unsafe fn span_as<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::Out) {
     #[inline(always)]
-    fn span(key: [i64; 2], start: usize, out: &mut [f32]) {
-        type D = Uniform32<f32, 24>;
-        let (mut tile, mut done) = ([0f32; 256], 0);
-        while done < out.len() {
+    unsafe fn span<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::Out) {
+        // SAFETY: all zero bits are a number of every type that is drawn.
+        let mut tile = unsafe { std::mem::MaybeUninit::<[D::Out; 256]>::zeroed().assume_init() };
+        let mut done = 0;
+        while done < n {
             let at = start + done;
             D::tile(&draw(key, at / D::TILE), &mut tile);
             let from = at % D::TILE;
-            let n = (D::TILE - from).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&tile[from..from + n]);
-            done += n;
+            let count = (D::TILE - from).min(n - done);
+            // SAFETY: inside the tile, and inside the caller's `n` elements.
+            unsafe { std::ptr::copy_nonoverlapping(tile.as_ptr().add(from), out.add(done), count) };
+            done += count;
         }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    unsafe fn avx2(key: [i64; 2], start: usize, out: &mut [f32]) {
-        span(key, start, out)
+    unsafe fn avx2<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::Out) {
+        // SAFETY: passed on.
+        unsafe { span::<D>(key, start, n, out) }
     }
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: detected.
-        return unsafe { avx2(key, start, out) };
+        // SAFETY: detected; the rest is the caller's promise.
+        return unsafe { avx2::<D>(key, start, n, out) };
     }
-    span(key, start, out)
+    // SAFETY: the caller's promise.
+    unsafe { span::<D>(key, start, n, out) }
+}
+
+/// Draws the elements `start..start + n` of what [`random`] draws, in the storage type `dtype`.
+///
+/// # Safety
+/// `out` has room for `n` elements of `dtype`.
+pub(crate) unsafe fn span(
+    kind: Random,
+    dtype: DType,
+    key: [i64; 2],
+    start: usize,
+    n: usize,
+    out: *mut u8,
+) {
+    // SAFETY: passed on; the types are those of the dtypes.
+    unsafe {
+        match (kind, dtype) {
+            (Random::Bits, DType::I64) => span_as::<Bits>(key, start, n, out.cast()),
+            (Random::Uniform, DType::F64) => span_as::<Uniform64>(key, start, n, out.cast()),
+            (Random::Uniform, DType::F32) => {
+                span_as::<Uniform32<f32, 24>>(key, start, n, out.cast())
+            }
+            (Random::Uniform, DType::F16) => {
+                span_as::<Uniform32<f16, 11>>(key, start, n, out.cast())
+            }
+            (Random::Uniform, DType::BF16) => {
+                span_as::<Uniform32<bf16, 8>>(key, start, n, out.cast())
+            }
+            (Random::Normal, DType::F64) => span_as::<Normal64>(key, start, n, out.cast()),
+            (Random::Normal, DType::F32) => span_as::<Normal32<f32>>(key, start, n, out.cast()),
+            (Random::Normal, DType::F16) => span_as::<Normal32<f16>>(key, start, n, out.cast()),
+            (Random::Normal, DType::BF16) => span_as::<Normal32<bf16>>(key, start, n, out.cast()),
+            (kind, dtype) => unreachable!("`infer` refuses {kind:?} as {dtype}"),
+        }
+    }
 }
 
 /// Fills `out`, `[b…, s…]`, with draws of `kind`. Those of one key of `keys`, `i64[b…, 2]`, are determined by that key

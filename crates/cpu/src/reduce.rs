@@ -600,5 +600,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(
     });
 }
 
+mod folder;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use folder::{Folder, Joined, folder};

@@ -7,7 +7,7 @@
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, program,
-    random, ranks, reduce, scan, sort, update,
+    random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -239,6 +239,24 @@ pub(crate) fn inside(bytes: usize, offset: usize, layout: &Layout, spec: &Spec) 
     Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
 }
 
+/// Operands dense: as they are, or copied.
+fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source<'a>; 6]>)> {
+    let mut held = Vec::new();
+    let mut made = SmallVec::new();
+    for x in x {
+        let mut copied = *x;
+        if !x.is_dense() {
+            let mut buffer = allocate(op, x.len() * x.dtype.size())?;
+            pointwise::copy(*x, Sink { ptr: buffer.as_mut_ptr(), shape: x.shape, dtype: x.dtype });
+            // A region reads its operands through the layouts that it was made with, not through these strides.
+            copied.ptr = buffer.as_ptr();
+            held.push(buffer);
+        }
+        made.push(copied);
+    }
+    Ok((held, made))
+}
+
 /// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the operands.
 pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
     let y = out[0];
@@ -279,7 +297,15 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             return linalg::linalg(*f, x, out).map_err(|e| e.explain(op));
         }
         Op::Fft(f) => fft::fft(*f, x[0], y),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+        Op::Region(of) => {
+            let (_held, x) = dense(op, x)?;
+            Kernel::new(of)?.run(&x, out);
+        }
+        Op::DotRegion(of) => {
+            let (_held, rest) = dense(op, &x[2..])?;
+            Kernel::new(of)?.run_after_dot(of, x[0], x[1], &rest, out);
+        }
+        Op::Flow(_) => {
             return Err(Error::argument(op.name(), "has no kernel of its own"));
         }
         Op::Fused(f) => match f {

@@ -49,6 +49,7 @@ use half::{bf16, f16};
 use pack::{Matrix, Packing};
 use pullback_ir::DType;
 use std::cell::Cell;
+use std::ops::Range;
 use tile::{Kernels, Tile, Tiled};
 
 /// Steps of k that are packed at a time.
@@ -67,8 +68,24 @@ const IN_PLACE: usize = 1 << 17;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
+/// What is done with a finished part of a product, on the thread that made it: some rows (of all batches, one after the other) and
+/// some columns. Parts do not overlap and cover everything.
+pub(crate) type After<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
+
 /// The matrix product of the last two axes; the axes before them are alike in all three.
 pub(crate) fn dot(a: Source, b: Source, out: Sink) {
+    run(a, b, out, None);
+}
+
+/// As [`dot`], and `after` for each part while it is in cache. `false`, and only the product done, where parts are not told apart:
+/// integers and narrow floats.
+pub(crate) fn dot_then(a: Source, b: Source, out: Sink, after: After) -> bool {
+    let hooked = matches!(out.dtype, DType::F64 | DType::F32) && out.shape.len() >= 2;
+    run(a, b, out, hooked.then_some(after));
+    hooked
+}
+
+fn run(a: Source, b: Source, out: Sink, after: Option<After>) {
     let rank = out.shape.len();
     if rank < 2 || out.is_empty() {
         return;
@@ -76,7 +93,7 @@ pub(crate) fn dot(a: Source, b: Source, out: Sink) {
     let (m, n, k) = (out.shape[rank - 2], out.shape[rank - 1], a.shape[rank - 1]);
     let batches =
         Walk::new(&out.shape[..rank - 2], [&a.strides[..rank - 2], &b.strides[..rank - 2]]);
-    let job = Job { m, n, k, a, b, out, batches };
+    let job = Job { m, n, k, a, b, out, batches, after };
     match out.dtype {
         DType::F64 => job.float::<f64>(),
         DType::F32 => job.float::<f32>(),
@@ -99,7 +116,8 @@ pub(crate) fn dot_add(a: Source, b: Source, out: Sink) -> bool {
     fn add<C: Tiled + vector::Float + Elem<Compute = C>>(a: &Source, b: &Source, out: Sink) {
         let (m, n, k) = (out.shape[0], out.shape[1], a.shape[1]);
         let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(b, 0));
-        multiply(m, n, k, a, b, Target { c: Shared(out.ptr.cast()), add: true });
+        let target = Target { c: Shared(out.ptr.cast()), add: true, after: None, row: 0 };
+        multiply(m, n, k, a, b, target);
     }
     match out.dtype {
         DType::F64 => add::<f64>(&a, &b, out),
@@ -110,18 +128,30 @@ pub(crate) fn dot_add(a: Source, b: Source, out: Sink) -> bool {
 }
 
 /// Where a product goes: dense rows.
-struct Target<C> {
+struct Target<'a, C> {
     c: Shared<C>,
     /// Added to what is there, instead of replacing it.
     add: bool,
+    /// What is done with finished parts, and which row the first one is.
+    after: Option<After<'a>>,
+    row: usize,
 }
 
-impl<C> Clone for Target<C> {
+impl<C> Clone for Target<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<C> Copy for Target<C> {}
+impl<C> Copy for Target<'_, C> {}
+
+impl<C> Target<'_, C> {
+    /// Some rows and columns are finished.
+    fn done(&self, rows: Range<usize>, cols: Range<usize>) {
+        if let Some(after) = self.after {
+            after(self.row + rows.start..self.row + rows.end, cols);
+        }
+    }
+}
 
 struct Job<'a> {
     m: usize,
@@ -131,6 +161,7 @@ struct Job<'a> {
     b: Source<'a>,
     out: Sink<'a>,
     batches: Walk<2>,
+    after: Option<After<'a>>,
 }
 
 /// A pointer that tasks share; they write disjoint parts of what it points at.
@@ -189,8 +220,9 @@ impl Job<'_> {
         let (m, n, k) = (self.m, self.n, self.k);
         let count = self.batches.len();
         let whole = (Matrix::<S>::of(&self.a, 0), Matrix::<S>::of(&self.b, 0));
+        let target = Target { c, add: false, after: self.after, row: 0 };
         if count == 1 {
-            return multiply(m, n, k, whole.0, whole.1, Target { c, add: false });
+            return multiply(m, n, k, whole.0, whole.1, target);
         }
         // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
         if let [batch] = self.batches.axes()
@@ -199,7 +231,7 @@ impl Job<'_> {
         {
             let row = if m == 1 { batch.strides[0] } else { whole.0.row };
             let a = Matrix { row, ..whole.0 };
-            return multiply(m * count, n, k, a, whole.1, Target { c, add: false });
+            return multiply(m * count, n, k, a, whole.1, target);
         }
         let one = |i: usize| {
             let [a, b] = self.batches.offsets(i);
@@ -209,7 +241,7 @@ impl Job<'_> {
                 k,
                 Matrix::<S>::of(&self.a, a),
                 Matrix::of(&self.b, b),
-                Target { c: Shared(c.at(i * m * n)), add: false },
+                Target { c: Shared(c.at(i * m * n)), row: i * m, ..target },
             );
         };
         let work = m * n * k;
@@ -240,7 +272,7 @@ fn multiply<S: Elem<Compute = C>, C>(
             // SAFETY: there is room for the product; all zero bits are zero.
             unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
         }
-        return;
+        return target.done(0..m, 0..n);
     }
     // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
     let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
@@ -249,8 +281,10 @@ fn multiply<S: Elem<Compute = C>, C>(
         let (_b, b) = wide(k, n, b);
         if n == 1 {
             vector::multiply(m, k, a, b.ptr, b.row, target.c);
+            target.done(0..m, 0..1);
         } else if m == 1 {
             vector::multiply(n, k, b.transposed(), a.ptr, a.col, target.c);
+            target.done(0..1, 0..n);
         } else {
             direct(m, n, k, a, b, target);
         }
@@ -292,7 +326,7 @@ pub(crate) fn even(len: usize, piece: usize, multiple: usize) -> usize {
 
 /// Tiles on the operands where they lie; the columns of `b` are adjacent.
 fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to: Target<C>) {
-    let Target { c, add } = to;
+    let Target { c, add, .. } = to;
     let kernels = C::kernels();
     let height = even(m, kernels.direct.len(), 1);
     // A task is a stripe of columns with all of its rows, unless there are few columns.
@@ -324,6 +358,7 @@ fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to
                 unsafe { kernels.direct[height.min(i1 - i) - 1](&tile) };
             }
         }
+        to.done(i0..i1, j0..j1);
     });
 }
 
@@ -341,8 +376,9 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<C>,
     b: Matrix<S>,
-    Target { c, add }: Target<C>,
+    to: Target<C>,
 ) {
+    let Target { c, add, .. } = to;
     let kernels = C::kernels();
     let height = even(m, kernels.rows, 1);
     let kc = even(k, KC, 1);
@@ -375,6 +411,7 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
             }
         }
         PANEL.set(Some(room));
+        to.done(0..m, task * broad..n.min((task + 1) * broad));
     });
 }
 
@@ -385,7 +422,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<S>,
     b: Matrix<S>,
-    Target { c, add }: Target<C>,
+    to: Target<C>,
 ) {
     let kernels = C::kernels();
     let kc = even(k, KC, 1);
@@ -397,8 +434,10 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
         let cols = nc.min(n - j0);
         for p0 in (0..k).step_by(kc) {
             let steps = kc.min(k - p0);
-            let block =
-                Block { kernels, n, steps, c, a: a_panels, b: b_panels, add: add || p0 > 0 };
+            // Before the last step of k nothing is finished.
+            let after = if p0 + steps == k { to.after } else { None };
+            let to = Target { add: to.add || p0 > 0, after, ..to };
+            let block = Block { kernels, n, steps, to, a: a_panels, b: b_panels };
             for i0 in (0..m).step_by(mc) {
                 let rows = mc.min(m - i0);
                 // B is packed with the first rows of A, for all of them.
@@ -415,17 +454,16 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     }
 }
 
-struct Block<C: Tiled> {
+struct Block<'a, C: Tiled> {
     kernels: &'static Kernels<C>,
     n: usize,
     steps: usize,
-    c: Shared<C>,
+    to: Target<'a, C>,
     a: Shared<C>,
     b: Shared<C>,
-    add: bool,
 }
 
-impl<C: Tiled> Block<C> {
+impl<C: Tiled> Block<'_, C> {
     /// The product of the packed panels, into the rows and columns of C that they stand for.
     fn multiply(&self, i0: usize, rows: usize, j0: usize, cols: usize) {
         let kernels = self.kernels;
@@ -453,16 +491,17 @@ impl<C: Tiled> Block<C> {
                         a_step: kernels.rows as isize,
                         b: self.b.at(j * self.steps),
                         b_step: kernels.cols as isize,
-                        c: self.c.at((i0 + i) * self.n + j0 + j),
+                        c: self.to.c.at((i0 + i) * self.n + j0 + j),
                         c_row: self.n as isize,
                         cols: width,
-                        add: self.add,
+                        add: self.to.add,
                     };
                     let vectors = if width * 2 > kernels.cols { 2 } else { 1 };
                     // SAFETY: both panels are packed, and this part of C is this task's.
                     unsafe { kernels.packed[height - 1][vectors - 1](&tile) };
                 }
             }
+            self.to.done(i0 + i_from..i0 + i_to, j0 + j_from..j0 + j_to);
         });
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn cast(x: Source, out: Sink) {
 /// x as f32, with the last bit set if anything was lost. Rounding that to a narrower type gives
 /// what rounding x itself would: no tie appears that was not there.
 #[inline(always)]
-fn to_odd(x: f64) -> f32 {
+pub(crate) fn to_odd(x: f64) -> f32 {
     let y = x as f32;
     let back = f64::from(y);
     let bits = y.to_bits();
@@ -46,7 +46,8 @@ fn to_odd(x: f64) -> f32 {
 /// The conversions of one type to the integer types, each held in its range.
 macro_rules! to_int {
     ($name:ident, $X:ty, $zero:expr) => {
-        fn $name(to: DType, l: Level) -> Kernel1<$X, i64> {
+        /// The loop of the conversion to an integer type.
+        pub(crate) fn $name(to: DType, l: Level) -> Kernel1<$X, i64> {
             match to {
                 DType::I32 => map1!(l, $X => i64, |x| (x as i64).clamp(i64::from(i32::MIN), i64::from(i32::MAX))),
                 DType::U8 => map1!(l, $X => i64, |x| (x as i64).clamp(0, 255)),

@@ -86,16 +86,16 @@ pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 pub(crate) fn fence() {}
 
 /// Reads `n` elements, `stride` apart, into a tile.
-type Load<T> = unsafe fn(*const u8, isize, usize, *mut T);
+pub(crate) type Load<T> = unsafe fn(*const u8, isize, usize, *mut T);
 /// Writes `n` elements of a tile densely.
-type Store<T> = unsafe fn(*const T, usize, *mut u8);
+pub(crate) type Store<T> = unsafe fn(*const T, usize, *mut u8);
 
 /// A tile on the stack.
 #[repr(align(64))]
-pub(super) struct Buffer<T>([MaybeUninit<T>; TILE]);
+pub(crate) struct Buffer<T>([MaybeUninit<T>; TILE]);
 
 /// What tiles are made of: the compute types, and plain words where values do not matter.
-pub(super) trait Tile: Copy + Default + Send + Sync + 'static {
+pub(crate) trait Tile: Copy + Default + Send + Sync + 'static {
     /// Whether elements of this dtype lie in memory as they lie in a tile.
     fn plain(dtype: DType) -> bool;
     /// How elements of this dtype come into a tile.

@@ -13,7 +13,7 @@ macro_rules! tables {
     ($T:ident, $math:ident, $unary:ident, $vjp:ident, $binary:ident) => {
         /// The loop of a function of one element.
         #[rustfmt::skip]
-        pub(super) fn $unary(op: Unary, l: Level) -> Kernel1<$T, $T> {
+        pub(crate) fn $unary(op: Unary, l: Level) -> Kernel1<$T, $T> {
             match op {
                 Unary::Neg      => map1!(l, $T, |x| -x),
                 Unary::Abs      => map1!(l, $T, |x| x.abs()),
@@ -69,7 +69,7 @@ macro_rules! tables {
         /// The loop of `dy · f'`, from the kept value: `x` or `y`, as [`Unary::fused_vjp`] says.
         /// Functions that it does not list have no fused derivative; theirs is zero here.
         #[rustfmt::skip]
-        pub(super) fn $vjp(op: Unary, l: Level) -> Kernel2<$T, $T, $T> {
+        pub(crate) fn $vjp(op: Unary, l: Level) -> Kernel2<$T, $T, $T> {
             match op {
                 Unary::Tanh     => map2!(l, $T, |y, dy| dy * (1.0 - y * y)),
                 Unary::Sigmoid  => map2!(l, $T, |y, dy| dy * (y * (1.0 - y))),
@@ -96,7 +96,7 @@ macro_rules! tables {
 
         /// The loop of a function of two elements. `And`, `Or`, `Xor` read non-zero as true.
         #[rustfmt::skip]
-        pub(super) fn $binary(op: Binary, l: Level) -> Kernel2<$T, $T, $T> {
+        pub(crate) fn $binary(op: Binary, l: Level) -> Kernel2<$T, $T, $T> {
             match op {
                 Binary::Add       => map2!(l, $T, |a, b| a + b),
                 Binary::Sub       => map2!(l, $T, |a, b| a - b),

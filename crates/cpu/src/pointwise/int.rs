@@ -10,7 +10,7 @@ use pullback_ir::{Binary, DType, Unary};
 
 /// The loop of a function of one element.
 #[rustfmt::skip]
-pub(super) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
+pub(crate) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
     match op {
         Unary::Neg    => map1!(l, i64, |x| x.wrapping_neg()),
         Unary::Abs    => map1!(l, i64, |x| x.wrapping_abs()),
@@ -31,7 +31,7 @@ pub(super) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
 
 /// The loop of a function of two elements.
 #[rustfmt::skip]
-pub(super) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
+pub(crate) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
     match op {
         Binary::Add       => map2!(l, i64, |a, b| a.wrapping_add(b)),
         Binary::Sub       => map2!(l, i64, |a, b| a.wrapping_sub(b)),

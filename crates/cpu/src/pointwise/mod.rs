@@ -20,11 +20,11 @@
 //! the tables that say what each op does to an element; [`cast`] changes types; [`copy`] moves
 //! elements unchanged.
 
-mod cast;
+pub(crate) mod cast;
 mod copy;
-mod feed;
-mod float;
-mod int;
+pub(crate) mod feed;
+pub(crate) mod float;
+pub(crate) mod int;
 #[cfg(test)]
 mod tests;
 
@@ -100,7 +100,7 @@ macro_rules! map2 {
         crate::simd::kernel2::<K>($level)
     }};
 }
-use {map1, map2};
+pub(crate) use {map1, map2};
 
 /// Whether a function takes less time than bringing its operand from memory.
 fn light(op: Unary) -> bool {
@@ -169,7 +169,7 @@ pub(crate) fn select(condition: Source, a: Source, b: Source, out: Sink) {
 }
 
 /// The loop of a comparison.
-fn tests_of<T: Compute>(op: Compare, level: Level) -> Kernel2<T, T, u8> {
+pub(crate) fn tests_of<T: Compute>(op: Compare, level: Level) -> Kernel2<T, T, u8> {
     /// A comparison of two elements, by a function of them.
     macro_rules! test {
         ($name:ident, $a:ident, $b:ident => $body:expr) => {{
@@ -197,7 +197,7 @@ fn tests_of<T: Compute>(op: Compare, level: Level) -> Kernel2<T, T, u8> {
 }
 
 /// Chooses between two elements of one size.
-struct Select<T>(std::marker::PhantomData<T>);
+pub(crate) struct Select<T>(std::marker::PhantomData<T>);
 
 impl<T: Copy + Default> Map3 for Select<T> {
     type A = u8;

@@ -1,0 +1,95 @@
+//! A matrix product, and a region over its result.
+//!
+//! The product tells when a part of it is finished, and the region runs over that part while it is in cache ([`dot::dot_then`]). The
+//! product needs no memory of its own where a result has its size: it is written there, and replaced by the result part by part.
+//!
+//! Where parts cannot be told apart, or the region needs whole rows, the region runs when the product is complete.
+
+use super::Kernel;
+use crate::dot;
+use crate::operand::{Sink, Source};
+use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
+use smallvec::SmallVec;
+
+impl Kernel {
+    /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product as its first operand and the
+    /// others after it.
+    pub(crate) fn run_after_dot(
+        &self,
+        region: &Region,
+        a: Source,
+        b: Source,
+        rest: &[Source],
+        outputs: &[Sink],
+    ) {
+        let spec = &region.inputs[0].spec;
+        if added(region)
+            && let [to] = outputs
+            && rest[0].ptr == to.ptr.cast_const()
+            && dot::dot_add(a, b, *to)
+        {
+            return;
+        }
+        let identity = |k: usize| {
+            let load = &region.inputs[k];
+            load.layout.shape == load.spec.shape
+                && load.layout.is_dense()
+                && load.layout.offset == 0
+        };
+        // A result that may lie where the product does, and where no other operand lies.
+        let host = outputs.iter().find(|out| {
+            let free = rest.iter().all(|x| x.ptr != out.ptr.cast_const());
+            identity(0)
+                && free
+                && out.dtype.size() == spec.dtype.size()
+                && *out.shape == spec.shape[..]
+        });
+        let mut held = None;
+        let ptr = match host {
+            Some(out) => out.ptr,
+            None => {
+                let (buffer, ptr) = dot::scratch::<u8>(spec.bytes());
+                held = Some(buffer);
+                ptr.at(0)
+            }
+        };
+        let strides = dense_strides(&spec.shape);
+        let product = Source { ptr, shape: &spec.shape, strides: &strides, dtype: spec.dtype };
+        let inputs: SmallVec<[Source; 6]> =
+            std::iter::once(product).chain(rest.iter().copied()).collect();
+        let sink = Sink { ptr, shape: &spec.shape, dtype: spec.dtype };
+        let parts = self.reducing.is_empty()
+            && self.fills.is_empty()
+            && identity(0)
+            && region.shape == spec.shape;
+        let width = spec.shape.last().copied().unwrap_or(1);
+        let hooked = parts
+            && dot::dot_then(a, b, sink, &|rows, columns| {
+                self.run_part(&inputs, outputs, rows, columns, width);
+            });
+        if !hooked {
+            if !parts {
+                dot::dot(a, b, sink);
+            }
+            self.run(&inputs, outputs);
+        }
+        drop(held);
+    }
+}
+
+/// Whether a region only adds an operand, of the product's own shape and in its order, to the product.
+fn added(region: &Region) -> bool {
+    let [first, second] = &region.inputs[..] else { return false };
+    let [Inst::Load(x), Inst::Load(y), Inst::Point(Op::Binary(Binary::Add), of)] = &region.body[..]
+    else {
+        return false;
+    };
+    first == second
+        && first.layout.shape == first.spec.shape
+        && first.layout.is_dense()
+        && first.layout.offset == 0
+        && x != y
+        && of[0] != of[1]
+        && of.iter().all(|&v| v < 2)
+        && region.outputs == [2]
+}

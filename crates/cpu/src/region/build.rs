@@ -1,0 +1,429 @@
+//! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use them.
+
+use super::calls::{Kind, call};
+use super::draft::share_slots;
+use super::exec::{Scratch, enlarged};
+use super::plan::{At, CONSTANTS, Draft, Native, Place, Plan, ROWS, Ref, SCRATCH};
+use super::steps::{Reducing, Step, store};
+use super::{Fill, How, Kernel, Pass, Room, RowResult};
+use crate::elem::{Elem, with_elem};
+use crate::reduce::folder;
+use crate::simd::BLOCK;
+use pullback_ir::{DType, Error, Inst, Op, Region, Result, Scalar};
+use smallvec::SmallVec;
+use std::sync::Mutex;
+
+/// Bytes of slots that fit the nearest cache, beside operands and results.
+const NEAR: usize = 24 << 10;
+/// Elements of a tile at most.
+const TILE: usize = 1024;
+/// Additions that are worth a task, and how many a thread does alone.
+const TASK: usize = 1 << 16;
+const ALONE: usize = 1 << 17;
+/// Bytes of a result that are written past the caches.
+const STREAM: usize = 16 << 20;
+/// Rows that are so few that each is cut into chunks.
+const FEW: usize = 16;
+
+/// The order in which slots of a kind lie: the widest first.
+const KINDS: [Kind; 4] = [Kind::F64, Kind::I64, Kind::F32, Kind::Bool];
+
+/// Where everything lies.
+struct Addresses<'a> {
+    plan: &'a Plan<'a>,
+    tile: usize,
+    /// Bytes of a row value.
+    row: usize,
+    /// Where a tile for what is not yet rounded begins.
+    through: u32,
+    /// For each value that is a constant, its place among them.
+    cells: Vec<u32>,
+    /// Where the constants that are tiles begin.
+    tiles: Vec<u32>,
+}
+
+/// The slots of a pass.
+struct Slots {
+    disp: Vec<u32>,
+}
+
+impl Addresses<'_> {
+    fn of(&self, at: At, slots: &Slots) -> Ref {
+        match at {
+            At::Slot(slot) => Ref { entry: SCRATCH, disp: slots.disp[slot] },
+            At::Memory(entry) => Ref { entry, disp: 0 },
+            At::Constant(tile) => Ref { entry: CONSTANTS, disp: self.tiles[tile] },
+            At::One(place) => self.one(place),
+        }
+    }
+
+    fn one(&self, place: Place) -> Ref {
+        match place {
+            Place::Operand(entry) => Ref { entry, disp: 0 },
+            Place::Row(row) => Ref { entry: ROWS, disp: (row * self.row) as u32 },
+            Place::Constant(v) => Ref { entry: CONSTANTS, disp: self.cells[v] },
+        }
+    }
+
+    fn through(&self) -> Ref {
+        Ref { entry: SCRATCH, disp: self.through }
+    }
+}
+
+impl Kernel {
+    /// As [`Kernel::new`], with a choice of how.
+    pub(crate) fn with(region: &Region, how: How) -> Result<Kernel> {
+        let mut kernel = Kernel::build(region, how, false)?;
+        let large = |size: &usize| kernel.domain.len() * size >= STREAM;
+        let in_order = kernel.reducing.is_empty() && kernel.domain.run >= kernel.domain.row;
+        if how != How::Slices && in_order && kernel.output_sizes.iter().any(large) {
+            kernel.streaming = Some(Box::new(Kernel::build(region, how, true)?));
+        }
+        Ok(kernel)
+    }
+
+    fn build(region: &Region, how: How, streams: bool) -> Result<Kernel> {
+        let specs: SmallVec<[_; 6]> = region.inputs.iter().map(|load| &load.spec).collect();
+        region.infer(&specs)?;
+        #[cfg(target_arch = "x86_64")]
+        let target = super::native::Target::of(how);
+        #[cfg(target_arch = "x86_64")]
+        let can = |op: &Op, from: &[DType], to: DType| {
+            target.is_some_and(|target| target.can(op, from, to))
+        };
+        #[cfg(target_arch = "x86_64")]
+        let native: Option<Native> = target.is_some().then_some(&can);
+        #[cfg(not(target_arch = "x86_64"))]
+        let native: Option<Native> = {
+            let _ = how;
+            None
+        };
+        let plan = Plan::new(region, native)?;
+        let domain = &plan.domain;
+
+        // Slots, and how long a tile can be for them to be near.
+        let shared: Vec<(Vec<usize>, [usize; 4])> = plan.passes.iter().map(share_slots).collect();
+        let bytes = |used: &[usize; 4]| {
+            KINDS.iter().map(|&kind| used[kind as usize] * kind.size()).sum::<usize>()
+        };
+        let widest = shared.iter().map(|s| bytes(&s.1)).max().unwrap_or(0) + 8;
+        let mut tile = (NEAR / widest).clamp(64, TILE) & !63;
+        if domain.many {
+            tile = tile.max(domain.row.next_multiple_of(BLOCK));
+        }
+        tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
+        let work = domain.len().saturating_mul(plan.weight);
+        let chunked = !plan.reduces.is_empty()
+            && !domain.many
+            && domain.rows < FEW
+            && domain.row > 2 * tile
+            && work > ALONE;
+        let together = match (domain.many, chunked) {
+            (true, _) => (tile / domain.row.max(1)).clamp(1, domain.rows.max(1)),
+            (false, true) => domain.rows,
+            (false, false) => 1,
+        };
+        let task = match work > ALONE {
+            true => (TASK / plan.weight).max(tile).next_multiple_of(tile),
+            false => domain.len().next_multiple_of(tile).max(tile),
+        };
+
+        // Addresses.
+        let places = |(place, used): &(Vec<usize>, [usize; 4]), kinds: &[Kind]| {
+            let start = |kind: Kind| {
+                let before = KINDS.iter().take_while(|&&k| k != kind);
+                before.map(|&k| (used[k as usize] * k.size() * tile).next_multiple_of(64)).sum()
+            };
+            let disp = |(slot, &kind): (usize, &Kind)| {
+                let first: usize = start(kind);
+                (first + place[slot] * kind.size() * tile) as u32
+            };
+            Slots { disp: kinds.iter().enumerate().map(disp).collect() }
+        };
+        let slots: Vec<Slots> =
+            shared.iter().zip(&plan.passes).map(|(s, pass)| places(s, &pass.slots)).collect();
+        let through = shared.iter().map(|s| bytes(&s.1) * tile + 256).max().unwrap_or(0);
+        let through = through.next_multiple_of(64);
+        let row = 8 * together.next_multiple_of(BLOCK);
+        let row_count = plan.rows.iter().flatten().count();
+        let mut cells = vec![0; plan.values.len()];
+        plan.constants.iter().enumerate().for_each(|(n, &v)| cells[v] = 8 * n as u32);
+        let first = (8 * plan.constants.len()).next_multiple_of(64);
+        let tiles = (0..plan.tiles.len()).map(|n| (first + n * 8 * tile) as u32).collect();
+        let size = first + plan.tiles.len() * 8 * tile + 64;
+        if size.max(through + 8 * tile).max(row_count * row) > i32::MAX as usize {
+            return Err(Error::argument("region", "is too large"));
+        }
+        let addresses = Addresses { plan: &plan, tile, row, through: through as u32, cells, tiles };
+        let constants = addresses.constants(size)?;
+
+        // Steps.
+        #[cfg(target_arch = "x86_64")]
+        let mut compiler = target.map(|target| {
+            let first = plan.output_entry(0);
+            let streamed = first..if streams { plan.kept_entry(0) } else { first };
+            super::native::Compiler::new(target, domain.len(), through + 8 * tile, streamed)
+        });
+        let mut passes = Vec::new();
+        for (pass, slots) in plan.passes.iter().zip(&slots) {
+            let mut steps = Vec::new();
+            for draft in &pass.steps {
+                steps.push(match draft {
+                    #[cfg(target_arch = "x86_64")]
+                    Draft::Native(group) => {
+                        let compiler = compiler.as_mut().ok_or_else(|| {
+                            Error::argument("region", "there is no code generator")
+                        })?;
+                        compiler.group(&plan, group, &|at| addresses.of(at, slots))?;
+                        Step::Native(super::steps::not_compiled)
+                    }
+                    _ => addresses.step(draft, slots)?,
+                });
+            }
+            let rows = pass.rows.iter().filter(|&&v| !matches!(region.body[v], Inst::Reduce(..)));
+            let rows = rows.map(|&v| addresses.row_step(v)).collect::<Result<Vec<Step>>>()?;
+            passes.push(Pass { steps, reduces: pass.reduces.clone(), rows });
+        }
+        #[cfg(target_arch = "x86_64")]
+        let spilled = compiler.as_ref().map_or(0, |compiler| compiler.spilled);
+        #[cfg(not(target_arch = "x86_64"))]
+        let spilled = 0;
+        #[cfg(target_arch = "x86_64")]
+        let code = match compiler {
+            Some(compiler) => compiler.finish(&mut passes)?,
+            None => None,
+        };
+        let reducing = plan.reduces.iter().map(|r| {
+            let (from, to) = (plan.values[r.of].dtype, plan.values[r.value].dtype);
+            Reducing {
+                folder: folder(r.kind, from, to),
+                size: Kind::of(from).size(),
+                dtype: to,
+                to: addresses.one(Place::Row(plan.rows[r.value].unwrap_or(0))),
+            }
+        });
+        let reducing = reducing.collect();
+        let (mut row_results, mut fills) = (Vec::new(), Vec::new());
+        for (output, &v) in region.outputs.iter().enumerate() {
+            let (dtype, stands) = (plan.values[v].dtype, plan.stands_for(v));
+            if let Some(row) = plan.rows[stands] {
+                let from = addresses.one(Place::Row(row));
+                row_results.push(RowResult { output, from, kind: Kind::of(dtype), dtype });
+            } else if plan.values[v].row {
+                fills.push(Fill { output, from: addresses.cells[stands] as usize, dtype });
+            }
+        }
+        let room = Room {
+            slots: through + 8 * tile + spilled,
+            rows: row_count * row,
+            row,
+            row_sizes: (0..plan.values.len())
+                .filter(|&v| plan.rows[v].is_some())
+                .map(|v| plan.kind(v).size())
+                .collect(),
+            kept: plan.kept.iter().map(|&v| plan.kind(v).size()).collect(),
+            table: plan.kept_entry(plan.kept.len()) as usize,
+        };
+        let of_outputs = |&v: &usize| plan.values[v].dtype.size();
+        Ok(Kernel {
+            passes,
+            reducing,
+            tile,
+            together,
+            task,
+            chunked,
+            constants,
+            row_results,
+            fills,
+            room,
+            input_sizes: region.inputs.iter().map(|load| load.spec.dtype.size()).collect(),
+            output_sizes: region.outputs.iter().map(of_outputs).collect(),
+            streams,
+            streaming: None,
+            shared: Mutex::new(Vec::new()),
+            domain: plan.domain,
+            #[cfg(target_arch = "x86_64")]
+            _code: code,
+        })
+    }
+}
+
+impl Addresses<'_> {
+    /// A step that is not native.
+    fn step(&self, draft: &Draft, slots: &Slots) -> Result<Step> {
+        let plan = self.plan;
+        let region = plan.region;
+        Ok(match draft {
+            Draft::Gather { input, to } => Step::Gather {
+                input: *input,
+                dtype: region.inputs[*input].spec.dtype,
+                to: self.of(*to, slots),
+            },
+            Draft::Index { axis, dtype, to } => Step::Index {
+                len: region.shape[*axis],
+                repeat: region.shape[axis + 1..].iter().product(),
+                dtype: *dtype,
+                to: self.of(*to, slots),
+            },
+            Draft::Random { kind, key, dtype, to } => Step::Random {
+                kind: *kind,
+                key: *key,
+                dtype: *dtype,
+                to: self.of(*to, slots),
+                through: self.through(),
+            },
+            Draft::Expand { from, kind, to } => {
+                let by_row = plan.domain.many && matches!(from, Place::Row(_));
+                let row = by_row.then_some(plan.domain.row);
+                Step::Expand { from: self.one(*from), kind: *kind, row, to: self.of(*to, slots) }
+            }
+            Draft::Copy { value, from, to } => Step::Store {
+                from: self.of(*from, slots),
+                kind: plan.kind(*value),
+                dtype: plan.values[*value].dtype,
+                to: self.of(*to, slots),
+            },
+            Draft::Call { value, from, to } => {
+                let near = |at: &At| matches!(at, At::Slot(_) | At::Constant(_));
+                let padded = from.iter().chain([to]).all(near);
+                let mut refs = [self.of(*to, slots); 3];
+                from.iter().zip(&mut refs).for_each(|(at, to)| *to = self.of(*at, slots));
+                self.call(*value, refs, self.of(*to, slots), padded)?
+            }
+            Draft::Fold { reduce, from } => {
+                Step::Fold { reduce: *reduce, from: self.of(*from, slots) }
+            }
+            Draft::Store { output, from } => {
+                let dtype = plan.values[region.outputs[*output]].dtype;
+                let to = Ref { entry: plan.output_entry(*output), disp: 0 };
+                Step::Store { from: self.of(*from, slots), kind: Kind::of(dtype), dtype, to }
+            }
+            Draft::Native(_) => {
+                return Err(Error::argument("region", "there is no code generator"));
+            }
+        })
+    }
+
+    /// The call that computes a value.
+    fn call(&self, v: usize, from: [Ref; 3], to: Ref, padded: bool) -> Result<Step> {
+        let Inst::Point(op, of) = &self.plan.region.body[v] else {
+            return Err(Error::argument("region", format!("value {v} is not pointwise")));
+        };
+        let values = &self.plan.values;
+        let operand = if matches!(op, Op::Select) { of[1] } else { of[0] };
+        let call = call(op, values[operand].dtype, values[v].dtype)?;
+        Ok(Step::Call { call, from, to, through: self.through(), padded })
+    }
+
+    /// The step that computes a row value from others.
+    fn row_step(&self, v: usize) -> Result<Step> {
+        let plan = self.plan;
+        let find = |&u: &usize| {
+            let u = plan.stands_for(u);
+            match plan.rows[u] {
+                Some(row) => Ok(self.one(Place::Row(row))),
+                None => match plan.tiles.iter().position(|&t| t == u) {
+                    Some(tile) => Ok(Ref { entry: CONSTANTS, disp: self.tiles[tile] }),
+                    None => Err(Error::argument("region", "a constant has no tile")),
+                },
+            }
+        };
+        let to = self.one(Place::Row(plan.rows[v].unwrap_or(0)));
+        let mut refs = [to; 3];
+        for (u, place) in super::plan::operands(&plan.region.body[v]).iter().zip(&mut refs) {
+            *place = find(u)?;
+        }
+        self.call(v, refs, to, true)
+    }
+
+    /// Computes the constants: one element of each, and a tile of those that slice kernels read.
+    fn constants(&self, size: usize) -> Result<Scratch> {
+        let plan = self.plan;
+        let mut buffer = enlarged(Vec::new(), size);
+        let base = buffer.as_mut_ptr().cast::<u8>();
+        type Lanes = [u64; BLOCK];
+        let (mut y, mut through): (Lanes, Lanes) = ([0; BLOCK], [0; BLOCK]);
+        for &v in &plan.constants {
+            match &plan.region.body[v] {
+                Inst::Literal(value, dtype) => literal(*value, *dtype, &mut y),
+                inst @ (Inst::Point(..)
+                | Inst::Load(_)
+                | Inst::Index(..)
+                | Inst::Random(..)
+                | Inst::Reduce(..)) => {
+                    let mut x: [Lanes; 3] = [[0; BLOCK]; 3];
+                    for (u, x) in super::plan::operands(inst).iter().zip(&mut x) {
+                        // SAFETY: constants come in order, so this one is there; it has 8 bytes.
+                        x[0] = unsafe {
+                            let cell = self.cells[plan.stands_for(*u)] as usize;
+                            base.add(cell).cast::<u64>().read()
+                        };
+                    }
+                    let nowhere = Ref { entry: 0, disp: 0 };
+                    let step = self.call(v, [nowhere; 3], nowhere, true)?;
+                    let Step::Call { call, .. } = step else { continue };
+                    let from = [0, 1, 2].map(|i| x[i].as_ptr().cast::<u8>());
+                    // SAFETY: whole blocks of the widest type.
+                    unsafe {
+                        match call.round {
+                            None => call.run.run(from, y.as_mut_ptr().cast(), BLOCK),
+                            Some(round) => {
+                                call.run.run(from, through.as_mut_ptr().cast(), BLOCK);
+                                let through = through.as_ptr().cast();
+                                round.run([through; 3], y.as_mut_ptr().cast(), BLOCK);
+                            }
+                        }
+                    }
+                }
+            }
+            // SAFETY: the cell is inside the buffer.
+            unsafe { base.add(self.cells[v] as usize).cast::<u64>().write(y[0]) };
+        }
+        for (&v, &tile) in plan.tiles.iter().zip(&self.tiles) {
+            let size = plan.kind(v).size();
+            for i in 0..self.tile {
+                // SAFETY: a tile has room for as many elements of the widest type.
+                unsafe {
+                    let (from, to) = (base.add(self.cells[v] as usize), base.add(tile as usize));
+                    std::ptr::copy_nonoverlapping(from, to.add(i * size), size);
+                }
+            }
+        }
+        Ok(buffer)
+    }
+}
+
+/// A number as an element of a tile: the nearest of its dtype.
+fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
+    *y = [0; BLOCK];
+    let to = y.as_mut_ptr().cast::<u8>();
+    /// # Safety
+    /// There is room for one element of the compute type.
+    unsafe fn put<S: Elem>(value: Scalar, to: *mut u8) {
+        // SAFETY: promised by the caller.
+        unsafe { to.cast::<S::Compute>().write(S::of(value).load()) }
+    }
+    // SAFETY: eight bytes are room for any.
+    unsafe {
+        match dtype {
+            DType::Bool => to.write(crate::elem::Bool::of(value).0),
+            _ => with_elem!(dtype, T => put::<T>(value, to)),
+        }
+    }
+}
+
+/// Fills `n` elements of a dtype with the number that a cell holds.
+///
+/// # Safety
+/// There is room for `n` elements.
+pub(super) unsafe fn fill(cell: *const u8, dtype: DType, to: *mut u8, n: usize) {
+    let mut one = 0u64;
+    // SAFETY: promised by the caller; a cell has eight bytes.
+    unsafe {
+        store(cell, Kind::of(dtype), dtype, (&raw mut one).cast(), 1);
+        for i in 0..n {
+            let from = (&raw const one).cast::<u8>();
+            std::ptr::copy_nonoverlapping(from, to.add(i * dtype.size()), dtype.size());
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The instructions of a region as loops over tiles.
+//!
+//! These are the loops of the ops when they run alone, so their bits are the same. What is new is only where values lie between
+//! them: a tile holds floats narrower than f32 as f32, already rounded, integers as i64, already wrapped, and truth values as bytes.
+
+use crate::elem::Elem;
+use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
+use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Map1, Map2, kernel1, kernel2, kernel3, level};
+use half::{bf16, f16};
+use pullback_ir::{Binary, Compare, DType, Error, Op, Result, Unary};
+use std::marker::PhantomData;
+
+/// What the elements of a tile are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    F64,
+    F32,
+    I64,
+    Bool,
+}
+
+impl Kind {
+    pub(super) fn of(dtype: DType) -> Kind {
+        match dtype {
+            DType::F64 => Kind::F64,
+            DType::F32 | DType::BF16 | DType::F16 => Kind::F32,
+            DType::I64 | DType::I32 | DType::U8 => Kind::I64,
+            DType::Bool => Kind::Bool,
+        }
+    }
+
+    /// Bytes of an element.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Kind::F64 | Kind::I64 => 8,
+            Kind::F32 => 4,
+            Kind::Bool => 1,
+        }
+    }
+
+    /// Whether elements of a dtype lie in memory as they lie in a tile.
+    pub(super) fn plain(dtype: DType) -> bool {
+        matches!(dtype, DType::F64 | DType::F32 | DType::I64 | DType::Bool)
+    }
+}
+
+/// A loop over tiles whose types are known by its user alone.
+pub(super) trait Slices: Send + Sync {
+    /// Makes `n` elements at `y` from `n` at each of the first few of `x`.
+    ///
+    /// # Safety
+    /// As many operands as it takes have `n` readable elements of its types; `y` has room and overlaps none of them.
+    unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize);
+}
+
+impl<X: Copy + Default, Y: Copy + Default> Slices for Kernel1<X, Y> {
+    unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { Kernel1::run(self, x[0].cast(), y.cast(), n) }
+    }
+}
+
+impl<A: Copy + Default, B: Copy + Default, Y: Copy + Default> Slices for Kernel2<A, B, Y> {
+    unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { Kernel2::run(self, x[0].cast(), x[1].cast(), y.cast(), n) }
+    }
+}
+
+impl<A, B, C, Y> Slices for Kernel3<A, B, C, Y>
+where
+    A: Copy + Default,
+    B: Copy + Default,
+    C: Copy + Default,
+    Y: Copy + Default,
+{
+    unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { Kernel3::run(self, x[0].cast(), x[1].cast(), x[2].cast(), y.cast(), n) }
+    }
+}
+
+type Loop = Box<dyn Slices>;
+
+/// A pointwise op: one loop, and another where its result must be rounded to a type narrower than the tile's.
+pub(super) struct Call {
+    pub(super) run: Loop,
+    pub(super) round: Option<Loop>,
+}
+
+/// Rounds to a storage type.
+struct Round<S>(PhantomData<S>);
+
+impl<S: Elem> Map1 for Round<S> {
+    type X = S::Compute;
+    type Y = S::Compute;
+    #[inline(always)]
+    fn map<I: Isa>(x: S::Compute) -> S::Compute {
+        S::store(x).load()
+    }
+}
+
+/// The loop that rounds to a dtype; none where tiles hold the dtype itself.
+fn round(dtype: DType) -> Option<Loop> {
+    match dtype {
+        DType::BF16 => Some(Box::new(kernel1::<Round<bf16>>(level()))),
+        DType::F16 => Some(Box::new(kernel1::<Round<f16>>(level()))),
+        DType::I32 => Some(Box::new(kernel1::<Round<i32>>(level()))),
+        DType::U8 => Some(Box::new(kernel1::<Round<u8>>(level()))),
+        DType::F64 | DType::F32 | DType::I64 | DType::Bool => None,
+    }
+}
+
+/// Whether a cast changes nothing in a tile.
+pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
+    from == to || (Kind::of(from) == Kind::of(to) && matches!(to, DType::F32 | DType::I64))
+}
+
+/// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for a choice).
+pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
+    let l = level();
+    let run: Loop = match op {
+        Op::Unary(f) => match from.compute() {
+            _ if from == DType::Bool => Box::new(map1!(l, u8, |x| x ^ 1)),
+            DType::F32 => Box::new(float::unary32(*f, l)),
+            DType::F64 => Box::new(float::unary64(*f, l)),
+            _ => Box::new(int::unary(*f, from, l)),
+        },
+        Op::UnaryVjp(f) => match from.compute() {
+            DType::F32 => Box::new(float::vjp32(*f, l)),
+            DType::F64 => Box::new(float::vjp64(*f, l)),
+            _ => return Err(Error::argument(f.vjp_name(), "takes floats")),
+        },
+        Op::Binary(f) => match from.compute() {
+            _ if from == DType::Bool => truth(*f)?,
+            DType::F32 => Box::new(float::binary32(*f, l)),
+            DType::F64 => Box::new(float::binary64(*f, l)),
+            _ => Box::new(int::binary(*f, l)),
+        },
+        Op::Compare(f) => match from.compute() {
+            _ if from == DType::Bool => compare_truth(*f),
+            DType::F32 => Box::new(tests_of::<f32>(*f, l)),
+            DType::F64 => Box::new(tests_of::<f64>(*f, l)),
+            _ => Box::new(tests_of::<i64>(*f, l)),
+        },
+        Op::Select => match Kind::of(from).size() {
+            8 => Box::new(kernel3::<Select<u64>>(l)),
+            4 => Box::new(kernel3::<Select<u32>>(l)),
+            _ => Box::new(kernel3::<Select<u8>>(l)),
+        },
+        Op::Cast(_) => return Ok(change(from, to)),
+        Op::Literal { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::View(_)
+        | Op::Copy
+        | Op::Put(_)
+        | Op::Pad(_)
+        | Op::Cat(_)
+        | Op::Gather(_)
+        | Op::Scatter(..)
+        | Op::Reduce(..)
+        | Op::ArgReduce(..)
+        | Op::Cumulate { .. }
+        | Op::Sort { .. }
+        | Op::Ranks { .. }
+        | Op::Dot
+        | Op::Conv(_)
+        | Op::Pool(_)
+        | Op::Linalg(_)
+        | Op::Fft(_)
+        | Op::Fused(_)
+        | Op::Region(_)
+        | Op::DotRegion(_)
+        | Op::Flow(_) => return Err(Error::argument("region", "an instruction is not pointwise")),
+    };
+    Ok(Call { run, round: if exact(op) { None } else { round(to) } })
+}
+
+/// Whether an op gives values of the dtype of its operands without rounding.
+fn exact(op: &Op) -> bool {
+    use Unary::*;
+    match op {
+        Op::Unary(Neg | Abs) => false, // of the smallest integer: wraps
+        Op::Unary(f) => matches!(f, Sign | Floor | Ceil | Round | Trunc | Relu),
+        Op::Binary(f) => matches!(f, Binary::Maximum | Binary::Minimum),
+        Op::Compare(_) | Op::Select => true,
+        _ => false,
+    }
+}
+
+/// The loop of a cast that changes something.
+fn change(from: DType, to: DType) -> Call {
+    let l = level();
+    let (run, rounds): (Loop, bool) = match (Kind::of(from), Kind::of(to)) {
+        (Kind::F32, Kind::F32) => (Box::new(map1!(l, f32, |x| x)), true),
+        (Kind::F32, Kind::F64) => (Box::new(map1!(l, f32 => f64, |x| f64::from(x))), false),
+        (Kind::F32, Kind::I64) => (Box::new(cast::from32(to, l)), false),
+        (Kind::F32, Kind::Bool) => (Box::new(map1!(l, f32 => u8, |x| u8::from(x != 0.0))), false),
+        (Kind::F64, Kind::F32) if to == DType::F32 => {
+            (Box::new(map1!(l, f64 => f32, |x| x as f32)), false)
+        }
+        (Kind::F64, Kind::F32) => (Box::new(map1!(l, f64 => f32, |x| cast::to_odd(x))), true),
+        (Kind::F64, Kind::F64) => (Box::new(map1!(l, f64, |x| x)), false),
+        (Kind::F64, Kind::I64) => (Box::new(cast::from64(to, l)), false),
+        (Kind::F64, Kind::Bool) => (Box::new(map1!(l, f64 => u8, |x| u8::from(x != 0.0))), false),
+        (Kind::I64, Kind::F32) => (Box::new(map1!(l, i64 => f32, |x| x as f32)), true),
+        (Kind::I64, Kind::F64) => (Box::new(map1!(l, i64 => f64, |x| x as f64)), false),
+        (Kind::I64, Kind::I64) => (Box::new(cast::from_int(to, l)), false),
+        (Kind::I64, Kind::Bool) => (Box::new(map1!(l, i64 => u8, |x| u8::from(x != 0))), false),
+        (Kind::Bool, Kind::F32) => (Box::new(map1!(l, u8 => f32, |x| f32::from(x))), false),
+        (Kind::Bool, Kind::F64) => (Box::new(map1!(l, u8 => f64, |x| f64::from(x))), false),
+        (Kind::Bool, Kind::I64) => (Box::new(map1!(l, u8 => i64, |x| i64::from(x))), false),
+        (Kind::Bool, Kind::Bool) => (Box::new(map1!(l, u8, |x| x)), false),
+    };
+    Call { run, round: if rounds { round(to) } else { None } }
+}
+
+/// The loops over truth values.
+fn truth(op: Binary) -> Result<Loop> {
+    let l = level();
+    match op {
+        Binary::And => Ok(Box::new(map2!(l, u8, |a, b| a & b))),
+        Binary::Or => Ok(Box::new(map2!(l, u8, |a, b| a | b))),
+        Binary::Xor => Ok(Box::new(map2!(l, u8, |a, b| a ^ b))),
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Div
+        | Binary::Remainder
+        | Binary::Fmod
+        | Binary::FloorDiv
+        | Binary::Pow
+        | Binary::Atan2
+        | Binary::Copysign
+        | Binary::Zeta
+        | Binary::Gammainc
+        | Binary::Gammaincc
+        | Binary::Maximum
+        | Binary::Minimum => Err(Error::dtype(op.name(), "does not take bool")),
+    }
+}
+
+fn compare_truth(op: Compare) -> Loop {
+    /// A comparison of two truth values.
+    macro_rules! test {
+        ($name:ident, $a:ident, $b:ident => $body:expr) => {{
+            struct $name;
+            impl Map2 for $name {
+                type A = u8;
+                type B = u8;
+                type Y = u8;
+                #[inline(always)]
+                fn map<I: Isa>($a: u8, $b: u8) -> u8 {
+                    u8::from($body)
+                }
+            }
+            Box::new(kernel2::<$name>(level()))
+        }};
+    }
+    match op {
+        Compare::Eq => test!(Eq, a, b => a == b),
+        Compare::Ne => test!(Ne, a, b => a != b),
+        Compare::Lt => test!(Lt, a, b => a < b),
+        Compare::Le => test!(Le, a, b => a <= b),
+        Compare::Gt => test!(Gt, a, b => a > b),
+        Compare::Ge => test!(Ge, a, b => a >= b),
+    }
+}
+
+/// Roughly how many times as long as an addition an op takes: what is worth keeping, and when threads pay.
+pub(super) fn weight(op: &Op) -> usize {
+    use Unary::*;
+    match op {
+        Op::Unary(f) => match f {
+            Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu => 1,
+            Sqrt | Rsqrt | Recip => 2,
+            Exp | Exp2 | Log | Log2 | Tanh | Sigmoid | Gelu | GeluTanh | Silu | Erf => 8,
+            Expm1 | Log10 | Log1p | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh
+            | Acosh | Atanh | Erfc => 16,
+            Erfcx | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e => 100,
+        },
+        Op::UnaryVjp(f) => match f {
+            Gelu | GeluTanh | Silu | Sin | Cos | Erf => 10,
+            _ => 3,
+        },
+        Op::Binary(f) => match f {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Maximum | Binary::Minimum => 1,
+            Binary::And | Binary::Or | Binary::Xor | Binary::Copysign => 1,
+            Binary::Div => 2,
+            Binary::Remainder | Binary::Fmod | Binary::FloorDiv => 16,
+            Binary::Pow | Binary::Atan2 => 20,
+            Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => 200,
+        },
+        _ => 1,
+    }
+}

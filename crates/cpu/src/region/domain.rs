@@ -1,0 +1,167 @@
+//! How a domain is cut: rows, tiles, and where the operands' elements lie along them.
+
+use super::calls::Kind;
+use crate::walk::Walk;
+use pullback_ir::{Layout, Region};
+
+/// Runs of all strided operands from this length on are walked one by one, so that operands are read where they lie. Below it, tiles
+/// go across runs and operands that are not dense are gathered.
+const RUN: usize = 256;
+/// Rows up to this length share a tile.
+const SHORT: usize = 512;
+
+/// The domain of a region as it is walked.
+pub(super) struct Domain {
+    /// Number of rows. Without reductions there is one, which is everything.
+    pub(super) rows: usize,
+    /// Elements of a row.
+    pub(super) row: usize,
+    /// Whether several rows share a tile.
+    pub(super) many: bool,
+    /// Tiles do not cross multiples of this many elements.
+    pub(super) run: usize,
+    /// The axes outside a run, innermost first: their lengths.
+    pub(super) outer: Vec<usize>,
+    /// For each operand, how it is read.
+    pub(super) access: Vec<Access>,
+}
+
+/// How an operand is read. Offsets and strides are in elements.
+pub(super) enum Access {
+    /// In the order of the domain, from an offset on.
+    Dense(usize),
+    /// One element for all.
+    Splat(usize),
+    /// Neighbours are 0 or 1 apart along a run; how far apart runs are, for each axis of [`Domain::outer`].
+    Run { offset: usize, stride: usize, outer: Vec<isize> },
+    /// Gathered, by a walk of its own from an offset on.
+    Walk(usize, Walk<1>),
+    /// Not read by index (the key of random numbers).
+    Key,
+}
+
+impl Access {
+    /// The offset of the first element.
+    pub(super) fn offset(&self) -> usize {
+        match self {
+            Access::Dense(offset) | Access::Splat(offset) | Access::Walk(offset, _) => *offset,
+            Access::Run { offset, .. } => *offset,
+            Access::Key => 0,
+        }
+    }
+
+    /// Whether steps may read the operand where it lies.
+    pub(super) fn is_direct(&self) -> bool {
+        !matches!(self, Access::Walk(..) | Access::Key)
+    }
+
+    /// Whether one element stands for all of a tile.
+    pub(super) fn is_broadcast(&self) -> bool {
+        matches!(self, Access::Splat(_) | Access::Run { stride: 0, .. })
+    }
+}
+
+fn is_splat(layout: &Layout) -> bool {
+    layout.shape.iter().zip(&layout.strides).all(|(&n, &s)| s == 0 || n == 1)
+}
+
+impl Domain {
+    /// Looks at the shapes of a region; `read` says which operands are read by index, `reduces` whether rows matter.
+    pub(super) fn new(region: &Region, read: &[bool], reduces: bool) -> Domain {
+        let (rows, row) = match reduces {
+            true => (region.rows(), region.row_len()),
+            false => (1, region.shape.iter().product()),
+        };
+        let many = reduces && row <= SHORT;
+        let strided: Vec<&Layout> = region
+            .inputs
+            .iter()
+            .zip(read)
+            .map(|(load, &read)| (&load.layout, read))
+            .filter(|(layout, read)| *read && !layout.is_dense() && !is_splat(layout))
+            .map(|(layout, _)| layout)
+            .collect();
+        let boundary = if reduces { region.shape.len() - region.inner } else { 0 };
+        let axes = collapse(region, &strided, boundary);
+        let run = axes.first().map_or(1, |axis| axis.0);
+        let by_run = !many && (run >= RUN || run == row);
+        let access = region.inputs.iter().zip(read).map(|(load, &read)| {
+            let layout = &load.layout;
+            if !read {
+                return Access::Key;
+            }
+            let walk = || Access::Walk(layout.offset, Walk::new(&layout.shape, [&layout.strides]));
+            if !Kind::plain(load.spec.dtype) {
+                return walk();
+            }
+            if layout.is_dense() {
+                return Access::Dense(layout.offset);
+            }
+            if is_splat(layout) {
+                return Access::Splat(layout.offset);
+            }
+            let along = |d: usize| layout.strides[d];
+            match axes.first().map_or(0, |axis| along(axis.1)) {
+                stride @ (0 | 1) if by_run => Access::Run {
+                    offset: layout.offset,
+                    stride: stride as usize,
+                    outer: axes.iter().skip(1).map(|axis| along(axis.1)).collect(),
+                },
+                _ => walk(),
+            }
+        });
+        let access: Vec<Access> = access.collect();
+        let runs = access.iter().any(|a| matches!(a, Access::Run { .. }));
+        Domain {
+            rows,
+            row,
+            many,
+            run: if runs { run } else { row.max(1) },
+            outer: axes.iter().skip(1).map(|axis| axis.0).collect(),
+            access,
+        }
+    }
+
+    /// Number of elements.
+    pub(super) fn len(&self) -> usize {
+        self.rows * self.row
+    }
+
+    /// Where the run with a number begins in an operand that is read by runs.
+    pub(super) fn run_offset(&self, mut run: usize, strides: &[isize]) -> isize {
+        let mut at = 0;
+        for (&n, &stride) in self.outer.iter().zip(strides) {
+            at += (run % n) as isize * stride;
+            run /= n;
+        }
+        at
+    }
+}
+
+/// The axes of the domain, innermost first, merged where all the layouts allow it but not across `boundary`: length, and the
+/// innermost of the axes that were merged.
+fn collapse(region: &Region, layouts: &[&Layout], boundary: usize) -> Vec<(usize, usize)> {
+    let mut axes: Vec<(usize, usize)> = Vec::new();
+    // The outermost axis that went into the last entry.
+    let mut last = 0;
+    for d in (0..region.shape.len()).rev() {
+        let len = region.shape[d];
+        if len == 1 {
+            continue;
+        }
+        let joins = |&(merged, inner): &(usize, usize)| {
+            (d >= boundary) == (last >= boundary)
+                && layouts.iter().all(|l| l.strides[d] == l.strides[inner] * merged as isize)
+        };
+        match axes.last_mut() {
+            Some(axis) if joins(axis) => axis.0 *= len,
+            _ => axes.push((len, d)),
+        }
+        last = d;
+    }
+    // A row of one element is a run of its own.
+    if boundary > 0 && axes.first().is_some_and(|axis| axis.1 < boundary) {
+        axes.insert(0, (1, region.shape.len().max(1) - 1));
+    }
+    axes
+}

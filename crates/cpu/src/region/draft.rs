@@ -1,0 +1,358 @@
+//! The steps of one pass: what is computed together, and where its values lie.
+
+use super::calls::Kind;
+use super::plan::{At, Draft, Group, Native, OPERANDS, Pass, Place, Plan, operands};
+use pullback_ir::{DType, Inst};
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Writes the steps of one pass.
+pub(super) struct Drafter<'a, 'b> {
+    plan: &'a mut Plan<'b>,
+    native: Option<Native<'a>>,
+    /// Where each element value of this pass lies.
+    at: Vec<Option<At>>,
+    /// The slot that holds a value that is one element elsewhere.
+    expanded: Vec<Option<usize>>,
+    pass: Pass,
+}
+
+impl<'a, 'b> Drafter<'a, 'b> {
+    pub(super) fn new(plan: &'a mut Plan<'b>, native: Option<Native<'a>>) -> Self {
+        let count = plan.values.len();
+        let (at, expanded) = (vec![None; count], vec![None; count]);
+        Drafter { plan, native, at, expanded, pass: Pass::default() }
+    }
+
+    fn slot(&mut self, kind: Kind) -> usize {
+        self.pass.slots.push(kind);
+        self.pass.slots.len() - 1
+    }
+
+    /// Where a value lies from pass to pass, if it does.
+    fn kept(&self, v: usize) -> Option<At> {
+        let kept = self.plan.kept.iter().position(|&k| k == v)?;
+        Some(At::Memory(self.plan.kept_entry(kept)))
+    }
+
+    fn is_native(&self, v: usize) -> bool {
+        let plan = &*self.plan;
+        let Inst::Point(op, of) = &plan.region.body[v] else { return false };
+        let from: SmallVec<[DType; 3]> = of.iter().map(|&u| plan.values[u].dtype).collect();
+        self.native.is_some_and(|native| native(op, &from, plan.values[v].dtype))
+    }
+
+    pub(super) fn draft(
+        mut self,
+        compute: &[usize],
+        again: &[usize],
+        reduces: &[usize],
+        stores: &[(usize, usize)],
+    ) -> Pass {
+        for &v in again {
+            self.at[v] = self.kept(v);
+        }
+        // What is read where it lies needs no step.
+        let mut made = Vec::new();
+        for &v in compute {
+            match self.plan.region.body[v] {
+                Inst::Load(k) if self.plan.domain.access[k].is_direct() => {
+                    let entry = OPERANDS + k as u32;
+                    let broadcast = self.plan.domain.access[k].is_broadcast();
+                    self.at[v] = Some(match broadcast {
+                        true => At::One(Place::Operand(entry)),
+                        false => At::Memory(entry),
+                    });
+                }
+                _ => made.push(v),
+            }
+        }
+        let pieces = self.schedule(&made);
+        let mut piece_of = vec![usize::MAX; self.plan.values.len()];
+        for (n, piece) in pieces.iter().enumerate() {
+            piece.values.iter().for_each(|&v| piece_of[v] = n);
+        }
+        // Which values are read after their piece, and when each operand is read last.
+        let mut outlives = vec![false; self.plan.values.len()];
+        let mut touched = vec![0; self.plan.region.inputs.len()];
+        let reader = |v: usize| match self.plan.region.body[v] {
+            Inst::Load(k) | Inst::Random(_, k, _) => Some(k),
+            Inst::Literal(..) | Inst::Index(..) | Inst::Point(..) | Inst::Reduce(..) => None,
+        };
+        for &v in &made {
+            if let Some(k) = reader(v) {
+                touched[k] = touched[k].max(piece_of[v]);
+            }
+            for &u in operands(&self.plan.region.body[v]) {
+                let u = self.plan.same[u];
+                outlives[u] |= piece_of[u] != piece_of[v];
+                if let Some(k) = reader(u) {
+                    touched[k] = touched[k].max(piece_of[v]);
+                }
+            }
+        }
+        for v in reduces.iter().map(|&r| self.plan.reduces[r].of).chain(stores.iter().map(|s| s.1))
+        {
+            if let Some(k) = reader(v) {
+                touched[k] = usize::MAX;
+            }
+        }
+        reduces.iter().for_each(|&r| outlives[self.plan.reduces[r].of] = true);
+        // Results that are written by the piece that computes them; the others are stored at the end.
+        let mut direct: Vec<(usize, usize, bool)> = Vec::new();
+        let mut at_the_end = Vec::new();
+        for &(o, v) in stores {
+            let rivals = self.plan.rivals(o);
+            let piece = piece_of[v];
+            let plain = Kind::plain(self.plan.values[self.plan.region.outputs[o]].dtype);
+            let ok = piece != usize::MAX
+                && plain
+                && match pieces[piece].native {
+                    true => rivals.iter().all(|&k| touched[k] <= piece),
+                    false => {
+                        rivals.is_empty()
+                            && self.kept(v).is_none()
+                            && matches!(self.plan.region.body[v], Inst::Point(..))
+                            && !direct.iter().any(|d| d.1 == v)
+                    }
+                };
+            match ok {
+                true => direct.push((o, v, !rivals.is_empty())),
+                false => {
+                    at_the_end.push((o, v));
+                    outlives[v] = true;
+                }
+            }
+        }
+        for piece in &pieces {
+            match piece.native {
+                true => self.group(&piece.values, &outlives, &direct),
+                false => piece.values.iter().for_each(|&v| self.single(v, &direct)),
+            }
+        }
+        for &r in reduces {
+            let from = self.vector(self.plan.reduces[r].of);
+            self.pass.steps.push(Draft::Fold { reduce: r, from });
+        }
+        // A result that is an operand as it is, is copied before another result may be written over that operand.
+        let written: Vec<usize> = at_the_end.iter().flat_map(|s| self.plan.rivals(s.0)).collect();
+        let mut moves = Vec::new();
+        for (output, v) in at_the_end {
+            let mut from = self.vector(v);
+            if let Inst::Load(k) = self.plan.region.body[v]
+                && matches!(from, At::Memory(_))
+                && written.contains(&k)
+                && stores.len() > 1
+            {
+                let to = At::Slot(self.slot(self.plan.kind(v)));
+                self.pass.steps.push(Draft::Copy { value: v, from, to });
+                from = to;
+            }
+            moves.push(Draft::Store { output, from });
+        }
+        self.pass.steps.extend(moves);
+        self.pass
+    }
+
+    /// Cuts the values into pieces that run one after the other: native ones as large as can be, between single calls.
+    fn schedule(&self, made: &[usize]) -> Vec<Piece> {
+        if self.native.is_none() {
+            return vec![Piece { native: false, values: made.to_vec() }];
+        }
+        let plan = &*self.plan;
+        let mut waits = vec![0usize; plan.values.len()];
+        let mut readers: Vec<Vec<usize>> = vec![Vec::new(); plan.values.len()];
+        let is_made = |v: usize| made.binary_search(&v).is_ok();
+        let natives: Vec<bool> = (0..plan.values.len()).map(|v| self.is_native(v)).collect();
+        let (mut fast, mut calls) = (BinaryHeap::new(), BinaryHeap::new());
+        for &v in made {
+            for &u in operands(&plan.region.body[v]) {
+                let u = plan.same[u];
+                if is_made(u) {
+                    waits[v] += 1;
+                    readers[u].push(v);
+                }
+            }
+            if waits[v] == 0 {
+                if natives[v] { fast.push(Reverse(v)) } else { calls.push(Reverse(v)) }
+            }
+        }
+        let mut pieces = Vec::new();
+        while !fast.is_empty() || !calls.is_empty() {
+            for native in [true, false] {
+                let mut values = Vec::new();
+                while let Some(Reverse(v)) = if native { fast.pop() } else { calls.pop() } {
+                    values.push(v);
+                    for &r in &readers[v] {
+                        waits[r] -= 1;
+                        if waits[r] == 0 {
+                            if natives[r] { fast.push(Reverse(r)) } else { calls.push(Reverse(r)) }
+                        }
+                    }
+                }
+                if !values.is_empty() {
+                    pieces.push(Piece { native, values });
+                }
+            }
+        }
+        pieces
+    }
+
+    /// A value as it is found by native code: elements, or one for all.
+    fn found(&mut self, v: usize) -> At {
+        if !self.plan.values[v].row {
+            return self.at[v].unwrap_or(At::Slot(usize::MAX));
+        }
+        match self.plan.rows[v] {
+            None => At::One(Place::Constant(v)),
+            Some(_) if self.plan.domain.many => self.vector(v),
+            Some(row) => At::One(Place::Row(row)),
+        }
+    }
+
+    /// A value as elements, one after the other.
+    fn vector(&mut self, v: usize) -> At {
+        if let Some(slot) = self.expanded[v] {
+            return At::Slot(slot);
+        }
+        let from = match (self.plan.values[v].row, self.plan.rows[v]) {
+            (true, None) => {
+                let tiles = &mut self.plan.tiles;
+                let known = tiles.iter().position(|&t| t == v);
+                return At::Constant(known.unwrap_or_else(|| {
+                    tiles.push(v);
+                    tiles.len() - 1
+                }));
+            }
+            (true, Some(row)) => Place::Row(row),
+            (false, _) => match self.found(v) {
+                At::One(place) => place,
+                at => return at,
+            },
+        };
+        let kind = self.plan.kind(v);
+        let slot = self.slot(kind);
+        self.expanded[v] = Some(slot);
+        self.pass.steps.push(Draft::Expand { from, kind, to: At::Slot(slot) });
+        At::Slot(slot)
+    }
+
+    /// The step of a value that is not native.
+    fn single(&mut self, v: usize, direct: &[(usize, usize, bool)]) {
+        let region = self.plan.region;
+        let out = direct.iter().find(|d| d.1 == v).map(|d| At::Memory(self.plan.output_entry(d.0)));
+        let from: SmallVec<[At; 3]> = match &region.body[v] {
+            Inst::Point(_, of) => {
+                of.iter().map(|&u| self.vector(self.plan.stands_for(u))).collect()
+            }
+            _ => SmallVec::new(),
+        };
+        let to = out.or_else(|| self.kept(v));
+        let to = to.unwrap_or_else(|| At::Slot(self.slot(self.plan.kind(v))));
+        self.at[v] = Some(to);
+        self.pass.steps.push(match region.body[v] {
+            Inst::Load(input) => Draft::Gather { input, to },
+            Inst::Index(axis, dtype) => Draft::Index { axis, dtype, to },
+            Inst::Random(kind, key, dtype) => Draft::Random { kind, key, dtype, to },
+            Inst::Point(..) | Inst::Literal(..) | Inst::Reduce(..) => {
+                Draft::Call { value: v, from, to }
+            }
+        });
+    }
+
+    /// The step of values that are native.
+    fn group(&mut self, values: &[usize], outlives: &[bool], direct: &[(usize, usize, bool)]) {
+        let mut group = Group { values: values.to_vec(), ..Group::default() };
+        let mut seen = vec![false; self.plan.values.len()];
+        values.iter().for_each(|&v| seen[v] = true);
+        for &v in values {
+            let region = self.plan.region;
+            for &u in operands(&region.body[v]) {
+                let u = self.plan.stands_for(u);
+                if !std::mem::replace(&mut seen[u], true) {
+                    let at = self.found(u);
+                    group.reads.push((u, at));
+                }
+            }
+        }
+        for &v in values {
+            let kept = self.kept(v);
+            if outlives[v] || kept.is_some() {
+                let to = kept.unwrap_or_else(|| At::Slot(self.slot(self.plan.kind(v))));
+                self.at[v] = Some(to);
+                group.writes.push((v, to, false));
+            }
+            for d in direct.iter().filter(|d| d.1 == v) {
+                group.writes.push((v, At::Memory(self.plan.output_entry(d.0)), d.2));
+            }
+        }
+        self.pass.steps.push(Draft::Native(group));
+    }
+}
+
+/// Values that run together.
+struct Piece {
+    native: bool,
+    values: Vec<usize>,
+}
+
+/// Gives each slot a place that it shares with slots that are not in use at the same time: its number, for each slot, among the places
+/// of its kind. Also how many places each kind needs.
+pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
+    let mut last = vec![0; pass.slots.len()];
+    for (n, step) in pass.steps.iter().enumerate() {
+        each_slot(step, |slot, _| last[slot] = n);
+    }
+    let mut place = vec![0; pass.slots.len()];
+    let mut free: [Vec<usize>; 4] = Default::default();
+    let mut used = [0; 4];
+    for (n, step) in pass.steps.iter().enumerate() {
+        // Results get places first: a step never writes where it reads.
+        each_slot(step, |slot, written| {
+            if written {
+                let kind = pass.slots[slot] as usize;
+                place[slot] = free[kind].pop().unwrap_or_else(|| {
+                    used[kind] += 1;
+                    used[kind] - 1
+                });
+            }
+        });
+        let mut done: SmallVec<[usize; 8]> = SmallVec::new();
+        each_slot(step, |slot, _| {
+            if last[slot] == n && !done.contains(&slot) {
+                done.push(slot);
+                free[pass.slots[slot] as usize].push(place[slot]);
+            }
+        });
+    }
+    (place, used)
+}
+
+/// Calls `f` with each slot of a step and whether it is written.
+fn each_slot(step: &Draft, mut f: impl FnMut(usize, bool)) {
+    let mut see = |at: &At, written: bool| {
+        if let At::Slot(slot) = at {
+            f(*slot, written);
+        }
+    };
+    match step {
+        Draft::Gather { to, .. }
+        | Draft::Index { to, .. }
+        | Draft::Random { to, .. }
+        | Draft::Expand { to, .. } => see(to, true),
+        Draft::Copy { from, to, .. } => {
+            see(from, false);
+            see(to, true);
+        }
+        Draft::Call { from, to, .. } => {
+            from.iter().for_each(|at| see(at, false));
+            see(to, true);
+        }
+        Draft::Native(group) => {
+            group.reads.iter().for_each(|r| see(&r.1, false));
+            group.writes.iter().for_each(|w| see(&w.1, true));
+        }
+        Draft::Fold { from, .. } | Draft::Store { from, .. } => see(from, false),
+    }
+}

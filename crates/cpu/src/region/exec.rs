@@ -1,0 +1,369 @@
+//! Running a kernel: tasks, rows, tiles.
+
+use super::build::fill;
+use super::domain::Access;
+use super::plan::{CONSTANTS, OPERANDS, ROWS, SCRATCH};
+use super::steps::{Here, at, store};
+use super::{Kernel, Pass};
+use crate::dot::Shared;
+use crate::operand::{Sink, Source};
+use crate::par;
+use crate::pointwise::fence;
+use crate::reduce::Joined;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::PoisonError;
+
+thread_local! {
+    /// Scratch: it stays with its thread, warm, and all of it has been written.
+    static SCRATCH_OF_THREAD: Cell<Scratch> = const { Cell::new(Vec::new()) };
+}
+
+/// What a thread works with.
+struct Bench<'a> {
+    kernel: &'a Kernel,
+    inputs: &'a [Source<'a>],
+    outputs: &'a [Sink<'a>],
+    table: *mut *mut u8,
+    joined: *mut Joined,
+    /// Where the kept values begin that belong to the element with this index, and the elements after it.
+    kept: *mut u8,
+    kept_from: usize,
+    /// Elements that there is room for in each kept value.
+    kept_len: usize,
+}
+
+/// A cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Line(#[allow(dead_code)] [u8; 64]);
+
+/// Memory between and during runs. It is not tensor memory and is not counted as such. All of it is written once, because tiles are
+/// computed in whole blocks, also where there is no element yet.
+pub(super) type Scratch = Vec<Line>;
+
+/// Scratch of at least so many bytes.
+pub(super) fn enlarged(mut held: Scratch, bytes: usize) -> Scratch {
+    let lines = bytes.div_ceil(64);
+    if held.len() < lines {
+        held.clear();
+        held.resize(lines, Line([0; 64]));
+    }
+    held
+}
+
+impl Kernel {
+    /// Bytes of one element of all the kept values, each on lines of its own for `len` elements.
+    fn kept_bytes(&self, len: usize) -> usize {
+        self.room.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()
+    }
+
+    /// Gives `f` a bench with this thread's scratch. The row values and the kept values are the thread's own unless they are given.
+    fn with_bench(
+        &self,
+        inputs: &[Source],
+        outputs: &[Sink],
+        shared: Option<(*mut u8, *mut u8)>,
+        f: impl FnOnce(&mut Bench),
+    ) {
+        let table = 8 * self.room.table.next_multiple_of(8);
+        let joined = self.reducing.len() * size_of::<Joined>();
+        let own = if shared.is_some() { 0 } else { self.domain.row * self.together };
+        let bytes = [self.room.slots, self.room.rows, self.kept_bytes(own), table, joined];
+        let bytes = bytes.map(|n| n.next_multiple_of(64));
+        let mut scratch = enlarged(SCRATCH_OF_THREAD.take(), bytes.iter().sum());
+        let base = scratch.as_mut_ptr().cast::<u8>();
+        let start = |part: usize| base.wrapping_add(bytes[..part].iter().sum());
+        let (rows, kept) = shared.map_or((start(1), start(2)), |s| (start(1), s.1));
+        let table = start(3).cast::<*mut u8>();
+        let kept_len = if shared.is_some() { self.domain.len() } else { own };
+        let mut bench = Bench {
+            kernel: self,
+            inputs,
+            outputs,
+            table,
+            joined: start(4).cast(),
+            kept,
+            kept_from: 0,
+            kept_len,
+        };
+        // SAFETY: the table has these entries.
+        unsafe {
+            table.add(SCRATCH as usize).write(base);
+            table.add(CONSTANTS as usize).write(self.constants.as_ptr().cast_mut().cast());
+            table.add(ROWS as usize).write(rows);
+            for (k, access) in self.domain.access.iter().enumerate() {
+                let ptr = inputs[k].ptr.wrapping_add(access.offset() * self.input_sizes[k]);
+                table.add(OPERANDS as usize + k).write(ptr.cast_mut());
+            }
+        }
+        f(&mut bench);
+        if self.streams {
+            fence();
+        }
+        SCRATCH_OF_THREAD.set(scratch);
+    }
+
+    /// Whether results may go past the caches: they begin on lines, and are not where an operand is (and its lines are near).
+    pub(super) fn may_stream(&self, inputs: &[Source], outputs: &[Sink]) -> bool {
+        outputs.iter().all(|out| {
+            let apart = |x: &Source| x.ptr != out.ptr.cast_const();
+            out.ptr.addr().is_multiple_of(64) && inputs.iter().all(apart)
+        })
+    }
+
+    pub(super) fn execute(&self, inputs: &[Source], outputs: &[Sink]) {
+        let domain = &self.domain;
+        for f in &self.fills {
+            let out = &outputs[f.output];
+            // SAFETY: the cell is among the constants, the result has its length.
+            unsafe {
+                fill(self.constants.as_ptr().cast::<u8>().add(f.from), f.dtype, out.ptr, out.len())
+            };
+        }
+        if self.passes.is_empty()
+            || (domain.len() == 0 && domain.rows * self.row_results.len() == 0)
+        {
+            return;
+        }
+        if self.chunked {
+            return self.execute_chunked(inputs, outputs);
+        }
+        if self.reducing.is_empty() {
+            let (len, task) = (domain.len(), self.task);
+            let tasks = len.div_ceil(task);
+            par::for_each(tasks, |t| {
+                self.with_bench(inputs, outputs, None, |bench| {
+                    bench.pass(&self.passes[0], t * task..len.min((t + 1) * task));
+                });
+            });
+            return;
+        }
+        // Whole groups of rows for each task.
+        let each = (self.task / domain.row.max(1)).max(1).next_multiple_of(self.together);
+        par::for_each(domain.rows.div_ceil(each), |t| {
+            self.with_bench(inputs, outputs, None, |bench| {
+                let end = domain.rows.min((t + 1) * each);
+                for row in (t * each..end).step_by(self.together) {
+                    bench.rows(row, self.together.min(end - row));
+                }
+            });
+        });
+    }
+
+    pub(super) fn execute_part(
+        &self,
+        inputs: &[Source],
+        outputs: &[Sink],
+        rows: Range<usize>,
+        columns: Range<usize>,
+        width: usize,
+    ) {
+        debug_assert!(self.reducing.is_empty() && self.fills.is_empty());
+        if columns.is_empty() || self.passes.is_empty() {
+            return;
+        }
+        self.with_bench(inputs, outputs, None, |bench| {
+            if columns.len() == width {
+                return bench.pass(&self.passes[0], rows.start * width..rows.end * width);
+            }
+            for row in rows {
+                let range = row * width + columns.start..row * width + columns.end;
+                bench.pass(&self.passes[0], range);
+            }
+        });
+    }
+
+    /// Few huge rows: pass by pass, each cut into chunks.
+    fn execute_chunked(&self, inputs: &[Source], outputs: &[Sink]) {
+        let domain = &self.domain;
+        let chunks = domain.row.div_ceil(self.task);
+        let partial = 8 * self.reducing.len() * domain.rows * chunks;
+        let kept = self.kept_bytes(domain.len());
+        // A second run at the same time finds nothing here, and takes memory of its own.
+        let mut held = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let scratch = std::mem::take(&mut *held);
+        drop(held);
+        let mut scratch = enlarged(scratch, self.room.rows + kept + partial + 192);
+        let rows = Shared(scratch.as_mut_ptr().cast::<u8>());
+        let kept = Shared(rows.at(self.room.rows.next_multiple_of(64)));
+        let start = self.room.rows.next_multiple_of(64) + self.kept_bytes(domain.len());
+        let partials = Shared(rows.at(start.next_multiple_of(8)).cast::<u64>());
+        let place = |r: usize, row: usize| (r * domain.rows + row) * chunks;
+        for pass in &self.passes {
+            par::for_each(domain.rows * chunks, |task| {
+                let (row, chunk) = (task / chunks, task % chunks);
+                let shared = Some((rows.at(0), kept.at(0)));
+                self.with_bench(inputs, outputs, shared, |bench| {
+                    bench.take_row(rows.at(0), row);
+                    bench.begin(pass);
+                    let (from, to) = (chunk * self.task, (chunk + 1) * self.task);
+                    let first = row * domain.row;
+                    bench.pass(pass, first + from..first + to.min(domain.row));
+                    for &r in &pass.reduces {
+                        // SAFETY: each place belongs to one task; the folds have begun.
+                        unsafe {
+                            let folder = &self.reducing[r].folder;
+                            let total = (*bench.joined.add(r)).total(folder);
+                            *partials.at(place(r, row) + chunk) = total;
+                        }
+                    }
+                });
+            });
+            self.with_bench(inputs, outputs, Some((rows.at(0), kept.at(0))), |bench| {
+                // SAFETY: the table has the entry, and the shared row values have room for all rows.
+                unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
+                for &r in &pass.reduces {
+                    let how = &self.reducing[r];
+                    for row in 0..domain.rows {
+                        let mut joined = Joined::NOTHING;
+                        // SAFETY: every task has written its place.
+                        unsafe {
+                            for chunk in 0..chunks {
+                                joined.push(&how.folder, *partials.at(place(r, row) + chunk));
+                            }
+                            how.put(bench.table, row, joined.total(&how.folder));
+                        }
+                    }
+                }
+                bench.row_values(pass, domain.rows);
+            });
+        }
+        self.with_bench(inputs, outputs, Some((rows.at(0), kept.at(0))), |bench| {
+            // SAFETY: as above.
+            unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
+            bench.row_results(0, domain.rows);
+        });
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = scratch;
+    }
+}
+
+impl Bench<'_> {
+    /// All the passes over a few rows that are walked together.
+    fn rows(&mut self, first: usize, count: usize) {
+        let row = self.kernel.domain.row;
+        self.kept_from = first * row;
+        for pass in &self.kernel.passes {
+            self.begin(pass);
+            self.pass(pass, first * row..(first + count) * row);
+            if !self.kernel.domain.many || row == 0 {
+                for &r in &pass.reduces {
+                    let how = &self.kernel.reducing[r];
+                    for i in 0..count {
+                        // SAFETY: the folds have begun; there is room for these rows.
+                        unsafe { how.put(self.table, i, (*self.joined.add(r)).total(&how.folder)) };
+                    }
+                }
+            }
+            self.row_values(pass, count);
+        }
+        self.row_results(first, count);
+    }
+
+    /// Begins the folds of a pass.
+    fn begin(&mut self, pass: &Pass) {
+        for &r in &pass.reduces {
+            // SAFETY: there is room for each reduction.
+            unsafe { self.joined.add(r).write(Joined::NOTHING) };
+        }
+    }
+
+    /// Takes the row values of one row over from those of all rows.
+    fn take_row(&mut self, all: *const u8, row: usize) {
+        let room = &self.kernel.room;
+        for (value, &size) in room.row_sizes.iter().enumerate() {
+            // SAFETY: both have room for the value.
+            unsafe {
+                let own = (*self.table.add(ROWS as usize)).add(value * room.row);
+                let from = all.add(value * room.row);
+                std::ptr::copy_nonoverlapping(from.add(row * size), own, size);
+            }
+        }
+    }
+
+    /// Computes the row values that follow a pass.
+    fn row_values(&mut self, pass: &Pass, rows: usize) {
+        let here = self.here(0, rows);
+        for step in &pass.rows {
+            // SAFETY: the row values have room for these rows, padded to whole blocks.
+            unsafe { here.run(step) };
+        }
+    }
+
+    /// Writes the results that are one number a row.
+    fn row_results(&mut self, first: usize, count: usize) {
+        for result in &self.kernel.row_results {
+            let out = self.outputs[result.output].ptr;
+            // SAFETY: the result has an element for each row.
+            unsafe {
+                let to = out.add(first * result.dtype.size());
+                store(at(self.table, result.from), result.kind, result.dtype, to, count);
+            }
+        }
+    }
+
+    fn here(&self, start: usize, n: usize) -> Here<'_> {
+        Here {
+            table: self.table,
+            start,
+            n,
+            domain: &self.kernel.domain,
+            inputs: self.inputs,
+            reducing: &self.kernel.reducing,
+            joined: self.joined,
+        }
+    }
+
+    /// One pass over a range of elements.
+    fn pass(&mut self, pass: &Pass, range: Range<usize>) {
+        let kernel = self.kernel;
+        let domain = &kernel.domain;
+        let mut start = range.start;
+        while start < range.end {
+            let run_end = (start / domain.run + 1) * domain.run;
+            let n = kernel.tile.min(range.end - start).min(run_end - start);
+            let n = if domain.many { range.end - start } else { n };
+            self.move_to(start);
+            let here = self.here(start, n);
+            for step in &pass.steps {
+                // SAFETY: the table points at this tile, which lies in the domain.
+                unsafe { here.run(step) };
+            }
+            start += n;
+        }
+    }
+
+    /// Points the table at the tile that begins at an element.
+    fn move_to(&mut self, start: usize) {
+        let kernel = self.kernel;
+        let domain = &kernel.domain;
+        let inputs = OPERANDS as usize;
+        // SAFETY: the table has an entry for each operand, result and kept value.
+        unsafe {
+            for (k, access) in domain.access.iter().enumerate() {
+                let base = self.inputs[k].ptr;
+                let offset = match access {
+                    Access::Dense(offset) => offset + start,
+                    Access::Run { offset, stride, outer } => {
+                        let (run, along) = (start / domain.run, start % domain.run);
+                        offset.wrapping_add_signed(domain.run_offset(run, outer)) + along * stride
+                    }
+                    Access::Splat(_) | Access::Walk(..) | Access::Key => continue,
+                };
+                let ptr = base.wrapping_add(offset * kernel.input_sizes[k]);
+                self.table.add(inputs + k).write(ptr.cast_mut());
+            }
+            let outputs = inputs + self.inputs.len();
+            for (o, out) in self.outputs.iter().enumerate() {
+                let ptr = out.ptr.wrapping_add(start * kernel.output_sizes[o]);
+                self.table.add(outputs + o).write(ptr);
+            }
+            let mut kept = self.kept;
+            for (n, size) in kernel.room.kept.iter().enumerate() {
+                let ptr = kept.wrapping_add((start - self.kept_from) * size);
+                self.table.add(outputs + self.outputs.len() + n).write(ptr);
+                kept = kept.wrapping_add((size * self.kept_len).next_multiple_of(64) + 64);
+            }
+        }
+    }
+}

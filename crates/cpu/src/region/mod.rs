@@ -1,0 +1,169 @@
+//! Fused regions on the CPU: many ops in one pass over memory.
+//!
+//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is made from it once and run often. The domain is
+//! walked in tiles of up to 1024 elements; a tile goes through all the instructions while it is in the nearest cache, so memory is
+//! read and written once, however many ops there are.
+//!
+//! # The two ways to compute a tile
+//!
+//! - **Slice kernels**, for everything and on every machine: each instruction is the vector loop that its op runs alone
+//!   ([`calls`]), over tiles that lie in *slots*. So the bits are those of the ops one by one.
+//! - **Native code**, on x86-64 with AVX-512 or AVX2: runs of cheap arithmetic become one loop that keeps values in registers
+//!   ([`native`]). It uses the same instructions that the compiled loops use (no fused multiply-add), so the bits stay the same.
+//!   Transcendental functions remain calls of slice kernels.
+//!
+//! `PULLBACK_NATIVE=0` in the environment leaves native code out; the tests run both and compare.
+//!
+//! # Rows and reductions
+//!
+//! A reduction makes one number of a row, and what follows it needs the row again: a region has one pass over a row for each level of
+//! reductions ([`plan`]). How rows are walked depends on shapes alone:
+//!
+//! | rows | walked |
+//! |---|---|
+//! | none (no reduction) | the domain is one row in one pass, cut into tasks |
+//! | short (up to 512) | several rows share a tile; row values are vectors themselves |
+//! | long | one row after the other, all passes while it is in cache; rows are shared among the threads |
+//! | few and huge | pass by pass, each cut into chunks; the chunks' folds are joined in order |
+//!
+//! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined pairwise: rows of one tile give the
+//! bits of the eager kernel, longer ones sum in smaller blocks than it does. Nothing depends on the number of threads.
+//!
+//! # Memory
+//!
+//! Steps find everything through a *table* of pointers, one per thread: scratch, constants, row values, operands, results. Moving to
+//! the next tile moves the entries. Scratch stays with its thread; the buffers that the chunks of huge rows share stay with the
+//! kernel. So a kernel that has run once allocates nothing.
+
+mod after_dot;
+mod build;
+mod calls;
+mod domain;
+mod draft;
+mod exec;
+#[cfg(target_arch = "x86_64")]
+mod native;
+mod plan;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use crate::operand::{Sink, Source};
+use calls::Kind;
+use domain::Domain;
+use pullback_ir::{DType, Region, Result};
+use std::ops::Range;
+use std::sync::Mutex;
+use steps::{Reducing, Step};
+
+/// A region, ready to run.
+pub(crate) struct Kernel {
+    domain: Domain,
+    passes: Vec<Pass>,
+    reducing: Vec<Reducing>,
+    /// Elements of a tile.
+    tile: usize,
+    /// Rows that are walked together, and have room among the row values.
+    together: usize,
+    /// Elements of a task, whole tiles.
+    task: usize,
+    /// Whether rows are so few and long that they are cut into chunks.
+    chunked: bool,
+    /// Numbers that are the same for every tile.
+    constants: exec::Scratch,
+    /// Results that are one number for each row, and where it is.
+    row_results: Vec<RowResult>,
+    /// Results that are the same number everywhere: where it is among the constants.
+    fills: Vec<Fill>,
+    room: Room,
+    /// Bytes of an element of each operand and each result.
+    input_sizes: Vec<usize>,
+    output_sizes: Vec<usize>,
+    /// Whether native code writes results past the caches.
+    streams: bool,
+    /// The same kernel, which does: for results so large that they would drive everything out of the caches.
+    streaming: Option<Box<Kernel>>,
+    /// Scratch that chunks share, between runs.
+    shared: Mutex<exec::Scratch>,
+    #[cfg(target_arch = "x86_64")]
+    _code: Option<native::Code>,
+}
+
+/// One way over the elements, with addresses.
+struct Pass {
+    steps: Vec<Step>,
+    /// The reductions that are complete after it.
+    reduces: Vec<usize>,
+    /// The row values that are computed after it.
+    rows: Vec<Step>,
+}
+
+struct RowResult {
+    output: usize,
+    from: plan::Ref,
+    kind: Kind,
+    dtype: DType,
+}
+
+struct Fill {
+    output: usize,
+    from: usize,
+    dtype: DType,
+}
+
+/// How much memory a thread needs, in bytes, and what it is for.
+struct Room {
+    slots: usize,
+    rows: usize,
+    /// Bytes of one row value for all the rows that are walked together.
+    row: usize,
+    /// Bytes of an element of each row value.
+    row_sizes: Vec<usize>,
+    /// Bytes of an element of each kept value.
+    kept: Vec<usize>,
+    /// Entries of the table.
+    table: usize,
+}
+
+/// How a kernel computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As fast as this machine can.
+    Best,
+    /// By slice kernels alone.
+    Slices,
+    /// With native code, but none that needs AVX-512.
+    #[cfg(test)]
+    Avx2,
+}
+
+impl Kernel {
+    /// Plans a region, and compiles what can be compiled.
+    pub(crate) fn new(region: &Region) -> Result<Kernel> {
+        let off = std::env::var_os("PULLBACK_NATIVE").is_some_and(|v| v == "0");
+        Kernel::with(region, if off { How::Slices } else { How::Best })
+    }
+
+    /// Runs the region. The operands are dense and of the specs that it was made for. A result may lie exactly where an operand lies
+    /// that is dense in the order of the domain, has elements of the same size, and is given once.
+    pub(crate) fn run(&self, inputs: &[Source], outputs: &[Sink]) {
+        let kernel = match &self.streaming {
+            Some(streaming) if streaming.may_stream(inputs, outputs) => streaming,
+            _ => self,
+        };
+        kernel.execute(inputs, outputs);
+    }
+
+    /// Runs the part of a region without reductions that lies in some columns of some rows, where `columns` is the length of the last
+    /// axis. Parts that do not overlap may run at the same time.
+    pub(crate) fn run_part(
+        &self,
+        inputs: &[Source],
+        outputs: &[Sink],
+        rows: Range<usize>,
+        columns: Range<usize>,
+        width: usize,
+    ) {
+        self.execute_part(inputs, outputs, rows, columns, width);
+    }
+}

@@ -1,0 +1,83 @@
+//! Which instruction does what, by the width of its registers.
+//!
+//! The columns are registers of 512, 256 and 128 bits under AVX-512, and of 256 and 128 under AVX2. A conversion stands under the
+//! width of its wider side.
+
+use iced_x86::Code;
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    And,
+    Or,
+    Xor,
+    Sqrt,
+    Round,
+    Compare,
+    Select,
+    Load,
+    Store,
+    Spread,
+    Widen,
+    Narrow,
+}
+
+/// The column of a width in bytes.
+fn column(avx512: bool, bytes: usize) -> usize {
+    match (avx512, bytes) {
+        (true, 64) => 0,
+        (true, 32) => 1,
+        (true, _) => 2,
+        (false, 32) => 3,
+        (false, _) => 4,
+    }
+}
+
+/// The instruction for f32 (or f64) registers of so many bytes.
+#[rustfmt::skip]
+pub(super) fn code(does: Does, double: bool, avx512: bool, bytes: usize) -> Code {
+    use Code::*;
+    let row: [Code; 5] = match (does, double) {
+        (Does::Add, false) => [EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vaddps_ymm_k1z_ymm_ymmm256b32, EVEX_Vaddps_xmm_k1z_xmm_xmmm128b32, VEX_Vaddps_ymm_ymm_ymmm256, VEX_Vaddps_xmm_xmm_xmmm128],
+        (Does::Add, true) => [EVEX_Vaddpd_zmm_k1z_zmm_zmmm512b64_er, EVEX_Vaddpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vaddpd_xmm_k1z_xmm_xmmm128b64, VEX_Vaddpd_ymm_ymm_ymmm256, VEX_Vaddpd_xmm_xmm_xmmm128],
+        (Does::Sub, false) => [EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vsubps_ymm_k1z_ymm_ymmm256b32, EVEX_Vsubps_xmm_k1z_xmm_xmmm128b32, VEX_Vsubps_ymm_ymm_ymmm256, VEX_Vsubps_xmm_xmm_xmmm128],
+        (Does::Sub, true) => [EVEX_Vsubpd_zmm_k1z_zmm_zmmm512b64_er, EVEX_Vsubpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vsubpd_xmm_k1z_xmm_xmmm128b64, VEX_Vsubpd_ymm_ymm_ymmm256, VEX_Vsubpd_xmm_xmm_xmmm128],
+        (Does::Mul, false) => [EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vmulps_ymm_k1z_ymm_ymmm256b32, EVEX_Vmulps_xmm_k1z_xmm_xmmm128b32, VEX_Vmulps_ymm_ymm_ymmm256, VEX_Vmulps_xmm_xmm_xmmm128],
+        (Does::Mul, true) => [EVEX_Vmulpd_zmm_k1z_zmm_zmmm512b64_er, EVEX_Vmulpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vmulpd_xmm_k1z_xmm_xmmm128b64, VEX_Vmulpd_ymm_ymm_ymmm256, VEX_Vmulpd_xmm_xmm_xmmm128],
+        (Does::Div, false) => [EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vdivps_ymm_k1z_ymm_ymmm256b32, EVEX_Vdivps_xmm_k1z_xmm_xmmm128b32, VEX_Vdivps_ymm_ymm_ymmm256, VEX_Vdivps_xmm_xmm_xmmm128],
+        (Does::Div, true) => [EVEX_Vdivpd_zmm_k1z_zmm_zmmm512b64_er, EVEX_Vdivpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vdivpd_xmm_k1z_xmm_xmmm128b64, VEX_Vdivpd_ymm_ymm_ymmm256, VEX_Vdivpd_xmm_xmm_xmmm128],
+        (Does::Max, false) => [EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae, EVEX_Vmaxps_ymm_k1z_ymm_ymmm256b32, EVEX_Vmaxps_xmm_k1z_xmm_xmmm128b32, VEX_Vmaxps_ymm_ymm_ymmm256, VEX_Vmaxps_xmm_xmm_xmmm128],
+        (Does::Max, true) => [EVEX_Vmaxpd_zmm_k1z_zmm_zmmm512b64_sae, EVEX_Vmaxpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vmaxpd_xmm_k1z_xmm_xmmm128b64, VEX_Vmaxpd_ymm_ymm_ymmm256, VEX_Vmaxpd_xmm_xmm_xmmm128],
+        (Does::Min, false) => [EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae, EVEX_Vminps_ymm_k1z_ymm_ymmm256b32, EVEX_Vminps_xmm_k1z_xmm_xmmm128b32, VEX_Vminps_ymm_ymm_ymmm256, VEX_Vminps_xmm_xmm_xmmm128],
+        (Does::Min, true) => [EVEX_Vminpd_zmm_k1z_zmm_zmmm512b64_sae, EVEX_Vminpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vminpd_xmm_k1z_xmm_xmmm128b64, VEX_Vminpd_ymm_ymm_ymmm256, VEX_Vminpd_xmm_xmm_xmmm128],
+        (Does::And, false) => [EVEX_Vandps_zmm_k1z_zmm_zmmm512b32, EVEX_Vandps_ymm_k1z_ymm_ymmm256b32, EVEX_Vandps_xmm_k1z_xmm_xmmm128b32, VEX_Vandps_ymm_ymm_ymmm256, VEX_Vandps_xmm_xmm_xmmm128],
+        (Does::And, true) => [EVEX_Vandpd_zmm_k1z_zmm_zmmm512b64, EVEX_Vandpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vandpd_xmm_k1z_xmm_xmmm128b64, VEX_Vandpd_ymm_ymm_ymmm256, VEX_Vandpd_xmm_xmm_xmmm128],
+        (Does::Or, false) => [EVEX_Vorps_zmm_k1z_zmm_zmmm512b32, EVEX_Vorps_ymm_k1z_ymm_ymmm256b32, EVEX_Vorps_xmm_k1z_xmm_xmmm128b32, VEX_Vorps_ymm_ymm_ymmm256, VEX_Vorps_xmm_xmm_xmmm128],
+        (Does::Or, true) => [EVEX_Vorpd_zmm_k1z_zmm_zmmm512b64, EVEX_Vorpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vorpd_xmm_k1z_xmm_xmmm128b64, VEX_Vorpd_ymm_ymm_ymmm256, VEX_Vorpd_xmm_xmm_xmmm128],
+        (Does::Xor, false) => [EVEX_Vxorps_zmm_k1z_zmm_zmmm512b32, EVEX_Vxorps_ymm_k1z_ymm_ymmm256b32, EVEX_Vxorps_xmm_k1z_xmm_xmmm128b32, VEX_Vxorps_ymm_ymm_ymmm256, VEX_Vxorps_xmm_xmm_xmmm128],
+        (Does::Xor, true) => [EVEX_Vxorpd_zmm_k1z_zmm_zmmm512b64, EVEX_Vxorpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vxorpd_xmm_k1z_xmm_xmmm128b64, VEX_Vxorpd_ymm_ymm_ymmm256, VEX_Vxorpd_xmm_xmm_xmmm128],
+        (Does::Sqrt, false) => [EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er, EVEX_Vsqrtps_ymm_k1z_ymmm256b32, EVEX_Vsqrtps_xmm_k1z_xmmm128b32, VEX_Vsqrtps_ymm_ymmm256, VEX_Vsqrtps_xmm_xmmm128],
+        (Does::Round, false) => [EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae, EVEX_Vrndscaleps_ymm_k1z_ymmm256b32_imm8, EVEX_Vrndscaleps_xmm_k1z_xmmm128b32_imm8, VEX_Vroundps_ymm_ymmm256_imm8, VEX_Vroundps_xmm_xmmm128_imm8],
+        (Does::Compare, false) => [EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, EVEX_Vcmpps_kr_k1_ymm_ymmm256b32_imm8, EVEX_Vcmpps_kr_k1_xmm_xmmm128b32_imm8, VEX_Vcmpps_ymm_ymm_ymmm256_imm8, VEX_Vcmpps_xmm_xmm_xmmm128_imm8],
+        (Does::Select, false) => [EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32, EVEX_Vblendmps_ymm_k1z_ymm_ymmm256b32, EVEX_Vblendmps_xmm_k1z_xmm_xmmm128b32, VEX_Vblendvps_ymm_ymm_ymmm256_ymm, VEX_Vblendvps_xmm_xmm_xmmm128_xmm],
+        (Does::Load, false) => [EVEX_Vmovups_zmm_k1z_zmmm512, EVEX_Vmovups_ymm_k1z_ymmm256, EVEX_Vmovups_xmm_k1z_xmmm128, VEX_Vmovups_ymm_ymmm256, VEX_Vmovups_xmm_xmmm128],
+        (Does::Store, false) => [EVEX_Vmovups_zmmm512_k1z_zmm, EVEX_Vmovups_ymmm256_k1z_ymm, EVEX_Vmovups_xmmm128_k1z_xmm, VEX_Vmovups_ymmm256_ymm, VEX_Vmovups_xmmm128_xmm],
+        (Does::Sqrt, true) => [EVEX_Vsqrtpd_zmm_k1z_zmmm512b64_er, EVEX_Vsqrtpd_ymm_k1z_ymmm256b64, EVEX_Vsqrtpd_xmm_k1z_xmmm128b64, VEX_Vsqrtpd_ymm_ymmm256, VEX_Vsqrtpd_xmm_xmmm128],
+        (Does::Round, true) => [EVEX_Vrndscalepd_zmm_k1z_zmmm512b64_imm8_sae, EVEX_Vrndscalepd_ymm_k1z_ymmm256b64_imm8, EVEX_Vrndscalepd_xmm_k1z_xmmm128b64_imm8, VEX_Vroundpd_ymm_ymmm256_imm8, VEX_Vroundpd_xmm_xmmm128_imm8],
+        (Does::Compare, true) => [EVEX_Vcmppd_kr_k1_zmm_zmmm512b64_imm8_sae, EVEX_Vcmppd_kr_k1_ymm_ymmm256b64_imm8, EVEX_Vcmppd_kr_k1_xmm_xmmm128b64_imm8, VEX_Vcmppd_ymm_ymm_ymmm256_imm8, VEX_Vcmppd_xmm_xmm_xmmm128_imm8],
+        (Does::Select, true) => [EVEX_Vblendmpd_zmm_k1z_zmm_zmmm512b64, EVEX_Vblendmpd_ymm_k1z_ymm_ymmm256b64, EVEX_Vblendmpd_xmm_k1z_xmm_xmmm128b64, VEX_Vblendvpd_ymm_ymm_ymmm256_ymm, VEX_Vblendvpd_xmm_xmm_xmmm128_xmm],
+        (Does::Load, true) => [EVEX_Vmovupd_zmm_k1z_zmmm512, EVEX_Vmovupd_ymm_k1z_ymmm256, EVEX_Vmovupd_xmm_k1z_xmmm128, VEX_Vmovupd_ymm_ymmm256, VEX_Vmovupd_xmm_xmmm128],
+        (Does::Store, true) => [EVEX_Vmovupd_zmmm512_k1z_zmm, EVEX_Vmovupd_ymmm256_k1z_ymm, EVEX_Vmovupd_xmmm128_k1z_xmm, VEX_Vmovupd_ymmm256_ymm, VEX_Vmovupd_xmmm128_xmm],
+        (Does::Spread, false) => [EVEX_Vbroadcastss_zmm_k1z_xmmm32, EVEX_Vbroadcastss_ymm_k1z_xmmm32, EVEX_Vbroadcastss_xmm_k1z_xmmm32, VEX_Vbroadcastss_ymm_m32, VEX_Vbroadcastss_xmm_m32],
+        (Does::Spread, true) => [EVEX_Vbroadcastsd_zmm_k1z_xmmm64, EVEX_Vbroadcastsd_ymm_k1z_xmmm64, EVEX_Vmovddup_xmm_k1z_xmmm64, VEX_Vbroadcastsd_ymm_m64, VEX_Vmovddup_xmm_xmmm64],
+        (Does::Widen, _) => [EVEX_Vcvtps2pd_zmm_k1z_ymmm256b32_sae, EVEX_Vcvtps2pd_ymm_k1z_xmmm128b32, EVEX_Vcvtps2pd_xmm_k1z_xmmm64b32, VEX_Vcvtps2pd_ymm_xmmm128, VEX_Vcvtps2pd_xmm_xmmm64],
+        (Does::Narrow, _) => [EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er, EVEX_Vcvtpd2ps_xmm_k1z_ymmm256b64, EVEX_Vcvtpd2ps_xmm_k1z_xmmm128b64, VEX_Vcvtpd2ps_xmm_ymmm256, VEX_Vcvtpd2ps_xmm_xmmm128],
+    };
+    row[column(avx512, bytes)]
+}

@@ -1,0 +1,278 @@
+//! What happens to one tile: a step, and how it is run.
+
+use super::calls::{Call, Kind};
+use super::domain::{Access, Domain};
+use super::plan::Ref;
+use crate::operand::Source;
+use crate::pointwise::feed::Tile;
+use crate::random;
+use crate::reduce::{Folder, Joined};
+use crate::simd::BLOCK;
+use half::{bf16, f16};
+use pullback_ir::{DType, Random};
+
+/// A step over a tile, with addresses.
+pub(super) enum Step {
+    /// Brings elements of an operand into a tile.
+    Gather { input: usize, dtype: DType, to: Ref },
+    /// The index along an axis of so many elements, `repeat` times each.
+    Index { len: usize, repeat: usize, dtype: DType, to: Ref },
+    /// Random numbers.
+    Random { kind: Random, key: usize, dtype: DType, to: Ref, through: Ref },
+    /// One element for a whole tile, or one for each row of it.
+    Expand { from: Ref, kind: Kind, row: Option<usize>, to: Ref },
+    /// A slice kernel. `padded` where all its tiles have room for whole blocks.
+    Call { call: Call, from: [Ref; 3], to: Ref, through: Ref, padded: bool },
+    /// A native loop: see [`super::native`].
+    Native(unsafe extern "sysv64" fn(*const *mut u8, usize)),
+    /// A reduction of the tile.
+    Fold { reduce: usize, from: Ref },
+    /// A tile that goes out to a result of another type, or of the same.
+    Store { from: Ref, kind: Kind, dtype: DType, to: Ref },
+}
+
+/// What stands for native code until all of it is there.
+pub(super) unsafe extern "sysv64" fn not_compiled(_: *const *mut u8, _: usize) {}
+
+/// How a reduction takes part.
+pub(super) struct Reducing {
+    pub(super) folder: Folder,
+    pub(super) size: usize,
+    pub(super) dtype: DType,
+    /// The row value it makes.
+    pub(super) to: Ref,
+}
+
+impl Reducing {
+    /// Writes a complete fold to the row value of the row with a number.
+    ///
+    /// # Safety
+    /// The table's row values have room for it.
+    pub(super) unsafe fn put(&self, table: *const *mut u8, row: usize, bits: u64) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let to = at(table, self.to);
+            match self.dtype {
+                DType::F64 | DType::I64 => to.cast::<u64>().add(row).write(bits),
+                DType::F32 => to.cast::<u32>().add(row).write(bits as u32),
+                DType::BF16 => to.cast::<f32>().add(row).write(rounded::<bf16>(bits)),
+                DType::F16 => to.cast::<f32>().add(row).write(rounded::<f16>(bits)),
+                // Of narrow integers the extremes are among them.
+                DType::I32 | DType::U8 => to.cast::<u64>().add(row).write(bits),
+                DType::Bool => to.add(row).write(u8::from(bits != 0)),
+            }
+        }
+    }
+}
+
+fn rounded<S: crate::elem::Elem<Compute = f32>>(bits: u64) -> f32 {
+    S::store(f32::from_bits(bits as u32)).load()
+}
+
+/// The address of a place.
+///
+/// # Safety
+/// The table has the entry.
+#[inline(always)]
+pub(super) unsafe fn at(table: *const *mut u8, place: Ref) -> *mut u8 {
+    // SAFETY: promised by the caller.
+    unsafe { (*table.add(place.entry as usize)).wrapping_add(place.disp as usize) }
+}
+
+/// Brings elements into a tile, or takes them out of one, by the kind of the tile.
+macro_rules! by_kind {
+    ($kind:expr, $T:ident => $body:expr) => {
+        match $kind {
+            Kind::F64 => {
+                type $T = f64;
+                $body
+            }
+            Kind::F32 => {
+                type $T = f32;
+                $body
+            }
+            Kind::I64 => {
+                type $T = i64;
+                $body
+            }
+            Kind::Bool => {
+                type $T = u8;
+                $body
+            }
+        }
+    };
+}
+
+/// The tile that steps are run on.
+pub(super) struct Here<'a> {
+    pub(super) table: *const *mut u8,
+    /// Index of its first element in the domain.
+    pub(super) start: usize,
+    /// Number of elements, at least one.
+    pub(super) n: usize,
+    pub(super) domain: &'a Domain,
+    pub(super) inputs: &'a [Source<'a>],
+    pub(super) reducing: &'a [Reducing],
+    /// Folds of the row so far, where a row has several tiles.
+    pub(super) joined: *mut Joined,
+}
+
+impl Here<'_> {
+    /// Runs a step.
+    ///
+    /// # Safety
+    /// The table's entries point at what the plan says, with room for the tile.
+    #[inline]
+    pub(super) unsafe fn run(&self, step: &Step) {
+        let (table, n) = (self.table, self.n);
+        // SAFETY: promised by the caller; a step never writes a slot that it reads.
+        unsafe {
+            match step {
+                Step::Native(code) => code(table, n),
+                Step::Call { call, from, to, through, padded } => {
+                    let n = if *padded { n.next_multiple_of(BLOCK) } else { n };
+                    let from = from.map(|from| at(table, from).cast_const());
+                    let to = at(table, *to);
+                    match &call.round {
+                        None => call.run.run(from, to, n),
+                        Some(round) => {
+                            let through = at(table, *through);
+                            call.run.run(from, through, n);
+                            round.run([through; 3], to, n);
+                        }
+                    }
+                }
+                Step::Gather { input, dtype, to } => self.gather(*input, *dtype, at(table, *to)),
+                Step::Index { len, repeat, dtype, to } => {
+                    self.index(*len, *repeat, *dtype, at(table, *to));
+                }
+                Step::Random { kind, key, dtype, to, through } => {
+                    let key = self.inputs[*key].ptr.cast::<[i64; 2]>().read_unaligned();
+                    let to = at(table, *to);
+                    if Kind::plain(*dtype) {
+                        return random::span(*kind, *dtype, key, self.start, n, to);
+                    }
+                    let through = at(table, *through);
+                    random::span(*kind, *dtype, key, self.start, n, through);
+                    f32::load(*dtype)(through, 1, n, to.cast());
+                }
+                Step::Expand { from, kind, row, to } => {
+                    let (from, to) = (at(table, *from), at(table, *to));
+                    by_kind!(kind, T => {
+                        let (from, to) = (from.cast::<T>(), to.cast::<T>());
+                        match *row {
+                            None => spread(from.read(), to, n),
+                            Some(row) => (0..n.div_ceil(row.max(1)))
+                                .for_each(|r| spread(from.add(r).read(), to.add(r * row), row)),
+                        }
+                    });
+                }
+                Step::Fold { reduce, from } => {
+                    let how = &self.reducing[*reduce];
+                    let from = at(table, *from);
+                    if !self.domain.many {
+                        let value = how.folder.run(from, n);
+                        return (*self.joined.add(*reduce)).push(&how.folder, value);
+                    }
+                    let row = self.domain.row;
+                    for r in 0..n / row {
+                        how.put(table, r, how.folder.run(from.add(r * row * how.size), row));
+                    }
+                }
+                Step::Store { from, kind, dtype, to } => {
+                    let (from, to) = (at(table, *from), at(table, *to));
+                    store(from, *kind, *dtype, to, n);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Here::run`]; `to` has room for the tile.
+    unsafe fn gather(&self, input: usize, dtype: DType, to: *mut u8) {
+        let Access::Walk(offset, walk) = &self.domain.access[input] else { return };
+        let size = dtype.size();
+        let from = self.inputs[input].ptr.wrapping_add(offset * size);
+        let mut cursor = walk.cursor(self.start);
+        let mut done = 0;
+        while done < self.n {
+            let run = cursor.next_run(self.n - done);
+            let from = from.wrapping_offset(run.offsets[0] * size as isize);
+            // SAFETY: the run lies in the operand, the tile has room.
+            unsafe {
+                by_kind!(Kind::of(dtype), T => {
+                    T::load(dtype)(from, run.strides[0], run.len, to.cast::<T>().add(done));
+                });
+            }
+            done += run.len;
+        }
+    }
+
+    /// # Safety
+    /// `to` has room for the tile.
+    unsafe fn index(&self, len: usize, repeat: usize, dtype: DType, to: *mut u8) {
+        let (mut i, mut left) = (self.start / repeat % len, repeat - self.start % repeat);
+        let mut fill = |put: &mut dyn FnMut(usize, usize, usize)| {
+            let mut done = 0;
+            while done < self.n {
+                // A run of one number, or (the usual case) of numbers that follow each other.
+                if repeat == 1 {
+                    let count = (len - i).min(self.n - done);
+                    put(done, count, i);
+                    (done, i) = (done + count, 0);
+                } else {
+                    let count = left.min(self.n - done);
+                    put(done, count, i);
+                    (done, left) = (done + count, repeat);
+                    i = (i + 1) % len;
+                }
+            }
+        };
+        let step = usize::from(repeat == 1);
+        /// Writes numbers of one type.
+        macro_rules! numbers {
+            ($T:ty, $number:expr) => {
+                fill(&mut |from, count, first| {
+                    for j in 0..count {
+                        // SAFETY: below the tile's number of elements.
+                        unsafe { to.cast::<$T>().add(from + j).write($number(first + j * step)) };
+                    }
+                })
+            };
+        }
+        match dtype {
+            DType::F64 => numbers!(f64, |i| i as f64),
+            DType::F32 => numbers!(f32, |i| i as f32),
+            DType::BF16 => numbers!(f32, |i| bf16::from_f64(i as f64).to_f32()),
+            DType::F16 => numbers!(f32, |i| f16::from_f64(i as f64).to_f32()),
+            DType::I64 => numbers!(i64, |i| i as i64),
+            DType::I32 => numbers!(i64, |i| i64::from(i as i32)),
+            DType::U8 => numbers!(i64, |i| i64::from(i as u8)),
+            DType::Bool => numbers!(u8, |i| u8::from(i != 0)),
+        }
+    }
+}
+
+/// Writes a tile of a kind to `n` elements of a dtype. The two may be the same memory.
+///
+/// # Safety
+/// Both have `n` elements.
+pub(super) unsafe fn store(from: *const u8, kind: Kind, dtype: DType, to: *mut u8, n: usize) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if Kind::plain(dtype) {
+            return std::ptr::copy(from, to, n * dtype.size());
+        }
+        by_kind!(kind, T => T::store(dtype)(from.cast::<T>(), n, to));
+    }
+}
+
+/// # Safety
+/// There is room for `n` elements.
+#[inline(always)]
+unsafe fn spread<T: Copy>(value: T, to: *mut T, n: usize) {
+    for i in 0..n {
+        // SAFETY: promised by the caller.
+        unsafe { to.add(i).write(value) };
+    }
+}

@@ -1,0 +1,385 @@
+//! Regions beside loops written by hand for the same instruction set.
+//!
+//! `cargo test --release -p pullback-cpu region::tests::measure -- --ignored --nocapture`
+
+use super::rows::softmax;
+use super::{Dense, Dice, point};
+use crate::operand::{Sink, Source};
+use crate::region::{How, Kernel};
+use crate::simd::{Fused, math32};
+use crate::{Buffer, par};
+use pullback_ir::{
+    Binary, DType, Inst, Layout, Load, Op, Region, Scalar, Shape, Spec, Unary, dense_strides,
+};
+use std::time::Instant;
+
+fn dense(dtype: DType, shape: &[usize]) -> Load {
+    let shape = Shape::from_slice(shape);
+    Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape) }
+}
+
+/// gelu(x·a + b) · sigmoid(c)
+fn chain(n: usize) -> Region {
+    Region {
+        shape: Shape::from_slice(&[n]),
+        inner: 0,
+        inputs: vec![dense(DType::F32, &[n]); 4],
+        body: vec![
+            Inst::Load(0),
+            Inst::Load(1),
+            point(Op::Binary(Binary::Mul), &[0, 1]),
+            Inst::Load(2),
+            point(Op::Binary(Binary::Add), &[2, 3]),
+            point(Op::Unary(Unary::Gelu), &[4]),
+            Inst::Load(3),
+            point(Op::Unary(Unary::Sigmoid), &[6]),
+            point(Op::Binary(Binary::Mul), &[5, 7]),
+        ],
+        outputs: vec![8],
+    }
+}
+
+/// One step of Adam: parameter, gradient, two moments, and two numbers that correct them.
+fn adam(n: usize) -> Region {
+    let one = Load {
+        spec: Spec::new(DType::F32, Shape::new()),
+        layout: Layout::splat([n].as_slice().into()),
+    };
+    let number = |x: f64| Inst::Literal(Scalar::from(x), DType::F32);
+    let of = |f: Binary, a: usize, b: usize| point(Op::Binary(f), &[a, b]);
+    let mut inputs = vec![dense(DType::F32, &[n]); 4];
+    inputs.extend([one.clone(), one]);
+    Region {
+        shape: Shape::from_slice(&[n]),
+        inner: 0,
+        inputs,
+        body: vec![
+            Inst::Load(0), // p
+            Inst::Load(1), // g
+            Inst::Load(2), // m
+            Inst::Load(3), // v
+            Inst::Load(4), // 1 / (1 − β₁ᵗ)
+            Inst::Load(5), // 1 / (1 − β₂ᵗ)
+            number(0.9),
+            number(0.1),
+            number(0.999),
+            number(0.001),
+            number(1e-3),
+            number(1e-8),
+            of(Binary::Mul, 2, 6),
+            of(Binary::Mul, 1, 7),
+            of(Binary::Add, 12, 13), // m
+            of(Binary::Mul, 3, 8),
+            point(Op::Unary(Unary::Square), &[1]),
+            of(Binary::Mul, 16, 9),
+            of(Binary::Add, 15, 17), // v
+            of(Binary::Mul, 14, 4),
+            of(Binary::Mul, 18, 5),
+            point(Op::Unary(Unary::Sqrt), &[20]),
+            of(Binary::Add, 21, 11),
+            of(Binary::Div, 19, 22),
+            of(Binary::Mul, 23, 10),
+            of(Binary::Sub, 0, 24), // p
+        ],
+        outputs: vec![25, 14, 18],
+    }
+}
+
+const STEPS: usize = 333;
+
+/// Lorenz's equations, step by step: 12 equations each, all of one f64.
+fn lorenz() -> Region {
+    let number = |x: f64| Inst::Literal(Scalar::from(x), DType::F64);
+    let mut body = vec![
+        Inst::Load(0),
+        Inst::Load(1),
+        Inst::Load(2),
+        number(10.0),
+        number(28.0),
+        number(8.0 / 3.0),
+        number(0.005),
+    ];
+    let [mut x, mut y, mut z] = [0, 1, 2];
+    for _ in 0..STEPS {
+        let mut of = |f: Binary, a: usize, b: usize| {
+            body.push(point(Op::Binary(f), &[a, b]));
+            body.len() - 1
+        };
+        use Binary::*;
+        let (d, s) = (of(Sub, y, x), 3);
+        let dx = of(Mul, d, s);
+        let r = of(Sub, 4, z);
+        let xr = of(Mul, x, r);
+        let dy = of(Sub, xr, y);
+        let xy = of(Mul, x, y);
+        let bz = of(Mul, z, 5);
+        let dz = of(Sub, xy, bz);
+        let (hx, hy, hz) = (of(Mul, dx, 6), of(Mul, dy, 6), of(Mul, dz, 6));
+        (x, y, z) = (of(Add, x, hx), of(Add, y, hy), of(Add, z, hz));
+    }
+    Region {
+        shape: Shape::new(),
+        inner: 0,
+        inputs: vec![dense(DType::F64, &[]); 3],
+        body,
+        outputs: vec![x, y, z],
+    }
+}
+
+fn lorenz_by_hand(state: &mut [f64; 3]) {
+    let [mut x, mut y, mut z] = *state;
+    for _ in 0..STEPS {
+        let dx = (y - x) * 10.0;
+        let dy = x * (28.0 - z) - y;
+        let dz = x * y - z * (8.0 / 3.0);
+        (x, y, z) = (x + dx * 0.005, y + dy * 0.005, z + dz * 0.005);
+    }
+    *state = [x, y, z];
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn chain_by_hand(x: &[f32], a: &[f32], b: &[f32], c: &[f32], y: &mut [f32]) {
+    let n = y.len() & !15;
+    let (x, a, b, c, y) = (&x[..n], &a[..n], &b[..n], &c[..n], &mut y[..n]);
+    for i in 0..n {
+        y[i] = math32::gelu::<Fused>(x[i] * a[i] + b[i]) * math32::sigmoid::<Fused>(c[i]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn softmax_by_hand(x: &[f32], y: &mut [f32]) {
+    const L: usize = 64;
+    let n = x.len() & !(L - 1);
+    let mut most = [f32::NEG_INFINITY; L];
+    for x in x[..n].chunks_exact(L) {
+        for l in 0..L {
+            most[l] = if x[l] > most[l] { x[l] } else { most[l] };
+        }
+    }
+    let most = most.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    let mut sums = [0f32; L];
+    for (x, y) in x[..n].chunks_exact(L).zip(y[..n].chunks_exact_mut(L)) {
+        for l in 0..L {
+            y[l] = math32::exp::<Fused>(x[l] - most);
+            sums[l] += y[l];
+        }
+    }
+    let sum: f32 = sums.iter().sum();
+    for y in &mut y[..n] {
+        *y /= sum;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn adam_by_hand(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], c: [f32; 2]) {
+    let n = p.len() & !15;
+    let (p, g, m, v) = (&mut p[..n], &g[..n], &mut m[..n], &mut v[..n]);
+    for i in 0..n {
+        m[i] = m[i] * 0.9 + g[i] * 0.1;
+        v[i] = v[i] * 0.999 + g[i] * g[i] * 0.001;
+        p[i] -= m[i] * c[0] / ((v[i] * c[1]).sqrt() + 1e-8) * 1e-3;
+    }
+}
+
+/// Runs two things in turn and gives the shortest time of each, in seconds.
+fn race(rounds: usize, mut a: impl FnMut(), mut b: impl FnMut()) -> [f64; 2] {
+    let mut best = [f64::INFINITY; 2];
+    let time = |f: &mut dyn FnMut(), best: &mut f64| {
+        let start = Instant::now();
+        f();
+        *best = best.min(start.elapsed().as_secs_f64());
+    };
+    for _ in 0..rounds {
+        let [first, second] = &mut best;
+        time(&mut a, first);
+        time(&mut b, second);
+    }
+    best
+}
+
+/// Operands and results, and the kernel in each way.
+struct Setup {
+    region: Region,
+    inputs: Vec<Dense>,
+    /// Which result lies where which operand does.
+    over: Vec<(usize, usize)>,
+}
+
+impl Setup {
+    fn run(&self, how: How, f: impl FnOnce(&mut dyn FnMut())) {
+        let kernel = Kernel::with(&self.region, how).expect("a kernel");
+        let specs: Vec<&Spec> = self.inputs.iter().map(|x| &x.spec).collect();
+        let results = self.region.infer(&specs).expect("a region that fits");
+        let mut buffers: Vec<Buffer> =
+            results.iter().map(|spec| Buffer::alloc(spec.bytes()).expect("memory")).collect();
+        let strides: Vec<_> = self.inputs.iter().map(|x| dense_strides(&x.spec.shape)).collect();
+        let sources: Vec<Source> = (self.inputs.iter().zip(&strides).enumerate())
+            .map(|(k, (x, strides))| Source {
+                ptr: match self.over.iter().find(|o| o.1 == k) {
+                    Some(&(o, _)) => buffers[o].as_ptr(),
+                    None => x.buffer.as_ptr(),
+                },
+                shape: &x.spec.shape,
+                strides,
+                dtype: x.spec.dtype,
+            })
+            .collect();
+        for &(o, k) in &self.over {
+            let bytes = self.inputs[k].spec.bytes();
+            // SAFETY: both have so many bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.inputs[k].buffer.as_ptr(),
+                    buffers[o].as_mut_ptr(),
+                    bytes,
+                );
+            }
+        }
+        let sinks: Vec<Sink> = buffers
+            .iter_mut()
+            .zip(&results)
+            .map(|(b, spec)| Sink { ptr: b.as_mut_ptr(), shape: &spec.shape, dtype: spec.dtype })
+            .collect();
+        f(&mut || kernel.run(&sources, &sinks));
+    }
+}
+
+fn numbers(n: usize, dice: &mut Dice) -> Vec<f32> {
+    (0..n).map(|_| (dice.below(4_000_001) as f32) / 1e6 - 2.0).collect()
+}
+
+fn of(x: &[f32]) -> Dense {
+    let mut next = x.iter();
+    Dense::of(Spec::new(DType::F32, [x.len()].as_slice()), || {
+        next.next().copied().unwrap_or(0.0).into()
+    })
+}
+
+/// Splits work over slices as the pool splits it.
+fn shared(n: usize, size: usize, f: impl Fn(usize, usize) + Sync) {
+    par::for_each(n.div_ceil(size), |t| f(t * size, n.min((t + 1) * size)));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+#[ignore = "a measurement"]
+fn ratios() {
+    if !is_x86_feature_detected!("avx512vl") {
+        return println!("the loops by hand are for AVX-512");
+    }
+    let mut dice = Dice::new(1);
+    for threads in [1, 2] {
+        par::with_threads(threads, || {
+            for n in [1 << 22, 1 << 16] {
+                let data: Vec<Vec<f32>> = (0..4).map(|_| numbers(n, &mut dice)).collect();
+                let inputs = data.iter().map(|x| of(x)).collect();
+                let setup = Setup { region: chain(n), inputs, over: vec![] };
+                let mut y = vec![0f32; n];
+                let to = crate::dot::Shared(y.as_mut_ptr());
+                let rounds = (1 << 28) / n;
+                for how in [How::Best, How::Avx2, How::Slices] {
+                    setup.run(how, |run| {
+                        let [ours, hand] = race(rounds, run, || {
+                            shared(n, 1 << 15, |i, j| {
+                                // SAFETY: each task has a part of its own.
+                                unsafe {
+                                    let y = std::slice::from_raw_parts_mut(to.at(i), j - i);
+                                    let part = |k: usize| &data[k][i..j];
+                                    chain_by_hand(part(0), part(1), part(2), part(3), y);
+                                }
+                            });
+                        });
+                        println!(
+                            "chain {n}, {threads} threads, {how:?}: {:.2}  ({:.0} µs)",
+                            ours / hand,
+                            ours * 1e6
+                        );
+                    });
+                }
+            }
+            let (rows, row) = (4096, 1024);
+            let data = numbers(rows * row, &mut dice);
+            let mut x = of(&data);
+            x.spec = Spec::new(DType::F32, [rows, row].as_slice());
+            let setup =
+                Setup { region: softmax(rows, row, DType::F32), inputs: vec![x], over: vec![] };
+            let mut y = vec![0f32; rows * row];
+            let to = crate::dot::Shared(y.as_mut_ptr());
+            for how in [How::Best, How::Avx2, How::Slices] {
+                setup.run(how, |run| {
+                    let [ours, hand] = race(60, run, || {
+                        shared(rows, 32, |i, j| {
+                            for r in i..j {
+                                // SAFETY: each row has a task of its own.
+                                unsafe {
+                                    let y = std::slice::from_raw_parts_mut(to.at(r * row), row);
+                                    softmax_by_hand(&data[r * row..][..row], y);
+                                }
+                            }
+                        });
+                    });
+                    println!(
+                        "softmax {rows}×{row}, {threads} threads, {how:?}: {:.2}  ({:.0} µs)",
+                        ours / hand,
+                        ours * 1e6
+                    );
+                });
+            }
+            let n = 1 << 20;
+            let mut data: Vec<Vec<f32>> = (0..4).map(|_| numbers(n, &mut dice)).collect();
+            data[3].iter_mut().for_each(|v| *v = v.abs());
+            let mut inputs: Vec<Dense> = data.iter().map(|x| of(x)).collect();
+            for _ in 0..2 {
+                inputs.push(Dense::of(Spec::new(DType::F32, Shape::new()), || 1.5));
+            }
+            let setup = Setup { region: adam(n), inputs, over: vec![(0, 0), (1, 2), (2, 3)] };
+            let [p, g, m, v] = [0, 1, 2, 3].map(|k| crate::dot::Shared(data[k].as_mut_ptr()));
+            for how in [How::Best, How::Avx2, How::Slices] {
+                setup.run(how, |run| {
+                    let [ours, hand] = race(200, run, || {
+                        shared(n, 1 << 15, |i, j| {
+                            // SAFETY: each task has a part of its own.
+                            unsafe {
+                                let part = |x: crate::dot::Shared<f32>| {
+                                    std::slice::from_raw_parts_mut(x.at(i), j - i)
+                                };
+                                adam_by_hand(part(p), part(g), part(m), part(v), [1.5, 1.5]);
+                            }
+                        });
+                    });
+                    println!(
+                        "adam {n}, {threads} threads, {how:?}: {:.2}  ({:.0} µs)",
+                        ours / hand,
+                        ours * 1e6
+                    );
+                });
+            }
+        });
+    }
+    let start = Instant::now();
+    let region = lorenz();
+    let equations = 14 * STEPS;
+    let inputs = (0..3).map(|_| Dense::of(Spec::new(DType::F64, Shape::new()), || 1.0)).collect();
+    let setup = Setup { region, inputs, over: vec![] };
+    let written = start.elapsed();
+    for how in [How::Best, How::Avx2, How::Slices] {
+        let start = Instant::now();
+        Kernel::with(&setup.region, how).expect("a kernel");
+        let compiled = start.elapsed();
+        setup.run(how, |run| {
+            let mut state = [1.0, 1.0, 1.0];
+            let [ours, hand] = race(2000, run, || {
+                state = [1.0, 1.0, 1.0];
+                lorenz_by_hand(std::hint::black_box(&mut state));
+            });
+            println!(
+                "scalar program of {equations} equations, {how:?}: {:.2}  ({:.2} ns an equation, compiled in {compiled:?}, written in {written:?})",
+                ours / hand,
+                ours * 1e9 / equations as f64
+            );
+        });
+    }
+}
