@@ -25,6 +25,7 @@ use crate::simd::{Level, level};
 use crate::walk::Walk;
 use crate::{par, pointwise};
 use pullback_ir::{DType, Extreme, Reduction, Scalar};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Elements that are worth a task.
@@ -144,7 +145,7 @@ unsafe impl<T> Send for Shared<T> {}
 unsafe impl<T> Sync for Shared<T> {}
 
 fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
-    let (mut kept, mut folded) = (Vec::new(), Vec::new());
+    let (mut kept, mut folded) = (Axes::new(), Axes::new());
     for d in 0..x.shape.len() {
         let list = if axes.contains(&d) { &mut folded } else { &mut kept };
         list.push((x.shape[d], x.strides[d]));
@@ -223,9 +224,12 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
     }
 }
 
-fn walk(axes: &[(usize, isize)]) -> Walk<1> {
-    let shape: Vec<usize> = axes.iter().map(|a| a.0).collect();
-    let strides: Vec<isize> = axes.iter().map(|a| a.1).collect();
+/// Length and stride of some axes, without an allocation for what occurs.
+type Axes = SmallVec<[(usize, isize); 6]>;
+
+fn walk(axes: &Axes) -> Walk<1> {
+    let shape: SmallVec<[usize; 6]> = axes.iter().map(|a| a.0).collect();
+    let strides: SmallVec<[isize; 6]> = axes.iter().map(|a| a.1).collect();
     Walk::new(&shape, [&strides])
 }
 
@@ -527,7 +531,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(
 ) {
     const WIDTH: usize = 64;
     let (len, step) = (x.shape[axis], x.strides[axis]);
-    let kept: Vec<_> =
+    let kept: Axes =
         (0..x.shape.len()).filter(|&d| d != axis).map(|d| (x.shape[d], x.strides[d])).collect();
     let kept = walk(&kept);
     let inner = kept.inner();

@@ -11,7 +11,8 @@ use crate::norm::with_float;
 use crate::operand::{Sink, Source};
 use crate::simd::Isa;
 use crate::{Buffer, par, pointwise};
-use pullback_ir::{Adam, Sgd, dense_strides};
+use pullback_ir::{Adam, Sgd};
+use smallvec::SmallVec;
 
 /// Elements of an operand in scratch.
 const TILE: usize = 256;
@@ -209,14 +210,18 @@ impl<E: Elem<Compute: Float>, R: Rule<E::Compute>> Work for Tape<'_, E, R> {
     }
 }
 
+/// Where the operands lie.
+struct Operands<E>([*const E; MOST]);
+// SAFETY: tasks read and write disjoint tiles of what these point at.
+unsafe impl<E> Sync for Operands<E> {}
+
 fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
     let len = out[0].len();
     let x = &x[..R::TARGETS + 1];
     // What does not lie dense is copied first.
-    let mut copies = Vec::new();
-    let mut dense = Vec::new();
-    for source in x {
-        let strides = dense_strides(source.shape);
+    let mut copies: SmallVec<[Buffer; MOST]> = SmallVec::new();
+    let mut dense = [std::ptr::null::<E>(); MOST];
+    for (dense, source) in dense.iter_mut().zip(x) {
         let ptr = if source.is_dense() {
             source.ptr
         } else {
@@ -229,17 +234,11 @@ fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out:
             copies.push(copy);
             ptr.cast_const()
         };
-        dense.push((ptr, strides));
+        *dense = ptr.cast();
     }
-    let sources: Vec<Source> = (x.iter().zip(&dense))
-        .map(|(s, (ptr, strides))| Source { ptr: *ptr, strides, ..*s })
-        .collect();
+    let sources = Operands(dense);
     par::for_each(len.div_ceil(TASK), |task| {
-        let sources = &sources;
-        let mut x = [std::ptr::null(); MOST];
-        for (x, source) in x.iter_mut().zip(sources) {
-            *x = source.ptr.cast::<E>();
-        }
+        let Operands(x) = *{ &sources };
         let (from, to) = (task * TASK, len.min((task + 1) * TASK));
         vectorised(Tape { rule, x, out: &out[..R::TARGETS], from, to });
     });

@@ -1,11 +1,13 @@
 //! Loops over scratch lines, and the trampoline that compiles them for each instruction set.
 
+use crate::buffer::Buffer;
 use crate::elem::{Compute, Elem};
 use crate::operand::Sink;
 use crate::par;
 use crate::pointwise::{fence, stream, streams};
 use crate::simd::{Baseline, Fused, Isa, Level, level, math32, math64};
 use std::any::TypeId;
+use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Sub};
 
 /// Partial sums of a line; scratch lines are multiples of this long.
@@ -136,23 +138,34 @@ pub(crate) fn vectorised<W: Work>(work: W) {
 
 /// Scratch of the compute type, aligned for the widest vectors: a line that is not costs twice
 /// as much, as every vector then lies on two cache lines.
-pub(crate) struct Scratch<C>(Vec<Chunk<C>>);
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Chunk<C>([C; 16]);
+///
+/// It comes from the pool, so that a program that runs again asks for no memory.
+pub(crate) struct Scratch<C> {
+    memory: Buffer,
+    len: usize,
+    of: PhantomData<C>,
+}
 
 impl<C: Float> Scratch<C> {
     /// Room for `len` elements, rounded up to 16, all `value`.
     pub(crate) fn new(len: usize, value: C) -> Scratch<C> {
-        Scratch(vec![Chunk([value; 16]); len.div_ceil(16)])
+        let len = len.next_multiple_of(16);
+        let mut memory = match Buffer::alloc(len * size_of::<C>()) {
+            Ok(memory) => memory,
+            Err(error) => panic!("scratch: {error}"),
+        };
+        let ptr = memory.as_mut_ptr().cast::<C>();
+        for i in 0..len {
+            // SAFETY: inside the buffer.
+            unsafe { ptr.add(i).write(value) };
+        }
+        Scratch { memory, len, of: PhantomData }
     }
 
     #[inline(always)]
     pub(crate) fn as_mut(&mut self) -> &mut [C] {
-        // SAFETY: a vector of arrays of 16 elements, without padding, as 16 elements are a
-        // multiple of the alignment.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 16) }
+        // SAFETY: as many elements were written when the buffer was made, which is aligned for any.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast(), self.len) }
     }
 }
 

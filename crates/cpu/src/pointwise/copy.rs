@@ -17,6 +17,7 @@ use crate::operand::{Sink, Source};
 use crate::par;
 use crate::walk::{Axis, Run, Walk};
 use pullback_ir::{Scalar, dense_strides};
+use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 
 /// Bytes along the side of the squares that a transpose moves.
@@ -131,15 +132,16 @@ fn transpose<T: Copy + Send + Sync>(
     let axes = walk.axes();
     let (inner, across_axis) = (axes[0], axes[across]);
     // The other axes, walked one plane at a time.
-    let others: Vec<&Axis<2>> = axes
+    let others: SmallVec<[&Axis<2>; 4]> = axes
         .iter()
         .enumerate()
         .filter(|&(d, _)| d != 0 && d != across)
         .map(|(_, a)| a)
         .rev()
         .collect();
-    let shape: Vec<usize> = others.iter().map(|a| a.len).collect();
-    let strides: [Vec<isize>; 2] = [0, 1].map(|k| others.iter().map(|a| a.strides[k]).collect());
+    let shape: SmallVec<[usize; 4]> = others.iter().map(|a| a.len).collect();
+    let strides: [SmallVec<[isize; 4]>; 2] =
+        [0, 1].map(|k| others.iter().map(|a| a.strides[k]).collect());
     let planes = Walk::new(&shape, [&strides[0], &strides[1]]);
     let side = const { LINE / size_of::<T>() };
     // A band is a few lines wide, so that neighbouring lines of the source are read one after the

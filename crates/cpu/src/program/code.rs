@@ -7,7 +7,8 @@ use crate::run::dispatch;
 use crate::{Buffer, dot, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Plan, Product, Role};
 use pullback_ir::{
-    DType, Error, ErrorKind, Layout, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
+    DType, Error, ErrorKind, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec,
+    Strides, Var,
 };
 use std::sync::Arc;
 
@@ -250,6 +251,15 @@ pub(super) fn allocate(what: &'static str, bytes: usize) -> Result<Buffer> {
     })
 }
 
+/// How many elements from the start of a buffer a layout may look at.
+fn reach(layout: &Layout) -> usize {
+    if layout.is_empty() {
+        return 0;
+    }
+    let far = |(&n, &stride): (&usize, &isize)| (stride.max(0) as usize) * (n - 1);
+    layout.offset + 1 + layout.shape.iter().zip(&layout.strides).map(far).sum::<usize>()
+}
+
 /// Turns equations and their plan into steps.
 struct Compiler<'a> {
     program: &'a Program,
@@ -317,8 +327,8 @@ impl Compiler<'_> {
                 }
             }
             Op::Region(region) => {
-                let sources = self.dense_sources(e, 0, steps);
-                steps.push(step(Action::Region(Compiled::new(region)?), sources.into(), sinks()));
+                let (sources, region) = self.loads(e, region, 0, steps);
+                steps.push(step(Action::Region(Compiled::new(&region)?), sources.into(), sinks()));
             }
             Op::DotRegion(region) => self.dot_region(e, region, steps)?,
             Op::Flow(flow) => {
@@ -332,12 +342,33 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The operands of a region from number `first` on, as they lie or copied so that they lie dense.
-    fn dense_sources(&self, e: usize, first: usize, steps: &mut Vec<Step>) -> Vec<Operand> {
+    /// The operands of a region from number `first` on and the region that takes them: as they lie, where it can say how, or copied so that they
+    /// lie dense.
+    fn loads(
+        &self,
+        e: usize,
+        region: &Arc<Region>,
+        first: usize,
+        steps: &mut Vec<Step>,
+    ) -> (Vec<Operand>, Arc<Region>) {
         let equation = &self.program.equations[e];
-        let mut sources = Vec::new();
+        let (mut sources, mut region) = (Vec::new(), region.clone());
         for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
             let source = self.operand(v);
+            if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
+                let Home { base, start, .. } = self.plan.homes[v.index()];
+                let spec = Spec::new(source.dtype, [reach(layout)].as_slice());
+                let memory = Target {
+                    base: self.base(base),
+                    start,
+                    shape: spec.shape.clone(),
+                    dtype: spec.dtype,
+                };
+                sources.push(memory.operand());
+                let number = if first == 0 { k } else { k - 1 };
+                Arc::make_mut(&mut region).inputs[number] = Load { spec, layout: layout.clone() };
+                continue;
+            }
             sources.push(match self.scratch(e, Role::Dense(k)) {
                 None => source,
                 Some(start) => {
@@ -354,7 +385,7 @@ impl Compiler<'_> {
                 }
             });
         }
-        sources
+        (sources, region)
     }
 
     fn dot_region(&self, e: usize, region: &Arc<Region>, steps: &mut Vec<Step>) -> Result<()> {
@@ -378,9 +409,10 @@ impl Compiler<'_> {
         };
         let mut sources = vec![product.operand()];
         steps.push(step(Action::Kernel(Op::Dot), Box::new(matrices), Box::new([product])));
-        sources.extend(self.dense_sources(e, 2, steps));
+        let (rest, region) = self.loads(e, region, 2, steps);
+        sources.extend(rest);
         let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
-        steps.push(step(Action::Region(Compiled::new(region)?), sources.into(), sinks));
+        steps.push(step(Action::Region(Compiled::new(&region)?), sources.into(), sinks));
         Ok(())
     }
 

@@ -38,6 +38,7 @@
 //! # Ok::<(), pullback_ir::Error>(())
 //! ```
 
+mod compose;
 mod pack;
 mod share;
 mod slots;
@@ -142,6 +143,9 @@ pub struct Plan {
     pub homes: Vec<Home>,
     /// By equation.
     pub scratch: Vec<Vec<Scratch>>,
+    /// By equation: operands of a region that do not lie dense, by number, and where in the memory of their homes (from the start of these on)
+    /// the elements for each index of the domain lie. They need no dense copy.
+    pub loads: Vec<Vec<(usize, Layout)>>,
     /// By equation: plans of the programs inside, in their order.
     pub inner: Vec<Vec<Plan>>,
     /// By equation, for the products that a region follows.
@@ -156,7 +160,7 @@ pub struct Plan {
     pub outputs: usize,
     /// The equation during which most of the arena is taken.
     pub peak_at: usize,
-    /// What is taken then, outputs included, the largest first.
+    /// What is taken then, outputs included, the largest first. What programs inside take is listed with their variables.
     pub live: Vec<Live>,
 }
 

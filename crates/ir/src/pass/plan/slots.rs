@@ -2,10 +2,11 @@
 //!
 //! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
 
+use super::compose::compose;
 use super::pack::{Block, Shelf, most_alive, pack, padded};
 use super::share::{Sharing, product_result, sharing};
 use super::{ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
-use crate::{Flow, Layout, Op, Program, Var};
+use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
 
 /// Variables that follow each other in one place.
 struct Slot {
@@ -29,14 +30,14 @@ pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layo
     let mut planner = Planner::new(program, updates, inputs);
     planner.fill_slots();
     planner.borrow();
-    planner.finish()
+    planner.finish(true)
 }
 
 /// Plans a program inside another one.
 fn plan_inner(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
     let mut planner = Planner::new(program, updates, inputs);
     planner.fill_slots();
-    planner.finish()
+    planner.finish(false)
 }
 
 struct Planner<'a> {
@@ -56,6 +57,7 @@ struct Planner<'a> {
     constants: usize,
     inner: Vec<Vec<Plan>>,
     products: Vec<Option<Product>>,
+    loads: Vec<Vec<(usize, Layout)>>,
     scratch: Vec<Vec<(Role, usize)>>,
 }
 
@@ -75,6 +77,7 @@ impl<'a> Planner<'a> {
             constants: 0,
             inner: vec![Vec::new(); count],
             products: vec![None; count],
+            loads: vec![Vec::new(); count],
             scratch: vec![Vec::new(); count],
         };
         for (&v, layout) in program.inputs.iter().zip(inputs) {
@@ -175,7 +178,7 @@ impl<'a> Planner<'a> {
                 self.settle(e, result, &mut taken);
             }
             match &equation.op {
-                Op::Region(_) => self.make_dense(e, 0),
+                Op::Region(region) => self.load(e, region, 0),
                 Op::DotRegion(region) => {
                     let specs = self.program.specs_of(&equation.outputs);
                     let product = match product_result(region, &specs) {
@@ -187,7 +190,7 @@ impl<'a> Planner<'a> {
                         self.scratch[e].push((Role::Product, bytes));
                     }
                     self.products[e] = Some(product);
-                    self.make_dense(e, 2);
+                    self.load(e, region, 2);
                 }
                 Op::Flow(flow) => self.plan_inside(e, flow),
                 _ => {}
@@ -266,11 +269,22 @@ impl<'a> Planner<'a> {
             })
     }
 
-    /// Operands of regions must lie dense.
-    fn make_dense(&mut self, e: usize, first: usize) {
+    /// Operands of regions must lie dense, or so that the layout through which the region sees them can say where.
+    fn load(&mut self, e: usize, region: &Region, first: usize) {
         for (k, &x) in self.program.equations[e].inputs.iter().enumerate().skip(first) {
-            if !self.layouts[x.index()].is_dense() {
-                self.scratch[e].push((Role::Dense(k), self.program.spec(x).bytes()));
+            let lies = &self.layouts[x.index()];
+            if lies.is_dense() {
+                continue;
+            }
+            let number = if first == 0 { k } else { k - 1 };
+            let is_key = |inst: &Inst| matches!(inst, Inst::Random(_, key, _) if *key == number);
+            let composed = match region.body.iter().any(is_key) {
+                true => None,
+                false => compose(&region.inputs[number].layout, lies),
+            };
+            match composed {
+                Some(layout) => self.loads[e].push((k, layout)),
+                None => self.scratch[e].push((Role::Dense(k), self.program.spec(x).bytes())),
             }
         }
     }
@@ -374,7 +388,8 @@ impl<'a> Planner<'a> {
         matches!(m.to, Base::Input(_)) && read.is_some_and(replaced)
     }
 
-    fn finish(mut self) -> Plan {
+    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not counted here.
+    fn finish(mut self, alone: bool) -> Plan {
         let count = self.program.equations.len();
         let mut moves = self.moves();
         // Everything in the arena, in an order that is known: slots, scratch, waiting places.
@@ -431,7 +446,7 @@ impl<'a> Planner<'a> {
             }
         }
 
-        // Which variable of a slot is there at the peak.
+        // Which variable of a slot is there at the peak, and what is taken inside the programs of that equation.
         let mut in_arena = self.slots.iter().filter(|slot| slot.base == Base::Arena);
         let mut live: Vec<Live> = Vec::new();
         for (block, mut name) in blocks.iter().zip(names) {
@@ -443,12 +458,17 @@ impl<'a> Planner<'a> {
             if let Some(&(time, var)) = now {
                 (name.var, name.at) = (var, made_at(time));
             }
-            live.push(name);
+            let inner = self.inner.get(peak_at.max(1) - 1).filter(|_| name.scratch);
+            let largest = inner.and_then(|plans| plans.iter().max_by_key(|plan| plan.arena));
+            match largest.filter(|plan| plan.arena == block.bytes) {
+                Some(plan) => live.extend(&plan.live),
+                None => live.push(name),
+            }
         }
         let mut outputs = 0;
         let defined = self.program.definitions();
         for (k, &var) in self.program.outputs.iter().enumerate() {
-            if self.updates.iter().all(|u| u.0 != k) {
+            if alone && self.updates.iter().all(|u| u.0 != k) {
                 let bytes = self.program.spec(var).bytes();
                 let at = defined[var.index()].and_then(|e| made_at(e + 1));
                 live.push(Live { var, bytes, at, scratch: false });
@@ -474,6 +494,7 @@ impl<'a> Planner<'a> {
             scratch,
             inner: self.inner,
             products: self.products,
+            loads: self.loads,
             moves,
             arena,
             constants: self.constants,

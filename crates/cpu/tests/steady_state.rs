@@ -1,0 +1,158 @@
+//! A call of a compiled program asks for no memory: everything was had when it was made, and outputs come back from the pool.
+//!
+//! One test in a process of its own, since it counts what the whole process allocates.
+
+use pullback_cpu::buffer::{reset_peak, stats};
+use pullback_cpu::{Bound, Buffer, Executable, par};
+use pullback_ir::{
+    Adam, Binary, DType, Flow, Fused, Inst, Layout, Load, Op, Program, Real, Reduction, Region,
+    Scan, Spec, Unary, Var, View,
+};
+use smallvec::smallvec;
+use std::alloc::{GlobalAlloc, Layout as Size, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator, with a counter beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, size: Size) -> *mut u8 {
+        ASKED.fetch_add(1, Relaxed);
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc(size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, size: Size) {
+        // SAFETY: as promised by the caller.
+        unsafe { System.dealloc(ptr, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn f32s(shape: &[usize]) -> Spec {
+    Spec::new(DType::F32, shape)
+}
+
+fn push(p: &mut Program, op: Op, inputs: &[Var]) -> Var {
+    p.push(op, inputs, None).expect("operands that fit")[0]
+}
+
+/// `softmax(tanh(x·w + b))` by hand, as a step that also moves `w`: products, views, regions, reductions, an update.
+fn layer() -> Program {
+    let mut p = Program::default();
+    let (x, w, b) = (p.input(f32s(&[64, 96])), p.input(f32s(&[96, 80])), p.input(f32s(&[80])));
+    let [m, v] = [(); 2].map(|()| p.input(f32s(&[96, 80])));
+    let count = p.input(Spec::new(DType::I64, [].as_slice()));
+    let y = push(&mut p, Op::Dot, &[x, w]);
+    let b = push(&mut p, Op::View(View::Broadcast([64, 80].into())), &[b]);
+    let y = push(&mut p, Op::Binary(Binary::Add), &[y, b]);
+    let y = push(&mut p, Op::Unary(Unary::Tanh), &[y]);
+    let region = Region {
+        shape: [64, 80].into(),
+        inner: 1,
+        inputs: vec![Load { spec: f32s(&[64, 80]), layout: Layout::dense([64, 80].into()) }],
+        body: vec![
+            Inst::Load(0),
+            Inst::Reduce(Reduction::Max, 0),
+            Inst::Point(Op::Binary(Binary::Sub), smallvec![0, 1]),
+            Inst::Point(Op::Unary(Unary::Exp), smallvec![2]),
+            Inst::Reduce(Reduction::Sum, 3),
+            Inst::Point(Op::Binary(Binary::Div), smallvec![3, 4]),
+        ],
+        outputs: vec![5],
+    };
+    let y = push(&mut p, Op::Region(Arc::new(region)), &[y]);
+    let across = push(&mut p, Op::View(View::Permute([1, 0].into())), &[x]);
+    let g = push(&mut p, Op::Dot, &[across, y]);
+    let sum = push(&mut p, Op::Reduce(Reduction::Sum, [0, 1].into()), &[y]);
+    let columns = push(&mut p, Op::Reduce(Reduction::Max, [0].into()), &[y]);
+    let adam = Adam {
+        rate: Real(0.1),
+        beta1: Real(0.9),
+        beta2: Real(0.99),
+        eps: Real(1e-8),
+        decay: Real(0.0),
+        decoupled: false,
+        amsgrad: false,
+        maximize: false,
+    };
+    let one = Op::Literal { value: 1.into(), shape: [].as_slice().into(), dtype: DType::I64 };
+    let one = push(&mut p, one, &[]);
+    let next = push(&mut p, Op::Binary(Binary::Add), &[count, one]);
+    let inputs = [w, m, v, g, next];
+    let new = p.push(Op::Fused(Fused::Adam(adam)), &inputs, None).expect("operands that fit");
+    p.outputs = vec![sum, new[0], new[1], new[2], next, columns, y];
+    p.updates = vec![(1, 1), (2, 3), (3, 4), (4, 5)];
+    p
+}
+
+/// A recurrence: `h ← tanh(h·w + x)`, with every `h` kept.
+fn recurrence() -> Program {
+    let mut body = Program::default();
+    let (w, h, x) =
+        (body.input(f32s(&[16, 16])), body.input(f32s(&[4, 16])), body.input(f32s(&[4, 16])));
+    let y = push(&mut body, Op::Dot, &[h, w]);
+    let y = push(&mut body, Op::Binary(Binary::Add), &[y, x]);
+    let y = push(&mut body, Op::Unary(Unary::Tanh), &[y]);
+    body.outputs = vec![y, y];
+    let scan = Scan { body, length: 20, reverse: false, shared: 1, carry: 1, kept: 0 };
+    let mut p = Program::default();
+    let inputs = [p.input(f32s(&[16, 16])), p.input(f32s(&[4, 16])), p.input(f32s(&[20, 4, 16]))];
+    let op = Op::Flow(Arc::new(Flow::Scan(scan)));
+    p.outputs = p.push(op, &inputs, None).expect("operands that fit").to_vec();
+    p
+}
+
+#[test]
+fn calls_allocate_nothing() {
+    for (program, threads) in [(layer(), 1), (layer(), 2), (recurrence(), 1)] {
+        par::with_threads(threads, || steady(&program));
+    }
+}
+
+fn steady(program: &Program) {
+    let made = |spec: &Spec| match spec.dtype {
+        DType::F32 => {
+            let values: Vec<f32> = (0..spec.len()).map(|i| (i % 17) as f32 / 17.0).collect();
+            Buffer::from_slice(&values).expect("memory")
+        }
+        _ => Buffer::from_slice(&vec![0i64; spec.len()]).expect("memory"),
+    };
+    let mut buffers: Vec<Buffer> = program.inputs.iter().map(|&v| made(program.spec(v))).collect();
+    let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
+    let mut inputs: Vec<Bound> = buffers
+        .iter_mut()
+        .enumerate()
+        .map(|(i, b)| if written(i) { Bound::Write(b, 0) } else { Bound::Read(b, 0) })
+        .collect();
+
+    let before = stats().live_bytes;
+    let mut executable = Executable::new(program).expect("a program");
+    let plan = executable.plan();
+    let (arena, outputs_planned) = (plan.arena + plan.all_constants(), plan.outputs);
+    assert_eq!(stats().live_bytes - before, arena as u64, "the arena is what was planned");
+    let mut outputs = Vec::with_capacity(8);
+    for _ in 0..3 {
+        executable.run_into(&mut inputs, &mut outputs).expect("runs");
+    }
+    let held: usize = outputs.iter().map(Buffer::len).sum();
+    assert_eq!(held, outputs_planned);
+
+    let (asked, pool) = (ASKED.load(Relaxed), stats());
+    reset_peak();
+    for _ in 0..10 {
+        outputs.clear();
+        executable.run_into(&mut inputs, &mut outputs).expect("runs");
+    }
+    let (asked, now) = (ASKED.load(Relaxed) - asked, stats());
+    assert_eq!(asked, 0, "allocations in ten calls of\n{program}");
+    assert_eq!(now.allocations - pool.allocations, now.reused - pool.reused, "pool misses");
+    // What products pack and reductions cut into pieces is scratch of their kernels, and comes and goes.
+    let scratch = now.peak_bytes - now.live_bytes;
+    println!("planned {} bytes, kernels took {scratch} more for a while", executable.plan().peak());
+}
