@@ -1,8 +1,8 @@
 //! Prepared steps: what is left to do at run time is to add offsets to base addresses.
 
 use super::flow::Turns;
-use super::region::Compiled;
 use crate::operand::{Sink, Source};
+use crate::region::Kernel;
 use crate::run::dispatch;
 use crate::{Buffer, dot, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Plan, Product, Role};
@@ -50,7 +50,9 @@ pub(super) enum Action {
     /// The kernel of an op.
     Kernel(Op),
     /// A region over operands that lie dense.
-    Region(Compiled),
+    Region(Box<Kernel>),
+    /// The product of the first two operands, and a region over it while it is in cache.
+    AfterDot(Box<Kernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.
     AddProduct,
     /// A choice or a loop.
@@ -153,7 +155,25 @@ impl Step {
             Action::Region(compiled) => listed(
                 sources,
                 |o| o.source(bases),
-                |x| listed(sinks, |t| t.sink(bases), |out| compiled.run(x, out)),
+                |x| {
+                    listed(sinks, |t| t.sink(bases), |out| compiled.run(x, out));
+                    Ok(())
+                },
+            ),
+            Action::AfterDot(compiled, region) => listed(
+                sources,
+                |o| o.source(bases),
+                |x| {
+                    let rest = &x[2..];
+                    listed(
+                        sinks,
+                        |t| t.sink(bases),
+                        |out| {
+                            compiled.run_after_dot(region, x[0], x[1], rest, out);
+                        },
+                    );
+                    Ok(())
+                },
             ),
             Action::AddProduct => {
                 let (a, b) = (sources[0].source(bases), sources[1].source(bases));
@@ -182,6 +202,7 @@ impl Step {
         match &self.action {
             Action::Kernel(op) => op.name(),
             Action::Region(_) => "region",
+            Action::AfterDot(..) => "dot_region",
             Action::AddProduct => "dot_add",
             Action::Flow(turns) => turns.name(),
         }
@@ -328,7 +349,11 @@ impl Compiler<'_> {
             }
             Op::Region(region) => {
                 let (sources, region) = self.loads(e, region, 0, steps);
-                steps.push(step(Action::Region(Compiled::new(&region)?), sources.into(), sinks()));
+                steps.push(step(
+                    Action::Region(Box::new(Kernel::new(&region)?)),
+                    sources.into(),
+                    sinks(),
+                ));
             }
             Op::DotRegion(region) => self.dot_region(e, region, steps)?,
             Op::Flow(flow) => {
@@ -400,8 +425,14 @@ impl Compiler<'_> {
                 steps.push(step(Action::AddProduct, Box::new(matrices), sinks));
                 return Ok(());
             }
-            Some(Product::InResult(j)) => {
-                Target { shape: spec.shape.clone(), ..self.target(equation.outputs[j]) }
+            Some(Product::InResult(_)) => {
+                let mut sources = Vec::from(matrices);
+                let (rest, region) = self.loads(e, region, 2, steps);
+                sources.extend(rest);
+                let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
+                let kernel = Box::new(Kernel::new(&region)?);
+                steps.push(step(Action::AfterDot(kernel, region), sources.into(), sinks));
+                return Ok(());
             }
             Some(Product::Apart) | None => {
                 self.in_arena(self.scratch(e, Role::Product).unwrap_or(0), spec)
@@ -412,7 +443,7 @@ impl Compiler<'_> {
         let (rest, region) = self.loads(e, region, 2, steps);
         sources.extend(rest);
         let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
-        steps.push(step(Action::Region(Compiled::new(&region)?), sources.into(), sinks));
+        steps.push(step(Action::Region(Box::new(Kernel::new(&region)?)), sources.into(), sinks));
         Ok(())
     }
 

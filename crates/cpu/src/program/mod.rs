@@ -19,11 +19,10 @@
 //! replaced inputs are then a mixture of old and new values. If it comes before, they are untouched. The same holds of panics, which
 //! only arise where a kernel cannot get scratch memory.
 //!
-//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`region`] is the door to fused regions.
+//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops.
 
 mod code;
 mod flow;
-mod region;
 #[cfg(test)]
 mod tests;
 
