@@ -4,7 +4,7 @@
 //! Done where the product is read once, in order, by a region without reductions or by a pointwise op, over as many elements as the
 //! product has. A region over the same elements under another shape is given the product's shape if its other operands allow it.
 //!
-//! Promises: the same bits. Idempotent.
+//! Promises: the same bits. Idempotent. Variables are renumbered in order.
 
 use super::fuse::reshaped;
 use super::rebuild::with_programs;
@@ -76,7 +76,7 @@ pub fn epilogue(program: &Program) -> Program {
             out.equations.push(Equation { op: with_programs(&e.op, epilogue), ..e.clone() });
         }
     }
-    out
+    out.renumbered()
 }
 
 /// The equation as a region that may follow a product.

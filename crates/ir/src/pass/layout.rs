@@ -4,7 +4,9 @@
 //! out what stands between: copies before products, and stacks of products that are one product:
 //!
 //! - a stack of matrices times one matrix, repeated for each, is the rows of all of them times that matrix;
-//! - the sum over a stack of products is one product over a longer inner axis.
+//! - the sum over a stack of products is one product over a longer inner axis;
+//! - the transpose of a product is the product of the transposes, the other way round: what reads it, unless that is a product too, finds it
+//!   in order.
 //!
 //! Promises: each is done only where the operands are plain reshapes of what lies in memory, so that nothing is copied. Sums over the inner
 //! axis may be taken in another order (a product of another shape is cut in other places); all else is exact. Permutes with pointwise work
@@ -12,6 +14,10 @@
 
 use super::rebuild::Rebuild;
 use crate::{Axes, Equation, Layout, Op, Place, Program, Reduction, Shape, Span, Var, Vars, View};
+use smallvec::SmallVec;
+
+/// How many views are looked through.
+const FURTHEST: usize = 32;
 
 /// Larger products, no copies before them.
 ///
@@ -25,7 +31,12 @@ use crate::{Axes, Equation, Layout, Op, Place, Program, Reduction, Shape, Span, 
 #[must_use]
 pub fn layout(program: &Program) -> Program {
     let uses = program.uses();
-    let mut new = Layouts { new: Rebuild::new(program), reads: Vec::new() };
+    let mut strided = vec![true; program.specs.len()];
+    program.outputs.iter().for_each(|v| strided[v.index()] = false);
+    for e in program.equations.iter().filter(|e| e.op != Op::Dot) {
+        e.inputs.iter().for_each(|v| strided[v.index()] = false);
+    }
+    let mut new = Layouts { new: Rebuild::new(program), reads: Vec::new(), strided };
     for e in &program.equations {
         if !new.rewrite(e) {
             new.new.keep(e, layout);
@@ -43,6 +54,8 @@ struct Layouts<'a> {
     new: Rebuild<'a>,
     /// How often each new variable is read.
     reads: Vec<usize>,
+    /// Which old variables are read by products alone, which take strides.
+    strided: Vec<bool>,
 }
 
 impl Layouts<'_> {
@@ -60,6 +73,9 @@ impl Layouts<'_> {
                 }
             }
             Op::Reduce(Reduction::Sum, axes) => self.long_product(inputs[0], axes, e.at),
+            Op::View(View::Permute(order)) if !self.strided[e.outputs[0].index()] => {
+                self.turned_product(inputs[0], order, e.at)
+            }
             _ => None,
         };
         match done {
@@ -71,19 +87,25 @@ impl Layouts<'_> {
         }
     }
 
-    fn before_copies(&self, v: Var) -> Var {
-        match self.new.made_by(v) {
-            Some(Equation { op: Op::Copy, inputs, .. }) => self.before_copies(inputs[0]),
-            Some(_) | None => v,
+    fn before_copies(&self, mut v: Var) -> Var {
+        while let Some(Equation { op: Op::Copy, inputs, .. }) = self.new.made_by(v) {
+            v = inputs[0];
         }
+        v
     }
 
-    /// Where a variable's elements lie in the root that it is a view of.
+    /// Where a variable's elements lie in the root that it is a view of; `None` if that has no strides, or the root is far.
     fn lies(&self, v: Var) -> Option<Layout> {
-        match self.new.made_by(v) {
-            Some(Equation { op: Op::View(view), inputs, .. }) => self.lies(inputs[0])?.view(view),
-            Some(_) | None => Some(Layout::dense(self.new.spec(v).shape.clone())),
+        let (mut root, mut views) = (v, SmallVec::<[&View; 8]>::new());
+        while let Some(Equation { op: Op::View(view), inputs, .. }) = self.new.made_by(root) {
+            views.push(view);
+            root = inputs[0];
+            if views.len() > FURTHEST {
+                return None;
+            }
         }
+        let dense = Layout::dense(self.new.spec(root).shape.clone());
+        views.iter().rev().try_fold(dense, |layout, view| layout.view(view))
     }
 
     /// Applies views one after the other, if the result has strides.
@@ -150,5 +172,18 @@ impl Layouts<'_> {
         let left = self.seen_through(a, &left, at)?;
         let right = self.seen_through(b, &right, at)?;
         self.new.emit(Op::Dot, &[left, right], at)
+    }
+
+    /// The transpose of `a · b`: `bᵀ · aᵀ`.
+    fn turned_product(&mut self, v: Var, order: &Axes, at: Option<Place>) -> Option<Var> {
+        let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
+        let (a, b, rank) = (inputs[0], inputs[1], order.len());
+        let turns = (0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied());
+        if !turns || self.reads.get(v.index()) != Some(&1) {
+            return None;
+        }
+        let a = self.new.emit(Op::View(View::Permute(order.clone())), &[a], at)?;
+        let b = self.new.emit(Op::View(View::Permute(order.clone())), &[b], at)?;
+        self.new.emit(Op::Dot, &[b, a], at)
     }
 }
