@@ -587,6 +587,18 @@ impl Op {
         }
     }
 
+    /// Whether a kernel may find its operands' values wrong and stop: an index out of range.
+    pub fn may_fail(&self) -> bool {
+        match self {
+            Op::Gather(_) | Op::Scatter(..) => true,
+            Op::Fused(Fused::CrossEntropy | Fused::CrossEntropyVjp) => true,
+            Op::Flow(flow) => {
+                flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether each element of the result depends on the elements at the same index alone.
     pub fn is_pointwise(&self) -> bool {
         matches!(

@@ -7,6 +7,8 @@ mod attention;
 mod batch_norm;
 #[path = "table/batching.rs"]
 mod batching;
+#[path = "table/compiled.rs"]
+mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
 #[path = "table/kernels.rs"]

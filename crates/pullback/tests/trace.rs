@@ -88,7 +88,7 @@ fn windows_on_one_memory_see_each_others_writes() {
 
 #[test]
 fn reading_a_traced_value_is_refused_with_its_line() {
-    let line = line!() + 1;
+    let line = line!() + 2;
     let error =
         trace(|x: &[Tensor]| Tensor::from(x[0].sum().item::<f64>()), &[spec(&[2])]).unwrap_err();
     let text = error.to_string();
@@ -106,7 +106,7 @@ fn reading_a_traced_value_is_refused_with_its_line() {
 #[test]
 fn a_tensor_that_escapes_says_where_it_was_made() {
     let mut kept = None;
-    let line = line!() + 1;
+    let line = line!() + 3;
     trace(
         |x: &[Tensor]| {
             kept = Some(x[0].exp());

@@ -1,7 +1,7 @@
 //! Orders equations for less memory at a time.
 //!
 //! A greedy list: of the equations whose operands are there, the one that frees most (what it reads last, less what it makes) comes next;
-//! of several, the first of the program as it was. Views, literals and counters make nothing, but a view keeps what it shows.
+//! of several, the first of the program as it was. What replaces an input waits for what may fail. Views, literals and counters make nothing, but a view keeps what it shows.
 //!
 //! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
 //! raise it is thrown away). Programs inside control flow are ordered too. Variables are renumbered in order.
@@ -105,6 +105,24 @@ fn greedy(program: &Program) -> Vec<usize> {
         before.iter().for_each(|&m| after[m].push(i as u32));
         for root in distinct_roots(e.inputs.iter(), &roots) {
             readers[root.index()].push(i as u32);
+        }
+    }
+    // What replaces an input is computed after all that may fail, where it can be: it can then be written in place.
+    let writers: Vec<usize> = (program.updates.iter())
+        .filter_map(|u| made[roots[program.outputs[u.0].index()].index()])
+        .collect();
+    let mut needs_writer = vec![false; program.specs.len()];
+    for (i, e) in program.equations.iter().enumerate() {
+        if writers.contains(&i) || e.inputs.iter().any(|v| needs_writer[v.index()]) {
+            e.outputs.iter().for_each(|v| needs_writer[v.index()] = true);
+        }
+    }
+    let may_fail =
+        |e: &Equation| e.op.may_fail() && !e.outputs.iter().any(|v| needs_writer[v.index()]);
+    for (i, _) in program.equations.iter().enumerate().filter(|(_, e)| may_fail(e)) {
+        for &w in &writers {
+            after[i].push(w as u32);
+            waits[w] += 1;
         }
     }
     // A root is freed by its last reader, unless the program returns it.

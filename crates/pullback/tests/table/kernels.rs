@@ -232,7 +232,7 @@ fn layouts_do_not_matter() {
 }
 
 /// Whether an op adds up floats, in an order that may follow the layout.
-fn reorders(op: &Op) -> bool {
+pub fn reorders(op: &Op) -> bool {
     match op {
         Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Linalg(_) | Op::Fused(_) => true,
         Op::Conv(_) | Op::Pool(_) => true,

@@ -28,6 +28,7 @@ const NONE: usize = usize::MAX;
 /// Plans a program on its own, whose outputs are aligned as the arena is.
 pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
     let mut planner = Planner::new(program, updates, inputs);
+    planner.risky = program.equations.iter().rposition(|e| e.op.may_fail()).map_or(0, |e| e + 1);
     planner.fill_slots();
     planner.borrow();
     planner.finish(true)
@@ -55,6 +56,8 @@ struct Planner<'a> {
     /// By root.
     slot_of: Vec<usize>,
     constants: usize,
+    /// The time of the last equation that may fail. Inputs are not written before it is over, so that a failed call has changed nothing.
+    risky: usize,
     inner: Vec<Vec<Plan>>,
     products: Vec<Option<Product>>,
     loads: Vec<Vec<(usize, Layout)>>,
@@ -75,6 +78,7 @@ impl<'a> Planner<'a> {
             slots: Vec::new(),
             slot_of: vec![NONE; program.specs.len()],
             constants: 0,
+            risky: 0,
             inner: vec![Vec::new(); count],
             products: vec![None; count],
             loads: vec![Vec::new(); count],
@@ -243,7 +247,10 @@ impl<'a> Planner<'a> {
             // The slots of inputs come first, in order.
             Base::Input(i) => {
                 let end = self.slots[i].end;
-                end < start || end == start && self.may_overwrite(start - 1, result, i)
+                start > self.risky && end < start
+                    || start > self.risky
+                        && end == start
+                        && self.may_overwrite(start - 1, result, i)
             }
             Base::Arena | Base::Constants => false,
         }
