@@ -53,8 +53,11 @@ impl Clusters<'_> {
         nodes.extend(regions.into_iter().filter_map(|parts| parts.node(&mut out, &needed)));
         match in_order(nodes, program) {
             Some(equations) => Program { equations, ..out }.renumbered(),
-            // Levels exclude it; a program as it was is better than none.
-            None => program.clone(),
+            // Levels exclude it. Where they do not, a program as it was is better than none.
+            None => {
+                debug_assert!(false, "regions that wait for each other:\n{program}");
+                program.clone()
+            }
         }
     }
 
