@@ -4,6 +4,7 @@ use crate::kernels::reorders;
 use crate::samples::Sample;
 use crate::{Failures, all_samples, bits};
 use pullback::{Backward, DType, Op, Result, Tensor, jit, try_apply};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The results of the op, with pointwise work before and behind that fusion will want to join it with.
 fn among_others(op: &Op, x: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -62,7 +63,9 @@ type Function = fn(&Op, &[Tensor]) -> Result<Vec<Tensor>>;
 fn compare(sample: &Sample, name: &str, f: Function, exact: bool, failures: &mut Failures) {
     let Ok(wanted) = f(&sample.op, &sample.inputs) else { return };
     let compiled = jit(|x: &Vec<Tensor>| f(&sample.op, x));
-    match compiled.call(&sample.inputs) {
+    let called = catch_unwind(AssertUnwindSafe(|| compiled.call(&sample.inputs)));
+    let Ok(called) = called else { return failures.note(sample, format!("{name}: panics")) };
+    match called {
         Err(error) => failures.note(sample, format!("{name}: {error}")),
         Ok(found) => {
             for (k, (a, b)) in found.iter().zip(&wanted).enumerate() {
