@@ -16,6 +16,7 @@ use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 
 mod after_dot;
+mod functions;
 mod measure;
 mod rows;
 
