@@ -247,6 +247,9 @@ impl Kernel {
             kept: plan.kept.iter().map(|&v| plan.kind(v).size()).collect(),
             table: plan.kept_entry(plan.kept.len()) as usize,
         };
+        if room.slots > i32::MAX as usize {
+            return Err(Error::argument("region", "is too large"));
+        }
         let of_outputs = |&v: &usize| plan.values[v].dtype.size();
         Ok(Kernel {
             passes,

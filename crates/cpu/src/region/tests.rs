@@ -19,6 +19,7 @@ mod after_dot;
 mod functions;
 mod measure;
 mod rows;
+mod steady;
 
 /// A dice with a seed.
 pub(super) struct Dice(u64);
