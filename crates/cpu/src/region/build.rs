@@ -10,7 +10,6 @@ use crate::elem::{Elem, with_elem};
 use crate::reduce::folder;
 use crate::simd::BLOCK;
 use pullback_ir::{DType, Error, Inst, Op, Region, Result, Scalar};
-use smallvec::SmallVec;
 use std::sync::Mutex;
 
 /// Bytes of slots that fit the nearest cache, beside operands and results.
@@ -18,10 +17,14 @@ const NEAR: usize = 24 << 10;
 /// Elements of a tile at most.
 const TILE: usize = 1024;
 /// Additions that are worth a task, and how many a thread does alone.
-const TASK: usize = 1 << 16;
-const ALONE: usize = 1 << 17;
+const TASK: usize = 1 << 17;
+const ALONE: usize = 1 << 18;
 /// Bytes of a result that are written past the caches.
 const STREAM: usize = 16 << 20;
+/// Bytes of operands that are not near when a run begins.
+const FAR: usize = 512 << 10;
+/// Elements of a tile when its computation is to hide how long operands take to come.
+const TILE_AHEAD: usize = 512;
 /// Rows that are so few that each is cut into chunks.
 const FEW: usize = 16;
 
@@ -83,8 +86,14 @@ impl Kernel {
     }
 
     fn build(region: &Region, how: How, streams: bool) -> Result<Kernel> {
-        let specs: SmallVec<[_; 6]> = region.inputs.iter().map(|load| &load.spec).collect();
-        region.infer(&specs)?;
+        // What `Region::infer` checks beside the instructions, which the plan checks.
+        if let Some(load) = region.inputs.iter().find(|x| !x.layout.lies_in(x.spec.len())) {
+            let message = "a layout reaches outside its operand";
+            return Err(Error::argument("region", message).on([&load.spec]));
+        }
+        if region.outputs.is_empty() || region.outputs.iter().any(|&v| v >= region.body.len()) {
+            return Err(Error::argument("region", "has no result, or one that is not there"));
+        }
         #[cfg(target_arch = "x86_64")]
         let target = super::native::Target::of(how);
         #[cfg(target_arch = "x86_64")]
@@ -110,6 +119,14 @@ impl Kernel {
         let mut tile = (NEAR / widest).clamp(64, TILE) & !63;
         if domain.many {
             tile = tile.max(domain.row.next_multiple_of(BLOCK));
+        } else if !plan.reduces.is_empty() {
+            // A tile is what is folded at a time: it must not depend on how the tile is computed.
+            tile = TILE;
+        } else if widest == 8 {
+            // Nothing lies between steps: as much as makes a call cheap.
+            tile = 4 * TILE;
+        } else if domain.len() > 4 * TILE {
+            tile = tile.min(TILE_AHEAD);
         }
         tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
         let work = domain.len().saturating_mul(plan.weight);
@@ -164,6 +181,10 @@ impl Kernel {
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
             super::native::Compiler::new(target, domain.len(), through + 8 * tile, streamed)
         });
+        let ahead: Vec<(usize, usize)> = (domain.access.iter().enumerate())
+            .filter_map(|(k, access)| Some((k, access.in_order()?)))
+            .collect();
+        let far = ahead.iter().map(|a| region.inputs[a.0].spec.bytes()).sum::<usize>() > FAR;
         let mut passes = Vec::new();
         for (pass, slots) in plan.passes.iter().zip(&slots) {
             let mut steps = Vec::new();
@@ -182,7 +203,9 @@ impl Kernel {
             }
             let rows = pass.rows.iter().filter(|&&v| !matches!(region.body[v], Inst::Reduce(..)));
             let rows = rows.map(|&v| addresses.row_step(v)).collect::<Result<Vec<Step>>>()?;
-            passes.push(Pass { steps, reduces: pass.reduces.clone(), rows });
+            let calls = steps.iter().filter(|step| matches!(step, Step::Call { .. })).count();
+            let ahead = calls > 0 && far && !passes.iter().any(|pass: &Pass| pass.ahead);
+            passes.push(Pass { ahead, steps, reduces: pass.reduces.clone(), rows });
         }
         #[cfg(target_arch = "x86_64")]
         let spilled = compiler.as_ref().map_or(0, |compiler| compiler.spilled);
@@ -224,6 +247,9 @@ impl Kernel {
             kept: plan.kept.iter().map(|&v| plan.kind(v).size()).collect(),
             table: plan.kept_entry(plan.kept.len()) as usize,
         };
+        if room.slots > i32::MAX as usize {
+            return Err(Error::argument("region", "is too large"));
+        }
         let of_outputs = |&v: &usize| plan.values[v].dtype.size();
         Ok(Kernel {
             passes,
@@ -236,6 +262,7 @@ impl Kernel {
             row_results,
             fills,
             room,
+            ahead,
             input_sizes: region.inputs.iter().map(|load| load.spec.dtype.size()).collect(),
             output_sizes: region.outputs.iter().map(of_outputs).collect(),
             streams,

@@ -55,6 +55,17 @@ impl Access {
         !matches!(self, Access::Walk(..) | Access::Key)
     }
 
+    /// The offset of an operand that is read from front to back.
+    pub(super) fn in_order(&self) -> Option<usize> {
+        match self {
+            Access::Dense(offset) => Some(*offset),
+            Access::Walk(offset, walk) => {
+                (walk.axes().len() == 1 && walk.inner().strides == [1]).then_some(*offset)
+            }
+            Access::Splat(_) | Access::Run { .. } | Access::Key => None,
+        }
+    }
+
     /// Whether one element stands for all of a tile.
     pub(super) fn is_broadcast(&self) -> bool {
         matches!(self, Access::Splat(_) | Access::Run { stride: 0, .. })

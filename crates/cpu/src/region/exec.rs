@@ -1,4 +1,11 @@
 //! Running a kernel: tasks, rows, tiles.
+//!
+//! # Ahead of time
+//!
+//! A loop over memory asks for the next lines while it computes: the processor sees the pattern and has many loads under way. Tile
+//! by tile that is lost: the first step of a tile waits for memory, the others compute and ask for nothing. On 4M elements the
+//! chain gelu(x·a + b)·sigmoid(c) took 2.3 times as long as one loop. So, before each step, a share of the lines is asked for that the
+//! next tile (or the next rows) will read.
 
 use super::build::fill;
 use super::domain::Access;
@@ -134,7 +141,7 @@ impl Kernel {
             let tasks = len.div_ceil(task);
             par::for_each(tasks, |t| {
                 self.with_bench(inputs, outputs, None, |bench| {
-                    bench.pass(&self.passes[0], t * task..len.min((t + 1) * task));
+                    bench.pass(&self.passes[0], t * task..len.min((t + 1) * task), self.tile);
                 });
             });
             return;
@@ -165,11 +172,11 @@ impl Kernel {
         }
         self.with_bench(inputs, outputs, None, |bench| {
             if columns.len() == width {
-                return bench.pass(&self.passes[0], rows.start * width..rows.end * width);
+                return bench.pass(&self.passes[0], rows.start * width..rows.end * width, 0);
             }
             for row in rows {
                 let range = row * width + columns.start..row * width + columns.end;
-                bench.pass(&self.passes[0], range);
+                bench.pass(&self.passes[0], range, 0);
             }
         });
     }
@@ -199,7 +206,7 @@ impl Kernel {
                     bench.begin(pass);
                     let (from, to) = (chunk * self.task, (chunk + 1) * self.task);
                     let first = row * domain.row;
-                    bench.pass(pass, first + from..first + to.min(domain.row));
+                    bench.pass(pass, first + from..first + to.min(domain.row), self.tile);
                     for &r in &pass.reduces {
                         // SAFETY: each place belongs to one task; the folds have begun.
                         unsafe {
@@ -245,7 +252,7 @@ impl Bench<'_> {
         self.kept_from = first * row;
         for pass in &self.kernel.passes {
             self.begin(pass);
-            self.pass(pass, first * row..(first + count) * row);
+            self.pass(pass, first * row..(first + count) * row, count * row);
             if !self.kernel.domain.many || row == 0 {
                 for &r in &pass.reduces {
                     let how = &self.kernel.reducing[r];
@@ -314,8 +321,8 @@ impl Bench<'_> {
         }
     }
 
-    /// One pass over a range of elements.
-    fn pass(&mut self, pass: &Pass, range: Range<usize>) {
+    /// One pass over a range of elements. What comes `ahead` elements later is asked for meanwhile.
+    fn pass(&mut self, pass: &Pass, range: Range<usize>, ahead: usize) {
         let kernel = self.kernel;
         let domain = &kernel.domain;
         let mut start = range.start;
@@ -325,11 +332,26 @@ impl Bench<'_> {
             let n = if domain.many { range.end - start } else { n };
             self.move_to(start);
             let here = self.here(start, n);
-            for step in &pass.steps {
+            for (part, step) in pass.steps.iter().enumerate() {
+                if pass.ahead && ahead > 0 {
+                    self.ask_for(start + ahead, n, part, pass.steps.len());
+                }
                 // SAFETY: the table points at this tile, which lies in the domain.
                 unsafe { here.run(step) };
             }
             start += n;
+        }
+    }
+
+    /// Asks for a part of the lines of the operands' elements from `start` on.
+    fn ask_for(&self, start: usize, n: usize, part: usize, parts: usize) {
+        for &(k, offset) in &self.kernel.ahead {
+            let size = self.kernel.input_sizes[k];
+            let from = self.inputs[k].ptr.wrapping_add((offset + start) * size);
+            let lines = (n * size).div_ceil(64);
+            for line in lines * part / parts..lines * (part + 1) / parts {
+                ask(from.wrapping_add(64 * line));
+            }
         }
     }
 
@@ -366,4 +388,16 @@ impl Bench<'_> {
             }
         }
     }
+}
+
+/// Asks for a line, which may lie anywhere: what is not there is not brought.
+#[inline(always)]
+fn ask(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the target, and asking for a line does nothing that can be seen.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -76,6 +76,8 @@ pub(crate) struct Kernel {
     /// Results that are the same number everywhere: where it is among the constants.
     fills: Vec<Fill>,
     room: Room,
+    /// Operands that are read from front to back and are brought near ahead of time, and the offset of each.
+    ahead: Vec<(usize, usize)>,
     /// Bytes of an element of each operand and each result.
     input_sizes: Vec<usize>,
     output_sizes: Vec<usize>,
@@ -91,6 +93,8 @@ pub(crate) struct Kernel {
 
 /// One way over the elements, with addresses.
 struct Pass {
+    /// Whether operands are brought near ahead of time: see [`exec`].
+    ahead: bool,
     steps: Vec<Step>,
     /// The reductions that are complete after it.
     reduces: Vec<usize>,

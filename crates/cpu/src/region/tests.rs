@@ -16,8 +16,10 @@ use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 
 mod after_dot;
+mod functions;
 mod measure;
 mod rows;
+mod steady;
 
 /// A dice with a seed.
 pub(super) struct Dice(u64);

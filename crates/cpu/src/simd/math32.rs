@@ -9,43 +9,43 @@
 
 use super::{Isa, math64};
 
-const LOG2_E: f32 = std::f32::consts::LOG2_E;
+pub(crate) const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the first has 15 bits, so that its product with an exponent is exact.
-const LN2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+pub(crate) const LN2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
 /// Adding this rounds to an integer and leaves that integer in the low bits.
-const ROUND: f32 = 12582912.0;
+pub(crate) const ROUND: f32 = 12582912.0;
 
 /// (e^r − 1 − r) / r² for |r| ≤ ln 2 / 2.
 #[rustfmt::skip]
-const EXP: [f32; 5] = [
+pub(crate) const EXP: [f32; 5] = [
     5.000000000e-01, 1.666657627e-01, 4.166655242e-02, 8.363292553e-03, 1.392632606e-03,
 ];
 /// (log(1 + m) − m + m²/2) / m³ for |m| ≤ 1/3.
 #[rustfmt::skip]
-const LOG: [f32; 9] = [
+pub(crate) const LOG: [f32; 9] = [
     3.333333433e-01, -2.499994487e-01, 1.999994814e-01, -1.667331606e-01, 1.429186761e-01,
     -1.228872165e-01, 1.091565490e-01, -1.242220029e-01, 1.133061722e-01,
 ];
 /// (tanh(x)/x − 1) / x² in x², for |x| ≤ 0.625.
 #[rustfmt::skip]
-const TANH: [f32; 5] = [
+pub(crate) const TANH: [f32; 5] = [
     -3.333332837e-01, 1.333276927e-01, -5.385090783e-02, 2.099717967e-02, -6.096714176e-03,
 ];
 /// erf(x)/x − 1 in x², for |x| ≤ 0.93.
 #[rustfmt::skip]
-const ERF: [f32; 7] = [
+pub(crate) const ERF: [f32; 7] = [
     1.283_791_7e-01, -3.761263490e-01, 1.128369123e-01, -2.685915120e-02, 5.200368818e-03,
     -8.134709205e-04, 8.334718586e-05,
 ];
 /// log(erfc(a)) for 0.9 ≤ a ≤ 4.05.
 #[rustfmt::skip]
-const LOG_ERFC: [f32; 9] = [
+pub(crate) const LOG_ERFC: [f32; 9] = [
     3.129130637e-04, -1.130205989e+00, -6.318706274e-01, -1.100392863e-01, 2.639814653e-02,
     -4.751432687e-03, 5.950237392e-04, -4.583974805e-05, 1.625671416e-06,
 ];
 /// (1 + 2a)·e^(a²)·erfc(a) in (a − 2)/(a + 2), for 0 ≤ a ≤ 10.05.
 #[rustfmt::skip]
-const ERFC: [f32; 10] = [
+pub(crate) const ERFC: [f32; 10] = [
     1.276978374e+00, -9.276395291e-02, -1.660304219e-01, 1.640550047e-01, -5.421416089e-02,
     -8.061172441e-03, 8.663637564e-03, 1.328071463e-03, -1.263153390e-03, -4.236795940e-04,
 ];
@@ -422,7 +422,7 @@ pub(crate) fn gelu<I: Isa>(x: f32) -> f32 {
     at_least(x, -100.0) * normal::<I>(x).0
 }
 
-const GELU: [f32; 2] = [1.595_769_1, 0.071_354_814];
+pub(crate) const GELU: [f32; 2] = [1.595_769_1, 0.071_354_814];
 
 /// The tanh form: x · sigmoid(2·√(2/π)·(x + 0.044715·x³)); to 4 ulp for positive x and 16
 /// for x ≥ −3; more in the negative tail, where the rounding of the exponent shows.

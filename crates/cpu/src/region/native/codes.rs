@@ -26,6 +26,18 @@ pub(super) enum Does {
     Spread,
     Widen,
     Narrow,
+    /// a·b + c into a, and into c.
+    Fma213,
+    Fma231,
+    Fnma213,
+    Fnma231,
+    Fms213,
+    Fms231,
+    WordAdd,
+    WordSub,
+    Left,
+    Right,
+    FromWord,
 }
 
 /// The column of a width in bytes.
@@ -78,6 +90,17 @@ pub(super) fn code(does: Does, double: bool, avx512: bool, bytes: usize) -> Code
         (Does::Spread, true) => [EVEX_Vbroadcastsd_zmm_k1z_xmmm64, EVEX_Vbroadcastsd_ymm_k1z_xmmm64, EVEX_Vmovddup_xmm_k1z_xmmm64, VEX_Vbroadcastsd_ymm_m64, VEX_Vmovddup_xmm_xmmm64],
         (Does::Widen, _) => [EVEX_Vcvtps2pd_zmm_k1z_ymmm256b32_sae, EVEX_Vcvtps2pd_ymm_k1z_xmmm128b32, EVEX_Vcvtps2pd_xmm_k1z_xmmm64b32, VEX_Vcvtps2pd_ymm_xmmm128, VEX_Vcvtps2pd_xmm_xmmm64],
         (Does::Narrow, _) => [EVEX_Vcvtpd2ps_ymm_k1z_zmmm512b64_er, EVEX_Vcvtpd2ps_xmm_k1z_ymmm256b64, EVEX_Vcvtpd2ps_xmm_k1z_xmmm128b64, VEX_Vcvtpd2ps_xmm_ymmm256, VEX_Vcvtpd2ps_xmm_xmmm128],
+        (Does::Fma213, _) => [EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfmadd213ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfmadd213ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfmadd213ps_ymm_ymm_ymmm256, VEX_Vfmadd213ps_xmm_xmm_xmmm128],
+        (Does::Fma231, _) => [EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfmadd231ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfmadd231ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfmadd231ps_ymm_ymm_ymmm256, VEX_Vfmadd231ps_xmm_xmm_xmmm128],
+        (Does::Fnma213, _) => [EVEX_Vfnmadd213ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfnmadd213ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfnmadd213ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfnmadd213ps_ymm_ymm_ymmm256, VEX_Vfnmadd213ps_xmm_xmm_xmmm128],
+        (Does::Fnma231, _) => [EVEX_Vfnmadd231ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfnmadd231ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfnmadd231ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfnmadd231ps_ymm_ymm_ymmm256, VEX_Vfnmadd231ps_xmm_xmm_xmmm128],
+        (Does::Fms213, _) => [EVEX_Vfmsub213ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfmsub213ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfmsub213ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfmsub213ps_ymm_ymm_ymmm256, VEX_Vfmsub213ps_xmm_xmm_xmmm128],
+        (Does::Fms231, _) => [EVEX_Vfmsub231ps_zmm_k1z_zmm_zmmm512b32_er, EVEX_Vfmsub231ps_ymm_k1z_ymm_ymmm256b32, EVEX_Vfmsub231ps_xmm_k1z_xmm_xmmm128b32, VEX_Vfmsub231ps_ymm_ymm_ymmm256, VEX_Vfmsub231ps_xmm_xmm_xmmm128],
+        (Does::WordAdd, _) => [EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, EVEX_Vpaddd_ymm_k1z_ymm_ymmm256b32, EVEX_Vpaddd_xmm_k1z_xmm_xmmm128b32, VEX_Vpaddd_ymm_ymm_ymmm256, VEX_Vpaddd_xmm_xmm_xmmm128],
+        (Does::WordSub, _) => [EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32, EVEX_Vpsubd_ymm_k1z_ymm_ymmm256b32, EVEX_Vpsubd_xmm_k1z_xmm_xmmm128b32, VEX_Vpsubd_ymm_ymm_ymmm256, VEX_Vpsubd_xmm_xmm_xmmm128],
+        (Does::Left, _) => [EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, EVEX_Vpslld_ymm_k1z_ymmm256b32_imm8, EVEX_Vpslld_xmm_k1z_xmmm128b32_imm8, VEX_Vpslld_ymm_ymm_imm8, VEX_Vpslld_xmm_xmm_imm8],
+        (Does::Right, _) => [EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8, EVEX_Vpsrad_ymm_k1z_ymmm256b32_imm8, EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8, VEX_Vpsrad_ymm_ymm_imm8, VEX_Vpsrad_xmm_xmm_imm8],
+        (Does::FromWord, _) => [EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er, EVEX_Vcvtdq2ps_ymm_k1z_ymmm256b32, EVEX_Vcvtdq2ps_xmm_k1z_xmmm128b32, VEX_Vcvtdq2ps_ymm_ymmm256, VEX_Vcvtdq2ps_xmm_xmmm128],
     };
     row[column(avx512, bytes)]
 }

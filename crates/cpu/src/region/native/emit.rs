@@ -22,13 +22,15 @@
 //! A domain of one element has a body alone, in the lowest lane of 128-bit registers: a scalar program is a straight list of
 //! instructions.
 
+mod access;
+mod compute;
+
 use super::codes::{Does, code};
-use super::micro::{Body, From, Lane, Micro};
+use super::micro::{Body, From, Lane};
 use super::registers::{Act, Assigned};
 use crate::region::plan::Ref;
-use std::ops::Range;
-
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
+use std::ops::Range;
 
 type Emitted<T> = Result<T, IcedError>;
 
@@ -200,9 +202,9 @@ impl Writing<'_, '_> {
         for &register in &saved {
             self.put(&Instruction::with1(Code::Push_r64, register)?)?;
         }
-        for n in 0..self.pointers.len() {
-            let from = at(TABLE, 8 * i64::from(self.pointers[n]));
-            self.put(&Instruction::with2(Code::Mov_r64_rm64, POINTERS[n], from)?)?;
+        for (entry, register) in self.pointers.clone().into_iter().zip(POINTERS) {
+            let from = at(TABLE, 8 * i64::from(entry));
+            self.put(&Instruction::with2(Code::Mov_r64_rm64, register, from)?)?;
         }
         if lanes == 1 {
             if self.it.set == Set::Avx512 {
@@ -326,289 +328,6 @@ impl Writing<'_, '_> {
         }
         Ok(())
     }
-
-    fn is_mask(&self, value: usize) -> bool {
-        self.it.set == Set::Avx512 && self.it.body.values[value].lane == Lane::Mask
-    }
-
-    fn fetch(&mut self, value: usize, to: u8) -> Emitted<()> {
-        let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
-        let size = if double { 8 } else { 4 };
-        let width = self.width(lane);
-        let scalar = self.it.lanes == 1;
-        match self.it.body.values[value].from {
-            From::Elements(place) if lane == Lane::Mask => {
-                let from = self.memory(place, 1, true)?;
-                self.truth(to, from, false)
-            }
-            From::One(place) if lane == Lane::Mask => {
-                let from = self.memory(place, 1, false)?;
-                self.truth(to, from, true)
-            }
-            From::Elements(place) | From::One(place) if scalar => {
-                let from = self.memory(place, size, false)?;
-                self.put(&Instruction::with2(single(double, avx512), vector(to, 16), from)?)
-            }
-            From::Elements(place) => {
-                let from = self.memory(place, size, true)?;
-                if self.rest && !avx512 {
-                    let load = if double {
-                        pick(
-                            width,
-                            Code::VEX_Vmaskmovpd_ymm_ymm_m256,
-                            Code::VEX_Vmaskmovpd_xmm_xmm_m128,
-                        )
-                    } else {
-                        pick(
-                            width,
-                            Code::VEX_Vmaskmovps_ymm_ymm_m256,
-                            Code::VEX_Vmaskmovps_xmm_xmm_m128,
-                        )
-                    };
-                    let mask = vector(if double { REST64 } else { REST32 }, width);
-                    return self.put(&Instruction::with3(load, vector(to, width), mask, from)?);
-                }
-                let load = code(Does::Load, double, avx512, width);
-                let mut load = Instruction::with2(load, vector(to, width), from)?;
-                if self.rest {
-                    load.set_op_mask(REST);
-                    load.set_zeroing_masking(true);
-                }
-                self.put(&load)
-            }
-            From::One(place) => {
-                let from = self.memory(place, size, false)?;
-                let spread = code(Does::Spread, double, avx512, width);
-                self.put(&Instruction::with2(spread, vector(to, width), from)?)
-            }
-            From::Number(_) => {
-                let place = self.numbers[value].unwrap_or(0) as i64;
-                let from = MemoryOperand::with_base_displ_size(Register::RIP, place, 8);
-                let spread = match scalar {
-                    true => single(double, avx512),
-                    false => code(Does::Spread, double, avx512, width),
-                };
-                self.put(&Instruction::with2(spread, vector(to, width), from)?)
-            }
-            From::Does(..) => Ok(()),
-        }
-    }
-
-    /// Bytes of truth into a mask. The vector register with the highest number is free for this.
-    fn truth(&mut self, to: u8, from: MemoryOperand, one: bool) -> Emitted<()> {
-        let through = vector(31, 16);
-        let load = match (one && self.it.lanes > 1, self.rest || self.it.lanes == 1) {
-            (true, _) => Instruction::with2(Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8, through, from)?,
-            (false, true) => {
-                let mut load =
-                    Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, from)?;
-                load.set_op_mask(REST);
-                load.set_zeroing_masking(true);
-                load
-            }
-            (false, false) if self.it.lanes == 8 => {
-                Instruction::with2(Code::EVEX_Vmovq_xmm_xmmm64, through, from)?
-            }
-            (false, false) => {
-                Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, from)?
-            }
-        };
-        self.put(&load)?;
-        let test = Code::EVEX_Vptestmb_kr_k1_xmm_xmmm128;
-        self.put(&Instruction::with3(test, mask(to), through, through)?)
-    }
-
-    fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
-        let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
-        if lane == Lane::Mask {
-            let through = vector(31, 16);
-            let ones = MemoryOperand::with_base_displ_size(Register::RIP, self.ones as i64, 8);
-            let mut load = Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, ones)?;
-            load.set_op_mask(mask(from));
-            load.set_zeroing_masking(true);
-            self.put(&load)?;
-            let to = self.memory(place, 1, true)?;
-            let store = match (self.rest || self.it.lanes == 1, self.it.lanes) {
-                (true, _) => {
-                    let code = Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm;
-                    let mut store = Instruction::with2(code, to, through)?;
-                    store.set_op_mask(REST);
-                    store
-                }
-                (false, 8) => Instruction::with2(Code::EVEX_Vmovq_xmmm64_xmm, to, through)?,
-                (false, _) => Instruction::with2(Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm, to, through)?,
-            };
-            return self.put(&store);
-        }
-        let width = self.width(lane);
-        let to = self.memory(place, if double { 8 } else { 4 }, true)?;
-        if self.it.lanes == 1 {
-            let store = match (double, avx512) {
-                (false, true) => Code::EVEX_Vmovss_m32_k1_xmm,
-                (true, true) => Code::EVEX_Vmovsd_m64_k1_xmm,
-                (false, false) => Code::VEX_Vmovss_m32_xmm,
-                (true, false) => Code::VEX_Vmovsd_m64_xmm,
-            };
-            return self.put(&Instruction::with2(store, to, vector(from, 16))?);
-        }
-        if self.rest && !avx512 {
-            let store = if double {
-                pick(width, Code::VEX_Vmaskmovpd_m256_ymm_ymm, Code::VEX_Vmaskmovpd_m128_xmm_xmm)
-            } else {
-                pick(width, Code::VEX_Vmaskmovps_m256_ymm_ymm, Code::VEX_Vmaskmovps_m128_xmm_xmm)
-            };
-            let mask = vector(if double { REST64 } else { REST32 }, width);
-            return self.put(&Instruction::with3(store, to, mask, vector(from, width))?);
-        }
-        // A whole line, or two halves of one after the other.
-        if !self.rest && self.it.streamed.contains(&place.entry) && width >= 32 {
-            let store = match (avx512, width) {
-                (true, 64) => Code::EVEX_Vmovntps_m512_zmm,
-                (true, _) => Code::EVEX_Vmovntps_m256_ymm,
-                (false, _) => Code::VEX_Vmovntps_m256_ymm,
-            };
-            return self.put(&Instruction::with2(store, to, vector(from, width))?);
-        }
-        let store = code(Does::Store, double, avx512, width);
-        let mut store = Instruction::with2(store, to, vector(from, width))?;
-        if self.rest {
-            store.set_op_mask(REST);
-        }
-        self.put(&store)
-    }
-
-    /// Writes a register down, or brings it back.
-    fn spill(&mut self, value: usize, register: u8, place: usize, down: bool) -> Emitted<()> {
-        let size = if self.it.lanes == 1 { 16 } else { 64 };
-        let place = Ref { disp: self.it.spill.disp + (place * size) as u32, ..self.it.spill };
-        let memory = self.memory(place, 1, false)?;
-        if self.is_mask(value) {
-            let register = mask(register);
-            return self.put(&match down {
-                true => Instruction::with2(Code::VEX_Kmovw_m16_kr, memory, register)?,
-                false => Instruction::with2(Code::VEX_Kmovw_kr_km16, register, memory)?,
-            });
-        }
-        let lane = self.it.body.values[value].lane;
-        let width =
-            if lane == Lane::Mask { self.width(Lane::F32).max(32) } else { self.width(lane) };
-        let avx512 = self.it.set == Set::Avx512;
-        let register = vector(register, width);
-        self.put(&match down {
-            true => Instruction::with2(code(Does::Store, false, avx512, width), memory, register)?,
-            false => Instruction::with2(code(Does::Load, false, avx512, width), register, memory)?,
-        })
-    }
-
-    fn compute(&mut self, value: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
-        let it = self.it;
-        let From::Does(micro, of, count) = it.body.values[value].from else { return Ok(()) };
-        let avx512 = it.set == Set::Avx512;
-        // Masks take the width of what they are made from, or made for.
-        let lane = of[..count]
-            .iter()
-            .chain([&value])
-            .map(|&v| it.body.values[v].lane)
-            .max_by_key(|lane| match lane {
-                Lane::Mask => 0,
-                Lane::F32 => 1,
-                Lane::F64 => 2,
-            })
-            .unwrap_or(Lane::F32);
-        let double = lane == Lane::F64;
-        let width = self.width(lane);
-        let v = |n: u8| vector(n, width);
-        let [a, b, c] = from;
-        let two = |does| code(does, double, avx512, width);
-        let plain =
-            |does| -> Emitted<Instruction> { Instruction::with3(two(does), v(to), v(a), v(b)) };
-        let instruction = match micro {
-            Micro::Add => plain(Does::Add)?,
-            Micro::Sub => plain(Does::Sub)?,
-            Micro::Mul => plain(Does::Mul)?,
-            Micro::Div => plain(Does::Div)?,
-            Micro::And => plain(Does::And)?,
-            Micro::Or => plain(Does::Or)?,
-            Micro::Xor => plain(Does::Xor)?,
-            Micro::Max => return self.extreme(Does::Max, double, width, to, a, b),
-            Micro::Min => return self.extreme(Does::Min, double, width, to, a, b),
-            Micro::Sqrt => Instruction::with2(two(Does::Sqrt), v(to), v(a))?,
-            Micro::Round(how) => Instruction::with3(two(Does::Round), v(to), v(a), i32::from(how))?,
-            Micro::Compare(test) => {
-                let to = if avx512 { mask(to) } else { v(to) };
-                Instruction::with4(two(Does::Compare), to, v(a), v(b), i32::from(test))?
-            }
-            Micro::Select if avx512 => {
-                let mut select = Instruction::with3(two(Does::Select), v(to), v(c), v(b))?;
-                select.set_op_mask(mask(a));
-                select
-            }
-            Micro::Select => Instruction::with4(two(Does::Select), v(to), v(c), v(b), v(a))?,
-            Micro::Where if avx512 => {
-                let mut select = Instruction::with2(two(Does::Load), v(to), v(b))?;
-                select.set_op_mask(mask(a));
-                select.set_zeroing_masking(true);
-                select
-            }
-            Micro::Where => plain(Does::And)?,
-            Micro::Both => masks(Code::VEX_Kandw_kr_kr_kr, to, a, b)?,
-            Micro::Either => masks(Code::VEX_Korw_kr_kr_kr, to, a, b)?,
-            Micro::Differ => masks(Code::VEX_Kxorw_kr_kr_kr, to, a, b)?,
-            Micro::Without => masks(Code::VEX_Kandnw_kr_kr_kr, to, a, b)?,
-            Micro::Not => Instruction::with2(Code::VEX_Knotw_kr_kr, mask(to), mask(a))?,
-            Micro::Widen => {
-                let narrow = vector(a, self.width(Lane::F32));
-                let wide = self.width(Lane::F64);
-                let code = code(Does::Widen, true, avx512, wide);
-                Instruction::with2(code, vector(to, wide), narrow)?
-            }
-            Micro::Narrow => {
-                let wide = self.width(Lane::F64);
-                let code = code(Does::Narrow, true, avx512, wide);
-                let narrow = vector(to, self.width(Lane::F32));
-                Instruction::with2(code, narrow, vector(a, wide))?
-            }
-        };
-        self.put(&instruction)
-    }
-
-    /// The larger or smaller; the first operand where that is NaN. The instruction gives the second where either is.
-    fn extreme(
-        &mut self,
-        does: Does,
-        double: bool,
-        width: usize,
-        to: u8,
-        a: u8,
-        b: u8,
-    ) -> Emitted<()> {
-        const UNORDERED: i32 = 3;
-        const ORDERED: i32 = 7;
-        let avx512 = self.it.set == Set::Avx512;
-        let (extreme, compare) =
-            (code(does, double, avx512, width), code(Does::Compare, double, avx512, width));
-        let v = |n: u8| vector(n, width);
-        if !avx512 {
-            let [most, nan] = TEMPORARY.map(v);
-            self.put(&Instruction::with4(compare, nan, v(a), v(a), UNORDERED)?)?;
-            self.put(&Instruction::with3(extreme, most, v(a), v(b))?)?;
-            let select = code(Does::Select, double, false, width);
-            return self.put(&Instruction::with4(select, v(to), most, v(a), nan)?);
-        }
-        if to == a {
-            self.put(&Instruction::with4(compare, MASK, v(a), v(a), ORDERED)?)?;
-            let mut extreme = Instruction::with3(extreme, v(to), v(a), v(b))?;
-            extreme.set_op_mask(MASK);
-            return self.put(&extreme);
-        }
-        self.put(&Instruction::with4(compare, MASK, v(a), v(a), UNORDERED)?)?;
-        self.put(&Instruction::with3(extreme, v(to), v(a), v(b))?)?;
-        let mut keep = Instruction::with2(code(Does::Load, double, true, width), v(to), v(a))?;
-        keep.set_op_mask(MASK);
-        self.put(&keep)
-    }
 }
 
 impl Emitter {
@@ -618,24 +337,6 @@ impl Emitter {
             self.bytes(&[0x90]);
         }
     }
-}
-
-fn masks(code: Code, to: u8, a: u8, b: u8) -> Emitted<Instruction> {
-    Instruction::with3(code, mask(to), mask(a), mask(b))
-}
-
-/// The load of one element into the lowest lane.
-fn single(double: bool, avx512: bool) -> Code {
-    match (double, avx512) {
-        (false, true) => Code::EVEX_Vmovss_xmm_k1z_m32,
-        (true, true) => Code::EVEX_Vmovsd_xmm_k1z_m64,
-        (false, false) => Code::VEX_Vmovss_xmm_m32,
-        (true, false) => Code::VEX_Vmovsd_xmm_m64,
-    }
-}
-
-fn pick(width: usize, wide: Code, narrow: Code) -> Code {
-    if width == 32 { wide } else { narrow }
 }
 
 /// The vector register with a number, of so many bytes.

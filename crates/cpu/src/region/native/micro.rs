@@ -58,6 +58,19 @@ pub(super) enum Micro {
     Narrow,
     /// The second where the mask is set, else zero.
     Where,
+    /// a·b + c, −a·b + c and a·b − c, rounded once.
+    Fma,
+    Fnma,
+    Fms,
+    /// The smaller or larger; the second where either is NaN, and of two zeros.
+    Lower,
+    Upper,
+    /// Bits as whole numbers: sums, differences, shifts, and the float nearest to one.
+    WordAdd,
+    WordSub,
+    Left(u8),
+    Right(u8),
+    FromWord,
 }
 
 /// Where a value comes from.
@@ -97,6 +110,7 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
         return false;
     }
     let of_truth = from[0] == DType::Bool;
+    let single = from[0] == DType::F32;
     match op {
         Op::Unary(f) => match f {
             Unary::Not => true,
@@ -113,9 +127,15 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
             | Unary::Recip
             | Unary::Relu => true,
             Unary::Exp
-            | Unary::Exp2
-            | Unary::Expm1
             | Unary::Log
+            | Unary::Tanh
+            | Unary::Erf
+            | Unary::Sigmoid
+            | Unary::Gelu
+            | Unary::GeluTanh
+            | Unary::Silu => single,
+            Unary::Exp2
+            | Unary::Expm1
             | Unary::Log2
             | Unary::Log10
             | Unary::Log1p
@@ -127,11 +147,9 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
             | Unary::Atan
             | Unary::Sinh
             | Unary::Cosh
-            | Unary::Tanh
             | Unary::Asinh
             | Unary::Acosh
             | Unary::Atanh
-            | Unary::Erf
             | Unary::Erfc
             | Unary::Erfcx
             | Unary::Erfinv
@@ -142,12 +160,9 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
             | Unary::I0
             | Unary::I0e
             | Unary::I1
-            | Unary::I1e
-            | Unary::Sigmoid
-            | Unary::Gelu
-            | Unary::GeluTanh
-            | Unary::Silu => false,
+            | Unary::I1e => false,
         },
+        Op::UnaryVjp(Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::Erf) => single,
         Op::UnaryVjp(f) => matches!(
             f,
             Unary::Tanh
@@ -228,7 +243,7 @@ impl Writer {
         self.body.values.len() - 1
     }
 
-    fn does(&mut self, lane: Lane, micro: Micro, x: &[usize]) -> usize {
+    pub(super) fn does(&mut self, lane: Lane, micro: Micro, x: &[usize]) -> usize {
         let mut of = [0; 3];
         of[..x.len()].copy_from_slice(x);
         let made = self.value(lane, From::Does(micro, of, x.len()));
@@ -247,7 +262,7 @@ impl Writer {
         )
     }
 
-    fn bits(&mut self, lane: Lane, bits: u64) -> usize {
+    pub(super) fn bits(&mut self, lane: Lane, bits: u64) -> usize {
         let same = |v: &Val| v.lane == lane && matches!(v.from, From::Number(b) if b == bits);
         match self.body.values.iter().position(same) {
             Some(known) => known,
@@ -256,7 +271,7 @@ impl Writer {
     }
 
     /// The sign bit, or all the others.
-    fn sign(&mut self, lane: Lane, others: bool) -> usize {
+    pub(super) fn sign(&mut self, lane: Lane, others: bool) -> usize {
         let sign = if lane == Lane::F64 { 1 << 63 } else { 1 << 31 };
         let all = if lane == Lane::F64 { u64::MAX } else { u64::from(u32::MAX) };
         self.bits(lane, if others { all ^ sign } else { sign })
@@ -367,6 +382,14 @@ impl Writer {
                 let low = self.does(Lane::Mask, Compare(LE), &[x, zero]);
                 self.does(l, Select, &[low, zero, x])
             }
+            Unary::Exp => self.exp(x),
+            Unary::Log => self.log(x),
+            Unary::Tanh => self.tanh(x),
+            Unary::Erf => self.erf(x),
+            Unary::Sigmoid => self.sigmoid(x),
+            Unary::Gelu => self.gelu(x),
+            Unary::GeluTanh => self.gelu_tanh(x),
+            Unary::Silu => self.silu(x),
             other => return none(&Op::Unary(other)),
         })
     }
@@ -424,6 +447,10 @@ impl Writer {
                 let positive = self.does(Lane::Mask, Compare(GT), &[y, zero]);
                 self.does(l, Select, &[positive, dy, rest])
             }
+            Unary::Gelu => self.gelu_vjp(y, dy),
+            Unary::GeluTanh => self.gelu_tanh_vjp(y, dy),
+            Unary::Silu => self.silu_vjp(y, dy),
+            Unary::Erf => self.erf_vjp(y, dy),
             other => return none(&Op::UnaryVjp(other)),
         })
     }

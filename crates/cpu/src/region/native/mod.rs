@@ -15,6 +15,7 @@
 
 mod codes;
 mod emit;
+mod functions;
 mod micro;
 mod registers;
 

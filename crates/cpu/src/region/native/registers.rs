@@ -168,8 +168,10 @@ impl Allocator<'_> {
             Item::Make(v) => {
                 let From::Does(_, of, count) = self.body.values[v].from else { return };
                 let mut from = [0; 3];
-                for i in 0..count {
-                    from[i] = self.bring(of[i], &of[..count]);
+                if !self.uses[v].is_empty() {
+                    for i in 0..count {
+                        from[i] = self.bring(of[i], &of[..count]);
+                    }
                 }
                 for &u in &of[..count] {
                     self.used(u, n);
@@ -177,8 +179,13 @@ impl Allocator<'_> {
                 if self.uses[v].is_empty() {
                     return;
                 }
+                // Best in the place of an operand that is not used again: some instructions write over one.
                 let file = self.file(v);
-                let to = self.take(file, &[]);
+                let over = (0..count).rev().find(|&i| {
+                    let (in_file, at) = self.spot(of[i], from[i]);
+                    in_file == file && self.held[file][at].is_none()
+                });
+                let to = over.map_or_else(|| self.take(file, &[]), |i| from[i]);
                 self.hold(v, to);
                 self.acts.push(Act::Do { value: v, to, from });
             }

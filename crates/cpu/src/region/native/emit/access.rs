@@ -1,0 +1,206 @@
+//! Between registers and memory.
+
+use super::{Emitted, REST, REST32, REST64, Set, Writing, mask, vector};
+use crate::region::native::codes::{Does, code};
+use crate::region::native::micro::{From, Lane};
+use crate::region::plan::Ref;
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+impl Writing<'_, '_> {
+    fn is_mask(&self, value: usize) -> bool {
+        self.it.set == Set::Avx512 && self.it.body.values[value].lane == Lane::Mask
+    }
+
+    /// Brings a value that lies in memory.
+    pub(super) fn fetch(&mut self, value: usize, to: u8) -> Emitted<()> {
+        let lane = self.it.body.values[value].lane;
+        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
+        let size = if double { 8 } else { 4 };
+        let width = self.width(lane);
+        let scalar = self.it.lanes == 1;
+        match self.it.body.values[value].from {
+            From::Elements(place) if lane == Lane::Mask => {
+                let from = self.memory(place, 1, true)?;
+                self.truth(to, from, false)
+            }
+            From::One(place) if lane == Lane::Mask => {
+                let from = self.memory(place, 1, false)?;
+                self.truth(to, from, true)
+            }
+            From::Elements(place) | From::One(place) if scalar => {
+                let from = self.memory(place, size, false)?;
+                self.put(&Instruction::with2(single(double, avx512), vector(to, 16), from)?)
+            }
+            From::Elements(place) => {
+                let from = self.memory(place, size, true)?;
+                if self.rest && !avx512 {
+                    let load = if double {
+                        pick(
+                            width,
+                            Code::VEX_Vmaskmovpd_ymm_ymm_m256,
+                            Code::VEX_Vmaskmovpd_xmm_xmm_m128,
+                        )
+                    } else {
+                        pick(
+                            width,
+                            Code::VEX_Vmaskmovps_ymm_ymm_m256,
+                            Code::VEX_Vmaskmovps_xmm_xmm_m128,
+                        )
+                    };
+                    let mask = vector(if double { REST64 } else { REST32 }, width);
+                    return self.put(&Instruction::with3(load, vector(to, width), mask, from)?);
+                }
+                let load = code(Does::Load, double, avx512, width);
+                let mut load = Instruction::with2(load, vector(to, width), from)?;
+                if self.rest {
+                    load.set_op_mask(REST);
+                    load.set_zeroing_masking(true);
+                }
+                self.put(&load)
+            }
+            From::One(place) => {
+                let from = self.memory(place, size, false)?;
+                let spread = code(Does::Spread, double, avx512, width);
+                self.put(&Instruction::with2(spread, vector(to, width), from)?)
+            }
+            From::Number(_) => {
+                let place = self.numbers[value].unwrap_or(0) as i64;
+                let from = MemoryOperand::with_base_displ_size(Register::RIP, place, 8);
+                let spread = match scalar {
+                    true => single(double, avx512),
+                    false => code(Does::Spread, double, avx512, width),
+                };
+                self.put(&Instruction::with2(spread, vector(to, width), from)?)
+            }
+            From::Does(..) => Ok(()),
+        }
+    }
+
+    /// Bytes of truth into a mask. The vector register with the highest number is free for this.
+    fn truth(&mut self, to: u8, from: MemoryOperand, one: bool) -> Emitted<()> {
+        let through = vector(31, 16);
+        let load = match (one && self.it.lanes > 1, self.rest || self.it.lanes == 1) {
+            (true, _) => Instruction::with2(Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8, through, from)?,
+            (false, true) => {
+                let mut load =
+                    Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, from)?;
+                load.set_op_mask(REST);
+                load.set_zeroing_masking(true);
+                load
+            }
+            (false, false) if self.it.lanes == 8 => {
+                Instruction::with2(Code::EVEX_Vmovq_xmm_xmmm64, through, from)?
+            }
+            (false, false) => {
+                Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, from)?
+            }
+        };
+        self.put(&load)?;
+        let test = Code::EVEX_Vptestmb_kr_k1_xmm_xmmm128;
+        self.put(&Instruction::with3(test, mask(to), through, through)?)
+    }
+
+    /// Writes a result.
+    pub(super) fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
+        let lane = self.it.body.values[value].lane;
+        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
+        if lane == Lane::Mask {
+            let through = vector(31, 16);
+            let ones = MemoryOperand::with_base_displ_size(Register::RIP, self.ones as i64, 8);
+            let mut load = Instruction::with2(Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128, through, ones)?;
+            load.set_op_mask(mask(from));
+            load.set_zeroing_masking(true);
+            self.put(&load)?;
+            let to = self.memory(place, 1, true)?;
+            let store = match (self.rest || self.it.lanes == 1, self.it.lanes) {
+                (true, _) => {
+                    let code = Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm;
+                    let mut store = Instruction::with2(code, to, through)?;
+                    store.set_op_mask(REST);
+                    store
+                }
+                (false, 8) => Instruction::with2(Code::EVEX_Vmovq_xmmm64_xmm, to, through)?,
+                (false, _) => Instruction::with2(Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm, to, through)?,
+            };
+            return self.put(&store);
+        }
+        let width = self.width(lane);
+        let to = self.memory(place, if double { 8 } else { 4 }, true)?;
+        if self.it.lanes == 1 {
+            let store = match (double, avx512) {
+                (false, true) => Code::EVEX_Vmovss_m32_k1_xmm,
+                (true, true) => Code::EVEX_Vmovsd_m64_k1_xmm,
+                (false, false) => Code::VEX_Vmovss_m32_xmm,
+                (true, false) => Code::VEX_Vmovsd_m64_xmm,
+            };
+            return self.put(&Instruction::with2(store, to, vector(from, 16))?);
+        }
+        if self.rest && !avx512 {
+            let store = if double {
+                pick(width, Code::VEX_Vmaskmovpd_m256_ymm_ymm, Code::VEX_Vmaskmovpd_m128_xmm_xmm)
+            } else {
+                pick(width, Code::VEX_Vmaskmovps_m256_ymm_ymm, Code::VEX_Vmaskmovps_m128_xmm_xmm)
+            };
+            let mask = vector(if double { REST64 } else { REST32 }, width);
+            return self.put(&Instruction::with3(store, to, mask, vector(from, width))?);
+        }
+        // A whole line, or two halves of one after the other.
+        if !self.rest && self.it.streamed.contains(&place.entry) && width >= 32 {
+            let store = match (avx512, width) {
+                (true, 64) => Code::EVEX_Vmovntps_m512_zmm,
+                (true, _) => Code::EVEX_Vmovntps_m256_ymm,
+                (false, _) => Code::VEX_Vmovntps_m256_ymm,
+            };
+            return self.put(&Instruction::with2(store, to, vector(from, width))?);
+        }
+        let store = code(Does::Store, double, avx512, width);
+        let mut store = Instruction::with2(store, to, vector(from, width))?;
+        if self.rest {
+            store.set_op_mask(REST);
+        }
+        self.put(&store)
+    }
+
+    /// Writes a register down, or brings it back.
+    pub(super) fn spill(
+        &mut self,
+        value: usize,
+        register: u8,
+        place: usize,
+        down: bool,
+    ) -> Emitted<()> {
+        let size = if self.it.lanes == 1 { 16 } else { 64 };
+        let place = Ref { disp: self.it.spill.disp + (place * size) as u32, ..self.it.spill };
+        let memory = self.memory(place, 1, false)?;
+        if self.is_mask(value) {
+            let register = mask(register);
+            return self.put(&match down {
+                true => Instruction::with2(Code::VEX_Kmovw_m16_kr, memory, register)?,
+                false => Instruction::with2(Code::VEX_Kmovw_kr_km16, register, memory)?,
+            });
+        }
+        let lane = self.it.body.values[value].lane;
+        let width =
+            if lane == Lane::Mask { self.width(Lane::F32).max(32) } else { self.width(lane) };
+        let avx512 = self.it.set == Set::Avx512;
+        let register = vector(register, width);
+        self.put(&match down {
+            true => Instruction::with2(code(Does::Store, false, avx512, width), memory, register)?,
+            false => Instruction::with2(code(Does::Load, false, avx512, width), register, memory)?,
+        })
+    }
+}
+
+/// The load of one element into the lowest lane.
+fn single(double: bool, avx512: bool) -> Code {
+    match (double, avx512) {
+        (false, true) => Code::EVEX_Vmovss_xmm_k1z_m32,
+        (true, true) => Code::EVEX_Vmovsd_xmm_k1z_m64,
+        (false, false) => Code::VEX_Vmovss_xmm_m32,
+        (true, false) => Code::VEX_Vmovsd_xmm_m64,
+    }
+}
+
+fn pick(width: usize, wide: Code, narrow: Code) -> Code {
+    if width == 32 { wide } else { narrow }
+}

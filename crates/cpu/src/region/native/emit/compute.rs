@@ -1,0 +1,150 @@
+//! Between registers and registers.
+
+use super::{Emitted, MASK, Set, TEMPORARY, Writing, mask, vector};
+use crate::region::native::codes::{Does, code};
+use crate::region::native::micro::{From, Lane, Micro};
+use iced_x86::{Code, Instruction};
+
+impl Writing<'_, '_> {
+    /// Computes a value.
+    pub(super) fn compute(&mut self, value: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
+        let it = self.it;
+        let From::Does(micro, of, count) = it.body.values[value].from else { return Ok(()) };
+        let avx512 = it.set == Set::Avx512;
+        // Masks take the width of what they are made from, or made for.
+        let lane = of[..count]
+            .iter()
+            .chain([&value])
+            .map(|&v| it.body.values[v].lane)
+            .max_by_key(|lane| match lane {
+                Lane::Mask => 0,
+                Lane::F32 => 1,
+                Lane::F64 => 2,
+            })
+            .unwrap_or(Lane::F32);
+        let double = lane == Lane::F64;
+        let width = self.width(lane);
+        let v = |n: u8| vector(n, width);
+        let [a, b, c] = from;
+        let two = |does| code(does, double, avx512, width);
+        let plain =
+            |does| -> Emitted<Instruction> { Instruction::with3(two(does), v(to), v(a), v(b)) };
+        let instruction = match micro {
+            Micro::Add => plain(Does::Add)?,
+            Micro::Sub => plain(Does::Sub)?,
+            Micro::Mul => plain(Does::Mul)?,
+            Micro::Div => plain(Does::Div)?,
+            Micro::And => plain(Does::And)?,
+            Micro::Or => plain(Does::Or)?,
+            Micro::Xor => plain(Does::Xor)?,
+            Micro::Max => return self.extreme(Does::Max, double, width, to, a, b),
+            Micro::Min => return self.extreme(Does::Min, double, width, to, a, b),
+            Micro::Lower => plain(Does::Min)?,
+            Micro::Upper => plain(Does::Max)?,
+            Micro::WordAdd => plain(Does::WordAdd)?,
+            Micro::WordSub => plain(Does::WordSub)?,
+            Micro::Fma => return self.fused([Does::Fma213, Does::Fma231], width, to, from),
+            Micro::Fnma => return self.fused([Does::Fnma213, Does::Fnma231], width, to, from),
+            Micro::Fms => return self.fused([Does::Fms213, Does::Fms231], width, to, from),
+            Micro::Left(by) => Instruction::with3(two(Does::Left), v(to), v(a), i32::from(by))?,
+            Micro::Right(by) => Instruction::with3(two(Does::Right), v(to), v(a), i32::from(by))?,
+            Micro::FromWord => Instruction::with2(two(Does::FromWord), v(to), v(a))?,
+            Micro::Sqrt => Instruction::with2(two(Does::Sqrt), v(to), v(a))?,
+            Micro::Round(how) => Instruction::with3(two(Does::Round), v(to), v(a), i32::from(how))?,
+            Micro::Compare(test) => {
+                let to = if avx512 { mask(to) } else { v(to) };
+                Instruction::with4(two(Does::Compare), to, v(a), v(b), i32::from(test))?
+            }
+            Micro::Select if avx512 => {
+                let mut select = Instruction::with3(two(Does::Select), v(to), v(c), v(b))?;
+                select.set_op_mask(mask(a));
+                select
+            }
+            Micro::Select => Instruction::with4(two(Does::Select), v(to), v(c), v(b), v(a))?,
+            Micro::Where if avx512 => {
+                let mut select = Instruction::with2(two(Does::Load), v(to), v(b))?;
+                select.set_op_mask(mask(a));
+                select.set_zeroing_masking(true);
+                select
+            }
+            Micro::Where => plain(Does::And)?,
+            Micro::Both => masks(Code::VEX_Kandw_kr_kr_kr, to, a, b)?,
+            Micro::Either => masks(Code::VEX_Korw_kr_kr_kr, to, a, b)?,
+            Micro::Differ => masks(Code::VEX_Kxorw_kr_kr_kr, to, a, b)?,
+            Micro::Without => masks(Code::VEX_Kandnw_kr_kr_kr, to, a, b)?,
+            Micro::Not => Instruction::with2(Code::VEX_Knotw_kr_kr, mask(to), mask(a))?,
+            Micro::Widen => {
+                let narrow = vector(a, self.width(Lane::F32));
+                let wide = self.width(Lane::F64);
+                let code = code(Does::Widen, true, avx512, wide);
+                Instruction::with2(code, vector(to, wide), narrow)?
+            }
+            Micro::Narrow => {
+                let wide = self.width(Lane::F64);
+                let code = code(Does::Narrow, true, avx512, wide);
+                let narrow = vector(to, self.width(Lane::F32));
+                Instruction::with2(code, narrow, vector(a, wide))?
+            }
+        };
+        self.put(&instruction)
+    }
+
+    /// A product and a sum, rounded once: the result replaces one of the operands.
+    fn fused(&mut self, does: [Does; 2], width: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
+        let avx512 = self.it.set == Set::Avx512;
+        let [into_a, into_c] = does.map(|does| code(does, false, avx512, width));
+        let v = |n: u8| vector(n, width);
+        let [a, b, c] = from;
+        if to == a {
+            return self.put(&Instruction::with3(into_a, v(to), v(b), v(c))?);
+        }
+        if to == b {
+            return self.put(&Instruction::with3(into_a, v(to), v(a), v(c))?);
+        }
+        if to != c {
+            let copy = code(Does::Load, false, avx512, width);
+            self.put(&Instruction::with2(copy, v(to), v(c))?)?;
+        }
+        self.put(&Instruction::with3(into_c, v(to), v(a), v(b))?)
+    }
+
+    /// The larger or smaller; the first operand where that is NaN. The instruction gives the second where either is.
+    fn extreme(
+        &mut self,
+        does: Does,
+        double: bool,
+        width: usize,
+        to: u8,
+        a: u8,
+        b: u8,
+    ) -> Emitted<()> {
+        const UNORDERED: i32 = 3;
+        const ORDERED: i32 = 7;
+        let avx512 = self.it.set == Set::Avx512;
+        let (extreme, compare) =
+            (code(does, double, avx512, width), code(Does::Compare, double, avx512, width));
+        let v = |n: u8| vector(n, width);
+        if !avx512 {
+            let [most, nan] = TEMPORARY.map(v);
+            self.put(&Instruction::with4(compare, nan, v(a), v(a), UNORDERED)?)?;
+            self.put(&Instruction::with3(extreme, most, v(a), v(b))?)?;
+            let select = code(Does::Select, double, false, width);
+            return self.put(&Instruction::with4(select, v(to), most, v(a), nan)?);
+        }
+        if to == a {
+            self.put(&Instruction::with4(compare, MASK, v(a), v(a), ORDERED)?)?;
+            let mut extreme = Instruction::with3(extreme, v(to), v(a), v(b))?;
+            extreme.set_op_mask(MASK);
+            return self.put(&extreme);
+        }
+        self.put(&Instruction::with4(compare, MASK, v(a), v(a), UNORDERED)?)?;
+        self.put(&Instruction::with3(extreme, v(to), v(a), v(b))?)?;
+        let mut keep = Instruction::with2(code(Does::Load, double, true, width), v(to), v(a))?;
+        keep.set_op_mask(MASK);
+        self.put(&keep)
+    }
+}
+
+fn masks(code: Code, to: u8, a: u8, b: u8) -> Emitted<Instruction> {
+    Instruction::with3(code, mask(to), mask(a), mask(b))
+}
