@@ -172,7 +172,12 @@ impl<'a> Clusters<'a> {
             }
             Op::Random { .. } => {
                 let key = &self.origins[e.inputs[0].index()].layout;
-                if key.as_ref().is_none_or(Layout::is_dense) { Kind::Random } else { Kind::Alone }
+                // A region draws from one key; one for each example is an op of its own.
+                let one = spec(&e.inputs[0]).shape.len() == 1;
+                match one && key.as_ref().is_none_or(Layout::is_dense) {
+                    true => Kind::Random,
+                    false => Kind::Alone,
+                }
             }
             Op::Reduce(_, axes) if !self.is_literal(self.origins[e.inputs[0].index()].root) => {
                 let shape = &spec(&e.inputs[0]).shape;
