@@ -7,12 +7,15 @@
 //! Forward mode carries tangents beside values through the same construct. The rules are made of tensor operations and constructs again,
 //! so they nest.
 
-use super::split::{Traced, floats, input_specs, joint, output_specs, split, traced};
+use super::split::{
+    Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
+};
 use super::{apply_flow, body};
+use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
 use crate::{Error, Tensor, fail, jvp, mode, vjp};
-use pullback_ir::{Flow, Op, Program, Scan, Var};
+use pullback_ir::{Flow, Op, Program, Scan, Var, View};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::Arc;
@@ -88,7 +91,9 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
     let shared = operands.len();
     operands
         .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
-    operands.extend(floats(&inputs[..fixed]).into_iter().map(|i| facts.x(i).zeros_like_splat()));
+    let hoisted = |i: &usize| halves.products.iter().any(|p| p.operand == *i);
+    let summed: Vec<usize> = floats(&inputs[..fixed]).into_iter().filter(|i| !hoisted(i)).collect();
+    operands.extend(summed.iter().map(|&i| facts.x(i).zeros_like_splat()));
     let carry = operands.len() - shared;
     operands.extend((carried..inputs.len()).map(|i| facts.x(i).clone()));
     operands.extend((own..outputs.len()).map(|k| facts.y(k).clone()));
@@ -104,13 +109,28 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
     };
     let made = apply_flow(Flow::Scan(back), &operands.iter().collect::<Vec<_>>(), at);
 
-    // Given in the order: carry, shared, rows.
+    // Given in the order: carry, shared, rows, and what products after the loop are made of.
     let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
     let order = floats(&inputs[fixed..carried]).into_iter().map(|i| i + fixed);
-    let order = order.chain(floats(&inputs[..fixed]));
+    let order = order.chain(summed);
     let order = order.chain(floats(&inputs[carried..]).into_iter().map(|i| i + carried));
-    for (i, g) in order.zip(made) {
-        out[i] = Some(g);
+    for (i, g) in order.zip(&made) {
+        out[i] = Some(g.clone());
+    }
+    let factor = |factor: &Factor| {
+        let stack = match factor.stack {
+            Stack::Given(at) => &operands[shared + carry + at],
+            Stack::Made(at) => &made[carry + at],
+        };
+        let see =
+            |x: Lane, view: &View| batch(&Op::View(view.clone()), &[x], scan.length).swap_remove(0);
+        factor.views.iter().fold(Lane::batched(stack.clone()), see).value
+    };
+    for Product { operand, factors: [a, b] } in &halves.products {
+        let (a, b) = (factor(a), factor(b));
+        let (m, n, side) = (a.shape()[1], b.shape()[2], scan.length * a.shape()[2]);
+        let a = a.permute([1, 0, 2]).reshape([m, side]);
+        out[*operand] = Some(a.matmul(&b.reshape([side, n])));
     }
     out
 }

@@ -8,7 +8,7 @@
 use super::body as trace_body;
 use crate::trace::{Recorded, evaluate};
 use crate::{Spec, Tensor, vjp};
-use pullback_ir::{Equation, Op, Program, Scan, Var};
+use pullback_ir::{Equation, Op, Program, Scan, Var, View};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::panic::Location;
@@ -23,6 +23,31 @@ pub(crate) struct Split {
     pub kept: usize,
     /// What both take after the shared operands.
     pub constants: Vec<Tensor>,
+    /// The gradients of shared matrices that are computed after the loop.
+    pub products: Vec<Product>,
+}
+
+/// The gradient of a shared matrix that is a sum over the turns of products: one product of the factors of all turns, side by side. Adding one
+/// thin product a turn would pass over the matrix at every turn.
+pub(crate) struct Product {
+    /// Which operand of the turn it belongs to.
+    pub operand: usize,
+    pub factors: [Factor; 2],
+}
+
+/// A factor of every turn: a stack, seen through views of one turn.
+pub(crate) struct Factor {
+    pub stack: Stack,
+    pub views: Vec<View>,
+}
+
+/// A stack of values of all turns.
+#[derive(Clone, Copy)]
+pub(crate) enum Stack {
+    /// A sequence that the backward scan takes.
+    Given(usize),
+    /// One that it gives, counted after carries and sums.
+    Made(usize),
 }
 
 /// Which of these are floats.
@@ -132,13 +157,37 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
 
     // Backward: walked from its outputs; what it lacks is made again if that is cheap, and kept otherwise.
     let gradients = &both.outputs[results..];
+    let inputs = input_specs(&turn);
+    let float_in = floats(&inputs);
+    let place: FxHashMap<Var, usize> =
+        both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
+    // Shared matrices whose gradient is a product of values of the turn.
+    let turns_value = |v: Var| match (definitions[v.index()], place.get(&v)) {
+        (None, Some(&i)) => (fixed..fixed_inputs).contains(&i),
+        (None, None) => false,
+        (Some(e), _) => !matches!(both.equations[e].op, Op::Literal { .. } | Op::Iota { .. }),
+    };
+    let factors_of = |g: Var| {
+        let e = &both.equations[definitions[g.index()]?];
+        let plain = matches!(e.op, Op::Dot) && both.spec(g).shape.len() == 2;
+        let found = [0, 1].map(|k| through_views(&both, &definitions, *e.inputs.get(k)?));
+        match found {
+            [Some(a), Some(b)] if plain && turns_value(a.0) && turns_value(b.0) => Some([a, b]),
+            _ => None,
+        }
+    };
+    let hoisted: Vec<(usize, [(Var, Vec<View>); 2])> = (float_in.iter().zip(gradients))
+        .filter(|(i, _)| **i < fixed)
+        .filter_map(|(&i, &g)| Some((i, factors_of(g)?)))
+        .collect();
+    let is_hoisted = |i: usize| hoisted.iter().any(|h| h.0 == i);
     let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
     let mut kept: Vec<Var> = Vec::new();
     let mut needed = vec![false; both.equations.len()];
-    let mut wanted: Vec<Var> = gradients.to_vec();
+    let inside = float_in.iter().zip(gradients).filter(|(i, _)| !is_hoisted(**i));
+    let mut wanted: Vec<Var> = inside.map(|(_, &g)| g).collect();
+    wanted.extend(hoisted.iter().flat_map(|h| &h.1).map(|factor| factor.0));
     let mut seen = vec![false; both.specs.len()];
-    let place: FxHashMap<Var, usize> =
-        both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
     while let Some(v) = wanted.pop() {
         if std::mem::replace(&mut seen[v.index()], true) {
             continue;
@@ -163,10 +212,9 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
         both.equations.iter().zip(&needed).filter(|(_, n)| **n).map(|(e, _)| e.clone()).collect();
 
     // The gradients of the float inputs: shared ones add up, those of the carry go on, those of rows are given.
-    let inputs = input_specs(&turn);
-    let float_in = floats(&inputs);
     let of = |range: std::ops::Range<usize>| -> Vec<Var> {
-        let inside = float_in.iter().zip(gradients).filter(|(i, _)| range.contains(*i));
+        let inside = (float_in.iter().zip(gradients))
+            .filter(|(i, _)| range.contains(*i) && !is_hoisted(**i));
         inside.map(|(_, &g)| g).collect()
     };
     let (shared, carry, rows) = (of(0..fixed), of(fixed..carried), of(carried..n));
@@ -184,13 +232,48 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     backward.inputs = with_constants(&both.inputs[..fixed]);
     backward.inputs.extend(d_carry.iter().chain(&so_far));
     backward.inputs.extend(both.inputs[carried..n].iter().chain(&kept).chain(d_rows));
-    backward.outputs = carry.iter().chain(&sums).chain(&rows).copied().collect();
+    let given: Vec<Var> =
+        (both.inputs[carried..n].iter()).chain(&kept).chain(d_rows).copied().collect();
+    let mut stacked = rows.clone();
+    let mut stack_of = |v: Var| match given.iter().position(|&g| g == v) {
+        Some(at) => Stack::Given(at),
+        None => {
+            let at = stacked.iter().position(|&s| s == v).unwrap_or(stacked.len());
+            if at == stacked.len() {
+                stacked.push(v);
+            }
+            Stack::Made(at)
+        }
+    };
+    let mut products = Vec::new();
+    for (operand, factors) in hoisted {
+        let factors = factors.map(|(v, views)| Factor { stack: stack_of(v), views });
+        products.push(Product { operand, factors });
+    }
+    backward.outputs = carry.iter().chain(&sums).chain(&stacked).copied().collect();
     Split {
         forward: forward.renumbered(),
         backward: backward.renumbered(),
         kept: kept.len(),
         constants,
+        products,
     }
+}
+
+/// What a variable shows, and the views that lead from there to it.
+fn through_views(
+    program: &Program,
+    definitions: &[Option<usize>],
+    v: Var,
+) -> Option<(Var, Vec<View>)> {
+    let (mut v, mut views) = (v, Vec::new());
+    while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {
+        let Op::View(view) = &e.op else { break };
+        views.push(view.clone());
+        v = e.inputs[0];
+    }
+    views.reverse();
+    Some((v, views))
 }
 
 /// Whether a value is had again for next to nothing.

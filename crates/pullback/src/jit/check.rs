@@ -26,7 +26,7 @@ impl<Y: Tree> Specialisation<Y> {
             fail::catch(|| mode::set_recording(false, || evaluate(program, &inputs)))
         };
         let wanted = plain(&self.traced)?;
-        let (_, stages) = pipeline().run_in_stages(&self.traced)?;
+        let (_, stages) = pipeline().verified(true).run_in_stages(&self.traced)?;
         for stage in &stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
                 if let Some(apart) = apart(a, b) {

@@ -2,7 +2,7 @@
 
 use super::modes::{grad, jvp, vjp};
 use super::vmap::vmap;
-use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack};
+use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use std::panic::Location;
 
 /// The Jacobian by reverse mode: one backward pass per element of the result. Best where the result
@@ -63,21 +63,7 @@ fn columns<T: Tree>(
     push: impl Fn(&T) -> Vec<Tensor>,
     probe: impl Fn(&T) -> Vec<Tensor>,
 ) -> Vec<T> {
-    let leaves = x.leaves();
-    let zeros: Vec<Tensor> =
-        leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
-    let mut blocks: Vec<Block> = Vec::new();
-    for (j, leaf) in leaves.iter().enumerate() {
-        let direction = |t: &Tensor| {
-            let mut tangents = zeros.clone();
-            tangents[j] = t.clone();
-            push(&x.with_leaves(&tangents))
-        };
-        blocks.push(match at_once(leaf, &direction) {
-            Some(rows) => Block::Whole(rows),
-            None => Block::Parts(basis(leaf).map(|t| direction(&t)).collect()),
-        });
-    }
+    let blocks = blocks(x, push);
     let row_specs = match blocks.iter().find_map(Block::row_specs) {
         Some(specs) => specs,
         None => probe(x).iter().map(|t| t.spec().clone()).collect(),
@@ -96,6 +82,26 @@ fn columns<T: Tree>(
     row_specs.iter().enumerate().map(tree).collect()
 }
 
+/// The derivatives along every basis direction of every leaf.
+fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>) -> Vec<Block> {
+    let leaves = x.leaves();
+    let zeros: Vec<Tensor> =
+        leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
+    let mut blocks: Vec<Block> = Vec::new();
+    for (j, leaf) in leaves.iter().enumerate() {
+        let direction = |t: &Tensor| {
+            let mut tangents = zeros.clone();
+            tangents[j] = t.clone();
+            push(&x.with_leaves(&tangents))
+        };
+        blocks.push(match at_once(leaf, &direction) {
+            Some(rows) => Block::Whole(rows),
+            None => Block::Parts(basis(leaf).map(|t| direction(&t)).collect()),
+        });
+    }
+    blocks
+}
+
 /// The derivatives along every basis direction of one leaf, for each block row.
 enum Block {
     /// One tensor a row, directions in front.
@@ -112,6 +118,17 @@ impl Block {
             }
             Block::Parts(parts) => {
                 parts.first().map(|rows| rows.iter().map(|t| t.spec().clone()).collect())
+            }
+        }
+    }
+
+    /// Row `i` with the directions as its first axis; none if there are no directions.
+    fn rows(&self, i: usize, directions: usize) -> Option<Tensor> {
+        match self {
+            _ if directions == 0 => None,
+            Block::Whole(rows) => Some(rows[i].clone()),
+            Block::Parts(parts) => {
+                Some(stack(&parts.iter().map(|rows| &rows[i]).collect::<Vec<_>>(), 0))
             }
         }
     }
@@ -139,7 +156,9 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
     }
     let n = like.len();
     let shape = [&[n], like.shape()].concat();
-    match fail::catch(|| vmap(f, 0, 0)(&Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]))) {
+    // Known beforehand: inside a trace it is a constant of the program.
+    let all = trace::computing(|| Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]));
+    match fail::catch(|| vmap(f, 0, 0)(&all)) {
         Ok(all) => Some(all),
         Err(error) if error.kind() == ErrorKind::Program => None,
         Err(error) => fail::raise(error),
@@ -202,7 +221,20 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
                     .at(mode::user_line(at)),
             );
         }
-        columns(x, |tangent| jvp(&gradient, x, tangent).1.leaves(), T::leaves)
+        // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
+        let blocks = blocks(x, |tangent| jvp(&gradient, x, tangent).1.leaves());
+        let tree = |(i, along): (usize, Tensor)| {
+            let mut j = 0;
+            x.map(&mut |leaf| {
+                j += 1;
+                let shape = [along.shape(), leaf.shape()].concat();
+                match blocks[i].rows(j - 1, along.len()) {
+                    Some(rows) => rows.reshape(&shape[..]),
+                    None => Tensor::zeros_with(&shape[..], leaf.dtype()),
+                }
+            })
+        };
+        x.leaves().into_iter().enumerate().map(tree).collect()
     }
 }
 

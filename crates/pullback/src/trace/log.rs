@@ -1,0 +1,344 @@
+//! A trace that is going on: which variable each tensor is, and what was noted about the world outside.
+
+use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift};
+use crate::storage::{Storage, Traced, Writer};
+use crate::{Error, Result, Tensor};
+use pullback_ir::infer::infer_one;
+use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
+use std::panic::Location;
+use std::sync::Arc;
+
+impl Trace {
+    pub(super) fn is_body(&self) -> bool {
+        matches!(self.kind, Kind::Body(_))
+    }
+
+    /// Whether a tensor's storage was made in this trace.
+    pub(super) fn owns(&self, x: &Tensor) -> bool {
+        x.0.storage.as_traced().is_some_and(|traced| traced.trace == self.id)
+    }
+
+    pub(super) fn argument(&self, spec: &Spec, at: &'static Location<'static>) -> Tensor {
+        let var = self.log.borrow_mut().program.input(spec.clone());
+        self.tensor(var, "an argument", at)
+    }
+
+    /// The tensor that a variable is.
+    pub(super) fn tensor(
+        &self,
+        var: Var,
+        op: &'static str,
+        at: &'static Location<'static>,
+    ) -> Tensor {
+        let mut log = self.log.borrow_mut();
+        let spec = log.program.spec(var).clone();
+        let storage =
+            Arc::new(Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at }));
+        let key = Arc::as_ptr(&storage) as usize;
+        let root = Root {
+            storage: storage.clone(),
+            spec: spec.clone(),
+            var,
+            capture: None,
+            written: false,
+            before: (0, None),
+        };
+        log.roots.insert(key, root);
+        Tensor::new(spec.clone(), Layout::dense(spec.shape), storage)
+    }
+
+    /// A tensor from outside, inside a body.
+    pub(super) fn lift(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+        self.check_reachable(x, "capture", at)?;
+        let key = Arc::as_ptr(&x.0) as usize;
+        if let Some((_, lifted)) = self.log.borrow().lifted.get(&key) {
+            return Ok(lifted.clone());
+        }
+        let lifted = self.capture(x.clone(), x.spec().clone(), false, at);
+        self.log.borrow_mut().lifted.insert(key, (x.clone(), lifted.clone()));
+        Ok(lifted)
+    }
+
+    pub(super) fn capture(
+        &self,
+        tensor: Tensor,
+        spec: Spec,
+        batched: bool,
+        at: &'static Location<'static>,
+    ) -> Tensor {
+        let var = {
+            let mut log = self.log.borrow_mut();
+            log.captures.push(Capture { tensor, batched });
+            log.program.input(spec)
+        };
+        self.tensor(var, "a capture", at)
+    }
+
+    /// A tensor of another trace must be one that is going on around this one.
+    pub(super) fn check_reachable(
+        &self,
+        x: &Tensor,
+        op: &str,
+        at: &'static Location<'static>,
+    ) -> Result<()> {
+        match x.0.storage.as_traced() {
+            Some(traced)
+                if !GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) =>
+            {
+                Err(traced.escaped(op).at(at))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The variable that a tensor is.
+    pub fn var_of(&self, x: &Tensor, op: &str, at: &'static Location<'static>) -> Result<Var> {
+        let lifted;
+        let x = match self.is_body() && !self.owns(x) {
+            true => {
+                lifted = self.lift(x, at)?;
+                &lifted
+            }
+            false => x,
+        };
+        let inner = &*x.0;
+        let key = (Arc::as_ptr(&inner.storage) as usize, inner.layout.clone());
+        let version = inner.storage.version();
+        if let Some(&(known, var)) = self.log.borrow().windows.get(&key)
+            && known == version
+        {
+            return Ok(var);
+        }
+        let (root, spec) = self.root_of(x, op, at)?;
+        let mut var = root;
+        if inner.layout != Layout::dense(spec.shape.clone()) {
+            for view in views_to(x, &spec) {
+                let made =
+                    self.log.borrow_mut().program.push(Op::View(view), &[var], Some(at.into()));
+                var = made.map_err(|e| e.at(at))?[0];
+            }
+        }
+        self.log.borrow_mut().windows.insert(key, (version, var));
+        Ok(var)
+    }
+
+    /// The variable and spec of the whole storage that a tensor lies in.
+    pub(super) fn root_of(
+        &self,
+        x: &Tensor,
+        op: &str,
+        at: &'static Location<'static>,
+    ) -> Result<(Var, Spec)> {
+        let storage = &x.0.storage;
+        let key = Arc::as_ptr(storage) as usize;
+        if let Some(root) = self.log.borrow().roots.get(&key) {
+            return Ok((root.var, root.spec.clone()));
+        }
+        self.check_reachable(x, op, at)?;
+        let spec = whole_of(x);
+        let mut log = self.log.borrow_mut();
+        let var = log.program.input(spec.clone());
+        let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
+        log.captures.push(Capture { tensor, batched: false });
+        let root = Root {
+            storage: storage.clone(),
+            spec: spec.clone(),
+            var,
+            capture: Some(log.captures.len() - 1),
+            written: false,
+            before: (storage.version(), storage.writer()),
+        };
+        log.roots.insert(key, root);
+        Ok((var, spec))
+    }
+
+    pub(super) fn view(
+        &self,
+        op: &Op,
+        view: &View,
+        x: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Result<Tensor> {
+        let x = &lift(x, at);
+        let spec = infer_one(op, &[x.spec()]).map_err(|e| e.at(at))?;
+        let Some(layout) = x.0.layout.view(view) else {
+            let var = self.var_of(x, op.name(), at)?;
+            let made = self.log.borrow_mut().program.push(op.clone(), &[var], Some(at.into()));
+            return Ok(self.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at));
+        };
+        if self.owns(x) {
+            // Recorded now, under the user's line; windows on what comes from outside are recorded where they are used.
+            let var = self.var_of(x, op.name(), at)?;
+            let key = (Arc::as_ptr(&x.0.storage) as usize, layout.clone());
+            let version = x.0.storage.version();
+            let known = self.log.borrow().windows.get(&key).is_some_and(|w| w.0 == version);
+            let whole = self
+                .log
+                .borrow()
+                .roots
+                .get(&key.0)
+                .is_some_and(|r| layout == Layout::dense(r.spec.shape.clone()));
+            if !known && !whole {
+                let mut log = self.log.borrow_mut();
+                let made =
+                    log.program.push(op.clone(), &[var], Some(at.into())).map_err(|e| e.at(at))?;
+                log.windows.insert(key, (version, made[0]));
+            }
+        }
+        let parent = Some(Box::new((x.clone(), view.clone())));
+        Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent))
+    }
+
+    pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
+        if let Kind::Body(name) = self.kind
+            && !self.owns(target)
+        {
+            let message = format!("a tensor from outside is written in place inside {name}");
+            return Err(Error::new(ErrorKind::InPlace, writer.op, message)
+                .on([target.spec()])
+                .at(writer.at)
+                .hint("return the new value, and write it outside"));
+        }
+        let value = self.var_of(new, writer.op, writer.at)?;
+        let (old, spec) = self.root_of(target, writer.op, writer.at)?;
+        let whole = target.0.layout.is_dense() && target.len() == spec.len();
+        let op = match whole {
+            true if *target.dims() == spec.shape => None,
+            true => Some(Op::View(View::Reshape(spec.shape.clone()))),
+            false => Some(Op::Put(views_to(target, &spec))),
+        };
+        let mut log = self.log.borrow_mut();
+        let inputs: &[Var] = if whole { &[value] } else { &[old, value] };
+        let var = match op {
+            None => value,
+            Some(op) => {
+                log.program.push(op, inputs, Some(writer.at.into())).map_err(|e| e.at(writer.at))?
+                    [0]
+            }
+        };
+        let key = Arc::as_ptr(&target.0.storage) as usize;
+        let version = target.0.storage.bump(writer);
+        if let Some(root) = log.roots.get_mut(&key) {
+            (root.var, root.written) = (var, true);
+        }
+        log.windows.insert((key, target.0.layout.clone()), (version, value));
+        Ok(version)
+    }
+
+    /// Remembers what a tensor from outside is like before it is changed.
+    pub fn note(&self, x: &Tensor) {
+        if self.owns(x) || self.log.borrow().handles.iter().any(|h| h.0.is_same(x)) {
+            return;
+        }
+        let before = {
+            let state = x.lock();
+            Before {
+                history: state.history.clone(),
+                tangents: state.tangents.clone(),
+                version: state.version,
+            }
+        };
+        self.log.borrow_mut().handles.push((x.clone(), before));
+    }
+
+    pub(super) fn put_back(&self) {
+        let log = std::mem::take(&mut *self.log.borrow_mut());
+        for (x, before) in log.handles {
+            let mut state = x.lock();
+            (state.history, state.tangents, state.version) =
+                (before.history, before.tangents, before.version);
+        }
+        for root in log.roots.values().filter(|r| r.capture.is_some() && r.written) {
+            root.storage.restore(root.before.0, root.before.1);
+        }
+        for touched in log.leaves {
+            *touched.leaf.grad() = touched.before;
+        }
+    }
+
+    pub(super) fn finish(
+        &self,
+        outputs: &[Tensor],
+        at: &'static Location<'static>,
+    ) -> Result<Recorded> {
+        let mut results = Vec::new();
+        for y in outputs {
+            results.push(self.var_of(y, "return", at)?);
+        }
+        let touched = std::mem::take(&mut self.log.borrow_mut().leaves);
+        let mut effects = Vec::new();
+        for touched in touched {
+            let now = touched.leaf.grad().clone();
+            let effect = match (&touched.before, now) {
+                (Some(before), Some(now)) if before.is_same(&now) => Effect::Nothing,
+                (None, None) => Effect::Nothing,
+                (Some(_), None) => Effect::Clear,
+                (_, Some(now)) if self.owns(&now) => {
+                    results.push(self.var_of(&now, "grad", at)?);
+                    Effect::Output(results.len() - 1)
+                }
+                (_, Some(now)) => Effect::Other(now),
+            };
+            *touched.leaf.grad() = touched.before.clone();
+            effects.push((touched, effect));
+        }
+        let mut log = self.log.borrow_mut();
+        let log = &mut *log;
+        let mut written: Vec<&Root> =
+            log.roots.values().filter(|r| r.written && r.capture.is_some()).collect();
+        written.sort_by_key(|r| r.capture);
+        let arguments = log.program.inputs.len() - log.captures.len();
+        for root in written {
+            if let Some(capture) = root.capture {
+                log.program.updates.push((results.len(), arguments + capture));
+                results.push(root.var);
+            }
+        }
+        log.program.outputs = results;
+        Ok(Recorded {
+            program: std::mem::take(&mut log.program),
+            results: outputs.len(),
+            captures: std::mem::take(&mut log.captures),
+            leaves: effects,
+        })
+    }
+}
+
+/// The whole memory of a tensor's storage, as its root sees it where that is the whole.
+fn whole_of(x: &Tensor) -> Spec {
+    let len = match x.0.storage.as_traced() {
+        Some(traced) => return traced.spec.clone(),
+        None => x.0.storage.read().len() / x.dtype().size(),
+    };
+    let mut root = x.clone();
+    while let Some(parent) = root.0.parent.as_ref().map(|p| p.0.clone()) {
+        root = parent;
+    }
+    match root.is_contiguous() && root.0.layout.offset == 0 && root.len() == len {
+        true => root.spec().clone(),
+        false => Spec::new(x.dtype(), Shape::from_slice(&[len])),
+    }
+}
+
+/// The views that lead from the whole of a storage to a tensor in it.
+fn views_to(x: &Tensor, whole: &Spec) -> Vec<View> {
+    let dense = Layout::dense(whole.shape.clone());
+    let (mut at, mut views) = (x.clone(), Vec::new());
+    while let Some(parent) = at.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) {
+        if at.0.layout == dense {
+            break;
+        }
+        views.push(parent.1);
+        at = parent.0;
+    }
+    if at.0.layout == dense {
+        views.reverse();
+        return views;
+    }
+    let mut views = Vec::new();
+    if whole.shape.len() != 1 {
+        views.push(View::Reshape(Shape::from_slice(&[whole.len()])));
+    }
+    views.extend(x.0.layout.views_of_flat(whole.len()));
+    views
+}
