@@ -6,10 +6,12 @@
 //! Where parts cannot be told apart, or the region needs whole rows, the region runs when the product is complete.
 
 use super::Kernel;
+use super::exec::enlarged;
 use crate::dot;
 use crate::operand::{Sink, Source};
 use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
 use smallvec::SmallVec;
+use std::sync::PoisonError;
 
 impl Kernel {
     /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product as its first operand and the
@@ -44,13 +46,13 @@ impl Kernel {
                 && out.dtype.size() == spec.dtype.size()
                 && *out.shape == spec.shape[..]
         });
-        let mut held = None;
+        let mut held = Vec::new();
         let ptr = match host {
             Some(out) => out.ptr,
             None => {
-                let (buffer, ptr) = dot::scratch::<u8>(spec.bytes());
-                held = Some(buffer);
-                ptr.at(0)
+                let mut kept = self.product.lock().unwrap_or_else(PoisonError::into_inner);
+                held = enlarged(std::mem::take(&mut *kept), spec.bytes());
+                held.as_mut_ptr().cast()
             }
         };
         let strides = dense_strides(&spec.shape);
@@ -73,7 +75,9 @@ impl Kernel {
             }
             self.run(&inputs, outputs);
         }
-        drop(held);
+        if !held.is_empty() {
+            *self.product.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        }
     }
 }
 

@@ -203,9 +203,18 @@ impl Kernel {
             }
             let rows = pass.rows.iter().filter(|&&v| !matches!(region.body[v], Inst::Reduce(..)));
             let rows = rows.map(|&v| addresses.row_step(v)).collect::<Result<Vec<Step>>>()?;
-            let calls = steps.iter().filter(|step| matches!(step, Step::Call { .. })).count();
-            let ahead = calls > 0 && far && !passes.iter().any(|pass: &Pass| pass.ahead);
-            passes.push(Pass { ahead, steps, reduces: pass.reduces.clone(), rows });
+            passes.push(Pass { ahead: None, steps, reduces: pass.reduces.clone(), rows });
+        }
+        if far {
+            // A first pass of several waits for memory itself, and so does a loop that is alone.
+            let first = usize::from(passes.len() > 1);
+            let asks = &mut passes[first..];
+            let parts = asks.iter().map(|pass| pass.steps.len()).sum::<usize>();
+            let mut part = 0;
+            for pass in asks.iter_mut().filter(|_| parts > 1) {
+                pass.ahead = Some((part, parts));
+                part += pass.steps.len();
+            }
         }
         #[cfg(target_arch = "x86_64")]
         let spilled = compiler.as_ref().map_or(0, |compiler| compiler.spilled);
@@ -268,6 +277,7 @@ impl Kernel {
             streams,
             streaming: None,
             shared: Mutex::new(Vec::new()),
+            product: Mutex::new(Vec::new()),
             domain: plan.domain,
             #[cfg(target_arch = "x86_64")]
             _code: code,

@@ -332,9 +332,11 @@ impl Bench<'_> {
             let n = if domain.many { range.end - start } else { n };
             self.move_to(start);
             let here = self.here(start, n);
-            for (part, step) in pass.steps.iter().enumerate() {
-                if pass.ahead && ahead > 0 {
-                    self.ask_for(start + ahead, n, part, pass.steps.len());
+            for (n_step, step) in pass.steps.iter().enumerate() {
+                if let Some((first, parts)) = pass.ahead
+                    && ahead > 0
+                {
+                    self.ask_for(start + ahead, n, first + n_step, parts);
                 }
                 // SAFETY: the table points at this tile, which lies in the domain.
                 unsafe { here.run(step) };
@@ -390,13 +392,13 @@ impl Bench<'_> {
     }
 }
 
-/// Asks for a line, which may lie anywhere: what is not there is not brought.
+/// Asks for a line in the second cache. It may lie anywhere: what is not there is not brought.
 #[inline(always)]
 fn ask(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of the target, and asking for a line does nothing that can be seen.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -10,7 +10,7 @@
 //!   ([`calls`]), over tiles that lie in *slots*. So the bits are those of the ops one by one.
 //! - **Native code**, on x86-64 with AVX-512 or AVX2: runs of cheap arithmetic become one loop that keeps values in registers
 //!   ([`native`]). It uses the same instructions that the compiled loops use (no fused multiply-add), so the bits stay the same.
-//!   Transcendental functions remain calls of slice kernels.
+//!   The functions of f32 that models live on (exp, tanh, sigmoid, gelu, …) are written out; the others remain calls of slice kernels.
 //!
 //! `PULLBACK_NATIVE=0` in the environment leaves native code out; the tests run both and compare.
 //!
@@ -28,6 +28,12 @@
 //!
 //! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined pairwise: rows of one tile give the
 //! bits of the eager kernel, longer ones sum in smaller blocks than it does. Nothing depends on the number of threads.
+//!
+//! # How fast
+//!
+//! Beside a loop written by hand for the same instruction set (`tests/measure.rs` prints the ratios of times, taken in turn): a chain of
+//! five ops 1.1, softmax over rows of 1024 1.2, a step of Adam 1.0. A scalar program of 4662 equations takes 0.28 ns an equation,
+//! as the compiled loop does; by slice kernels it takes 12 ns. Compiling takes 20 to 40 µs, and 2 ms for the scalar program.
 //!
 //! # Memory
 //!
@@ -87,14 +93,16 @@ pub(crate) struct Kernel {
     streaming: Option<Box<Kernel>>,
     /// Scratch that chunks share, between runs.
     shared: Mutex<exec::Scratch>,
+    /// A product that no result has room for, between runs.
+    product: Mutex<exec::Scratch>,
     #[cfg(target_arch = "x86_64")]
     _code: Option<native::Code>,
 }
 
 /// One way over the elements, with addresses.
 struct Pass {
-    /// Whether operands are brought near ahead of time: see [`exec`].
-    ahead: bool,
+    /// Which of how many parts of the operands its steps begin to bring near ahead of time, if they do: see [`exec`].
+    ahead: Option<(usize, usize)>,
     steps: Vec<Step>,
     /// The reductions that are complete after it.
     reduces: Vec<usize>,

@@ -2,7 +2,7 @@
 //!
 //! `cargo test --release -p pullback-cpu region::tests::measure -- --ignored --nocapture`
 
-use super::rows::softmax;
+use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
 use crate::operand::{Sink, Source};
 use crate::region::{How, Kernel};
@@ -380,6 +380,56 @@ fn ratios() {
                 ours / hand,
                 ours * 1e9 / equations as f64
             );
+        });
+    }
+}
+
+/// How long planning and compiling take.
+#[test]
+#[ignore = "a measurement"]
+fn compiling() {
+    let regions = [
+        ("chain", chain(1 << 16)),
+        ("softmax", softmax(4096, 1024, DType::F32)),
+        ("layer norm", layer_norm(4096, 1024, DType::F32)),
+        ("adam", adam(1 << 20)),
+        ("scalar program", lorenz()),
+    ];
+    for (name, region) in regions {
+        for how in [How::Best, How::Slices] {
+            let make = || drop(std::hint::black_box(Kernel::with(&region, how).expect("a kernel")));
+            let [time, checked] =
+                race(100, make, || drop(std::hint::black_box(region.values().expect("values"))));
+            println!(
+                "{name}, {} instructions, {how:?}: {:.0} µs, of which checking them {:.0}",
+                region.body.len(),
+                time * 1e6,
+                checked * 1e6
+            );
+        }
+    }
+}
+
+/// Rows of several lengths beside the kernels that are written for them.
+#[test]
+#[ignore = "a measurement"]
+fn rows_beside_fused_kernels() {
+    let mut dice = Dice::new(2);
+    for (rows, row) in [(1 << 16, 16), (1 << 16, 64), (1 << 14, 300), (4096, 1024), (512, 8000)] {
+        let mut x = of(&numbers(rows * row, &mut dice));
+        x.spec = Spec::new(DType::F32, [rows, row].as_slice());
+        let mut y = Buffer::alloc(x.spec.bytes()).expect("memory");
+        let (shape, strides) = (x.spec.shape.clone(), dense_strides(&x.spec.shape));
+        let source =
+            Source { ptr: x.buffer.as_ptr(), shape: &shape, strides: &strides, dtype: DType::F32 };
+        let sink = Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 };
+        let setup =
+            Setup { region: softmax(rows, row, DType::F32), inputs: vec![x.clone()], over: vec![] };
+        par::with_threads(1, || {
+            setup.run(How::Best, |run| {
+                let [ours, fused] = race(30, run, || crate::norm::softmax(1, source, sink));
+                println!("softmax {rows}×{row}: {:.2}  ({:.0} µs)", ours / fused, ours * 1e6);
+            });
         });
     }
 }
