@@ -34,6 +34,13 @@ fn bytes(x: Input) -> Vec<u8> {
     unsafe { copy.buffer.bytes() }.to_vec()
 }
 
+/// The same values, copied.
+fn dense(x: &Eager) -> Eager {
+    let copy = crate::run(&Op::Copy, &[x.input()]).expect("a copy");
+    let layout = Layout::dense(copy.spec.shape.clone());
+    Eager { buffer: Rc::new(copy.buffer), layout, spec: copy.spec }
+}
+
 /// Runs the equations one by one; `see` gets every result.
 fn eagerly(
     program: &Program,
@@ -61,6 +68,11 @@ fn eagerly(
             assert!(add_product(&mut sum.buffer, &layout, &sum.spec, a, b)?);
             vec![Eager { buffer: Rc::new(sum.buffer), layout, spec: sum.spec }]
         } else {
+            // Regions get dense operands, which need no plan.
+            let x: Vec<Eager> = match equation.op {
+                Op::Region(_) | Op::DotRegion(_) => x.iter().map(dense).collect(),
+                _ => x,
+            };
             let inputs: Vec<Input> = x.iter().map(Eager::input).collect();
             let eager = |o: Output| {
                 let shape = o.spec.shape.clone();

@@ -235,7 +235,7 @@ impl Author {
         if self.dice.roll(2) == 0 && inner > 0 && !spec.is_empty() {
             body.push(Inst::Reduce(Reduction::Max, 2));
             body.push(Inst::Point(Op::Binary(Binary::Sub), smallvec![3, 4]));
-            outputs = vec![5, 4];
+            outputs = self.dice.pick(&[vec![5, 4], vec![5], vec![3, 5], vec![5, 2]]);
         } else if self.dice.roll(2) == 0 {
             outputs = vec![2, 3];
         }

@@ -30,7 +30,10 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
         // The base is there already; only the part is written.
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
         Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => if_it(operand == result, Sharing::InStep),
-        Op::Region(region) => if_it(in_step(region, operand), Sharing::Alone),
+        Op::Region(region) => {
+            let over = in_step(region, operand) && is_last(region, region.outputs[result]);
+            if_it(over, Sharing::Alone)
+        }
         Op::DotRegion(region) => {
             let adds = operand >= 2 && added(region) == Some(operand - 1);
             if_it(adds, Sharing::Alone)
@@ -78,8 +81,7 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
     }
 }
 
-/// Whether every read of the operand is of the element at the index that is written: it is loaded as it lies, it is no key of random
-/// numbers, and no reduction comes back to the row after a part of it was written.
+/// Whether the operand is read at the index that is written: it is loaded as it lies, and it is no key of random numbers.
 fn in_step(region: &Region, operand: usize) -> bool {
     let load = &region.inputs[operand];
     let as_it_lies = load.layout.is_dense()
@@ -88,10 +90,32 @@ fn in_step(region: &Region, operand: usize) -> bool {
         && load.spec.len() == load.layout.len();
     let fits = |inst: &Inst| match inst {
         Inst::Random(_, key, _) => *key != operand,
-        Inst::Reduce(..) => false,
-        Inst::Load(_) | Inst::Literal(..) | Inst::Index(..) | Inst::Point(..) => true,
+        Inst::Load(_)
+        | Inst::Literal(..)
+        | Inst::Index(..)
+        | Inst::Point(..)
+        | Inst::Reduce(..) => true,
     };
     as_it_lies && region.body.iter().all(fits)
+}
+
+/// Whether an element value waits for as many reductions as any other, so that nothing comes back to a row after it was written there: a kernel goes
+/// over a row once for each level of reductions, and once more.
+fn is_last(region: &Region, value: usize) -> bool {
+    let mut values: Vec<(usize, bool)> = Vec::with_capacity(region.body.len());
+    for inst in &region.body {
+        values.push(match inst {
+            Inst::Load(_) | Inst::Index(..) | Inst::Random(..) => (0, false),
+            Inst::Literal(..) => (0, true),
+            Inst::Point(_, of) => (
+                of.iter().map(|&v| values[v].0).max().unwrap_or(0),
+                of.iter().all(|&v| values[v].1),
+            ),
+            Inst::Reduce(_, v) => (values[*v].0 + 1, true),
+        });
+    }
+    let most = values.iter().map(|v| v.0).max();
+    values.get(value).is_some_and(|&(level, row)| !row && Some(level) == most)
 }
 
 /// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
@@ -113,9 +137,14 @@ pub fn added(region: &Region) -> Option<usize> {
     (m > 1 && n > 1 && sums && in_step(region, 0) && in_step(region, other)).then_some(other)
 }
 
-/// The result in whose memory the product of a region can be computed, to be replaced there.
+fn reduces(region: &Region) -> bool {
+    region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)))
+}
+
+/// The result in whose memory the product of a region can be computed, to be replaced there part by part.
 pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();
-    results.iter().position(|&spec| fits(spec)).filter(|_| in_step(region, 0))
+    let may = |j: usize| in_step(region, 0) && is_last(region, region.outputs[j]);
+    (0..results.len()).find(|&j| fits(results[j]) && may(j) && !reduces(region))
 }
