@@ -591,6 +591,7 @@ impl Op {
     pub fn may_fail(&self) -> bool {
         match self {
             Op::Gather(_) | Op::Scatter(..) => true,
+            Op::Linalg(Linalg::Permutation(_) | Linalg::LuSolve { .. }) => true,
             Op::Fused(Fused::CrossEntropy | Fused::CrossEntropyVjp) => true,
             Op::Flow(flow) => {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))

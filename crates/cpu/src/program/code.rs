@@ -247,21 +247,11 @@ impl Code {
         self.bases.0[ARENA] = ptr;
     }
 
-    /// Whether a step writes into the memory of an input.
-    pub(super) fn writes_input(&self, step: &Step) -> bool {
-        step.sinks.iter().any(|t| (FIRST..FIRST + self.inputs).contains(&t.base))
-    }
-
-    /// Runs all steps; says which one failed.
+    /// Runs all steps, up to the first that fails.
     #[inline]
-    pub(super) fn run(&mut self) -> std::result::Result<(), (usize, Error)> {
+    pub(super) fn run(&mut self) -> Result<()> {
         let bases = &self.bases.0[..];
-        for (i, step) in self.steps.iter_mut().enumerate() {
-            if let Err(error) = step.run(bases) {
-                return Err((i, error));
-            }
-        }
-        Ok(())
+        self.steps.iter_mut().try_for_each(|step| step.run(bases))
     }
 }
 

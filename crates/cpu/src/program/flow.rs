@@ -66,7 +66,7 @@ impl Turns {
                 code.set_arena(arena);
                 x[1..].iter().enumerate().for_each(|(i, x)| code.set_input(i, x.ptr(bases)));
                 out.iter().enumerate().for_each(|(k, y)| code.set_output(k, y.ptr(bases)));
-                code.run().map_err(|(_, error)| error)
+                code.run()
             }
             Kind::While { test, body, shared, said } => {
                 let said = bases[ARENA].wrapping_add(*said);
@@ -78,9 +78,7 @@ impl Turns {
                 test.set_output(0, said);
                 let mut turn = 0usize;
                 loop {
-                    let failed = |(_, error): (usize, Error)| {
-                        error.detail(format!("in turn {turn} of the loop"))
-                    };
+                    let failed = |error: Error| error.detail(format!("in turn {turn} of the loop"));
                     test.run().map_err(failed)?;
                     // SAFETY: a byte of the arena that the test has just written.
                     if unsafe { *said } == 0 {
@@ -107,9 +105,8 @@ impl Turns {
                         let step = y.shape[1..].iter().product::<usize>() * y.dtype.size();
                         body.set_output(*carry + k, y.ptr(bases).wrapping_add(step * row));
                     }
-                    body.run().map_err(|(_, error)| {
-                        error.detail(format!("in turn {turn} of the scan"))
-                    })?;
+                    body.run()
+                        .map_err(|error| error.detail(format!("in turn {turn} of the scan")))?;
                 }
                 Ok(())
             }

@@ -15,9 +15,8 @@
 //! # When something fails
 //!
 //! An error (an index out of range) names the op, its operands and the line of the program that asked for it. Inputs that the program replaces are
-//! written when their new values are computed, often in place. If an error comes after that, the call says so: the
-//! replaced inputs are then a mixture of old and new values. If it comes before, they are untouched. The same holds of panics, which
-//! only arise where a kernel cannot get scratch memory.
+//! then as they were: the plan writes none before the last op that may fail is over. Only a panic, which arises where a kernel cannot
+//! get scratch memory, may leave a mixture of old and new values there.
 //!
 //! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops.
 
@@ -61,8 +60,6 @@ pub struct Executable {
     inputs: Vec<Argument>,
     /// Position and bytes of the outputs that are handed out.
     outputs: Vec<(usize, usize)>,
-    /// The first step that writes into an input.
-    first_write: usize,
 }
 
 struct Argument {
@@ -119,7 +116,6 @@ impl Executable {
     fn bound(program: &Program, layouts: Vec<Layout>) -> Result<Executable> {
         let plan = plan_bound(program, &layouts);
         let code = Code::new(program, &plan)?;
-        let first_write = code.steps.iter().position(|step| code.writes_input(step));
         let own = |k: &usize| program.updates.iter().all(|u| u.0 != *k);
         let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
         let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
@@ -131,7 +127,6 @@ impl Executable {
                 .map(|(i, layout)| Argument { layout, written: written(i) })
                 .collect(),
             outputs: (0..program.outputs.len()).filter(own).map(bytes).collect(),
-            first_write: first_write.unwrap_or(usize::MAX),
             program: program.clone(),
             plan,
             code,
@@ -156,7 +151,7 @@ impl Executable {
     /// Runs the program: gives the outputs that do not replace an input, in order, in fresh buffers.
     ///
     /// # Errors
-    /// If the inputs are not those of the program, or an op fails; see the head of the module for what is then in the inputs that are replaced.
+    /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are then as they were.
     pub fn run(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.outputs.len());
         self.run_into(inputs, &mut outputs)?;
@@ -169,10 +164,7 @@ impl Executable {
     /// As [`Executable::run`]; the list is then empty.
     pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
         self.bind(inputs, outputs)?;
-        self.code.run().map_err(|(step, error)| {
-            outputs.clear();
-            self.explain(step, error)
-        })
+        self.code.run().inspect_err(|_| outputs.clear())
     }
 
     /// Runs the program and says how long each step took.
@@ -184,17 +176,10 @@ impl Executable {
         self.bind(inputs, &mut outputs)?;
         let mut times = Vec::with_capacity(self.code.steps.len());
         let bases = &self.code.bases.0;
-        let mut failed = None;
-        for (i, step) in self.code.steps.iter_mut().enumerate() {
+        for step in &mut self.code.steps {
             let start = Instant::now();
-            if let Err(error) = step.run(bases) {
-                failed = Some((i, error));
-                break;
-            }
+            step.run(bases)?;
             times.push(start.elapsed().as_nanos() as u64);
-        }
-        if let Some((step, error)) = failed {
-            return Err(self.explain(step, error));
         }
         let timed = |(step, nanos): (&code::Step, u64)| {
             let list = |specs: &mut dyn Iterator<Item = Spec>| {
@@ -223,7 +208,7 @@ impl Executable {
             while let Some(step) = self.code.steps.get_mut(next)
                 && step.equation == e
             {
-                step.run(&self.code.bases.0).map_err(|error| self.explain(next, error))?;
+                step.run(&self.code.bases.0)?;
                 next += 1;
             }
             let Some(equation) = self.program.equations.get(e) else { break };
@@ -285,14 +270,6 @@ impl Executable {
         }
         self.code.set_arena(self.arena.as_mut_ptr());
         Ok(())
-    }
-
-    #[cold]
-    fn explain(&self, step: usize, error: Error) -> Error {
-        match step >= self.first_write {
-            true => error.detail("the inputs that the program replaces are partly written"),
-            false => error,
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use pullback_ir::{
     Padding, Random, Real, Reduction, Role, Span, Unary, View, Window,
 };
 use smallvec::smallvec;
+use std::slice::from_ref;
 
 #[test]
 fn random_programs_give_the_bits_of_their_equations() {
@@ -79,10 +80,10 @@ fn every_family_of_ops() {
     let (m, i64s) = (f32s(&[4, 4]), |shape: &[usize]| Spec::new(DType::I64, shape));
     let random = |kind| Op::Random { kind, shape: [5].into(), dtype: DType::F32 };
     let programs = [
-        family(&[m.clone()], &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
+        family(from_ref(&m), &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
         family(&[i64s(&[2])], &[(random(Random::Normal), &[0]), (random(Random::Uniform), &[0])]),
         family(
-            &[m.clone()],
+            from_ref(&m),
             &[(Op::UnaryVjp(Unary::Tanh), &[0, 0]), (Op::Cast(DType::BF16), &[1])],
         ),
         family(
@@ -94,7 +95,7 @@ fn every_family_of_ops() {
             ],
         ),
         family(
-            &[m.clone()],
+            from_ref(&m),
             &[
                 (Op::Pad(smallvec![Padding { before: 1, after: 2, between: 1 }; 2]), &[0]),
                 (Op::Cat(0), &[0, 0, 0]),
@@ -110,7 +111,7 @@ fn every_family_of_ops() {
             ],
         ),
         family(
-            &[m.clone()],
+            from_ref(&m),
             &[
                 (reduce(&[0]), &[0]),
                 (reduce(&[0, 1]), &[0]),
@@ -123,7 +124,7 @@ fn every_family_of_ops() {
         family(&[f32s(&[3, 4, 5]), f32s(&[3, 5, 2])], &[(Op::Dot, &[0, 1])]),
         family(&[f32s(&[2, 3, 6, 6]), f32s(&[4, 3, 3, 3])], &[(Op::Conv(Box::new(conv)), &[0, 1])]),
         family(
-            &[m.clone()],
+            from_ref(&m),
             &[
                 (Op::Linalg(Linalg::Lu), &[0]),
                 (Op::Linalg(Linalg::Qr { complete: false }), &[0]),
@@ -131,7 +132,7 @@ fn every_family_of_ops() {
                 (Op::Linalg(Linalg::Eigh), &[0]),
             ],
         ),
-        family(&[m.clone()], &[(Op::Fft(Fft::Real(1)), &[0])]),
+        family(from_ref(&m), &[(Op::Fft(Fft::Real(1)), &[0])]),
         family(
             &[m.clone(), f32s(&[4]), f32s(&[4])],
             &[
@@ -258,7 +259,7 @@ fn inputs_are_checked() {
 }
 
 #[test]
-fn an_error_names_the_line_and_says_what_was_written() {
+fn an_error_names_the_line_and_changes_nothing() {
     let mut program = Program::default();
     let (p, x, index) = (
         program.input(f32s(&[3])),
@@ -281,16 +282,14 @@ fn an_error_names_the_line_and_says_what_was_written() {
         error.to_string(),
         "gather: index 5 (element 1 of the indices) is out of range for an axis of length 3\
          \n  on f32[3], i64[2]\
-         \n  the inputs that the program replaces are partly written\
          \n  at src/main.rs:12:9"
     );
-    // Without the update before it, nothing is said.
-    program.updates.clear();
-    let mut executable = Executable::new(&program).expect("a program");
-    let error = executable
-        .run(&mut [Bound::Read(&p, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)])
-        .expect_err("an index out of range");
-    assert!(!error.to_string().contains("partly"));
+    assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![1.0; 3]));
+    let index = Buffer::from_slice(&[0i64, 2]).expect("memory");
+    executable
+        .run(&mut [Bound::Write(&mut p, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)])
+        .expect("runs");
+    assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![2.0; 3]));
 }
 
 #[test]
