@@ -24,7 +24,7 @@
 use super::calls::{Kind, cast_is_nothing, weight};
 use super::domain::Domain;
 use super::draft::Drafter;
-use pullback_ir::{DType, Inst, Op, Random, Reduction, Region, Result, Value};
+use pullback_ir::{DType, Error, Inst, Op, Random, Reduction, Region, Result, Value};
 use smallvec::SmallVec;
 
 /// An address: an entry of the table of pointers, and bytes from there.
@@ -165,6 +165,12 @@ impl<'a> Plan<'a> {
         for (v, inst) in region.body.iter().enumerate() {
             if let Inst::Load(k) = inst {
                 read[*k] |= live[v];
+            }
+            if let Inst::Random(_, key, _) = inst
+                && region.inputs[*key].spec.len() != 2
+            {
+                let message = "a region draws from one key";
+                return Err(Error::argument("region", message).on([&region.inputs[*key].spec]));
             }
         }
         let domain = Domain::new(region, &read, !reduces.is_empty());

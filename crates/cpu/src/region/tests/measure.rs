@@ -433,3 +433,47 @@ fn rows_beside_fused_kernels() {
         });
     }
 }
+
+/// Large results written past the caches, beside the same kernel that does not.
+#[test]
+#[ignore = "a measurement"]
+fn streaming() {
+    let n = 1 << 23;
+    let mut dice = Dice::new(3);
+    let light = Region {
+        body: vec![
+            Inst::Load(0),
+            Inst::Load(1),
+            point(Op::Binary(Binary::Mul), &[0, 1]),
+            Inst::Load(2),
+            point(Op::Binary(Binary::Add), &[2, 3]),
+        ],
+        outputs: vec![4],
+        ..chain(n)
+    };
+    for (name, region) in [("x·a + b", light), ("the chain", chain(n))] {
+        let inputs: Vec<Dense> = (0..4).map(|_| of(&numbers(n, &mut dice))).collect();
+        let strides = dense_strides(&[n]);
+        let shape = [n];
+        let sources: Vec<Source> = inputs
+            .iter()
+            .map(|x| Source {
+                ptr: x.buffer.as_ptr(),
+                shape: &shape,
+                strides: &strides,
+                dtype: DType::F32,
+            })
+            .collect();
+        let mut y = Buffer::alloc(4 * n).expect("memory");
+        let sinks = [Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 }];
+        let kernel = Kernel::with(&region, How::Best).expect("a kernel");
+        assert!(kernel.streaming.is_some());
+        for threads in [1, 2] {
+            par::with_threads(threads, || {
+                let [stream, plain] =
+                    race(30, || kernel.run(&sources, &sinks), || kernel.execute(&sources, &sinks));
+                println!("{name} over {n}, {threads} threads: {:.2}", stream / plain);
+            });
+        }
+    }
+}
