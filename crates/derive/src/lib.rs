@@ -104,6 +104,8 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
 struct Shape {
     /// `Self` or `Self::Variant`: a pattern and a constructor, followed by braces.
     head: TokenStream,
+    /// The variant of an enum.
+    variant: Option<Ident>,
     slots: Vec<Slot>,
 }
 
@@ -116,7 +118,7 @@ struct Slot {
 }
 
 impl Shape {
-    fn new(head: TokenStream, fields: &Fields) -> Result<Shape> {
+    fn new(head: TokenStream, variant: Option<&Ident>, fields: &Fields) -> Result<Shape> {
         let slot = |(i, (member, field)): (usize, (Member, &syn::Field))| {
             Ok(Slot {
                 member,
@@ -126,7 +128,7 @@ impl Shape {
             })
         };
         let slots = fields.members().zip(fields).enumerate().map(slot).collect::<Result<_>>()?;
-        Ok(Shape { head, slots })
+        Ok(Shape { head, variant: variant.cloned(), slots })
     }
 
     fn pattern(&self) -> TokenStream {
@@ -148,7 +150,12 @@ impl Shape {
                 });
             }
         });
-        quote!(#pattern => { #(#calls)* })
+        // Which variant it is belongs to the structure.
+        let variant = self.variant.iter().map(|name| {
+            let name = name.to_string();
+            quote!(#root::Path::note(#path, &#name);)
+        });
+        quote!(#pattern => { #(#variant)* #(#calls)* })
     }
 
     fn map(&self, root: &Path, f: &Ident) -> TokenStream {
@@ -177,12 +184,12 @@ impl Slot {
 
 fn shapes(input: &DeriveInput) -> Result<Vec<Shape>> {
     match &input.data {
-        Data::Struct(data) => Ok(vec![Shape::new(quote!(Self), &data.fields)?]),
+        Data::Struct(data) => Ok(vec![Shape::new(quote!(Self), None, &data.fields)?]),
         Data::Enum(data) => {
             let shape = |variant: &syn::Variant| {
                 attributes(&variant.attrs, "a variant takes none", |_| Ok(false))?;
                 let name = &variant.ident;
-                Shape::new(quote!(Self::#name), &variant.fields)
+                Shape::new(quote!(Self::#name), Some(name), &variant.fields)
             };
             data.variants.iter().map(shape).collect()
         }

@@ -61,8 +61,8 @@ impl Tensor {
     /// The gradient that backward passes have accumulated in this leaf.
     pub fn grad(&self) -> Option<Tensor> {
         self.leaf().and_then(|leaf| {
-            let slot = leaf.grad();
-            trace::touch(&leaf, &slot, true);
+            let mut slot = leaf.grad();
+            trace::touch(&leaf, &mut slot, true, false);
             slot.clone()
         })
     }
@@ -82,7 +82,7 @@ impl Tensor {
             fail::or_raise(check_cotangent("set_grad", self, grad).map_err(|e| e.at(at)));
         }
         let mut slot = leaf.grad();
-        trace::touch(&leaf, &slot, false);
+        trace::touch(&leaf, &mut slot, false, true);
         *slot = grad;
     }
 
@@ -90,7 +90,7 @@ impl Tensor {
     pub fn zero_grad(&self) {
         if let Some(leaf) = self.leaf() {
             let mut slot = leaf.grad();
-            trace::touch(&leaf, &slot, false);
+            trace::touch(&leaf, &mut slot, false, true);
             *slot = None;
         }
     }
@@ -370,6 +370,9 @@ impl<'a> Backward<'a> {
         let error = Error::gradient("backward", message).on([y.spec()]).at(self.at);
         match &y.lock().history {
             History::Cut(cut) => error.detail(format!("the path was cut {}", cut.describe())),
+            _ if trace::in_body() => error.hint(
+                "inside vmap and the bodies of loops tensors from outside are constants: use grad(..) over them",
+            ),
             _ => error
                 .hint("call requires_grad() on what you want the gradient of, before it is used"),
         }

@@ -137,8 +137,8 @@ impl Tensor {
         }
         if self.lock().frozen || root.lock().frozen {
             return refuse(
-                "the argument of a function that is being differentiated is written in place",
-                "write to a deep_clone() of it",
+                "the argument of a function that is being differentiated, traced or mapped is written in place",
+                "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
             );
         }
         let histories = [self.state(at)?.history, root.state(at)?.history];

@@ -425,7 +425,7 @@ fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
 #[track_caller]
 pub fn manual_seed(seed: u64) {
     let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || generator(|state| state.copy_(&Tensor::from([seed as i64, 0]))));
+    mode::speaking_for(at, || generator(|state| state.copy_(Tensor::from([seed as i64, 0]))));
 }
 
 /// Where the global generator stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
@@ -475,7 +475,7 @@ pub fn next_key() -> Key {
         return key;
     }
     let given = |state: &Tensor| {
-        state.add_(&Tensor::from([0i64, 1]));
+        state.add_(Tensor::from([0i64, 1]));
         Key(state.deep_clone()).stream(GIVEN).draw(Random::Bits, &[2], DType::I64)
     };
     Key(mode::speaking_for(at, || generator(given)))

@@ -46,6 +46,18 @@ pub trait Tree: Sized {
         out
     }
 
+    /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants. (Fields that are skipped are not
+    /// known.)
+    fn structure(&self) -> String {
+        let mut path = Path { segments: Vec::new(), notes: Some(String::new()) };
+        let mut paths = String::new();
+        self.visit(&mut path, &mut |path, _| {
+            paths.push_str(&path.to_string());
+            paths.push('\n');
+        });
+        paths + &path.notes.unwrap_or_default()
+    }
+
     /// The same structure with these tensors, as many as it has.
     #[must_use]
     fn with_leaves(&self, leaves: &[Tensor]) -> Self {
@@ -56,26 +68,39 @@ pub trait Tree: Sized {
 
 /// Where a tensor is in a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(Vec<String>);
+pub struct Path {
+    segments: Vec<String>,
+    /// What is there besides tensors, where someone asks.
+    notes: Option<String>,
+}
 
 impl Path {
     /// Runs `f` one level down, under `name`.
     pub fn scope<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
-        self.0.push(name.to_string());
+        self.segments.push(name.to_string());
         let result = f(self);
-        self.0.pop();
+        self.segments.pop();
         result
     }
 
     /// The names from the root down.
     pub fn segments(&self) -> &[String] {
-        &self.0
+        &self.segments
+    }
+
+    /// Notes something about this place that is not a tensor: a plain value, a length, a variant. Two trees with the same notes, and
+    /// tensors at the same paths, are told apart by nothing but their tensors.
+    pub fn note(&mut self, what: &dyn fmt::Debug) {
+        if self.notes.is_some() {
+            let line = format!("{self}: {what:?}\n");
+            self.notes.get_or_insert_default().push_str(&line);
+        }
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("."))
+        f.write_str(&self.segments.join("."))
     }
 }
 
@@ -91,6 +116,7 @@ impl Tree for Tensor {
 
 impl<T: Tree> Tree for Vec<T> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.note(&self.len());
         for (i, x) in self.iter().enumerate() {
             path.scope(&i.to_string(), |path| x.visit(path, f));
         }
@@ -115,6 +141,7 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 
 impl<T: Tree> Tree for Option<T> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.note(&self.is_some());
         if let Some(x) = self {
             x.visit(path, f);
         }
@@ -193,7 +220,9 @@ macro_rules! plain {
     ($($type:ty)*) => {$(
         /// A plain value: no tensors in it.
         impl Tree for $type {
-            fn visit(&self, _: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {}
+            fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
+                path.note(self);
+            }
 
             fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
                 self.clone()

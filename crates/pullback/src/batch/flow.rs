@@ -7,7 +7,7 @@
 use super::{Lane, Lanes};
 use crate::control::{apply_flow, body};
 use crate::transform::{evaluate_batched, spread};
-use crate::{Op, Spec, Tensor, mode};
+use crate::{DType, Op, Spec, Tensor, control, mode};
 use pullback_ir::{Flow, Program, Scan, Shape};
 use std::panic::Location;
 
@@ -72,6 +72,28 @@ fn flags(lanes: &[Lane]) -> Vec<bool> {
     lanes.iter().map(|x| x.batched).collect()
 }
 
+/// A test of each example, to choose between tensors of this rank.
+fn beside(test: &Tensor, rank: usize, n: usize) -> Tensor {
+    let mut shape = vec![1; rank];
+    shape[0] = n;
+    test.reshape(&shape[..])
+}
+
+/// The operands with each example that is not `meant` replaced by the first that is: no index is out of range and no slope infinite
+/// because of an example that does not go this way. No gradient flows into the copies.
+fn safe(operands: &[Lane], meant: &Tensor, n: usize) -> Vec<Lane> {
+    let first = meant.cast(DType::I64).argmax(0).reshape([1]);
+    let replace = |x: &Lane| match x.batched {
+        false => x.clone(),
+        true => {
+            let copy = x.value.detach().index_select(0, &first);
+            let copy = copy.expand(x.value.shape());
+            Lane::batched(beside(meant, x.value.rank(), n).select(&x.value, copy))
+        }
+    };
+    operands.iter().map(replace).collect()
+}
+
 fn cond(
     yes: &Program,
     no: &Program,
@@ -82,12 +104,25 @@ fn cond(
     let (test, operands) = (&lanes[0], &lanes[1..]);
     let given = flags(operands);
     if test.batched {
-        let (a, b) = (evaluate_batched(yes, operands, n), evaluate_batched(no, operands, n));
-        let choose = |(a, b): (Lane, Lane)| {
-            let (a, b) = (spread(&a, n), spread(&b, n));
-            let mut shape = vec![1; a.rank()];
-            shape[0] = n;
-            Lane::batched(test.value.reshape(&shape[..]).select(&a, &b))
+        // Each branch is computed if an example takes it, and then on examples that do: those that do not stand in for nothing.
+        let branch = |program: &Program, takes: &Tensor| -> Vec<Tensor> {
+            let given: Vec<Tensor> =
+                safe(operands, takes, n).into_iter().map(|x| x.value).collect();
+            let run = |given: &Vec<Tensor>| -> Vec<Tensor> {
+                let lanes = given.iter().zip(operands);
+                let lanes: Vec<Lane> =
+                    lanes.map(|(x, old)| Lane { value: x.clone(), batched: old.batched }).collect();
+                evaluate_batched(program, &lanes, n).iter().map(|y| spread(y, n)).collect()
+            };
+            let none = |_: &Vec<Tensor>| -> Vec<Tensor> {
+                let spec = |&v| batched_spec(program.spec(v), true, n);
+                program.outputs.iter().map(|v| Tensor::zeros_of(&spec(v))).collect()
+            };
+            mode::speaking_for(at, || control::cond(&takes.any(), run, none, &given))
+        };
+        let (a, b) = (branch(yes, &test.value), branch(no, &test.value.logical_not()));
+        let choose = |(a, b): (Tensor, Tensor)| {
+            Lane::batched(beside(&test.value, a.rank(), n).select(&a, &b))
         };
         return a.into_iter().zip(b).map(choose).collect();
     }
@@ -141,13 +176,16 @@ fn while_loop(
     let (_, turned) = body("while_loop", &specs, at, |args| {
         let lanes = state(args);
         let test = go_on(&lanes);
-        let made = evaluate_batched(step, &lanes, n);
+        // Examples that are done go along as copies of one that is not.
+        let going = match test.batched {
+            true => safe(&lanes, &test.value, n),
+            false => lanes.clone(),
+        };
+        let made = evaluate_batched(step, &going, n);
         let old = &lanes[shared..];
         let choose = |(new, old): (Lane, &Lane)| match (test.batched, old.batched) {
             (true, _) => {
-                let mut shape = vec![1; old.value.rank()];
-                shape[0] = n;
-                test.value.reshape(&shape[..]).select(&spread(&new, n), &old.value)
+                beside(&test.value, old.value.rank(), n).select(spread(&new, n), &old.value)
             }
             (false, true) => spread(&new, n),
             (false, false) => new.value,

@@ -39,6 +39,9 @@ pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<Prepare
         Op::Flow(flow) => match &**flow {
             Flow::Scan(scan) if scan.kept == 0 => {
                 let halves = split(scan, at);
+                if halves.kept == 0 {
+                    return None;
+                }
                 let (own, place) = (scan.body.outputs.len(), scan.shared);
                 let shared = scan.shared + halves.constants.len();
                 let scan = Scan { body: halves.forward, kept: halves.kept, shared, ..scan.clone() };

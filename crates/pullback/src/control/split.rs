@@ -176,7 +176,7 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
             _ => None,
         }
     };
-    let hoisted: Vec<(usize, [(Var, Vec<View>); 2])> = (float_in.iter().zip(gradients))
+    let hoisted: Vec<(usize, [Seen; 2])> = (float_in.iter().zip(gradients))
         .filter(|(i, _)| **i < fixed)
         .filter_map(|(&i, &g)| Some((i, factors_of(g)?)))
         .collect();
@@ -260,12 +260,11 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     }
 }
 
+/// A variable, and views of it.
+type Seen = (Var, Vec<View>);
+
 /// What a variable shows, and the views that lead from there to it.
-fn through_views(
-    program: &Program,
-    definitions: &[Option<usize>],
-    v: Var,
-) -> Option<(Var, Vec<View>)> {
+fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Option<Seen> {
     let (mut v, mut views) = (v, Vec::new());
     while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {
         let Op::View(view) = &e.op else { break };

@@ -2,7 +2,7 @@
 
 use super::compiler_error;
 use crate::storage::Storage;
-use crate::tape::{History, Leaf};
+use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched};
 use crate::{DType, Result, Scalar, Spec, Tensor, Tree, fail, mode};
 use pullback_cpu::Executable;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// A function compiled for arguments of certain specs.
 pub(super) struct Specialisation<Y> {
     pub specs: Vec<Spec>,
+    /// What else there is to know of the argument: [`Tree::structure`].
+    pub structure: String,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
     /// Why it was compiled.
@@ -55,9 +57,9 @@ pub(super) struct Timing {
 /// A tensor from outside that the program takes.
 pub(super) enum Captured {
     /// The same memory at every call.
-    Fixed { storage: Arc<Storage>, written: bool },
+    Fixed { storage: Arc<Storage>, written: bool, handle: Tensor, tracked: bool },
     /// What is in `.grad()` of a leaf when the call is made.
-    Gradient { leaf: Arc<Leaf>, spec: Spec, written: bool },
+    Gradient { leaf: Arc<Leaf>, spec: Spec },
 }
 
 /// What becomes of the gradient of a leaf.
@@ -72,6 +74,7 @@ impl<Y: Tree> Specialisation<Y> {
     pub fn compile(
         f: impl FnOnce(&[Tensor]) -> Result<Y>,
         specs: Vec<Spec>,
+        structure: String,
         why: String,
         at: &'static Location<'static>,
     ) -> Result<Specialisation<Y>> {
@@ -79,7 +82,7 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let (template, differentiated, recorded) = traced(f, &specs, at)?;
         timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves } = recorded;
+        let Recorded { program, results, captures, leaves, tracked_state } = recorded;
 
         let start = Instant::now();
         let (compiled, stages) = pipeline().run_in_stages(&program)?;
@@ -89,16 +92,16 @@ impl<Y: Tree> Specialisation<Y> {
         timing.prepare = start.elapsed();
 
         let written = |i: usize| compiled.updates.iter().any(|u| u.1 == specs.len() + i);
-        let owner = |x: &Tensor| {
-            let mine =
-                |t: &&(Touched, Effect)| t.0.before.as_ref().is_some_and(|g| g.shares_memory(x));
-            leaves.iter().find(mine).map(|t| t.0.leaf.clone())
-        };
-        let capture = |(i, c): (usize, &trace::Capture)| match owner(&c.tensor) {
-            Some(leaf) => {
-                Captured::Gradient { leaf, spec: c.tensor.spec().clone(), written: written(i) }
+        let capture = |(i, c): (usize, &trace::Capture)| match (&c.leaf, &c.handle) {
+            (Some(leaf), _) => {
+                Captured::Gradient { leaf: leaf.clone(), spec: c.tensor.spec().clone() }
             }
-            None => Captured::Fixed { storage: c.tensor.0.storage.clone(), written: written(i) },
+            (None, handle) => {
+                let handle = handle.clone().unwrap_or_else(|| c.tensor.clone());
+                let tracked = handle.is_tracked();
+                let storage = c.tensor.0.storage.clone();
+                Captured::Fixed { storage, written: written(i), handle, tracked }
+            }
         };
         Ok(Specialisation {
             recording: mode::is_grad_enabled(),
@@ -107,19 +110,26 @@ impl<Y: Tree> Specialisation<Y> {
             results,
             captures: captures.iter().enumerate().map(capture).collect(),
             gradients: leaves.into_iter().map(gradient).collect(),
-            differentiated,
+            differentiated: differentiated || (tracked_state && mode::is_grad_enabled()),
             traced: program,
             executable,
             stages: stages.iter().map(summary).collect(),
             timing,
             outputs: Vec::new(),
             specs,
+            structure,
         })
     }
 
     /// Whether a call with these arguments is what this was made for.
-    pub fn fits(&self, leaves: &[Tensor]) -> bool {
-        self.recording == mode::is_grad_enabled()
+    pub fn fits(&self, leaves: &[Tensor], structure: &str) -> bool {
+        let as_tracked = |c: &Captured| match c {
+            Captured::Fixed { handle, tracked, .. } => handle.is_tracked() == *tracked,
+            Captured::Gradient { .. } => true,
+        };
+        self.structure == structure
+            && (!self.recording || self.captures.iter().all(as_tracked))
+            && self.recording == mode::is_grad_enabled()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self
                 .gradients
@@ -147,20 +157,11 @@ fn traced<Y: Tree>(
         let ((y, tracked), recorded) = trace::record(Kind::Whole, None, specs, at, |args| {
             let y = f(args);
             let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
-            let tracked = outputs.iter().any(can_be_differentiated);
+            let tracked = outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
             ((y, tracked), outputs)
         })?;
         Ok((y?, tracked, recorded))
     })?
-}
-
-/// Whether a backward pass could start here: not where one has gone through already.
-fn can_be_differentiated(y: &Tensor) -> bool {
-    match &y.lock().history {
-        History::None | History::Cut(_) => false,
-        History::Leaf(_) => true,
-        History::Node(node, _) => !node.is_freed(),
-    }
 }
 
 /// The passes, with the kernels for folding constants.
@@ -199,7 +200,11 @@ pub(super) fn stages<Y: Tree>(
 }
 
 /// Why none of the specialisations fits these arguments.
-pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> String {
+pub(super) fn reason<Y: Tree>(
+    all: &[Specialisation<Y>],
+    leaves: &[Tensor],
+    structure: &str,
+) -> String {
     let Some(last) = all.last() else { return "the first call".to_string() };
     if last.specs.len() != leaves.len() {
         return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());
@@ -208,6 +213,9 @@ pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> S
         last.specs.iter().zip(leaves).enumerate().find(|(_, (old, new))| *old != new.spec());
     if let Some((i, (old, new))) = changed {
         return format!("tensor {i} of the argument is {}, {old} before", new.spec());
+    }
+    if last.structure != structure {
+        return "plain values or the structure of the argument have changed".to_string();
     }
     if last.recording != mode::is_grad_enabled() {
         return "it was called inside no_grad, or no longer".to_string();
@@ -222,7 +230,7 @@ pub(super) fn reason<Y: Tree>(all: &[Specialisation<Y>], leaves: &[Tensor]) -> S
     }
 }
 
-/// A spec as an error's text names it.
+/// The error of a gradient that is not the one the function was compiled for.
 pub(super) fn wrong_gradient(found: &Spec, wanted: &Spec) -> crate::Error {
     compiler_error(format!(
         "the gradient of a leaf is {found}, but the function was compiled for {wanted}"

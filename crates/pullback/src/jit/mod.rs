@@ -21,11 +21,12 @@ mod run;
 
 pub use explain::{Explanation, Specialised};
 
+use crate::transform::levels;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
 use compile::Specialisation;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
 pub trait Returned: Sized {
@@ -77,7 +78,16 @@ impl<T: Tree> Returned for Result<T> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// Programs are cached by the specs of the arguments; [`Jit::explain`] says what was compiled and why. Results equal those of the function
+/// # What is compiled, and what is frozen
+///
+/// The function runs once for each kind of argument (specs, structure, plain values such as flags and rates in it), while it is traced; what it
+/// does besides tensor operations happens then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
+/// skips are not looked at. Tensors it captures are seen by reference, and those it writes in place are written at every call. Its arguments
+/// are values: writing to one is refused, and an argument that is also captured state is read as it was before the call. Results never share
+/// memory with arguments or state. Functions that promise to look at values (a Cholesky factor that must exist, a probability that must lie in
+/// \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where an index is out of range.
+///
+/// Programs are cached, without limit; [`Jit::explain`] says what was compiled and why. Results equal those of the function
 /// itself: bit for bit where only pointwise ops are fused, within a few units in the last place where a reduction adds in another
 /// order. [`Jit::check`] shows it.
 #[track_caller]
@@ -115,24 +125,31 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         if let Some(why) = must_be_seen(&leaves) {
             return self.op_by_op(x, why);
         }
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = cache.all.iter().position(|s| s.fits(&leaves));
-        let at = match found {
-            Some(at) => at,
-            None => {
-                let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-                let why = compile::reason(&cache.all, &leaves);
-                let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
-                let made = Specialisation::compile(f, specs, why, self.at)?;
-                cache.all.push(made);
-                cache.all.len() - 1
-            }
-        };
-        if cache.all[at].differentiated {
+        let structure = x.structure();
+        let mut cache = self.lock();
+        let mut found = cache.all.iter().position(|s| s.fits(&leaves, &structure));
+        if found.is_none() {
+            let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
+            let why = compile::reason(&cache.all, &leaves, &structure);
+            // The function is the user's, and may come here again: nothing is locked meanwhile.
             drop(cache);
-            return self.op_by_op(x, "its result is differentiated from outside");
+            let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+            let made = Specialisation::compile(f, specs, structure, why, self.at)?;
+            cache = self.lock();
+            cache.all.push(made);
+            found = Some(cache.all.len() - 1);
         }
-        cache.all[at].call(&leaves, self.at)
+        match found.and_then(|at| cache.all.get_mut(at)) {
+            Some(fit) if !fit.differentiated => fit.call(&leaves, self.at),
+            _ => {
+                drop(cache);
+                self.op_by_op(x, "its result, or state it writes, is differentiated from outside")
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache<Y::Value>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls the function in a formula.
@@ -155,7 +172,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
 
     /// What was compiled, why, by which passes, into which kernels, and how it did since.
     pub fn explain(&self) -> Explanation {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = self.lock();
         Explanation {
             specialisations: cache.all.iter().map(Specialisation::explain).collect(),
             uncompiled: cache.uncompiled,
@@ -171,7 +188,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let leaves = x.leaves();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
         let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
-        Specialisation::compile(f, specs, "to be checked".into(), self.at)?.check(&leaves)
+        Specialisation::compile(f, specs, x.structure(), "to be checked".into(), self.at)?
+            .check(&leaves)
     }
 
     /// The stages of compilation for these arguments: the traced program under the name `trace`, then the program after each pass.
@@ -186,7 +204,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
 
     fn op_by_op(&self, x: &T, why: &'static str) -> Result<Y::Value> {
         {
-            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cache = self.lock();
             cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
         }
         fail::catch(|| (self.f)(x).into_result())?
@@ -197,6 +215,9 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
 fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     if trace::active() {
         return Some("it was called inside a trace, and is part of that program");
+    }
+    if levels::any() {
+        return Some("forward mode is going on outside");
     }
     let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
     match tracked || leaves.iter().any(Tensor::carries_tangents) {

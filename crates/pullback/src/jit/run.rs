@@ -3,7 +3,7 @@
 use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
-use crate::{Result, Tensor, Tree, mode};
+use crate::{Result, Tensor, Tree, mode, no_grad};
 use pullback_cpu::{Bound, Buffer};
 use pullback_ir::{Layout, Spec};
 use smallvec::SmallVec;
@@ -50,10 +50,8 @@ impl<Y: Tree> Specialisation<Y> {
             let Captured::Gradient { leaf, spec, .. } = capture else { continue };
             let grad = leaf.grad().clone();
             match &grad {
-                Some(g) if g.len() != spec.len() || g.dtype() != spec.dtype => {
-                    return Err(wrong_gradient(g.spec(), spec));
-                }
-                _ => found.push(grad.map(|g| g.contiguous())),
+                Some(g) if g.spec() != spec => return Err(wrong_gradient(g.spec(), spec)),
+                _ => found.push(grad.map(|g| self.apart(&g))),
             }
         }
         Ok(found)
@@ -62,13 +60,10 @@ impl<Y: Tree> Specialisation<Y> {
     /// An argument as dense memory that the program does not write to.
     fn apart(&self, x: &Tensor) -> Tensor {
         let written = |c: &Captured| match c {
-            Captured::Fixed { storage, written: true } => Arc::ptr_eq(storage, &x.0.storage),
-            Captured::Gradient { leaf, written: true, .. } => {
-                leaf.grad().as_ref().is_some_and(|g| g.shares_memory(x))
+            Captured::Fixed { storage, written, .. } => {
+                *written && Arc::ptr_eq(storage, &x.0.storage)
             }
-            Captured::Fixed { written: false, .. } | Captured::Gradient { written: false, .. } => {
-                false
-            }
+            Captured::Gradient { .. } => false,
         };
         match self.captures.iter().any(written) || !x.is_contiguous() {
             true => mode::set_recording(false, || x.detach().deep_clone()),
@@ -95,6 +90,12 @@ impl<Y: Tree> Specialisation<Y> {
                 Effect::Clear => None,
                 Effect::Other(tensor) => Some(tensor.clone()),
                 Effect::Output(k) => made[*k].take(),
+                Effect::Write(k) => {
+                    if let (Some(old), Some(new)) = (&*gradient.leaf.grad(), &made[*k]) {
+                        no_grad(|| old.copy_(new));
+                    }
+                    continue;
+                }
             };
             // Dropped after the lock is released.
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
@@ -124,12 +125,12 @@ fn operands<'a>(
     let mut gradients = gradients.iter();
     for capture in captures {
         match capture {
-            Captured::Fixed { storage, written } => {
+            Captured::Fixed { storage, written, .. } => {
                 all.push(Operand { storage, start: 0, written: *written });
             }
-            Captured::Gradient { written, .. } => {
+            Captured::Gradient { .. } => {
                 if let Some(Some(g)) = gradients.next() {
-                    all.push(place(g, *written));
+                    all.push(place(g, false));
                 }
             }
         }

@@ -297,7 +297,7 @@ impl<'a> Walk<'a> {
         let (leaf, grad) = &mut self.leaves[at];
         let Some(grad) = grad.take() else { return };
         let mut slot = leaf.grad();
-        trace::touch(leaf, &slot, true);
+        trace::touch(leaf, &mut slot, true, true);
         match &mut *slot {
             Some(_) => accumulate(&mut slot, grad),
             // Stored for the user, who may write to it: it must be dense and its own.

@@ -2,6 +2,7 @@
 
 use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
+use crate::tape::History;
 use crate::{Error, Result, Tensor};
 use pullback_ir::infer::infer_one;
 use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
@@ -20,7 +21,10 @@ impl Trace {
 
     pub(super) fn argument(&self, spec: &Spec, at: &'static Location<'static>) -> Tensor {
         let var = self.log.borrow_mut().program.input(spec.clone());
-        self.tensor(var, "an argument", at)
+        let argument = self.tensor(var, "an argument", at);
+        // A program takes its arguments by value: a write to one would be lost.
+        argument.lock().frozen = true;
+        argument
     }
 
     /// The tensor that a variable is.
@@ -68,7 +72,7 @@ impl Trace {
     ) -> Tensor {
         let var = {
             let mut log = self.log.borrow_mut();
-            log.captures.push(Capture { tensor, batched });
+            log.captures.push(Capture { tensor, batched, leaf: None, handle: None });
             log.program.input(spec)
         };
         self.tensor(var, "a capture", at)
@@ -139,7 +143,7 @@ impl Trace {
         let mut log = self.log.borrow_mut();
         let var = log.program.input(spec.clone());
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
-        log.captures.push(Capture { tensor, batched: false });
+        log.captures.push(Capture { tensor, batched: false, leaf: None, handle: Some(x.clone()) });
         let root = Root {
             storage: storage.clone(),
             spec: spec.clone(),
@@ -241,6 +245,12 @@ impl Trace {
         self.log.borrow_mut().handles.push((x.clone(), before));
     }
 
+    /// Whether the storage of a tensor of this trace was written to.
+    fn is_written(&self, x: &Tensor) -> bool {
+        let key = Arc::as_ptr(&x.0.storage) as usize;
+        self.log.borrow().roots.get(&key).is_some_and(|root| root.written)
+    }
+
     pub(super) fn put_back(&self) {
         let log = std::mem::take(&mut *self.log.borrow_mut());
         for (x, before) in log.handles {
@@ -270,6 +280,15 @@ impl Trace {
         for touched in touched {
             let now = touched.leaf.grad().clone();
             let effect = match (&touched.before, now) {
+                (_, Some(now)) if touched.input.as_ref().is_some_and(|x| x.is_same(&now)) => {
+                    match self.is_written(&now) {
+                        true => {
+                            results.push(self.var_of(&now, "grad", at)?);
+                            Effect::Write(results.len() - 1)
+                        }
+                        false => Effect::Nothing,
+                    }
+                }
                 (Some(before), Some(now)) if before.is_same(&now) => Effect::Nothing,
                 (None, None) => Effect::Nothing,
                 (Some(_), None) => Effect::Clear,
@@ -300,7 +319,16 @@ impl Trace {
             results: outputs.len(),
             captures: std::mem::take(&mut log.captures),
             leaves: effects,
+            tracked_state: log.handles.iter().any(|(x, _)| can_be_differentiated(x)),
         })
+    }
+}
+
+/// Whether a backward pass could start here: not where one has gone through already.
+pub(crate) fn can_be_differentiated(y: &Tensor) -> bool {
+    match &y.lock().history {
+        History::None | History::Cut(_) | History::Leaf(_) => false,
+        History::Node(node, _) => !node.is_freed(),
     }
 }
 

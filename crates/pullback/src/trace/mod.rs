@@ -21,6 +21,7 @@ mod log;
 mod program;
 
 pub(crate) use eval::{evaluate, speaking};
+pub(crate) use log::can_be_differentiated;
 pub use program::trace;
 
 use crate::rule::Outs;
@@ -98,6 +99,8 @@ pub(crate) struct Touched {
     pub before: Option<Tensor>,
     /// Whether it mattered if there was a gradient.
     pub looked: bool,
+    /// The gradient as the function saw it.
+    pub input: Option<Tensor>,
 }
 
 /// A tensor from outside that a trace uses.
@@ -105,6 +108,10 @@ pub(crate) struct Capture {
     pub tensor: Tensor,
     /// It has one row for each of the examples that the body stands for.
     pub batched: bool,
+    /// It is what `.grad()` of this leaf holds.
+    pub leaf: Option<Arc<Leaf>>,
+    /// The tensor through which its memory was met.
+    pub handle: Option<Tensor>,
 }
 
 /// What becomes of a leaf's gradient.
@@ -114,6 +121,8 @@ pub(crate) enum Effect {
     Clear,
     /// The output of this number.
     Output(usize),
+    /// The output of this number, written over the gradient that was there.
+    Write(usize),
     /// A tensor from outside.
     Other(Tensor),
 }
@@ -126,6 +135,8 @@ pub(crate) struct Recorded {
     pub results: usize,
     pub captures: Vec<Capture>,
     pub leaves: Vec<(Touched, Effect)>,
+    /// A tensor from outside was left with a history that leads into the function.
+    pub tracked_state: bool,
 }
 
 thread_local! {
@@ -279,14 +290,34 @@ pub(crate) fn strip(
     }
 }
 
-/// Notes that the gradient of a leaf is looked at or changed.
-pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &Option<Tensor>, looked: bool) {
-    let Some(trace) = current() else { return };
-    let mut log = trace.log.borrow_mut();
-    match log.leaves.iter_mut().find(|t| Arc::ptr_eq(&t.leaf, leaf)) {
-        Some(_) => {}
-        None => log.leaves.push(Touched { leaf: leaf.clone(), before: slot.clone(), looked }),
+/// Notes that the gradient of a leaf is looked at or changed. A gradient that is there becomes an input of the program, so that each call sees
+/// the one of its time.
+pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &mut Option<Tensor>, looked: bool, changed: bool) {
+    let Some(inner) = current() else { return };
+    if let (Kind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
+        let message = format!("the gradient of a tensor from outside is changed inside {name}");
+        let error = Error::new(ErrorKind::InPlace, "grad", message);
+        fail::raise(error.hint("compute it with grad(..) and return it"));
     }
+    let whole = |all: &Vec<Rc<Trace>>| all.iter().rev().find(|t| !t.is_body()).cloned();
+    let Some(trace) = GOING_ON.with_borrow(whole) else { return };
+    if leaf.seq >= trace.first_node
+        || trace.log.borrow().leaves.iter().any(|t| Arc::ptr_eq(&t.leaf, leaf))
+    {
+        return;
+    }
+    let before = slot.clone();
+    let mut input = None;
+    if let (Some(gradient), true) = (&before, looked) {
+        let at = mode::user_line(Location::caller());
+        let made = trace.capture(gradient.clone(), gradient.spec().clone(), false, at);
+        if let Some(capture) = trace.log.borrow_mut().captures.last_mut() {
+            capture.leaf = Some(leaf.clone());
+        }
+        input = Some(made.clone());
+        *slot = Some(made);
+    }
+    trace.log.borrow_mut().leaves.push(Touched { leaf: leaf.clone(), before, looked, input });
 }
 
 /// The error of reading a value while a function is traced, unless it is known for good.
@@ -355,6 +386,11 @@ pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64
         return Err(Error::new(ErrorKind::Program, writer.op, "no trace is going on"));
     };
     trace.write(target, new, writer)
+}
+
+/// Whether the body of a construct is being traced.
+pub(crate) fn in_body() -> bool {
+    current().is_some_and(|trace| trace.is_body())
 }
 
 /// The node is older than the trace: backward would leave it.

@@ -160,7 +160,7 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
     let all = trace::computing(|| Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]));
     match fail::catch(|| vmap(f, 0, 0)(&all)) {
         Ok(all) => Some(all),
-        Err(error) if error.kind() == ErrorKind::Program => None,
+        Err(error) if matches!(error.kind(), ErrorKind::Program | ErrorKind::InPlace) => None,
         Err(error) => fail::raise(error),
     }
 }

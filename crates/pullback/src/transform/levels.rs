@@ -42,6 +42,11 @@ impl Drop for Level {
     }
 }
 
+/// Whether some forward mode is going on.
+pub(crate) fn any() -> bool {
+    !ALIVE.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+}
+
 /// Notes that a node saved tangents of these levels.
 pub(crate) fn remember(node: &Arc<Node>, levels: &[u64]) {
     let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
