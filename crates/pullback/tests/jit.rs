@@ -170,7 +170,7 @@ fn state_is_written_in_its_own_memory() {
     assert!((total - now.iter().sum::<f64>()).abs() < 1e-12);
     // The argument may be the state itself.
     let twice = jit(|x: &Tensor| {
-        state.add_(&x.flip([0]));
+        state.add_(x.flip([0]));
         x.sum()
     });
     let expected: Vec<f64> = (0..4).map(|i| now[i] + now[3 - i]).collect();

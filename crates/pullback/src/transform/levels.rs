@@ -5,6 +5,7 @@
 
 use crate::tape::Node;
 use crate::tensor::Tangents;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -19,12 +20,18 @@ pub(crate) fn next_number() -> u64 {
 /// back to the node that saved it, which is a circle: it is cut when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
 
+thread_local! {
+    /// How many levels were entered on this thread and have not ended.
+    static HERE: Cell<usize> = const { Cell::new(0) };
+}
+
 /// A level for as long as this value lives.
 pub(crate) struct Level(pub u64);
 
 impl Level {
     pub fn enter() -> Level {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        HERE.set(HERE.get() + 1);
         ALIVE.write().unwrap_or_else(PoisonError::into_inner).push((id, Vec::new()));
         Level(id)
     }
@@ -32,6 +39,7 @@ impl Level {
 
 impl Drop for Level {
     fn drop(&mut self) {
+        HERE.set(HERE.get().saturating_sub(1));
         let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
         let ended =
             alive.iter().position(|level| level.0 == self.0).map(|at| alive.swap_remove(at));
@@ -42,9 +50,9 @@ impl Drop for Level {
     }
 }
 
-/// Whether some forward mode is going on.
+/// Whether some forward mode is going on, on this thread.
 pub(crate) fn any() -> bool {
-    !ALIVE.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    HERE.get() > 0
 }
 
 /// Notes that a node saved tangents of these levels.
