@@ -363,7 +363,7 @@ mod tests {
         assert_has(&out, "Self::Linear { 0: field0 } => Self::Linear { 0:");
         assert_has(&out, "Self::Scale { by: field0 } => Self::Scale { by:");
         assert_has(&out, "Self::Relu {} => Self::Relu {},");
-        assert_has(&out, "Self::Relu {} => {}");
+        assert_has(&out, r#"Self::Relu {} => { ::pullback::Path::note(path, &"Relu"); }"#);
     }
 
     #[test]
