@@ -5,8 +5,8 @@
 //! its own; a loop turns until the last example is done, and those that are done stay as they are.
 
 use super::{Lane, Lanes};
-use crate::control::{apply_flow, body};
-use crate::transform::{evaluate_batched, spread};
+use crate::control::{Traced, apply_flow, body, share_constants, traced};
+use crate::transform::evaluate_batched;
 use crate::{DType, Op, Spec, Tensor, control, mode};
 use pullback_ir::{Flow, Program, Scan, Shape};
 use std::panic::Location;
@@ -23,11 +23,9 @@ pub(super) fn flow(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
 
 /// A program on many examples.
 struct Batched {
-    program: Program,
+    traced: Traced,
     /// Which outputs have a row for each example.
     outputs: Vec<bool>,
-    /// Its inputs after the others.
-    constants: Vec<Tensor>,
 }
 
 fn batched_spec(spec: &Spec, batched: bool, n: usize) -> Spec {
@@ -60,12 +58,11 @@ fn batch_program(
         for (k, lane) in made.iter().enumerate() {
             let rows = lane.batched || forced.get(k).copied().unwrap_or(false);
             outputs.push(rows);
-            results.push(if rows { spread(lane, n) } else { lane.value.clone() });
+            results.push(if rows { lane.spread(n) } else { lane.value.clone() });
         }
         results
     });
-    let constants = recorded.captures.into_iter().map(|c| c.tensor).collect();
-    Batched { program: recorded.program.renumbered(), outputs, constants }
+    Batched { traced: traced(recorded), outputs }
 }
 
 fn flags(lanes: &[Lane]) -> Vec<bool> {
@@ -112,7 +109,7 @@ fn cond(
                 let lanes = given.iter().zip(operands);
                 let lanes: Vec<Lane> =
                     lanes.map(|(x, old)| Lane { value: x.clone(), batched: old.batched }).collect();
-                evaluate_batched(program, &lanes, n).iter().map(|y| spread(y, n)).collect()
+                evaluate_batched(program, &lanes, n).iter().map(|y| y.spread(n)).collect()
             };
             let none = |_: &Vec<Tensor>| -> Vec<Tensor> {
                 let spec = |&v| batched_spec(program.spec(v), true, n);
@@ -132,13 +129,9 @@ fn cond(
         a = batch_program(yes, "cond", &given, &b.outputs, n, at);
         b = batch_program(no, "cond", &given, &a.outputs, n, at);
     }
-    let spare_a: Vec<_> = b.constants.iter().map(|x| a.program.fresh(x.spec().clone())).collect();
-    a.program.inputs.extend(spare_a);
-    let spare_b: Vec<_> = a.constants.iter().map(|x| b.program.fresh(x.spec().clone())).collect();
-    b.program.inputs.splice(given.len()..given.len(), spare_b);
-    let constants: Vec<Tensor> = a.constants.into_iter().chain(b.constants).collect();
-    let all: Vec<&Tensor> = lanes.iter().map(|x| &x.value).chain(&constants).collect();
-    let made = apply_flow(Flow::Cond { yes: a.program, no: b.program }, &all, at);
+    share_constants(&mut a.traced, &mut b.traced);
+    let all: Vec<&Tensor> = lanes.iter().map(|x| &x.value).chain(&a.traced.constants).collect();
+    let made = apply_flow(Flow::Cond { yes: a.traced.program, no: b.traced.program }, &all, at);
     made.into_iter().zip(a.outputs).map(|(value, batched)| Lane { value, batched }).collect()
 }
 
@@ -165,7 +158,7 @@ fn while_loop(
         args.iter().zip(&given).map(|(x, &batched)| Lane { value: x.clone(), batched }).collect()
     };
     let operands: Vec<Tensor> = (lanes.iter().zip(&given))
-        .map(|(x, &rows)| if rows { spread(x, n) } else { x.value.clone() })
+        .map(|(x, &rows)| if rows { x.spread(n) } else { x.value.clone() })
         .collect();
     let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
     let go_on = |lanes: &[Lane]| evaluate_batched(test, lanes, n).swap_remove(0);
@@ -184,32 +177,24 @@ fn while_loop(
         let made = evaluate_batched(step, &going, n);
         let old = &lanes[shared..];
         let choose = |(new, old): (Lane, &Lane)| match (test.batched, old.batched) {
-            (true, _) => {
-                beside(&test.value, old.value.rank(), n).select(spread(&new, n), &old.value)
-            }
-            (false, true) => spread(&new, n),
+            (true, _) => beside(&test.value, old.value.rank(), n).select(new.spread(n), &old.value),
+            (false, true) => new.spread(n),
             (false, false) => new.value,
         };
         made.into_iter().zip(old).map(choose).collect::<Vec<Tensor>>()
     });
     // Constants of both bodies, then the shared operands, then the state.
-    let (mut first, mut second) = (tested.program, turned.program);
-    let (c1, c2) = (tested.captures.len(), turned.captures.len());
-    first.inputs.rotate_right(c1);
-    second.inputs.rotate_right(c2);
-    let spare: Vec<_> =
-        turned.captures.iter().map(|c| first.fresh(c.tensor.spec().clone())).collect();
-    first.inputs.splice(c1..c1, spare);
-    let spare: Vec<_> =
-        tested.captures.iter().map(|c| second.fresh(c.tensor.spec().clone())).collect();
-    second.inputs.splice(0..0, spare);
-    let constants: Vec<Tensor> =
-        tested.captures.into_iter().chain(turned.captures).map(|c| c.tensor).collect();
+    let (mut test, mut turn) = (traced(tested), traced(turned));
+    share_constants(&mut test, &mut turn);
+    let constants = test.constants;
+    for program in [&mut test.program, &mut turn.program] {
+        program.inputs.rotate_right(constants.len());
+    }
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
     let flow = Flow::While {
-        test: first.renumbered(),
-        body: second.renumbered(),
-        shared: c1 + c2 + shared,
+        test: test.program.renumbered(),
+        body: turn.program.renumbered(),
+        shared: constants.len() + shared,
     };
     let made = apply_flow(flow, &all, at);
     made.into_iter()
@@ -234,15 +219,15 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -
         x.permute(&order[..])
     };
     let operand = |(i, lane): (usize, &Lane)| match (given[i], i >= carried) {
-        (true, true) => turned(&spread(lane, n)),
-        (true, false) => spread(lane, n),
+        (true, true) => turned(&lane.spread(n)),
+        (true, false) => lane.spread(n),
         (false, _) => lane.value.clone(),
     };
     let operands: Vec<Tensor> = lanes.iter().enumerate().map(operand).collect();
-    let mut body = turn.program;
-    body.inputs.rotate_right(turn.constants.len());
-    let shared = scan.shared + turn.constants.len();
-    let all: Vec<&Tensor> = turn.constants.iter().chain(&operands).collect();
+    let Traced { program: mut body, constants } = turn.traced;
+    body.inputs.rotate_right(constants.len());
+    let shared = scan.shared + constants.len();
+    let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
     // What was kept for a derivative inside is a result like others to a derivative outside.
     let flow = Flow::Scan(Scan { body: body.renumbered(), shared, kept: 0, ..scan.clone() });
     let made = apply_flow(flow, &all, at);

@@ -70,7 +70,7 @@ impl Lane {
     }
 
     /// With an axis of examples in any case: what is shared is repeated by a view.
-    fn spread(&self, n: usize) -> Tensor {
+    pub fn spread(&self, n: usize) -> Tensor {
         match self.batched {
             true => self.value.clone(),
             false => self.value.view(View::Broadcast(with(n, self.value.shape()))),

@@ -7,7 +7,8 @@
 mod rule;
 mod split;
 
-pub(crate) use rule::{prepare, row};
+pub(crate) use rule::{prepare, row, share_constants};
+pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
 use crate::trace::{self, Kind, Recorded};

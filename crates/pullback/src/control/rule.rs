@@ -14,7 +14,7 @@ use super::{apply_flow, body};
 use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
-use crate::{Error, Tensor, fail, jvp, mode, vjp};
+use crate::{Error, Spec, Tensor, fail, jvp, mode, vjp};
 use pullback_ir::{Flow, Op, Program, Scan, Var, View};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -192,7 +192,7 @@ fn vjp_cond(
 }
 
 /// Gives two programs the constants of both, as their last inputs.
-fn share_constants(a: &mut Traced, b: &mut Traced) {
+pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
     let spare = |t: &mut Traced, like: &[Tensor]| -> Vec<Var> {
         like.iter().map(|x| t.program.fresh(x.spec().clone())).collect()
     };
@@ -259,12 +259,16 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
     };
     // For loops the constants are shared operands: the first of all.
     let constants_first = |t: &mut Traced| t.program.inputs.rotate_right(t.constants.len());
-    let (flow, operands, results): (Flow, Vec<Tensor>, Vec<pullback_ir::Spec>) = match &**flow {
+    // The construct, its operands, the specs of its own results, and where the tangents of those come.
+    let (flow, operands, results, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
         Flow::Cond { yes, no } => {
             let (mut first, mut second) = (grouped(yes, &[n - 1]), grouped(no, &[n - 1]));
             share_constants(&mut first, &mut second);
             let operands = values(0..n).chain(moved(1..n)).chain(first.constants).collect();
-            (Flow::Cond { yes: first.program, no: second.program }, operands, output_specs(yes))
+            let flow = Flow::Cond { yes: first.program, no: second.program };
+            let results = output_specs(yes);
+            let places = (results.len()..flow.results()).collect();
+            (flow, operands, results, places)
         }
         Flow::While { test, body, shared } => {
             let (k, specs) = (*shared, input_specs(body));
@@ -287,7 +291,9 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             let flow = Flow::While { test, body: pushed.program, shared };
             let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
             let operands = operands.chain(values(k..n)).chain(moved(k..n)).collect();
-            (flow, operands, output_specs(body))
+            let results = output_specs(body);
+            let places = (results.len()..flow.results()).collect();
+            (flow, operands, results, places)
         }
         Flow::Scan(scan) => {
             let (k, c) = (scan.shared, scan.shared + scan.carry);
@@ -309,40 +315,17 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
             let operands = operands.chain(values(k..c)).chain(moved(k..c));
             let operands = operands.chain(values(c..n)).chain(moved(c..n)).collect();
-            (
-                Flow::Scan(Scan { body: turn, shared, carry, kept: 0, ..scan.clone() }),
-                operands,
-                outputs,
-            )
+            let all = turn.outputs.len();
+            let places = (scan.carry..carry).chain(carry + own - scan.carry..all).collect();
+            let flow = Flow::Scan(Scan { body: turn, shared, carry, kept: 0, ..scan.clone() });
+            (flow, operands, outputs, places)
         }
     };
-    let made = apply_flow(flow.clone(), &operands.iter().collect::<Vec<_>>(), at);
-    // Where the tangents are among the results.
-    let (count, carry) = match &flow {
-        Flow::Scan(scan) => (results.len(), Some(scan.carry)),
-        Flow::Cond { .. } | Flow::While { .. } => (results.len(), None),
+    let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
+    let mut places = places.into_iter();
+    let tangent = |spec: &Spec| match spec.dtype.is_float().then(|| places.next()).flatten() {
+        Some(k) => made[k].clone(),
+        None => Tensor::zeros_of(spec),
     };
-    let own_carry = carry.map(|c| {
-        let Op::Flow(old) = facts.op else { unreachable!("the row of control flow") };
-        match &**old {
-            Flow::Scan(scan) => (scan.carry, c),
-            Flow::Cond { .. } | Flow::While { .. } => unreachable!("a scan stays one"),
-        }
-    });
-    let mut found: Vec<Tensor> = match own_carry {
-        None => made[count..].to_vec(),
-        Some((own, with)) => {
-            let rest = &made[with..];
-            let ys = count - own;
-            made[own..with].iter().chain(&rest[ys..]).cloned().collect()
-        }
-    };
-    found.reverse();
-    results
-        .iter()
-        .map(|spec| match spec.dtype.is_float() {
-            true => found.pop().unwrap_or_else(|| Tensor::zeros_of(spec)),
-            false => Tensor::zeros_of(spec),
-        })
-        .collect()
+    results.iter().map(tangent).collect()
 }

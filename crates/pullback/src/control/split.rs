@@ -170,11 +170,11 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     let factors_of = |g: Var| {
         let e = &both.equations[definitions[g.index()]?];
         let plain = matches!(e.op, Op::Dot) && both.spec(g).shape.len() == 2;
-        let found = [0, 1].map(|k| through_views(&both, &definitions, *e.inputs.get(k)?));
-        match found {
-            [Some(a), Some(b)] if plain && turns_value(a.0) && turns_value(b.0) => Some([a, b]),
-            _ => None,
+        if !plain {
+            return None;
         }
+        let found = [0, 1].map(|k| through_views(&both, &definitions, e.inputs[k]));
+        found.iter().all(|factor| turns_value(factor.0)).then_some(found)
     };
     let hoisted: Vec<(usize, [Seen; 2])> = (float_in.iter().zip(gradients))
         .filter(|(i, _)| **i < fixed)
@@ -264,7 +264,7 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
 type Seen = (Var, Vec<View>);
 
 /// What a variable shows, and the views that lead from there to it.
-fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Option<Seen> {
+fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Seen {
     let (mut v, mut views) = (v, Vec::new());
     while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {
         let Op::View(view) = &e.op else { break };
@@ -272,7 +272,7 @@ fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Op
         v = e.inputs[0];
     }
     views.reverse();
-    Some((v, views))
+    (v, views)
 }
 
 /// Whether a value is had again for next to nothing.

@@ -127,10 +127,10 @@ impl<Y: Tree> Specialisation<Y> {
             Captured::Fixed { handle, tracked, .. } => handle.is_tracked() == *tracked,
             Captured::Gradient { .. } => true,
         };
-        self.structure == structure
-            && (!self.recording || self.captures.iter().all(as_tracked))
-            && self.recording == mode::is_grad_enabled()
+        self.recording == mode::is_grad_enabled()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
+            && self.structure == structure
+            && (!self.recording || self.captures.iter().all(as_tracked))
             && self
                 .gradients
                 .iter()

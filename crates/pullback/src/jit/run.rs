@@ -73,17 +73,11 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// The outputs as tensors, and the gradients in their places.
     fn hand_out(&mut self) -> Y {
+        // What replaces an input comes after all other outputs.
         let program = self.executable.program();
-        let replaced = |k: usize| program.updates.iter().any(|u| u.0 == k);
-        let mut made: SmallVec<[Option<Tensor>; 16]> = SmallVec::new();
-        let mut buffers = self.outputs.drain(..);
-        for (k, &v) in program.outputs.iter().enumerate() {
-            made.push(match replaced(k) {
-                true => None,
-                false => buffers.next().map(|buffer| tensor(program.spec(v).clone(), buffer)),
-            });
-        }
-        drop(buffers);
+        let made = |(buffer, &v)| Some(tensor(program.spec(v).clone(), buffer));
+        let mut made: SmallVec<[Option<Tensor>; 16]> =
+            self.outputs.drain(..).zip(&program.outputs).map(made).collect();
         for gradient in &self.gradients {
             let new = match &gradient.effect {
                 Effect::Nothing => continue,
@@ -91,7 +85,9 @@ impl<Y: Tree> Specialisation<Y> {
                 Effect::Other(tensor) => Some(tensor.clone()),
                 Effect::Output(k) => made[*k].take(),
                 Effect::Write(k) => {
-                    if let (Some(old), Some(new)) = (&*gradient.leaf.grad(), &made[*k]) {
+                    // Written after the lock is released.
+                    let old = gradient.leaf.grad().clone();
+                    if let (Some(old), Some(new)) = (old, &made[*k]) {
                         no_grad(|| old.copy_(new));
                     }
                     continue;
@@ -160,17 +156,19 @@ fn bind<R>(operands: &Operands, f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>) -
     let mut last = None;
     for &i in &order {
         let operand = &operands[i];
-        if last != Some(address(operand)) {
-            last = Some(address(operand));
-            match operand.written {
-                true => writers.push(operand.storage.write()),
-                false => readers.push(operand.storage.read()),
+        match (last, operand.written) {
+            (Some((at, writing)), written) if at == address(operand) => {
+                // What is written is nobody else's: the caller gives such operands memory of their own.
+                if writing || written {
+                    return Err(super::compiler_error("memory that is written is bound twice"));
+                }
             }
+            (_, true) => writers.push(operand.storage.write()),
+            (_, false) => readers.push(operand.storage.read()),
         }
-        lock_of[i] = match operand.written {
-            true => (true, writers.len() - 1),
-            false => (false, readers.len().saturating_sub(1)),
-        };
+        last = Some((address(operand), operand.written));
+        let locks = if operand.written { writers.len() } else { readers.len() };
+        lock_of[i] = (operand.written, locks - 1);
     }
     let mut open: SmallVec<[Option<&mut Buffer>; INLINE]> =
         writers.iter_mut().map(|guard| Some(&mut **guard)).collect();
@@ -182,7 +180,7 @@ fn bind<R>(operands: &Operands, f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>) -
         };
         match memory {
             Some(memory) => bound.push(memory),
-            None => return Err(super::compiler_error("one memory is bound twice")),
+            None => unreachable!("each operand has a lock"),
         }
     }
     f(&mut bound)

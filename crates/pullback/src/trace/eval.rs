@@ -2,24 +2,34 @@
 
 use crate::apply::apply_all;
 use crate::{Tensor, mode};
-use pullback_ir::{Place, Program};
+use pullback_ir::{Op, Place, Program, Var};
 
 /// The results of a program for these inputs.
 pub(crate) fn evaluate(program: &Program, inputs: &[Tensor]) -> Vec<Tensor> {
-    let mut values: Vec<Option<Tensor>> = vec![None; program.specs.len()];
+    evaluate_with(program, inputs, |op, operands| {
+        apply_all(op.clone(), &operands.iter().collect::<Vec<_>>()).into_vec()
+    })
+}
+
+/// The results of a program on values of any kind, given what an op makes of them.
+pub(crate) fn evaluate_with<V: Clone>(
+    program: &Program,
+    inputs: &[V],
+    apply: impl Fn(&Op, &[V]) -> Vec<V>,
+) -> Vec<V> {
+    let mut values: Vec<Option<V>> = vec![None; program.specs.len()];
     let mut left = program.uses();
-    for (&v, x) in program.inputs.iter().zip(inputs) {
+    for (v, x) in program.inputs.iter().zip(inputs) {
         values[v.index()] = Some(x.clone());
     }
-    let get = |values: &[Option<Tensor>], v: pullback_ir::Var| match &values[v.index()] {
+    let get = |values: &[Option<V>], v: Var| match &values[v.index()] {
         Some(x) => x.clone(),
         None => unreachable!("a verified program defines {v} before its use"),
     };
     for e in &program.equations {
-        let operands: Vec<Tensor> = e.inputs.iter().map(|&v| get(&values, v)).collect();
-        let refs: Vec<&Tensor> = operands.iter().collect();
-        let made = speaking(e.at, || apply_all(e.op.clone(), &refs));
-        for (&v, y) in e.outputs.iter().zip(made) {
+        let operands: Vec<V> = e.inputs.iter().map(|&v| get(&values, v)).collect();
+        let made = speaking(e.at, || apply(&e.op, &operands));
+        for (v, y) in e.outputs.iter().zip(made) {
             values[v.index()] = Some(y);
         }
         // What nothing reads any more is let go.
@@ -34,7 +44,7 @@ pub(crate) fn evaluate(program: &Program, inputs: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// Runs `f` for the line that an equation came from, where it is known.
-pub(crate) fn speaking<R>(at: Option<Place>, f: impl FnOnce() -> R) -> R {
+fn speaking<R>(at: Option<Place>, f: impl FnOnce() -> R) -> R {
     match at.and_then(|at| at.location()) {
         Some(at) => mode::speaking_for(at, f),
         None => f(),

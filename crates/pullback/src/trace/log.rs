@@ -58,21 +58,20 @@ impl Trace {
         if let Some((_, lifted)) = self.log.borrow().lifted.get(&key) {
             return Ok(lifted.clone());
         }
-        let lifted = self.capture(x.clone(), x.spec().clone(), false, at);
+        let lifted = self.capture(Capture::of(x), x.spec().clone(), at);
         self.log.borrow_mut().lifted.insert(key, (x.clone(), lifted.clone()));
         Ok(lifted)
     }
 
     pub(super) fn capture(
         &self,
-        tensor: Tensor,
+        capture: Capture,
         spec: Spec,
-        batched: bool,
         at: &'static Location<'static>,
     ) -> Tensor {
         let var = {
             let mut log = self.log.borrow_mut();
-            log.captures.push(Capture { tensor, batched, leaf: None, handle: None });
+            log.captures.push(capture);
             log.program.input(spec)
         };
         self.tensor(var, "a capture", at)
@@ -143,7 +142,7 @@ impl Trace {
         let mut log = self.log.borrow_mut();
         let var = log.program.input(spec.clone());
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
-        log.captures.push(Capture { tensor, batched: false, leaf: None, handle: Some(x.clone()) });
+        log.captures.push(Capture { handle: Some(x.clone()), ..Capture::of(&tensor) });
         let root = Root {
             storage: storage.clone(),
             spec: spec.clone(),

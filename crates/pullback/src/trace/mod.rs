@@ -20,7 +20,7 @@ mod eval;
 mod log;
 mod program;
 
-pub(crate) use eval::{evaluate, speaking};
+pub(crate) use eval::{evaluate, evaluate_with};
 pub(crate) use log::can_be_differentiated;
 pub use program::trace;
 
@@ -114,6 +114,12 @@ pub(crate) struct Capture {
     pub handle: Option<Tensor>,
 }
 
+impl Capture {
+    fn of(tensor: &Tensor) -> Capture {
+        Capture { tensor: tensor.clone(), batched: false, leaf: None, handle: None }
+    }
+}
+
 /// What becomes of a leaf's gradient.
 pub(crate) enum Effect {
     /// As it was.
@@ -129,7 +135,7 @@ pub(crate) enum Effect {
 
 /// A finished trace.
 pub(crate) struct Recorded {
-    /// Inputs: the arguments, then the captures. Outputs: the results, then what is written over captures, then gradients.
+    /// Inputs: the arguments, then the captures. Outputs: the results, then gradients, then what is written over captures.
     pub program: Program,
     /// How many outputs are results.
     pub results: usize,
@@ -310,10 +316,8 @@ pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &mut Option<Tensor>, looked: bool, c
     let mut input = None;
     if let (Some(gradient), true) = (&before, looked) {
         let at = mode::user_line(Location::caller());
-        let made = trace.capture(gradient.clone(), gradient.spec().clone(), false, at);
-        if let Some(capture) = trace.log.borrow_mut().captures.last_mut() {
-            capture.leaf = Some(leaf.clone());
-        }
+        let capture = Capture { leaf: Some(leaf.clone()), ..Capture::of(gradient) };
+        let made = trace.capture(capture, gradient.spec().clone(), at);
         input = Some(made.clone());
         *slot = Some(made);
     }
@@ -368,7 +372,8 @@ pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
         (Kind::Body(_), Some(lanes)) => {
             let keys = outside(|| mode::speaking_for(at, || crate::next_key().split_tensor(lanes)));
             let spec = Spec::new(keys.dtype(), Shape::from_slice(&[2]));
-            Some(Key::from_tensor(&trace.capture(keys, spec, true, at)))
+            let capture = Capture { batched: true, ..Capture::of(&keys) };
+            Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
         (Kind::Body("cond"), None) => Some(outside(|| mode::speaking_for(at, crate::next_key))),
         (Kind::Body(name), None) => {

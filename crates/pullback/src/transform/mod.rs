@@ -10,5 +10,5 @@ mod vmap;
 
 pub use jacobian::{hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev};
 pub use modes::{grad, jvp, value_and_grad, vjp};
+pub(crate) use vmap::evaluate_batched;
 pub use vmap::{BatchAxes, vmap};
-pub(crate) use vmap::{evaluate_batched, spread};

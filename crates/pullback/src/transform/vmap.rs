@@ -4,10 +4,10 @@
 //! is either one for all examples or has one row for each. The evaluation is made of ordinary operations, so `vmap` nests with
 //! itself and with every derivative, in any order: a `grad` inside is in the program already, one outside sees the operations.
 
-use crate::batch::{Lane, Lanes, batch};
-use crate::trace::{self, Kind};
+use crate::batch::{Lane, batch};
+use crate::trace::{self, Kind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, mode};
-use pullback_ir::{Op, Program, Var, View};
+use pullback_ir::Program;
 use std::panic::Location;
 
 /// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
@@ -117,7 +117,11 @@ fn mapped<T: Tree, Y: Tree>(
     let mut results = Vec::new();
     for (lane, axis) in made.into_iter().zip(axes) {
         results.push(match axis {
-            Some(axis) => move_axis(&spread(&lane, n), 0, axis, "the result")?,
+            Some(axis) => {
+                let all = lane.spread(n);
+                check_axis(&all, axis, "the result with its examples")?;
+                all.move_axis(0, axis)
+            }
             None if lane.batched => {
                 let message = format!(
                     "a result of spec {} differs between examples, so it has no single value",
@@ -139,12 +143,8 @@ fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lan
             lanes.push(Lane::shared(x.clone()));
             continue;
         };
-        let rank = x.rank() as isize;
-        if !(-rank..rank).contains(&axis) {
-            let message = format!("axis {axis} is out of range for {}", x.spec());
-            return Err(Error::argument("vmap", message).on([x.spec()]));
-        }
-        let moved = move_axis(x, axis, 0, "the argument")?;
+        check_axis(x, axis, "the argument")?;
+        let moved = x.move_axis(axis, 0);
         let count = moved.shape()[0];
         match n {
             Some(known) if known != count => {
@@ -162,60 +162,22 @@ fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lan
     }
 }
 
-fn move_axis(x: &Tensor, from: isize, to: isize, what: &str) -> Result<Tensor> {
+fn check_axis(x: &Tensor, axis: isize, what: &str) -> Result<()> {
     let rank = x.rank() as isize;
-    if !(-rank..rank).contains(&to) {
-        let message =
-            format!("axis {to} is out of range for {what}, {} with its examples", x.spec());
-        return Err(Error::argument("vmap", message));
+    if (-rank..rank).contains(&axis) {
+        return Ok(());
     }
-    let (from, to) = (from.rem_euclid(rank) as usize, to.rem_euclid(rank) as usize);
-    if from == to {
-        return Ok(x.clone());
-    }
-    let mut order: Vec<usize> = (0..x.rank()).filter(|&i| i != from).collect();
-    order.insert(to, from);
-    Ok(crate::apply::apply(Op::View(View::Permute(order.into_iter().collect())), &[x]))
+    let message = format!("axis {axis} is out of range for {what}, {}", x.spec());
+    Err(Error::argument("vmap", message).on([x.spec()]))
 }
 
 /// The spec of one example.
-pub(crate) fn example_spec(lane: &Lane) -> Spec {
+fn example_spec(lane: &Lane) -> Spec {
     let spec = lane.value.spec();
     spec.with_shape(&spec.shape[usize::from(lane.batched)..])
 }
 
-/// With an axis of examples in any case.
-pub(crate) fn spread(lane: &Lane, n: usize) -> Tensor {
-    if lane.batched {
-        return lane.value.clone();
-    }
-    let shape: Vec<usize> = std::iter::once(n).chain(lane.value.shape().iter().copied()).collect();
-    crate::apply::apply(Op::View(View::Broadcast(shape.as_slice().into())), &[&lane.value])
-}
-
 /// The results of a program for many examples.
 pub(crate) fn evaluate_batched(program: &Program, inputs: &[Lane], n: usize) -> Vec<Lane> {
-    let mut values: Vec<Option<Lane>> = vec![None; program.specs.len()];
-    let mut left = program.uses();
-    for (v, x) in program.inputs.iter().zip(inputs) {
-        values[v.index()] = Some(x.clone());
-    }
-    let get = |values: &[Option<Lane>], v: Var| match &values[v.index()] {
-        Some(x) => x.clone(),
-        None => unreachable!("a program defines {v} before its use"),
-    };
-    for e in &program.equations {
-        let operands: Vec<Lane> = e.inputs.iter().map(|&v| get(&values, v)).collect();
-        let made: Lanes = trace::speaking(e.at, || batch(&e.op, &operands, n));
-        for (v, y) in e.outputs.iter().zip(made) {
-            values[v.index()] = Some(y);
-        }
-        for v in &e.inputs {
-            left[v.index()] -= 1;
-            if left[v.index()] == 0 {
-                values[v.index()] = None;
-            }
-        }
-    }
-    program.outputs.iter().map(|&v| get(&values, v)).collect()
+    evaluate_with(program, inputs, |op, operands| batch(op, operands, n).into_vec())
 }
