@@ -39,7 +39,7 @@ pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
         // The first gradient is the momentum, undamped.
         let first = how.remembers() && counted(x[3]) <= 1;
         let rule = Descent::<C, false> {
-            rate: real(how.rate.0),
+            rate: real(scalar(x[x.len() - 1])),
             keep: real(if first { 0.0 } else { how.momentum.0 }),
             take: real(if first { 1.0 } else { 1.0 - how.dampening.0 }),
             ahead: real(how.momentum.0),
@@ -56,15 +56,16 @@ pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
 
 /// The new parameter, means and, if it is kept, largest mean square.
 pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
-    let step = counted(x[x.len() - 1]).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    let rate = scalar(x[x.len() - 1]);
+    let step = counted(x[x.len() - 2]).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     with_float!(x[0].dtype, E => {
         type C = <E as Elem>::Compute;
         let real = C::real;
         // The means start at zero; these undo that.
         let unbias = [how.beta1, how.beta2].map(|beta| 1.0 - beta.0.powi(step));
-        let shrink = if how.decoupled { 1.0 - how.rate.0 * how.decay.0 } else { 1.0 };
+        let shrink = if how.decoupled { 1.0 - rate * how.decay.0 } else { 1.0 };
         let rule = Moments::<C, false> {
-            size: real(how.rate.0 / unbias[0]),
+            size: real(rate / unbias[0]),
             take1: real(1.0 - how.beta1.0),
             keep2: real(how.beta2.0),
             take2: real(1.0 - how.beta2.0),
@@ -85,6 +86,12 @@ pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
 fn counted(step: Source) -> i64 {
     // SAFETY: `infer` asks for one element of type i64.
     unsafe { *step.ptr.cast::<i64>() }
+}
+
+/// The rate.
+fn scalar(rate: Source) -> f64 {
+    // SAFETY: `infer` asks for one element, and this is its type.
+    with_float!(rate.dtype, E => unsafe { f64::from((*rate.ptr.cast::<E>()).load()) })
 }
 
 #[derive(Clone, Copy)]

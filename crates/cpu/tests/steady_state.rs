@@ -72,7 +72,6 @@ fn layer() -> Program {
     let sum = push(&mut p, Op::Reduce(Reduction::Sum, [0, 1].into()), &[y]);
     let columns = push(&mut p, Op::Reduce(Reduction::Max, [0].into()), &[y]);
     let adam = Adam {
-        rate: Real(0.1),
         beta1: Real(0.9),
         beta2: Real(0.99),
         eps: Real(1e-8),
@@ -84,7 +83,9 @@ fn layer() -> Program {
     let one = Op::Literal { value: 1.into(), shape: [].as_slice().into(), dtype: DType::I64 };
     let one = push(&mut p, one, &[]);
     let next = push(&mut p, Op::Binary(Binary::Add), &[count, one]);
-    let inputs = [w, m, v, g, next];
+    let rate = Op::Literal { value: 0.1.into(), shape: [].as_slice().into(), dtype: DType::F32 };
+    let rate = push(&mut p, rate, &[]);
+    let inputs = [w, m, v, g, next, rate];
     let new = p.push(Op::Fused(Fused::Adam(adam)), &inputs, None).expect("operands that fit");
     p.outputs = vec![sum, new[0], new[1], new[2], next, columns, y];
     p.updates = vec![(1, 1), (2, 3), (3, 4), (4, 5)];

@@ -15,6 +15,7 @@
 //! ```text
 //! impl ::pullback::Tree for Linear {
 //!     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+//!         Path::kind(path, "Linear");
 //!         match self {
 //!             Self { weight: field0, bias: field1, name: field2 } => {
 //!                 Path::scope(path, "weight", |path| <Tensor as Tree>::visit(field0, path, &mut *f));
@@ -50,6 +51,8 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Generics, Member, Path, R
 ///
 /// - `#[tree(skip)]` on a field says that it carries no tensor: it is not visited, and `map` clones
 ///   it. Its type needs `Clone` instead of `Tree`.
+/// - `#[tree(buffer)]` on a field says that its tensors are state that is not trained: running statistics, counters. They are
+///   visited as others are, and `Path::is_buffer` says so.
 /// - `#[tree(crate = some::path)]` on the type names the `pullback` crate where it goes by another
 ///   name.
 ///
@@ -71,6 +74,7 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
     let generics = bounded(input.generics, &shapes, &root);
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let name = &input.ident;
+    let kind = name.unraw().to_string();
     let (path, f) = (local("path"), local("f"));
 
     let visits = shapes.iter().map(|shape| shape.visit(&root, &path, &f));
@@ -87,6 +91,7 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
                 #path: &mut #root::Path,
                 #f: &mut dyn ::core::ops::FnMut(&#root::Path, &#root::Tensor),
             ) {
+                #root::Path::kind(#path, #kind);
                 match #subject { #(#visits)* }
             }
 
@@ -115,17 +120,15 @@ struct Slot {
     binding: Ident,
     ty: Type,
     skip: bool,
+    buffer: bool,
 }
 
 impl Shape {
     fn new(head: TokenStream, variant: Option<&Ident>, fields: &Fields) -> Result<Shape> {
         let slot = |(i, (member, field)): (usize, (Member, &syn::Field))| {
-            Ok(Slot {
-                member,
-                binding: local(&format!("field{i}")),
-                ty: field.ty.clone(),
-                skip: is_skipped(&field.attrs)?,
-            })
+            let (skip, buffer) = keys_of(&field.attrs)?;
+            let binding = local(&format!("field{i}"));
+            Ok(Slot { member, binding, ty: field.ty.clone(), skip, buffer })
         };
         let slots = fields.members().zip(fields).enumerate().map(slot).collect::<Result<_>>()?;
         Ok(Shape { head, variant: variant.cloned(), slots })
@@ -141,11 +144,12 @@ impl Shape {
     fn visit(&self, root: &Path, path: &Ident, f: &Ident) -> TokenStream {
         let pattern = self.pattern();
         let calls = self.slots.iter().filter(|slot| !slot.skip).map(|slot| {
-            let Slot { binding, ty, .. } = slot;
+            let Slot { binding, ty, buffer, .. } = slot;
             let name = slot.name();
+            let scope = if *buffer { quote!(buffer) } else { quote!(scope) };
             // The span of the type: "`Foo: Tree` is not satisfied" then points at the field.
             quote_spanned! {ty.span()=>
-                #root::Path::scope(#path, #name, |#path| {
+                #root::Path::#scope(#path, #name, |#path| {
                     <#ty as #root::Tree>::visit(#binding, #path, &mut *#f)
                 });
             }
@@ -160,7 +164,7 @@ impl Shape {
 
     fn map(&self, root: &Path, f: &Ident) -> TokenStream {
         let (pattern, head) = (self.pattern(), &self.head);
-        let fields = self.slots.iter().map(|Slot { member, binding, ty, skip }| {
+        let fields = self.slots.iter().map(|Slot { member, binding, ty, skip, .. }| {
             let value = if *skip {
                 quote_spanned!(ty.span()=> <#ty as ::core::clone::Clone>::clone(#binding))
             } else {
@@ -241,14 +245,18 @@ fn crate_path(attrs: &[Attribute]) -> Result<Path> {
     Ok(root)
 }
 
-fn is_skipped(attrs: &[Attribute]) -> Result<bool> {
-    let mut skip = false;
-    attributes(attrs, "a field takes `skip`", |meta| {
-        let known = meta.path.is_ident("skip");
-        skip |= known;
-        Ok(known)
+/// Whether a field is skipped, and whether it is a buffer.
+fn keys_of(attrs: &[Attribute]) -> Result<(bool, bool)> {
+    let (mut skip, mut buffer) = (false, false);
+    attributes(attrs, "a field takes `skip` or `buffer`", |meta| {
+        skip |= meta.path.is_ident("skip");
+        buffer |= meta.path.is_ident("buffer");
+        if skip && buffer {
+            return Err(meta.error("a field that is skipped has no tensors, so it is no `buffer`"));
+        }
+        Ok(meta.path.is_ident("skip") || meta.path.is_ident("buffer"))
     })?;
-    Ok(skip)
+    Ok((skip, buffer))
 }
 
 /// Reads the keys of every `#[tree(..)]`. `read` says whether it knew the key; if it did not, the
@@ -313,6 +321,7 @@ mod tests {
                     path: &mut ::pullback::Path,
                     f: &mut dyn ::core::ops::FnMut(&::pullback::Path, &::pullback::Tensor),
                 ) {
+                    ::pullback::Path::kind(path, "Linear");
                     match self {
                         Self { weight: field0, bias: field1 } => {
                             ::pullback::Path::scope(path, "weight", |path| {
@@ -379,6 +388,14 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_is_visited_as_one() {
+        let out = text(quote! { struct Norm { weight: Tensor, #[tree(buffer)] mean: Tensor } });
+        assert_has(&out, r#"::pullback::Path::scope(path, "weight","#);
+        assert_has(&out, r#"::pullback::Path::buffer(path, "mean","#);
+        assert_has(&out, "mean: <Tensor as ::pullback::Tree>::map(field1, &mut *f)");
+    }
+
+    #[test]
     fn a_raw_name_loses_its_prefix_in_the_path() {
         let out = text(quote! { struct Raw { r#type: Tensor } });
         assert_has(&out, r#"::pullback::Path::scope(path, "type","#);
@@ -409,7 +426,12 @@ mod tests {
         let message = error(quote! { union Bits { a: u32, b: f32 } });
         assert!(message.contains("cannot be derived for a union"), "{message}");
         let message = error(quote! { struct S { #[tree(skpi)] x: f64 } });
-        assert_eq!(message, "unknown key `skpi` in `#[tree(..)]`: a field takes `skip`");
+        assert_eq!(
+            message,
+            "unknown key `skpi` in `#[tree(..)]`: a field takes `skip` or `buffer`"
+        );
+        let message = error(quote! { struct S { #[tree(skip, buffer)] x: f64 } });
+        assert!(message.contains("it is no `buffer`"), "{message}");
         let message = error(quote! { #[tree(skip)] struct S; });
         assert!(message.ends_with("`skip` goes on a field"), "{message}");
         let message = error(quote! { enum E { #[tree(skip)] A(f64) } });

@@ -389,19 +389,18 @@ pub enum Fused {
     Attention(Attention),
     /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.
     AttentionVjp(Attention),
-    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient, and the number of the
-    /// step (`i64[]`, the first is 1) if there is momentum: the new parameter and momentum.
+    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient, the number of the
+    /// step (`i64[]`, the first is 1) if there is momentum, and the rate (a float `[]`): the new parameter and momentum.
     Sgd(Sgd),
     /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's square, the largest of the
-    /// latter if it is kept, the gradient, and the number of the step (`i64[]`, the first is 1): all but the last two anew.
+    /// latter if it is kept, the gradient, the number of the step (`i64[]`, the first is 1) and the rate (a float `[]`): all but the
+    /// last three anew.
     Adam(Adam),
 }
 
 /// How gradient descent steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sgd {
-    /// What the step is multiplied by.
-    pub rate: Real,
     /// How much of the momentum stays.
     pub momentum: Real,
     /// How much of the gradient does not go into the momentum.
@@ -424,8 +423,6 @@ impl Sgd {
 /// How Adam steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Adam {
-    /// What the step is multiplied by.
-    pub rate: Real,
     /// How much of the mean of gradients stays.
     pub beta1: Real,
     /// How much of the mean of squares stays.

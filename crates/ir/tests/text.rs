@@ -63,7 +63,6 @@ fn ops() -> impl Strategy<Value = Op> {
                 Fused::BatchNormVjp(_) => Fused::BatchNormVjp(real),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
                 Fused::Sgd(_) => Fused::Sgd(Sgd {
-                    rate: real,
                     momentum: real,
                     dampening: Real(n as f64),
                     decay: Real(0.1),
@@ -71,7 +70,6 @@ fn ops() -> impl Strategy<Value = Op> {
                     maximize: !flag,
                 }),
                 Fused::Adam(_) => Fused::Adam(Adam {
-                    rate: Real(n as f64),
                     beta1: real,
                     beta2: Real(0.1),
                     eps: real,

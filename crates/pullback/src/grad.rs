@@ -44,6 +44,29 @@ impl Tensor {
         self
     }
 
+    /// Switches whether this tensor is a leaf whose gradient `backward` computes, in place: freezing a parameter and thawing it.
+    ///
+    /// A frozen parameter has no gradient, and forgets the one it had. What was recorded before stays recorded.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (w, b) = (Tensor::from(3.0).requires_grad(), Tensor::from(1.0).requires_grad());
+    /// w.set_requires_grad(false);
+    /// (&w * 2.0 + &b).backward().unwrap();
+    /// assert!(w.grad().is_none() && b.grad().is_some());
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Tensor::requires_grad`].
+    #[track_caller]
+    pub fn set_requires_grad(&self, on: bool) {
+        if on || matches!(self.history(), History::Node(..)) {
+            let _ = self.clone().requires_grad();
+        } else if self.is_leaf() {
+            self.lock().history = History::None;
+        }
+    }
+
     /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
     /// computed from one.
     pub fn is_tracked(&self) -> bool {

@@ -82,6 +82,7 @@ mod control;
 mod create;
 mod display;
 mod fail;
+mod flag;
 mod grad;
 mod inplace;
 mod jit;
@@ -104,6 +105,7 @@ pub use control::{
 };
 pub use create::{IntoAxes, IntoShape};
 pub use fail::catch;
+pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use jit::{Explanation, Jit, Returned, Specialised, jit};
@@ -132,4 +134,4 @@ pub use transform::{
     BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad,
     vjp, vmap,
 };
-pub use tree::{Path, Tree};
+pub use tree::{Outline, Path, Tree};

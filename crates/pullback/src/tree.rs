@@ -3,7 +3,7 @@
 //! A tensor is a tree, and so are tuples, vectors, arrays, options, maps and structs of trees
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors.
 
-use crate::Tensor;
+use crate::{Flag, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -49,13 +49,20 @@ pub trait Tree: Sized {
     /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants. (Fields that are skipped are not
     /// known.)
     fn structure(&self) -> String {
-        let mut path = Path { segments: Vec::new(), notes: Some(String::new()) };
+        let mut path = Path { notes: Some(String::new()), ..Path::default() };
         let mut paths = String::new();
         self.visit(&mut path, &mut |path, _| {
             paths.push_str(&path.to_string());
             paths.push('\n');
         });
         paths + &path.notes.unwrap_or_default()
+    }
+
+    /// What the tree is made of besides tensors: the types in it, and the flags.
+    fn outline(&self) -> Outline {
+        let mut path = Path { outline: Some(Box::default()), ..Path::default() };
+        self.visit(&mut path, &mut |_, _| ());
+        path.outline.map(|outline| *outline).unwrap_or_default()
     }
 
     /// The same structure with these tensors, as many as it has.
@@ -66,12 +73,25 @@ pub trait Tree: Sized {
     }
 }
 
+/// What a tree is made of besides tensors, with the paths: see [`Tree::outline`].
+#[derive(Clone, Debug, Default)]
+pub struct Outline {
+    /// The derived types in it, from the root (under the empty path) down, each before what is in it.
+    pub kinds: Vec<(String, &'static str)>,
+    /// The flags in it.
+    pub flags: Vec<(String, Flag)>,
+}
+
 /// Where a tensor is in a tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Path {
     segments: Vec<String>,
+    /// Whether what is here is a buffer.
+    is_buffer: bool,
     /// What is there besides tensors, where someone asks.
     notes: Option<String>,
+    /// The types and flags that are there, where someone asks.
+    outline: Option<Box<Outline>>,
 }
 
 impl Path {
@@ -81,6 +101,35 @@ impl Path {
         let result = f(self);
         self.segments.pop();
         result
+    }
+
+    /// [`Path::scope`] where what is there is not trained: running statistics, counters (`#[tree(buffer)]`).
+    pub fn buffer<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
+        let before = std::mem::replace(&mut self.is_buffer, true);
+        let result = self.scope(name, f);
+        self.is_buffer = before;
+        result
+    }
+
+    /// Whether what is here is a buffer, and not a parameter.
+    pub fn is_buffer(&self) -> bool {
+        self.is_buffer
+    }
+
+    /// Notes the type of what is here.
+    pub fn kind(&mut self, name: &'static str) {
+        if self.outline.is_some() {
+            let here = self.to_string();
+            self.outline.get_or_insert_default().kinds.push((here, name));
+        }
+    }
+
+    /// Notes a flag that is here.
+    pub fn flag(&mut self, flag: &Flag) {
+        if self.outline.is_some() {
+            let here = self.to_string();
+            self.outline.get_or_insert_default().flags.push((here, flag.clone()));
+        }
     }
 
     /// The names from the root down.

@@ -140,38 +140,39 @@ fn the_first_row_of_a_tie_has_the_gradient_of_a_bag() {
 fn an_optimiser_refuses_targets_that_share_elements() {
     let (x, gradient, step) =
         (Tensor::from([1.0, 2.0, 3.0, 4.0]), Tensor::from([1.0; 4]), Tensor::from(1i64));
-    let other = x.zeros_like();
+    let (other, rate) = (x.zeros_like(), Tensor::from(1.0));
     let flipped = x.flip(0);
     for mean in [&x, &flipped] {
         let state = Moments { mean, square: &other, largest: None };
-        let error = catch(|| adam_(&Adam::default(), &x, &gradient, state, &step)).unwrap_err();
+        let error =
+            catch(|| adam_(&Adam::default(), &rate, &x, &gradient, state, &step)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InPlace);
         assert!(error.to_string().contains("share elements"), "{error}");
     }
-    let how = Sgd { rate: 1.0, momentum: 0.5, ..Sgd::default() };
+    let how = Sgd { momentum: 0.5, ..Sgd::default() };
     let memory = Tensor::from([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]);
     let two = Tensor::from([1.0; 3]);
     let shifted = catch(|| {
         let (low, high) = (x.narrow(0, 0, 3), x.narrow(0, 1, 3));
-        sgd_(&how, &low, &two, Some((&high, &step)));
+        sgd_(&how, &rate, &low, &two, Some((&high, &step)));
     });
     assert!(shifted.is_err());
     assert_eq!(x.to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
     assert_eq!((x.version(), other.version()), (0, 0));
     // Columns of one matrix share its memory, but no element.
-    sgd_(&how, &memory.select_at(1, 0), &two, Some((&memory.select_at(1, 1), &step)));
+    sgd_(&how, &rate, &memory.select_at(1, 0), &two, Some((&memory.select_at(1, 1), &step)));
     assert_eq!(memory.to_vec::<f64>(), [0.0, 1.0, 1.0, 1.0, 2.0, 1.0]);
 }
 
 #[test]
 fn an_update_that_fails_leaves_every_target_as_it_was() {
-    let how = Sgd { rate: 1.0, momentum: 0.5, ..Sgd::default() };
-    let (x, step) = (Tensor::from([1.0; 6]), Tensor::from(1i64));
+    let how = Sgd { momentum: 0.5, ..Sgd::default() };
+    let (x, step, rate) = (Tensor::from([1.0; 6]), Tensor::from(1i64), Tensor::from(1.0));
     // A chain of views that has no strides on a dense root: refused where something is recorded.
     let matrix = Tensor::from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     let buffer = matrix.t().detach().t().reshape([6]);
     let gradient = Tensor::from([1.0; 6]).requires_grad();
-    let error = catch(|| sgd_(&how, &x, &gradient, Some((&buffer, &step)))).unwrap_err();
+    let error = catch(|| sgd_(&how, &rate, &x, &gradient, Some((&buffer, &step)))).unwrap_err();
     assert!(error.to_string().contains("this chain of views"), "{error}");
     assert_eq!((x.to_vec::<f64>(), x.version()), (vec![1.0; 6], 0));
     assert_eq!(buffer.to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);

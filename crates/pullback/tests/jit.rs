@@ -75,7 +75,7 @@ fn train(compiled: bool, steps: usize) -> (Vec<Tensor>, Vec<f64>) {
     let params = [&w1, &b1, &w2];
     let moments = params.map(|p| [p.detach().zeros_like(), p.detach().zeros_like()]);
     let count = Tensor::from([0i64]).reshape(&[] as &[usize]).deep_clone();
-    let adam = update::Adam { rate: 0.01, ..update::Adam::default() };
+    let (adam, rate) = (update::Adam::default(), Tensor::from(0.01));
     let step = |(x, y): &(Tensor, Tensor)| {
         params.iter().for_each(|p| p.zero_grad());
         let hidden = (x.matmul(&w1) + &b1).relu();
@@ -85,7 +85,7 @@ fn train(compiled: bool, steps: usize) -> (Vec<Tensor>, Vec<f64>) {
         no_grad(|| count.add_(1));
         for (p, [mean, square]) in params.iter().zip(&moments) {
             let state = update::Moments { mean, square, largest: None };
-            no_grad(|| update::adam_(&adam, p, &p.grad().unwrap(), state, &count));
+            no_grad(|| update::adam_(&adam, &rate, p, &p.grad().unwrap(), state, &count));
         }
         Ok(loss)
     };

@@ -21,11 +21,15 @@ fn assert_near(x: &Tensor, want: [f64; 4]) {
     }
 }
 
+fn rate(value: f64) -> Tensor {
+    Tensor::from(value)
+}
+
 fn descended(how: Sgd) -> Tensor {
     let (x, buffer, step) = (start(), Tensor::from([0.0; 4]), Tensor::from(0i64));
     for t in 0..4 {
         step.add_(1);
-        sgd_(&how, &x, &gradient(t), (how.momentum != 0.0).then_some((&buffer, &step)));
+        sgd_(&how, &rate(0.1), &x, &gradient(t), (how.momentum != 0.0).then_some((&buffer, &step)));
     }
     x
 }
@@ -37,7 +41,7 @@ fn adapted(how: Adam, amsgrad: bool) -> Tensor {
     let state = Moments { mean: &mean, square: &square, largest: amsgrad.then_some(&largest) };
     for t in 0..4 {
         step.add_(1);
-        adam_(&how, &x, &gradient(t), state, &step);
+        adam_(&how, &rate(0.1), &x, &gradient(t), state, &step);
     }
     x
 }
@@ -45,7 +49,7 @@ fn adapted(how: Adam, amsgrad: bool) -> Tensor {
 /// Four steps of `torch.optim.SGD`, `Adam` and `AdamW` (2.15, float64) from the same values and gradients.
 #[test]
 fn four_steps_are_those_of_pytorch() {
-    let sgd = Sgd { rate: 0.1, ..Sgd::default() };
+    let sgd = Sgd::default();
     assert_near(&descended(sgd), [0.71, -1.18, -1.08, 2.855]);
     assert_near(
         &descended(Sgd { decay: 0.2, maximize: true, ..sgd }),
@@ -59,7 +63,7 @@ fn four_steps_are_those_of_pytorch() {
         &descended(Sgd { momentum: 0.8, nesterov: true, ..sgd }),
         [0.27384, -0.0183999999999997, -3.33088, 2.63692],
     );
-    let adam = Adam { rate: 0.1, ..Adam::default() };
+    let adam = Adam::default();
     assert_near(
         &adapted(Adam { betas: (0.8, 0.95), eps: 1e-6, decay: 0.1, ..adam }, false),
         [0.596933611267806, -1.59988493387592, 0.100551165376331, 2.59738135053114],
@@ -82,11 +86,11 @@ fn four_steps_are_those_of_pytorch() {
 /// Not dense, or sharing memory: the same values by another way.
 #[test]
 fn views_are_updated_too() {
-    let how = Adam { rate: 0.1, decay: 0.1, ..Adam::default() };
+    let how = Adam { decay: 0.1, ..Adam::default() };
     let step = Tensor::from(1i64);
     let run = |x: &Tensor, grad: &Tensor, mean: &Tensor| {
         let square = Tensor::zeros_with([2, 3], DType::F64);
-        adam_(&how, x, grad, Moments { mean, square: &square, largest: None }, &step);
+        adam_(&how, &rate(0.1), x, grad, Moments { mean, square: &square, largest: None }, &step);
         (x.to_vec::<f64>(), mean.to_vec::<f64>(), square.to_vec::<f64>())
     };
     let values = Tensor::from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
@@ -115,7 +119,7 @@ fn low_precision_rounds_once_and_threads_do_not_matter() {
             let (mean, square) = (x.zeros_like(), x.zeros_like());
             let state = Moments { mean: &mean, square: &square, largest: None };
             with_threads(threads, || {
-                adam_(&Adam::default(), &x, &grad, state, &Tensor::from(1i64))
+                adam_(&Adam::default(), &rate(1e-3), &x, &grad, state, &Tensor::from(1i64))
             });
             x
         };
@@ -130,36 +134,38 @@ fn low_precision_rounds_once_and_threads_do_not_matter() {
 /// A parameter that requires grad is written inside `no_grad`, and its graph notices.
 #[test]
 fn leaves_are_updated_where_nothing_is_recorded() {
-    let how = Sgd { rate: 0.5, ..Sgd::default() };
+    let how = Sgd::default();
     let x = Tensor::from([1.0, 2.0]).requires_grad();
     let loss = x.square().sum();
     loss.backward().unwrap();
     let grad = x.grad().unwrap();
-    let refused = catch(|| sgd_(&how, &x, &grad, None)).unwrap_err();
+    let refused = catch(|| sgd_(&how, &rate(0.5), &x, &grad, None)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InPlace);
     assert_eq!(x.to_vec::<f64>(), [1.0, 2.0]);
     let again = x.square().sum();
-    no_grad(|| sgd_(&how, &x, &grad, None));
+    no_grad(|| sgd_(&how, &rate(0.5), &x, &grad, None));
     assert_eq!(x.to_vec::<f64>(), [0.0, 0.0]);
     assert!(x.is_leaf() && again.backward().is_err(), "the saved value was overwritten");
 }
 
 #[test]
 fn misfits_get_a_sentence() {
-    let (x, step) = (start(), Tensor::from(1i64));
+    let (x, step, one) = (start(), Tensor::from(1i64), rate(1.0));
     let other = Tensor::from([1.0, 2.0]);
     let narrow = x.cast(DType::F32);
     let (mean, square) = (x.zeros_like(), x.zeros_like());
     let state = Moments { mean: &mean, square: &square, largest: None };
     let momentum = Sgd { momentum: 0.9, ..Sgd::default() };
-    let cases: [(&dyn Fn(), &str); 7] = [
-        (&|| sgd_(&Sgd::default(), &x, &other, None), "f64[2] does not go with"),
-        (&|| sgd_(&Sgd::default(), &x, &narrow, None), "f32[4] does not go with"),
-        (&|| sgd_(&momentum, &x, &x, None), "go together"),
-        (&|| sgd_(&Sgd::default(), &step, &step, None), "updates floats"),
-        (&|| sgd_(&momentum, &x, &mean, Some((&square, &other))), "the number of the step"),
-        (&|| adam_(&Adam::default(), &x, &other, state, &step), "f64[2] does not go with"),
-        (&|| adam_(&Adam::default(), &x, &square, state, &x), "the number of the step"),
+    let cases: [(&dyn Fn(), &str); 9] = [
+        (&|| sgd_(&Sgd::default(), &other, &x, &mean, None), "the rate is a float without axes"),
+        (&|| sgd_(&Sgd::default(), &step, &x, &mean, None), "the rate is a float without axes"),
+        (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not go with"),
+        (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not go with"),
+        (&|| sgd_(&momentum, &one, &x, &x, None), "go together"),
+        (&|| sgd_(&Sgd::default(), &one, &step, &step, None), "updates floats"),
+        (&|| sgd_(&momentum, &one, &x, &mean, Some((&square, &other))), "the number of the step"),
+        (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not go with"),
+        (&|| adam_(&Adam::default(), &one, &x, &square, state, &x), "the number of the step"),
     ];
     for (run, sentence) in cases {
         let error = catch(run).unwrap_err();

@@ -7,6 +7,7 @@ use pullback::{Tensor, no_grad};
 /// The optimiser and its state.
 pub struct Adam {
     how: update::Adam,
+    rate: Tensor,
     steps: Tensor,
     slots: Vec<Slot>,
 }
@@ -23,8 +24,13 @@ impl Adam {
     pub fn new(parameters: Vec<Tensor>, rate: f64, decay: f64) -> Adam {
         let slot =
             |x: Tensor| Slot { mean: x.detach().zeros_like(), square: x.detach().zeros_like(), x };
-        let how = update::Adam { rate, decay, decoupled: true, ..update::Adam::default() };
-        Adam { how, steps: Tensor::from(0i64), slots: parameters.into_iter().map(slot).collect() }
+        let how = update::Adam { decay, decoupled: true, ..update::Adam::default() };
+        Adam {
+            how,
+            rate: Tensor::from(rate),
+            steps: Tensor::from(0i64),
+            slots: parameters.into_iter().map(slot).collect(),
+        }
     }
 
     pub fn step(&self) {
@@ -32,7 +38,7 @@ impl Adam {
             self.steps.add_(1);
             for Slot { x, mean, square } in &self.slots {
                 let state = Moments { mean, square, largest: None };
-                adam_(&self.how, x, &grad(x), state, &self.steps);
+                adam_(&self.how, &self.rate, x, &grad(x), state, &self.steps);
             }
         });
     }

@@ -14,9 +14,9 @@ pub(super) fn adam(how: Adam, inputs: &[&Spec]) -> Result<Specs> {
     update(Fused::Adam(how).name(), inputs, 3 + usize::from(how.amsgrad), true)
 }
 
-/// `targets` tensors and a gradient, all alike, and a counter where steps are counted.
+/// `targets` tensors and a gradient, all alike, a counter where steps are counted, and a rate.
 fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> Result<Specs> {
-    let wanted = targets + 1 + usize::from(counts);
+    let wanted = targets + 2 + usize::from(counts);
     if inputs.len() != wanted {
         return Err(wrong_arity(op, inputs.len(), wanted));
     }
@@ -35,11 +35,16 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
         }
     }
     if counts {
-        let step = inputs[wanted - 1];
+        let step = inputs[wanted - 2];
         if !step.shape.is_empty() || step.dtype != DType::I64 {
             let message = format!("the number of the step is i64[], not {step}");
             return Err(Error::shape(op, message).on([step]));
         }
+    }
+    let rate = inputs[wanted - 1];
+    if !rate.shape.is_empty() || !rate.dtype.is_float() {
+        let message = format!("the rate is a float without axes, not {rate}");
+        return Err(Error::shape(op, message).on([rate]));
     }
     Ok(inputs[..targets].iter().map(|&x| x.clone()).collect())
 }

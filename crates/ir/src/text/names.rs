@@ -291,10 +291,10 @@ impl Fused {
         let zero = Real(0.0);
         let plain = crate::Attention { causal: false, masked: false, scale: Real(1.0), dropout: zero };
         let descent = crate::Sgd {
-            rate: zero, momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false,
+            momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false,
         };
         let adam = crate::Adam {
-            rate: zero, beta1: zero, beta2: zero, eps: zero, decay: zero, decoupled: false, amsgrad: false, maximize: false,
+            beta1: zero, beta2: zero, eps: zero, decay: zero, decoupled: false, amsgrad: false, maximize: false,
         };
         [
             Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),

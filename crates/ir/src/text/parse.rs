@@ -251,19 +251,17 @@ fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
         Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
         Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),
         Fused::Sgd(_) => Fused::Sgd(c.braced(|c| {
-            let [rate, momentum, dampening, decay] =
-                fields(c, ["rate", "momentum", "dampening", "decay"], real)?;
+            let [momentum, dampening, decay] = fields(c, ["momentum", "dampening", "decay"], real)?;
             c.expect(',')?;
             let [nesterov, maximize] = fields(c, ["nesterov", "maximize"], truth)?;
-            Ok(Sgd { rate, momentum, dampening, decay, nesterov, maximize })
+            Ok(Sgd { momentum, dampening, decay, nesterov, maximize })
         })?),
         Fused::Adam(_) => Fused::Adam(c.braced(|c| {
-            let [rate, beta1, beta2, eps, decay] =
-                fields(c, ["rate", "beta1", "beta2", "eps", "decay"], real)?;
+            let [beta1, beta2, eps, decay] = fields(c, ["beta1", "beta2", "eps", "decay"], real)?;
             c.expect(',')?;
             let [decoupled, amsgrad, maximize] =
                 fields(c, ["decoupled", "amsgrad", "maximize"], truth)?;
-            Ok(Adam { rate, beta1, beta2, eps, decay, decoupled, amsgrad, maximize })
+            Ok(Adam { beta1, beta2, eps, decay, decoupled, amsgrad, maximize })
         })?),
     })
 }

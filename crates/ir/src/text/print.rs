@@ -95,20 +95,17 @@ impl Display for Op {
                 | Fused::BatchNormVjp(eps) => write!(f, "{{{}}}", Exact(*eps)),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
                 Fused::Sgd(how) => {
-                    let reals = [how.rate, how.momentum, how.dampening, how.decay].map(Exact);
-                    let [rate, momentum, dampening, decay] = reals;
+                    let reals = [how.momentum, how.dampening, how.decay].map(Exact);
+                    let [momentum, dampening, decay] = reals;
                     let (nesterov, maximize) = (how.nesterov, how.maximize);
-                    write!(
-                        f,
-                        "{{rate={rate},momentum={momentum},dampening={dampening},decay={decay}"
-                    )?;
+                    write!(f, "{{momentum={momentum},dampening={dampening},decay={decay}")?;
                     write!(f, ",nesterov={nesterov},maximize={maximize}}}")
                 }
                 Fused::Adam(how) => {
-                    let reals = [how.rate, how.beta1, how.beta2, how.eps, how.decay].map(Exact);
-                    let [rate, beta1, beta2, eps, decay] = reals;
+                    let reals = [how.beta1, how.beta2, how.eps, how.decay].map(Exact);
+                    let [beta1, beta2, eps, decay] = reals;
                     let (decoupled, amsgrad) = (how.decoupled, how.amsgrad);
-                    write!(f, "{{rate={rate},beta1={beta1},beta2={beta2},eps={eps},decay={decay}")?;
+                    write!(f, "{{beta1={beta1},beta2={beta2},eps={eps},decay={decay}")?;
                     write!(
                         f,
                         ",decoupled={decoupled},amsgrad={amsgrad},maximize={}}}",

@@ -173,7 +173,6 @@ impl Author {
             }
             15 => {
                 let how = Sgd {
-                    rate: Real(0.5),
                     momentum: Real(if self.dice.roll(2) == 0 { 0.5 } else { 0.0 }),
                     dampening: Real(0.0),
                     decay: Real(0.0),
@@ -181,13 +180,14 @@ impl Author {
                     maximize: false,
                 };
                 let (m, g) = (self.like(&spec), self.like(&spec));
+                let rate = self.literal(Spec::new(DType::F32, Shape::new()));
                 match how.remembers() {
                     true => {
                         let step = self.literal(Spec::new(DType::I64, Shape::new()));
-                        self.push(Op::Fused(Fused::Sgd(how)), &[x, m, g, step]);
+                        self.push(Op::Fused(Fused::Sgd(how)), &[x, m, g, step, rate]);
                     }
                     false => {
-                        self.push(Op::Fused(Fused::Sgd(how)), &[x, g]);
+                        self.push(Op::Fused(Fused::Sgd(how)), &[x, g, rate]);
                     }
                 }
             }

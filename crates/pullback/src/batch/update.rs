@@ -7,7 +7,7 @@ use crate::{Op, Tensor, ops};
 use pullback_ir::Fused;
 use smallvec::SmallVec;
 
-/// Pointwise, but for the number of the step. Examples that are at different steps take the formula, whose operations broadcast.
+/// Pointwise, but for the number of the step and the rate. Examples that differ in one take the formula, whose operations broadcast.
 pub(super) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let counts = match op {
         Op::Fused(Fused::Sgd(how)) => how.remembers(),
@@ -15,10 +15,10 @@ pub(super) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
         _ => unreachable!("called for an update"),
     };
     let rank = lanes[0].shape().len();
-    let (targets, count) = lanes.split_at(lanes.len() - usize::from(counts));
-    let mut values: SmallVec<[Tensor; 6]> = targets.iter().map(|x| x.spread(n)).collect();
+    let (targets, count) = lanes.split_at(lanes.len() - 1 - usize::from(counts));
+    let mut values: SmallVec<[Tensor; 7]> = targets.iter().map(|x| x.spread(n)).collect();
     values.extend(count.iter().map(|x| x.beside(rank)));
-    let values: SmallVec<[&Tensor; 6]> = values.iter().collect();
+    let values: SmallVec<[&Tensor; 7]> = values.iter().collect();
     match ops::row(op) {
         Grad::Decompose(formula) if count.iter().any(|x| x.batched) => all(formula(op, &values)),
         _ => all(apply_all(op.clone(), &values)),

@@ -4,7 +4,7 @@ use super::compiler_error;
 use crate::storage::Storage;
 use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched};
-use crate::{DType, Result, Scalar, Spec, Tensor, Tree, fail, mode};
+use crate::{DType, Flag, Result, Scalar, Spec, Tensor, Tree, fail, mode};
 use pullback_cpu::Executable;
 use pullback_ir::pass::{Constant, Pipeline, Stage};
 use pullback_ir::{Op, Program};
@@ -17,6 +17,8 @@ pub(super) struct Specialisation<Y> {
     pub specs: Vec<Spec>,
     /// What else there is to know of the argument: [`Tree::structure`].
     pub structure: String,
+    /// The flags that the function looked at, and what they were.
+    pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
     /// Why it was compiled.
@@ -82,7 +84,7 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let (template, differentiated, recorded) = traced(f, &specs, at)?;
         timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves, tracked_state } = recorded;
+        let Recorded { program, results, captures, leaves, tracked_state, flags } = recorded;
 
         let start = Instant::now();
         let (compiled, stages) = pipeline().run_in_stages(&program)?;
@@ -118,6 +120,7 @@ impl<Y: Tree> Specialisation<Y> {
             outputs: Vec::new(),
             specs,
             structure,
+            flags,
         })
     }
 
@@ -130,6 +133,7 @@ impl<Y: Tree> Specialisation<Y> {
         self.recording == mode::is_grad_enabled()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self.structure == structure
+            && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
             && (!self.recording || self.captures.iter().all(as_tracked))
             && self
                 .gradients
@@ -216,6 +220,11 @@ pub(super) fn reason<Y: Tree>(
     }
     if last.structure != structure {
         return "plain values or the structure of the argument have changed".to_string();
+    }
+    if let Some((_, before)) = last.flags.iter().find(|(flag, value)| flag.peek() != *value) {
+        return format!(
+            "a flag that it looks at, such as whether a layer is in training, was {before} before"
+        );
     }
     if last.recording != mode::is_grad_enabled() {
         return "it was called inside no_grad, or no longer".to_string();

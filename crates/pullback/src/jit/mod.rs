@@ -133,7 +133,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             let why = compile::reason(&cache.all, &leaves, &structure);
             // The function is the user's, and may come here again: nothing is locked meanwhile.
             drop(cache);
-            let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+            let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
             let made = Specialisation::compile(f, specs, structure, why, self.at)?;
             cache = self.lock();
             cache.all.push(made);
@@ -187,7 +187,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     pub fn check(&self, x: &T) -> Result<()> {
         let leaves = x.leaves();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-        let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
         Specialisation::compile(f, specs, x.structure(), "to be checked".into(), self.at)?
             .check(&leaves)
     }
@@ -198,7 +198,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// If the function cannot be compiled.
     pub fn stages(&self, x: &T) -> Result<Vec<(&'static str, pullback_ir::Program)>> {
         let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
-        let f = |args: &[Tensor]| (self.f)(&x.with_leaves(args)).into_result();
+        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
         compile::stages(f, &specs, self.at)
     }
 
@@ -209,6 +209,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
         fail::catch(|| (self.f)(x).into_result())?
     }
+}
+
+/// The argument with these tensors in it. Made outside the trace: what its flags are is part of its structure, and need not be noted.
+fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
+    trace::outside(|| x.with_leaves(tensors))
 }
 
 /// Why a call must go op by op, if it must: something outside follows what it does.

@@ -14,13 +14,11 @@ use std::panic::Location;
 /// ```
 /// use pullback::{Tensor, update::{Sgd, sgd_}};
 /// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([10.0, 20.0]));
-/// sgd_(&Sgd { rate: 0.1, ..Sgd::default() }, &x, &grad, None);
+/// sgd_(&Sgd::default(), &Tensor::from(0.1), &x, &grad, None);
 /// assert_eq!(x.to_vec::<f64>(), [0.0, 0.0]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// What the step is multiplied by.
-    pub rate: f64,
     /// How much of the momentum stays in each step.
     pub momentum: f64,
     /// How much of the gradient does not go into the momentum.
@@ -35,22 +33,13 @@ pub struct Sgd {
 
 impl Default for Sgd {
     fn default() -> Sgd {
-        Sgd {
-            rate: 1e-3,
-            momentum: 0.0,
-            dampening: 0.0,
-            decay: 0.0,
-            nesterov: false,
-            maximize: false,
-        }
+        Sgd { momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false, maximize: false }
     }
 }
 
 /// How Adam steps. The fields have PyTorch's meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// What the step is multiplied by.
-    pub rate: f64,
     /// How much of the means of the gradient and of its square stays in each step.
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
@@ -65,14 +54,7 @@ pub struct Adam {
 
 impl Default for Adam {
     fn default() -> Adam {
-        Adam {
-            rate: 1e-3,
-            betas: (0.9, 0.999),
-            eps: 1e-8,
-            decay: 0.0,
-            decoupled: false,
-            maximize: false,
-        }
+        Adam { betas: (0.9, 0.999), eps: 1e-8, decay: 0.0, decoupled: false, maximize: false }
     }
 }
 
@@ -91,18 +73,19 @@ pub struct Moments<'a> {
 /// step) and g = b, or g + momentum·b with Nesterov; then x = x − rate·g.
 ///
 /// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the first. It must be
-/// given exactly if `how` has momentum.
+/// given exactly if `how` has momentum. The rate is a tensor, so that a compiled step reads it anew at each call.
 ///
 /// Derivative: of its formula.
 ///
 /// ```
 /// use pullback::{Tensor, update::{Sgd, sgd_}};
-/// let how = Sgd { rate: 1.0, momentum: 0.5, ..Sgd::default() };
+/// let how = Sgd { momentum: 0.5, ..Sgd::default() };
+/// let rate = Tensor::from(1.0);
 /// let (x, b) = (Tensor::from([4.0]), Tensor::from([0.0]));
 /// let (grad, step) = (Tensor::from([1.0]), Tensor::from(0i64));
 /// for _ in 0..2 {
 ///     step.add_(1);
-///     sgd_(&how, &x, &grad, Some((&b, &step)));
+///     sgd_(&how, &rate, &x, &grad, Some((&b, &step)));
 /// }
 /// assert_eq!((x.to_vec::<f64>(), b.to_vec::<f64>()), (vec![1.5], vec![1.5]));
 /// ```
@@ -110,9 +93,14 @@ pub struct Moments<'a> {
 /// # Panics
 /// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
 #[track_caller]
-pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Tensor)>) {
+pub fn sgd_(
+    how: &Sgd,
+    rate: &Tensor,
+    x: &Tensor,
+    grad: &Tensor,
+    momentum: Option<(&Tensor, &Tensor)>,
+) {
     let op = SgdOp {
-        rate: Real(how.rate),
         momentum: Real(how.momentum),
         dampening: Real(how.dampening),
         decay: Real(how.decay),
@@ -125,11 +113,12 @@ pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Te
         fail::raise(error.at(crate::mode::user_line(Location::caller())));
     }
     let mut targets: SmallVec<[&Tensor; 2]> = smallvec![x];
-    let mut inputs: SmallVec<[&Tensor; 2]> = smallvec![grad];
+    let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![grad];
     if let Some((buffer, step)) = momentum {
         targets.push(buffer);
         inputs.push(step);
     }
+    inputs.push(rate);
     let op = Op::Fused(Fused::Sgd(op));
     fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Location::caller()));
 }
@@ -137,7 +126,8 @@ pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Te
 /// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean = β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²;
 /// then x = x − rate·mean/(1 − β₁ᵗ) / (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
 ///
-/// `step` is t, the number of this step, `i64[]`, 1 for the first.
+/// `step` is t, the number of this step, `i64[]`, 1 for the first. The rate is a tensor, so that a compiled step reads it anew at each
+/// call.
 ///
 /// Derivative: of its formula.
 ///
@@ -146,7 +136,7 @@ pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Te
 /// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([3.0, -4.0]));
 /// let (mean, square) = (x.zeros_like(), x.zeros_like());
 /// let state = Moments { mean: &mean, square: &square, largest: None };
-/// adam_(&Adam { rate: 0.5, ..Adam::default() }, &x, &grad, state, &Tensor::from(1i64));
+/// adam_(&Adam::default(), &Tensor::from(0.5), &x, &grad, state, &Tensor::from(1i64));
 /// // The first step is as long as the rate.
 /// assert!((x.to_vec::<f64>()[0] - 0.5).abs() < 1e-6 && (x.to_vec::<f64>()[1] - 2.5).abs() < 1e-6);
 /// ```
@@ -154,9 +144,8 @@ pub fn sgd_(how: &Sgd, x: &Tensor, grad: &Tensor, momentum: Option<(&Tensor, &Te
 /// # Panics
 /// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
 #[track_caller]
-pub fn adam_(how: &Adam, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
+pub fn adam_(how: &Adam, rate: &Tensor, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
     let op = AdamOp {
-        rate: Real(how.rate),
         beta1: Real(how.betas.0),
         beta2: Real(how.betas.1),
         eps: Real(how.eps),
@@ -168,7 +157,8 @@ pub fn adam_(how: &Adam, x: &Tensor, grad: &Tensor, state: Moments, step: &Tenso
     let mut targets: SmallVec<[&Tensor; 4]> = smallvec![x, state.mean, state.square];
     targets.extend(state.largest);
     let op = Op::Fused(Fused::Adam(op));
-    fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &[grad, step], Location::caller()));
+    let inputs = [grad, step, rate];
+    fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &inputs, Location::caller()));
 }
 
 /// The gradient with its sign, in the dtype in which steps are computed.
@@ -193,7 +183,8 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
         g = if how.nesterov { g + &buffer * how.momentum.0 } else { buffer.clone() };
         outs.push(buffer.cast(inputs[1].dtype()));
     }
-    outs.insert(0, (x - g * how.rate.0).cast(inputs[0].dtype()));
+    let rate = inputs[inputs.len() - 1].cast(x.dtype());
+    outs.insert(0, (x - g * rate).cast(inputs[0].dtype()));
     outs
 }
 
@@ -202,10 +193,11 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let Op::Fused(Fused::Adam(how)) = op else { unreachable!("called for Adam") };
     let (mut x, dtype) = (inputs[0].wide(), inputs[0].dtype());
     let n = inputs.len();
-    let mut g = uphill(inputs[n - 2], how.maximize);
-    let step = inputs[n - 1].cast(crate::DType::F64);
+    let mut g = uphill(inputs[n - 3], how.maximize);
+    let step = inputs[n - 2].cast(crate::DType::F64);
+    let rate = inputs[n - 1].cast(x.dtype());
     if how.decoupled {
-        x *= 1.0 - how.rate.0 * how.decay.0;
+        x *= 1.0 - &rate * how.decay.0;
     } else if how.decay != Real(0.0) {
         g += &x * how.decay.0;
     }
@@ -215,7 +207,7 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let unbias = |beta: f64| (1.0 - Tensor::from(beta).pow(&step)).cast(x.dtype());
     // The root of zero has an infinite slope, which nothing takes away: so it is with the formula.
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
-    let size = unbias(how.beta1.0).recip() * how.rate.0;
+    let size = unbias(how.beta1.0).recip() * rate;
     let new = x - &mean * size / (root + how.eps.0);
     let mut outs: Outs = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
     outs.extend(largest.map(|x| x.cast(dtype)));

@@ -3,7 +3,7 @@
 use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
-use crate::{Error, Result, Tensor};
+use crate::{Error, Flag, Result, Tensor};
 use pullback_ir::infer::infer_one;
 use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
 use std::panic::Location;
@@ -265,6 +265,13 @@ impl Trace {
         }
     }
 
+    pub(super) fn looked_at(&self, flag: &Flag, value: bool) {
+        let flags = &mut self.log.borrow_mut().flags;
+        if !flags.iter().any(|(known, _)| known.is_same(flag)) {
+            flags.push((flag.clone(), value));
+        }
+    }
+
     pub(super) fn finish(
         &self,
         outputs: &[Tensor],
@@ -318,6 +325,7 @@ impl Trace {
             results: outputs.len(),
             captures: std::mem::take(&mut log.captures),
             leaves: effects,
+            flags: std::mem::take(&mut log.flags),
             tracked_state: log.handles.iter().any(|(x, _)| can_be_differentiated(x)),
         })
     }

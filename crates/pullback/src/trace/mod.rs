@@ -29,7 +29,7 @@ use crate::storage::{Storage, Writer};
 use crate::tape::{self, History, Leaf};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Key, Result, Tensor, apply, fail, mode};
+use crate::{Error, Flag, Key, Result, Tensor, apply, fail, mode};
 use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -74,6 +74,8 @@ struct Log {
     leaves: Vec<Touched>,
     /// Constants that were made while tracing: what is read of them is known for good.
     constants: FxHashSet<usize>,
+    /// The flags that the function looked at, with the values it saw first.
+    flags: Vec<(Flag, bool)>,
 }
 
 /// The variable that stands for the whole of a storage.
@@ -143,6 +145,8 @@ pub(crate) struct Recorded {
     pub leaves: Vec<(Touched, Effect)>,
     /// A tensor from outside was left with a history that leads into the function.
     pub tracked_state: bool,
+    /// The flags that the function looked at, and what they were.
+    pub flags: Vec<(Flag, bool)>,
 }
 
 thread_local! {
@@ -233,6 +237,13 @@ pub(crate) fn record<R>(
     let recorded = trace.finish(&outputs, at)?;
     drop(leave);
     Ok((result, recorded))
+}
+
+/// Notes that a flag was looked at, in every trace that is going on: it decides what all of them record.
+pub(crate) fn looked_at(flag: &Flag, value: bool) {
+    if active() {
+        GOING_ON.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
+    }
 }
 
 /// Records an op and gives tensors that stand for its results.

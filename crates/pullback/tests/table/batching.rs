@@ -93,9 +93,11 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
             // All by the kernel, unless only `dy` is batched.
             Fused::CrossEntropyVjp => chosen[0] || chosen[1],
             Fused::Attention(_) | Fused::AttentionVjp(_) => false,
-            // At one step, all by the kernel.
-            Fused::Sgd(how) => !how.remembers() || !chosen[chosen.len() - 1],
-            Fused::Adam(_) => !chosen[chosen.len() - 1],
+            // At one step and rate, all by the kernel.
+            Fused::Sgd(how) => {
+                !chosen.iter().rev().take(1 + usize::from(how.remembers())).any(|&c| c)
+            }
+            Fused::Adam(_) => !chosen.iter().rev().take(2).any(|&c| c),
         },
         // Of these there are no samples.
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => false,

@@ -68,7 +68,6 @@ fn every_family_of_ops() {
     let conv = Conv { role: Role::Forward, windows: vec![window; 2], groups: 1 };
     let attention = Attention { causal: true, masked: false, scale: Real(0.5), dropout: Real(0.0) };
     let adam = Adam {
-        rate: Real(0.1),
         beta1: Real(0.9),
         beta2: Real(0.99),
         eps: Real(1e-8),
@@ -157,8 +156,8 @@ fn every_family_of_ops() {
             ],
         ),
         family(
-            &[m.clone(), m.clone(), m.clone(), m.clone(), m, i64s(&[])],
-            &[(Op::Fused(Fused::Adam(adam)), &[0, 1, 2, 3, 4, 5])],
+            &[m.clone(), m.clone(), m.clone(), m.clone(), m, i64s(&[]), f32s(&[])],
+            &[(Op::Fused(Fused::Adam(adam)), &[0, 1, 2, 3, 4, 5, 6])],
         ),
     ];
     for (seed, program) in programs.iter().enumerate() {
@@ -169,7 +168,6 @@ fn every_family_of_ops() {
 #[test]
 fn an_optimiser_step_happens_in_place() {
     let adam = Adam {
-        rate: Real(0.1),
         beta1: Real(0.9),
         beta2: Real(0.99),
         eps: Real(1e-8),
@@ -184,7 +182,8 @@ fn an_optimiser_step_happens_in_place() {
     let one = number(&mut program, 1, &Spec::new(DType::I64, [].as_slice()));
     let next = push(&mut program, Op::Binary(Binary::Add), &[count, one])[0];
     let g = push(&mut program, Op::Unary(Unary::Square), &[p])[0];
-    let new = push(&mut program, Op::Fused(Fused::Adam(adam)), &[p, m, v, g, next]);
+    let rate = number(&mut program, 1, &f32s(&[]));
+    let new = push(&mut program, Op::Fused(Fused::Adam(adam)), &[p, m, v, g, next, rate]);
     program.outputs = new.iter().copied().chain([next]).collect();
     program.updates = (0..4).map(|i| (i, i)).collect();
     let executable = agree(&program, 3);

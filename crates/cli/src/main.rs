@@ -1,0 +1,4 @@
+//! The `pullback` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

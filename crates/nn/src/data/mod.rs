@@ -1,0 +1,1 @@
+//! Data sets, samplers and loaders.

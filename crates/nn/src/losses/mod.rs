@@ -1,0 +1,1 @@
+//! Losses, each with an explicit reduction.

@@ -1,0 +1,125 @@
+//! What every module can do: name its parameters and buffers, be frozen, switch between training and evaluation, be copied.
+
+use pullback::{DType, Path, Tensor, Tree};
+
+/// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and options of such.
+///
+/// A tensor is a parameter unless its field says `#[tree(buffer)]`. Names are paths of fields (`layers.0.weight`), in the order of
+/// declaration. A tensor that is met several times (tied weights) is one parameter, under the first of its names.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::Module;
+///
+/// #[derive(Tree)]
+/// struct Scale {
+///     weight: Tensor,
+///     #[tree(buffer)]
+///     seen: Tensor,
+/// }
+///
+/// let scale = Scale { weight: Tensor::ones([3]).requires_grad(), seen: Tensor::from(0i64) };
+/// assert_eq!(scale.named_parameters()[0].0, "weight");
+/// assert_eq!(scale.named_buffers()[0].0, "seen");
+/// assert_eq!(scale.parameter_count(), 3);
+/// ```
+pub trait Module: Tree {
+    /// The parameters with their names, tied ones once.
+    fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        named(self, |path| !path.is_buffer())
+    }
+
+    /// The parameters, tied ones once.
+    fn parameters(&self) -> Vec<Tensor> {
+        self.named_parameters().into_iter().map(|(_, x)| x).collect()
+    }
+
+    /// The buffers with their names: tensors that are state, but not trained.
+    fn named_buffers(&self) -> Vec<(String, Tensor)> {
+        named(self, Path::is_buffer)
+    }
+
+    /// Parameters and buffers with their names, in the order of declaration: what is saved. Tied ones once.
+    fn named_state(&self) -> Vec<(String, Tensor)> {
+        named(self, |_| true)
+    }
+
+    /// How many numbers the parameters hold, tied ones once.
+    fn parameter_count(&self) -> usize {
+        self.parameters().iter().map(Tensor::len).sum()
+    }
+
+    /// Switches to training: dropout drops, batch normalisation uses the batch and updates its statistics.
+    fn train(&self) {
+        set_training(self, true);
+    }
+
+    /// Switches to evaluation.
+    fn eval(&self) {
+        set_training(self, false);
+    }
+
+    /// Freezes the parameters: they get no gradient, and optimisers leave them alone.
+    #[track_caller]
+    fn freeze(&self) {
+        self.parameters().iter().for_each(|x| x.set_requires_grad(false));
+    }
+
+    /// Makes the parameters require gradients again, those of float dtypes.
+    #[track_caller]
+    fn unfreeze(&self) {
+        let floats = self.parameters().into_iter().filter(|x| x.dtype().is_float());
+        floats.for_each(|x| x.set_requires_grad(true));
+    }
+
+    /// Forgets the gradients.
+    fn zero_grad(&self) {
+        self.parameters().iter().for_each(Tensor::zero_grad);
+    }
+
+    /// A module of its own with the same values: nothing of it is shared, but what was tied stays tied, and what was frozen stays frozen.
+    #[must_use]
+    fn deep_copy(&self) -> Self {
+        rebuilt(self, &mut |x| x.deep_clone())
+    }
+
+    /// A copy whose float tensors have another dtype.
+    #[must_use]
+    fn to_dtype(&self, dtype: DType) -> Self {
+        rebuilt(self, &mut |x| match x.dtype().is_float() {
+            true if x.dtype() != dtype => x.cast(dtype),
+            _ => x.deep_clone(),
+        })
+    }
+}
+
+impl<T: Tree> Module for T {}
+
+/// The tensors at paths that `wanted` accepts, each under its first name.
+fn named(module: &impl Tree, wanted: impl Fn(&Path) -> bool) -> Vec<(String, Tensor)> {
+    let mut out: Vec<(String, Tensor)> = Vec::new();
+    module.visit(&mut Path::default(), &mut |path, x| {
+        if wanted(path) && !out.iter().any(|(_, known)| known.is_same(x)) {
+            out.push((path.to_string(), x.clone()));
+        }
+    });
+    out
+}
+
+fn set_training(module: &impl Tree, on: bool) {
+    module.outline().flags.iter().for_each(|(_, flag)| flag.set(on));
+}
+
+/// The module with every tensor replaced by a new leaf, tied ones by the same.
+fn rebuilt<M: Tree>(module: &M, new: &mut dyn FnMut(&Tensor) -> Tensor) -> M {
+    let mut made: Vec<(Tensor, Tensor)> = Vec::new();
+    module.map(&mut |old| {
+        if let Some((_, new)) = made.iter().find(|(known, _)| known.is_same(old)) {
+            return new.clone();
+        }
+        let copy = new(&old.detach());
+        let copy = if old.is_leaf() { copy.requires_grad() } else { copy };
+        made.push((old.clone(), copy.clone()));
+        copy
+    })
+}

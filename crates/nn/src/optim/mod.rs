@@ -1,0 +1,5 @@
+//! Optimisers, one a file.
+
+mod optimizer;
+
+pub use optimizer::Optimizer;

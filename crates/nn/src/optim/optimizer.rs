@@ -1,0 +1,28 @@
+//! What training loops, schedules and checkpoints need of an optimiser.
+
+use pullback::{Result, Tensor};
+
+/// What all optimisers can do. State lives in tensors that are written in place, and steps take `&self`, so a step compiles with
+/// [`jit`](pullback::jit).
+pub trait Optimizer {
+    /// One step with the gradients that the parameters have now. A parameter without a gradient is left alone.
+    ///
+    /// # Errors
+    /// If a gradient does not fit its parameter, or a parameter may not be written.
+    fn step(&self) -> Result<()>;
+
+    /// The parameters of each group.
+    fn groups(&self) -> Vec<Vec<Tensor>>;
+
+    /// The learning rate of each group, `f64[]`: write to it in place to change it, also for steps that are compiled.
+    fn rates(&self) -> Vec<Tensor>;
+
+    /// Everything it remembers, with names that do not depend on the run (`0.rate`, `0.3.exp_avg`): what a checkpoint saves, and, written
+    /// in place, restores. Rates and step counts are among it.
+    fn named_state(&self) -> Vec<(String, Tensor)>;
+
+    /// Forgets the gradients of all parameters.
+    fn zero_grad(&self) {
+        self.groups().iter().flatten().for_each(Tensor::zero_grad);
+    }
+}

@@ -1,0 +1,1 @@
+//! Learning rates that change over time.

@@ -1,0 +1,1 @@
+//! Checkpoints and weights in files.

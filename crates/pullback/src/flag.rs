@@ -1,0 +1,71 @@
+//! Flags: plain yes or no values that compiled functions look at.
+
+use crate::{Path, Tensor, Tree, trace};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A yes or no that can be changed from outside, such as whether a layer is being trained.
+///
+/// A `bool` that a compiled function captures is baked into its program. A flag is not: a function that [`jit`](crate::jit) compiled
+/// is compiled again where a flag that it looked at has changed since.
+///
+/// A clone is the same flag; [`Tree::map`] makes an independent one with the same value.
+///
+/// ```
+/// use pullback::{Flag, Tensor, jit};
+/// let doubling = Flag::new(true);
+/// let f = jit(|x: &Tensor| if doubling.get() { x * 2.0 } else { x.clone() });
+/// let x = Tensor::from(3.0);
+/// assert_eq!(f.of(&x).item::<f64>(), 6.0);
+/// doubling.set(false);
+/// assert_eq!(f.of(&x).item::<f64>(), 3.0);
+/// ```
+#[derive(Clone)]
+pub struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    /// A flag of its own.
+    pub fn new(value: bool) -> Flag {
+        Flag(Arc::new(AtomicBool::new(value)))
+    }
+
+    /// Its value. A function that is being compiled is compiled for this value.
+    pub fn get(&self) -> bool {
+        let value = self.peek();
+        trace::looked_at(self, value);
+        value
+    }
+
+    /// Changes it, for all its clones.
+    pub fn set(&self, value: bool) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Its value, looked at by nobody.
+    pub(crate) fn peek(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_same(&self, other: &Flag) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flag({})", self.peek())
+    }
+}
+
+impl Tree for Flag {
+    fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
+        path.note(self);
+        path.flag(self);
+    }
+
+    /// An independent flag. The copy is made for the value that this one has now, so it counts as looking at it.
+    fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Flag {
+        Flag::new(self.get())
+    }
+}
