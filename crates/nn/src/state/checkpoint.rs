@@ -1,0 +1,206 @@
+//! One checkpoint: all that a run needs to go on as if it had never stopped.
+//!
+//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers under their own names, so it can be given
+//! to PyTorch as it is. `state.safetensors` holds the other tensors: the optimiser's, the random generator's, and what else was
+//! added. `checkpoint.json` holds the rest: see `manifest.rs`.
+
+use super::durable::make_folder;
+use super::manifest::{self, Manifest, Record};
+use super::names::Names;
+use super::place::{Fit, Fitted, targets_from, targets_of};
+use super::tensors::{decode, encode, tensor_of};
+use crate::Module;
+use crate::optim::Optimizer;
+use pullback::{Error, Result, Tensor, random_state, set_random_state};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const OP: &str = "checkpoint";
+const MODEL: &str = "model.safetensors";
+const STATE: &str = "state.safetensors";
+const RANDOM: &str = "random";
+const OPTIMIZER: &str = "optimizer";
+
+/// What is to be saved. The tensors are handles: they are read when it is.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::state::{Checkpoint, Checkpoints};
+///
+/// #[derive(Tree)]
+/// struct Scale {
+///     weight: Tensor,
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let model = Scale { weight: Tensor::from([1.0, 2.0]).requires_grad() };
+/// let checkpoints = Checkpoints::new(folder);
+/// checkpoints.save(&Checkpoint::of(&model).at(100, 2).metric("loss", 0.25))?;
+///
+/// let fresh = Scale { weight: Tensor::from([0.0, 0.0]).requires_grad() };
+/// let saved = checkpoints.latest()?.unwrap().checkpoint;
+/// saved.restore_model(&fresh)?;
+/// assert_eq!(saved.record.step, 100);
+/// assert_eq!(fresh.weight.to_vec::<f64>(), [1.0, 2.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Checkpoint {
+    /// What it knows besides tensors.
+    pub record: Record,
+    model: Vec<(String, Tensor)>,
+    state: Vec<(String, Tensor)>,
+}
+
+impl Checkpoint {
+    /// A checkpoint of a model, with the random state of now.
+    pub fn of(model: &impl Module) -> Checkpoint {
+        Checkpoint {
+            record: Record::default(),
+            model: model.named_state(),
+            state: vec![(RANDOM.to_string(), random_state())],
+        }
+    }
+
+    /// Adds what an optimiser remembers.
+    pub fn optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Checkpoint {
+        self.tensors(OPTIMIZER, optimizer.named_state())
+    }
+
+    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's state.
+    pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> Checkpoint {
+        self.state.extend(named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)));
+        self
+    }
+
+    /// Says how many steps were taken and epochs finished.
+    pub fn at(mut self, step: u64, epoch: u64) -> Checkpoint {
+        (self.record.step, self.record.epoch) = (step, epoch);
+        self
+    }
+
+    /// Adds something that was measured.
+    pub fn metric(mut self, name: &str, value: f64) -> Checkpoint {
+        self.record.metrics.insert(name.to_string(), value);
+        self
+    }
+
+    /// Adds the state of a schedule.
+    pub fn schedule(mut self, state: Value) -> Checkpoint {
+        self.record.schedule = state;
+        self
+    }
+
+    /// Adds the position in the data.
+    pub fn data(mut self, position: Value) -> Checkpoint {
+        self.record.data = position;
+        self
+    }
+
+    /// Adds what the run was started with.
+    pub fn config(mut self, config: Value) -> Checkpoint {
+        self.record.config = config;
+        self
+    }
+
+    /// Writes the folder `name` in `parent`, whole or not at all.
+    pub(crate) fn write(&self, parent: &Path, name: &str) -> Result<PathBuf> {
+        let (model, state) = (encode(OP, &self.model)?, encode(OP, &self.state)?);
+        let files: [(&str, &[u8]); 2] = [(MODEL, &model), (STATE, &state)];
+        let manifest = Manifest::new(self.record.clone(), &files)?.text()?;
+        make_folder(OP, parent, name, &[files[0], files[1], (manifest::NAME, manifest.as_bytes())])
+    }
+}
+
+/// A checkpoint that was read and is as it was written.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// What it knows besides tensors.
+    pub record: Record,
+    folder: PathBuf,
+    model: Vec<u8>,
+    state: Vec<u8>,
+}
+
+impl Saved {
+    /// Reads the checkpoint in a folder.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not as it was written, or is of a version that this does not know.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Saved> {
+        let folder = folder.as_ref();
+        let manifest = Manifest::read(folder)?;
+        let (model, state) = (manifest.open(folder, MODEL)?, manifest.open(folder, STATE)?);
+        Ok(Saved { record: manifest.record, folder: folder.to_path_buf(), model, state })
+    }
+
+    /// Where it was read from.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Puts the model, the optimiser and the random generator where they were. Everything is checked before anything is changed.
+    ///
+    /// # Errors
+    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    pub fn restore(&self, model: &impl Module, optimizer: &dyn Optimizer) -> Result<()> {
+        let model = self.fit_model(model)?;
+        let optimizer = self.fit_group(OPTIMIZER, optimizer.named_state())?;
+        let random = self.random()?;
+        model.write()?;
+        optimizer.write()?;
+        set_random_state(&random);
+        Ok(())
+    }
+
+    /// Puts the model alone where it was.
+    ///
+    /// # Errors
+    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    pub fn restore_model(&self, model: &impl Module) -> Result<()> {
+        self.fit_model(model)?.write()
+    }
+
+    /// Puts the tensors of a group where they were, as [`Checkpoint::tensors`] added them.
+    ///
+    /// # Errors
+    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    pub fn restore_tensors(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<()> {
+        self.fit_group(group, named)?.write()
+    }
+
+    fn fit_model(&self, model: &impl Module) -> Result<Fitted> {
+        let path = self.folder.join(MODEL);
+        let file = decode(OP, &path, &self.model)?;
+        let fitted = Fit { names: &Names::new(), cast: false }.run(&file, &targets_of(model));
+        fitted.check(OP, &path, "the model", true)?;
+        Ok(fitted)
+    }
+
+    fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Fitted> {
+        let path = self.folder.join(STATE);
+        let file = decode(OP, &path, &self.state)?;
+        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)).collect();
+        let mut fitted = Fit { names: &Names::new(), cast: false }.run(&file, &targets_from(named));
+        // Other groups are in the same file.
+        fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
+        fitted.check(OP, &path, &format!("the {group}"), true)?;
+        Ok(fitted)
+    }
+
+    fn random(&self) -> Result<Tensor> {
+        let path = self.folder.join(STATE);
+        let file = decode(OP, &path, &self.state)?;
+        let refused = |why: String| {
+            Error::argument(OP, format!("{}: tensor `{RANDOM}` {why}", path.display()))
+        };
+        let view = file.tensor(RANDOM).map_err(|_| refused("is missing".to_string()))?;
+        let state = tensor_of(&view).map_err(refused)?;
+        match state.spec() == random_state().spec() {
+            true => Ok(state),
+            false => Err(refused(format!("is {}, no random state", state.spec()))),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The JSON file of a checkpoint: everything that is not a tensor, and the checksums of everything that is.
+//!
+//! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is noticed, also in a checksum. For each file of
+//! tensors it holds the SHA-256 of its bytes, which decides, and a CRC-32C of each tensor, which tells whose bytes changed.
+
+use super::durable::failed;
+use super::tensors::decode;
+use pullback::{Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const OP: &str = "checkpoint";
+
+/// What the manifest is called in its folder.
+pub(crate) const NAME: &str = "checkpoint.json";
+
+const FORMAT: &str = "pullback checkpoint";
+
+/// The version that is written. Older ones are read, newer ones refused.
+const VERSION: u64 = 1;
+
+/// What a checkpoint knows besides tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// How many steps were taken.
+    pub step: u64,
+    /// How many epochs were finished.
+    pub epoch: u64,
+    /// What was measured last.
+    #[serde(with = "numbers")]
+    pub metrics: BTreeMap<String, f64>,
+    /// The state of the learning rate's schedule.
+    pub schedule: Value,
+    /// Where in the data the run is.
+    pub data: Value,
+    /// What the run was started with.
+    pub config: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    format: String,
+    version: u64,
+    pub record: Record,
+    files: BTreeMap<String, FileSum>,
+}
+
+/// What the bytes of a file of tensors must be.
+#[derive(Serialize, Deserialize)]
+struct FileSum {
+    bytes: u64,
+    sha256: String,
+    crc32c: BTreeMap<String, u32>,
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Manifest {
+    /// The manifest of these files.
+    pub fn new(record: Record, files: &[(&str, &[u8])]) -> Result<Manifest> {
+        let mut sums = BTreeMap::new();
+        for (name, bytes) in files {
+            let tensors = decode(OP, Path::new(name), bytes)?;
+            let crc32c =
+                tensors.iter().map(|(name, x)| (name.to_string(), crc32c::crc32c(x.data())));
+            let sum = FileSum {
+                bytes: bytes.len() as u64,
+                sha256: sha256(bytes),
+                crc32c: crc32c.collect(),
+            };
+            sums.insert((*name).to_string(), sum);
+        }
+        Ok(Manifest { format: FORMAT.to_string(), version: VERSION, record, files: sums })
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::argument(OP, format!("the record is not JSON: {error}")))?;
+        let rest = text.strip_prefix("{\n").unwrap_or(&text);
+        Ok(format!("{}{rest}", head(rest)))
+    }
+
+    /// The manifest in a checkpoint's folder, if it is as it was written.
+    pub fn read(folder: &Path) -> Result<Manifest> {
+        let path = folder.join(NAME);
+        let bytes = std::fs::read(&path).map_err(|error| failed(OP, "read", &path, &error))?;
+        let corrupt = |why: &str| Error::argument(OP, format!("{} {why}", path.display()));
+        let text = str::from_utf8(&bytes).map_err(|_| corrupt("is corrupt: it is not text"))?;
+        let rest = text.splitn(3, '\n').nth(2).unwrap_or_default();
+        if text.strip_prefix(&head(rest)) != Some(rest) {
+            return Err(corrupt("is corrupt: its checksum is not that of its contents"));
+        }
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| corrupt(&format!("is not the manifest of a checkpoint: {error}")))?;
+        if value["format"] != FORMAT {
+            return Err(corrupt("is not the manifest of a checkpoint"));
+        }
+        match value["version"].as_u64() {
+            Some(1..=VERSION) => (),
+            Some(newer @ 2..) => {
+                let why = format!("has version {newer}; this reads versions up to {VERSION}");
+                return Err(corrupt(&why).hint("a newer Pullback wrote it"));
+            }
+            _ => return Err(corrupt("has no version")),
+        }
+        serde_json::from_value(value)
+            .map_err(|error| corrupt(&format!("is not the manifest of a checkpoint: {error}")))
+    }
+
+    /// The bytes of one of its files, if they are as they were written.
+    pub fn open(&self, folder: &Path, name: &str) -> Result<Vec<u8>> {
+        let path = folder.join(name);
+        let Some(sum) = self.files.get(name) else {
+            let at = folder.join(NAME);
+            return Err(Error::argument(OP, format!("{} does not list {name}", at.display())));
+        };
+        let bytes = std::fs::read(&path).map_err(|error| failed(OP, "read", &path, &error))?;
+        if bytes.len() as u64 == sum.bytes && sha256(&bytes) == sum.sha256 {
+            return Ok(bytes);
+        }
+        // Something changed. A file that cannot be decoded says itself where it is cut.
+        let tensors = decode(OP, &path, &bytes)?;
+        let changed = sum.crc32c.iter().find(|(name, sum)| {
+            tensors.tensor(name).map_or(true, |x| crc32c::crc32c(x.data()) != **sum)
+        });
+        let what = match changed {
+            Some((name, _)) => format!("tensor `{name}` is not as it was written"),
+            None => "its header is not as it was written".to_string(),
+        };
+        Err(Error::argument(OP, format!("{} is corrupt: {what}", path.display())))
+    }
+}
+
+/// The beginning of a manifest whose remaining text is `rest`.
+fn head(rest: &str) -> String {
+    format!("{{\n  \"sha256\": \"{}\",\n", sha256(rest.as_bytes()))
+}
+
+/// Numbers of which some may not be finite: JSON has no word for those, so they are strings.
+mod numbers {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_json::Value;
+    use std::collections::BTreeMap;
+
+    pub fn serialize<S: Serializer>(map: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
+        let value = |x: &f64| match x.is_finite() {
+            true => Value::from(*x),
+            false => Value::from(x.to_string()),
+        };
+        let map: BTreeMap<&String, Value> = map.iter().map(|(k, v)| (k, value(v))).collect();
+        map.serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<BTreeMap<String, f64>, D::Error> {
+        let map = BTreeMap::<String, Value>::deserialize(from)?;
+        let number = |(name, value): (String, Value)| {
+            let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+            let number = number.ok_or_else(|| D::Error::custom(format!("{name} is no number")))?;
+            Ok((name, number))
+        };
+        map.into_iter().map(number).collect()
+    }
+}

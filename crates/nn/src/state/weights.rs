@@ -1,0 +1,153 @@
+//! The weights of a model in a safetensors file.
+
+use super::durable::{failed, replace_file};
+use super::names::Names;
+use super::place::{Fit, targets_of};
+use super::tensors::{decode, encode};
+use crate::Module;
+use pullback::{Error, Result};
+use std::path::Path;
+
+const SAVE: &str = "save_weights";
+const LOAD: &str = "load_weights";
+
+/// Writes the parameters and buffers of a model to a safetensors file, under the names that PyTorch would give them. Tied parameters
+/// are written once. The file is replaced whole or not at all.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::state::{load_weights, save_weights};
+///
+/// #[derive(Tree)]
+/// struct Scale {
+///     weight: Tensor,
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("scale.safetensors");
+/// let trained = Scale { weight: Tensor::from([1.0, 2.0]).requires_grad() };
+/// save_weights(&trained, &path)?;
+/// let fresh = Scale { weight: Tensor::from([0.0, 0.0]).requires_grad() };
+/// load_weights(&fresh, &path)?;
+/// assert_eq!(fresh.weight.to_vec::<f64>(), [1.0, 2.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// If the file cannot be written; then what was there is still there.
+pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
+    Weights::new().save(model, path)
+}
+
+/// Reads the parameters and buffers of a model from a safetensors file, in place. Every name, shape and dtype must fit, or nothing is
+/// changed. A tied parameter may have any of its names.
+///
+/// # Errors
+/// If the file cannot be read or does not fit: the error names what is missing, unexpected or mismatching.
+pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
+    Weights::new().load(model, path).map(drop)
+}
+
+/// How weights are saved and loaded, where the file is not just like the model.
+///
+/// ```no_run
+/// # use pullback::{Tensor, Tree};
+/// use pullback_nn::state::{Names, Weights};
+/// # #[derive(Tree)]
+/// # struct Model { weight: Tensor }
+/// # let model = Model { weight: Tensor::zeros([2]) };
+/// let loaded = Weights::new()
+///     .names(Names::new().prefix("module.", ""))
+///     .strict(false)
+///     .cast(true)
+///     .load(&model, "weights.safetensors")?;
+/// println!("left as they were: {:?}", loaded.missing);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Weights {
+    names: Names,
+    strict: bool,
+    cast: bool,
+}
+
+/// What loading did besides writing tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// How many tensors were written.
+    pub written: usize,
+    /// The tensors of the model that the file does not have, with their specs.
+    pub missing: Vec<String>,
+    /// The tensors of the file that the model does not have, with their specs.
+    pub unexpected: Vec<String>,
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        Weights::new()
+    }
+}
+
+impl Weights {
+    /// The same names, everything there, the same dtypes.
+    pub fn new() -> Weights {
+        Weights { names: Names::new(), strict: true, cast: false }
+    }
+
+    /// Maps names between file and model.
+    pub fn names(self, names: Names) -> Weights {
+        Weights { names, ..self }
+    }
+
+    /// Whether file and model must have the same tensors. If not, those that both have are loaded; their shapes must fit all the same.
+    pub fn strict(self, strict: bool) -> Weights {
+        Weights { strict, ..self }
+    }
+
+    /// Whether dtypes may differ. Then floats are cast to floats and integers to integers.
+    pub fn cast(self, cast: bool) -> Weights {
+        Weights { cast, ..self }
+    }
+
+    /// [`save_weights`] with these options.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or names meet.
+    pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
+        let mut tensors = model.named_state();
+        for (name, x) in &mut tensors {
+            *name = self.names.in_file(name);
+            if self.names.is_transposed(name) && x.rank() == 2 {
+                *x = x.detach().t();
+            }
+        }
+        let mut names: Vec<&String> = tensors.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("two tensors would be named `{}` in the file", pair[0]);
+            return Err(Error::argument(SAVE, message));
+        }
+        replace_file(SAVE, path.as_ref(), &encode(SAVE, &tensors)?)
+    }
+
+    /// [`load_weights`] with these options.
+    ///
+    /// # Errors
+    /// If the file cannot be read or does not fit; then nothing is changed.
+    pub fn load(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<Loaded> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| failed(LOAD, "read", path, &error))?;
+        let file = decode(LOAD, path, &bytes)?;
+        let fit = Fit { names: &self.names, cast: self.cast };
+        let fitted = fit.run(&file, &targets_of(model));
+        fitted.check(LOAD, path, "the model", self.strict)?;
+        let loaded = Loaded {
+            written: fitted.len(),
+            missing: fitted.missing.clone(),
+            unexpected: fitted.unexpected.clone(),
+        };
+        fitted.write()?;
+        Ok(loaded)
+    }
+}
