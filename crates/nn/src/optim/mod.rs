@@ -1,5 +1,37 @@
-//! Optimisers, one a file.
+//! Optimisers, one a file: each is a struct of options and a [`Rule`], which [`Stepper`] applies to groups of parameters.
+//!
+//! ```
+//! use pullback::{Tensor, jit};
+//! use pullback_nn::optim::{Optimizer, Rule, Sgd};
+//!
+//! let w = Tensor::from([0.0, 0.0]).requires_grad();
+//! let opt = Sgd { rate: 0.1, momentum: 0.5, ..Sgd::default() }.over([w.clone()])?;
+//! let step = jit(|(x, y): &(Tensor, Tensor)| {
+//!     opt.zero_grad();
+//!     let loss = (x.matmul(&w) - y).square().mean();
+//!     loss.backward()?;
+//!     opt.step()?;
+//!     Ok(loss)
+//! });
+//! let data = (Tensor::from([[1.0, 0.0], [0.0, 1.0]]), Tensor::from([1.0, -1.0]));
+//! let first = step.call(&data)?.item::<f64>();
+//! for _ in 0..50 {
+//!     step.call(&data)?;
+//! }
+//! assert!(step.call(&data)?.item::<f64>() < 1e-4 * first);
+//! # Ok::<(), pullback::Error>(())
+//! ```
 
+mod adam;
+mod adamw;
 mod optimizer;
+mod rule;
+mod sgd;
+mod stepper;
 
+pub use adam::Adam;
+pub use adamw::AdamW;
 pub use optimizer::Optimizer;
+pub use rule::{OptionRow, Rule, Update, Within};
+pub use sgd::Sgd;
+pub use stepper::Stepper;

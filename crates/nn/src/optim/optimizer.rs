@@ -26,3 +26,46 @@ pub trait Optimizer {
         self.groups().iter().flatten().for_each(Tensor::zero_grad);
     }
 }
+
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn step(&self) -> Result<()> {
+        (**self).step()
+    }
+
+    fn groups(&self) -> Vec<Vec<Tensor>> {
+        (**self).groups()
+    }
+
+    fn rates(&self) -> Vec<Tensor> {
+        (**self).rates()
+    }
+
+    fn named_state(&self) -> Vec<(String, Tensor)> {
+        (**self).named_state()
+    }
+}
+
+/// Several optimisers that step together, such as Muon for matrices and AdamW for the rest. Their groups are those of the first, then
+/// those of the second and so on; the names of their states start with their place in the list (`1.0.rate`).
+impl<O: Optimizer> Optimizer for Vec<O> {
+    fn step(&self) -> Result<()> {
+        self.iter().try_for_each(Optimizer::step)
+    }
+
+    fn groups(&self) -> Vec<Vec<Tensor>> {
+        self.iter().flat_map(Optimizer::groups).collect()
+    }
+
+    fn rates(&self) -> Vec<Tensor> {
+        self.iter().flat_map(Optimizer::rates).collect()
+    }
+
+    fn named_state(&self) -> Vec<(String, Tensor)> {
+        let mut out = Vec::new();
+        for (place, optimizer) in self.iter().enumerate() {
+            let states = optimizer.named_state().into_iter();
+            out.extend(states.map(|(name, x)| (format!("{place}.{name}"), x)));
+        }
+        out
+    }
+}

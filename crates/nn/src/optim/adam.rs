@@ -1,0 +1,87 @@
+//! Adam, and AMSGrad.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::{Tensor, update};
+use serde::{Deserialize, Serialize};
+
+/// Adam: `torch.optim.Adam`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adam {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the means of the gradient and of its square stays in each step.
+    pub betas: (f64, f64),
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Divides by the root of the largest mean square so far.
+    pub amsgrad: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Adam {
+    fn default() -> Adam {
+        let (betas, weight_decay) = ((0.9, 0.999), 0.0);
+        Adam { rate: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
+    }
+}
+
+impl Rule for Adam {
+    const NAME: &'static str = "Adam";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        moment_options(self.betas, self.eps, self.weight_decay)
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        let mut state = moments(x);
+        if self.amsgrad {
+            state.push(("max_exp_avg_sq", x.zeros_like()));
+        }
+        state
+    }
+
+    fn step(&self, at: &Update) {
+        self.fused(at, false);
+    }
+}
+
+impl Adam {
+    /// The step in one pass over memory.
+    pub(super) fn fused(&self, at: &Update, decoupled: bool) {
+        let Adam { betas, eps, weight_decay: decay, maximize, .. } = *self;
+        let how = update::Adam { betas, eps, decay, decoupled, maximize };
+        let (mean, square) = (&at.state[0].1, &at.state[1].1);
+        let largest = at.state.get(2).map(|(_, largest)| largest);
+        update::adam_(
+            &how,
+            at.rate,
+            at.x,
+            at.grad,
+            update::Moments { mean, square, largest },
+            at.step,
+        );
+    }
+}
+
+/// The running means of the gradient and of its square.
+pub(super) fn moments(x: &Tensor) -> Vec<(&'static str, Tensor)> {
+    vec![("exp_avg", x.zeros_like()), ("exp_avg_sq", x.zeros_like())]
+}
+
+/// The options that Adam and its relatives share.
+pub(super) fn moment_options(betas: (f64, f64), eps: f64, weight_decay: f64) -> Vec<OptionRow> {
+    vec![
+        ("betas.0", betas.0, Within::Fraction),
+        ("betas.1", betas.1, Within::Fraction),
+        ("eps", eps, Within::NotNegative),
+        ("weight_decay", weight_decay, Within::NotNegative),
+    ]
+}

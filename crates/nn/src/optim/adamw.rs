@@ -1,0 +1,73 @@
+//! Adam with decay that is not part of the gradient.
+
+use super::{Adam, OptionRow, Rule, Update};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// AdamW: `torch.optim.AdamW`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{AdamW, Optimizer, Rule};
+///
+/// let x = Tensor::from([1.0, -1.0]).requires_grad();
+/// let opt = AdamW { rate: 0.1, ..AdamW::default() }.over([x.clone()])?;
+/// for _ in 0..100 {
+///     opt.zero_grad();
+///     x.square().sum().backward()?;
+///     opt.step()?;
+/// }
+/// assert!(x.to_vec::<f64>().iter().all(|x| x.abs() < 0.01));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamW {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the means of the gradient and of its square stays in each step.
+    pub betas: (f64, f64),
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// This much of the parameter, times the rate, is taken off it.
+    pub weight_decay: f64,
+    /// Divides by the root of the largest mean square so far.
+    pub amsgrad: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for AdamW {
+    fn default() -> AdamW {
+        let (betas, weight_decay) = ((0.9, 0.999), 1e-2);
+        AdamW { rate: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
+    }
+}
+
+impl AdamW {
+    /// The same options with the decay in the gradient.
+    fn coupled(&self) -> Adam {
+        let AdamW { rate, betas, eps, weight_decay, amsgrad, maximize } = *self;
+        Adam { rate, betas, eps, weight_decay, amsgrad, maximize }
+    }
+}
+
+impl Rule for AdamW {
+    const NAME: &'static str = "AdamW";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        self.coupled().options()
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        self.coupled().state(x)
+    }
+
+    fn step(&self, at: &Update) {
+        self.coupled().fused(at, true);
+    }
+}

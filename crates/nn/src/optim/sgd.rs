@@ -1,0 +1,73 @@
+//! Gradient descent.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::{Error, Result, Tensor, update};
+use serde::{Deserialize, Serialize};
+
+/// Gradient descent with momentum: `torch.optim.SGD`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sgd {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the momentum stays in each step.
+    pub momentum: f64,
+    /// How much of the gradient does not go into the momentum.
+    pub dampening: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Steps along the gradient and the momentum that comes next.
+    pub nesterov: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Sgd {
+    fn default() -> Sgd {
+        let (momentum, dampening, weight_decay) = (0.0, 0.0, 0.0);
+        Sgd { rate: 1e-3, momentum, dampening, weight_decay, nesterov: false, maximize: false }
+    }
+}
+
+impl Rule for Sgd {
+    const NAME: &'static str = "Sgd";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        vec![
+            ("momentum", self.momentum, Within::NotNegative),
+            ("dampening", self.dampening, Within::Anywhere),
+            ("weight_decay", self.weight_decay, Within::NotNegative),
+        ]
+    }
+
+    fn accepts(&self, _: &Tensor) -> Result<()> {
+        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
+            let message = "`nesterov` needs a `momentum` and no `dampening`";
+            return Err(Error::argument(Sgd::NAME, message));
+        }
+        Ok(())
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        match self.momentum == 0.0 {
+            true => Vec::new(),
+            false => vec![("momentum_buffer", x.zeros_like())],
+        }
+    }
+
+    fn step(&self, at: &Update) {
+        let how = update::Sgd {
+            momentum: self.momentum,
+            dampening: self.dampening,
+            decay: self.weight_decay,
+            nesterov: self.nesterov,
+            maximize: self.maximize,
+        };
+        let momentum = at.state.first().map(|(_, buffer)| (buffer, at.step));
+        update::sgd_(&how, at.rate, at.x, at.grad, momentum);
+    }
+}

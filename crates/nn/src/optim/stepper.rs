@@ -1,0 +1,150 @@
+//! The one driver of all rules: groups of parameters, their rates, counts and states.
+
+use super::{Optimizer, Rule, Update, Within};
+use pullback::{Error, Result, Tensor, catch, no_grad};
+
+/// An optimiser: a [`Rule`] over groups of parameters, each with options of its own.
+///
+/// Each parameter has a count of its own, as in PyTorch: a step in which it has no gradient is not counted. All state is there from the
+/// start, so a compiled step never meets a new tensor.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
+///
+/// let (weight, bias) = (Tensor::ones([2, 2]).requires_grad(), Tensor::ones([2]).requires_grad());
+/// let plain = Sgd { rate: 0.1, ..Sgd::default() };
+/// let decayed = Sgd { weight_decay: 0.5, ..plain };
+/// let opt = decayed.over([weight.clone()])?.and([bias.clone()], plain)?;
+///
+/// (weight.sum() + bias.sum()).backward()?;
+/// opt.step()?;
+/// assert_eq!(weight.to_vec::<f32>(), [0.85; 4]);
+/// assert_eq!(bias.to_vec::<f32>(), [0.9; 2]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stepper<R> {
+    groups: Vec<Group<R>>,
+}
+
+#[derive(Clone, Debug)]
+struct Group<R> {
+    rule: R,
+    rate: Tensor,
+    members: Vec<Member>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    x: Tensor,
+    step: Tensor,
+    state: Vec<(&'static str, Tensor)>,
+}
+
+impl<R: Rule> Stepper<R> {
+    /// An optimiser with one group. [`Rule::over`] is the same.
+    ///
+    /// # Errors
+    /// If there are no parameters, one is listed twice or is not a float or was computed, or an option is out of its range.
+    pub fn new(rule: R, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<R>> {
+        Stepper { groups: Vec::new() }.and(parameters, rule)
+    }
+
+    /// The same with one more group: any option may differ.
+    ///
+    /// # Errors
+    /// As [`Stepper::new`], also if a parameter is in another group already.
+    pub fn and(
+        mut self,
+        parameters: impl IntoIterator<Item = Tensor>,
+        rule: R,
+    ) -> Result<Stepper<R>> {
+        let rate = ("rate", rule.rate(), Within::NotNegative);
+        for (name, value, within) in std::iter::once(rate).chain(rule.options()) {
+            if !within.contains(value) {
+                return Err(refused::<R>(format!(
+                    "`{name}` must be {}, not {value}",
+                    within.words()
+                )));
+            }
+        }
+        let mut members: Vec<Member> = Vec::new();
+        for x in parameters {
+            let known = self.groups.iter().flat_map(|group| &group.members).chain(&members);
+            check::<R>(&x, known)?;
+            rule.accepts(&x)?;
+            let state = rule.state(&x.detach());
+            members.push(Member { x, step: Tensor::from(0i64), state });
+        }
+        if members.is_empty() {
+            return Err(refused::<R>("there are no parameters to optimise"));
+        }
+        self.groups.push(Group { rate: Tensor::from(rule.rate()), rule, members });
+        Ok(self)
+    }
+
+    /// The options of each group, as they were given.
+    pub fn rules(&self) -> impl Iterator<Item = &R> {
+        self.groups.iter().map(|group| &group.rule)
+    }
+}
+
+/// What keeps a tensor from being a parameter of this optimiser.
+fn check<'a, R: Rule>(x: &Tensor, mut known: impl Iterator<Item = &'a Member>) -> Result<()> {
+    if known.any(|member| member.x.is_same(x)) {
+        return Err(refused::<R>(format!("the parameter {} is listed twice", x.spec()))
+            .hint("`Module::parameters` lists tied parameters once"));
+    }
+    if !x.dtype().is_float() {
+        return Err(refused::<R>(format!("optimises floats, not {}", x.spec())));
+    }
+    if x.is_tracked() && !x.is_leaf() {
+        return Err(refused::<R>(format!("the parameter {} was computed from others", x.spec()))
+            .hint("optimise the leaves that it was computed from"));
+    }
+    Ok(())
+}
+
+fn refused<R: Rule>(message: impl Into<String>) -> Error {
+    Error::argument(R::NAME, message)
+}
+
+impl<R: Rule> Optimizer for Stepper<R> {
+    fn step(&self) -> Result<()> {
+        catch(|| no_grad(|| self.groups.iter().for_each(Group::step)))
+    }
+
+    fn groups(&self) -> Vec<Vec<Tensor>> {
+        let members =
+            |group: &Group<R>| group.members.iter().map(|member| member.x.clone()).collect();
+        self.groups.iter().map(members).collect()
+    }
+
+    fn rates(&self) -> Vec<Tensor> {
+        self.groups.iter().map(|group| group.rate.clone()).collect()
+    }
+
+    fn named_state(&self) -> Vec<(String, Tensor)> {
+        let mut out = Vec::new();
+        for (g, group) in self.groups.iter().enumerate() {
+            out.push((format!("{g}.rate"), group.rate.clone()));
+            for (i, member) in group.members.iter().enumerate() {
+                out.push((format!("{g}.{i}.step"), member.step.clone()));
+                let named = |(name, x): &(&str, Tensor)| (format!("{g}.{i}.{name}"), x.clone());
+                out.extend(member.state.iter().map(named));
+            }
+        }
+        out
+    }
+}
+
+impl<R: Rule> Group<R> {
+    fn step(&self) {
+        for Member { x, step, state } in &self.members {
+            let Some(grad) = x.grad() else { continue };
+            step.add_(1);
+            self.rule.step(&Update { x, grad: &grad, rate: &self.rate, step, state });
+        }
+    }
+}

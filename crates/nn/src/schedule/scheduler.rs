@@ -1,0 +1,102 @@
+//! What counts the steps and writes the rates.
+
+use super::Schedule;
+use crate::optim::Optimizer;
+use pullback::{Error, Result, Tensor};
+use serde_json::{Value, json};
+
+/// A schedule at work on an optimiser.
+///
+/// It writes the rates of the first step when it is made, and the next ones at each [`Scheduler::step`]. Each group keeps its own base:
+/// the rate it had when the scheduler was made. Rates are tensors, so a compiled step sees them.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
+/// use pullback_nn::schedule::{Cosine, Scheduler, WarmUp};
+///
+/// let x = Tensor::from(1.0).requires_grad();
+/// let opt = Sgd { rate: 0.1, ..Sgd::default() }.over([x])?;
+/// let cosine = Cosine { steps: 90, lowest: 0.0 };
+/// let mut scheduler = Scheduler::new(&opt, WarmUp { steps: 10, from: 0.1, then: cosine });
+/// assert!((opt.rates()[0].item::<f64>() - 0.01).abs() < 1e-15);
+/// for _ in 0..10 {
+///     // … loss, backward, opt.step()? …
+///     scheduler.step();
+/// }
+/// assert_eq!(opt.rates()[0].item::<f64>(), 0.1);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scheduler<S> {
+    schedule: S,
+    rates: Vec<Tensor>,
+    bases: Vec<f64>,
+    step: u64,
+}
+
+impl<S: Schedule> Scheduler<S> {
+    /// Starts: writes the rates of step 0.
+    ///
+    /// # Panics
+    /// Inside a function that is being compiled: rates are read.
+    pub fn new(optimizer: &(impl Optimizer + ?Sized), schedule: S) -> Scheduler<S> {
+        let rates = optimizer.rates();
+        let bases = rates.iter().map(Tensor::item::<f64>).collect();
+        let scheduler = Scheduler { schedule, rates, bases, step: 0 };
+        scheduler.write();
+        scheduler
+    }
+
+    /// Goes on to the next step: writes its rates. To be called after the optimiser's step.
+    pub fn step(&mut self) {
+        self.step += 1;
+        self.write();
+    }
+
+    /// How many steps were taken.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// The rate of each group now.
+    pub fn rates(&self) -> Vec<f64> {
+        self.bases.iter().map(|&base| self.schedule.rate(base, self.step)).collect()
+    }
+
+    /// What a checkpoint saves.
+    pub fn state(&self) -> Value {
+        json!({ "step": self.step, "bases": self.bases })
+    }
+
+    /// Goes on from what [`Scheduler::state`] gave.
+    ///
+    /// # Errors
+    /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
+    pub fn restore(&mut self, state: &Value) -> Result<()> {
+        let wrong = |what: String| Error::argument("Scheduler", what);
+        let step = state["step"].as_u64();
+        let step = step.ok_or_else(|| wrong(format!("`step` is no count: {}", state["step"])))?;
+        let bases = numbers(&state["bases"]);
+        let bases =
+            bases.ok_or_else(|| wrong(format!("`bases` are no rates: {}", state["bases"])))?;
+        if bases.len() != self.bases.len() {
+            let (saved, here) = (bases.len(), self.bases.len());
+            return Err(wrong(format!("the state is of {saved} groups, the optimiser has {here}")));
+        }
+        (self.step, self.bases) = (step, bases);
+        self.write();
+        Ok(())
+    }
+
+    fn write(&self) {
+        for (rate, value) in self.rates.iter().zip(self.rates()) {
+            rate.fill_(value);
+        }
+    }
+}
+
+/// A list of finite numbers.
+pub(super) fn numbers(value: &Value) -> Option<Vec<f64>> {
+    value.as_array()?.iter().map(Value::as_f64).collect()
+}
