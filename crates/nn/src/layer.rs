@@ -5,6 +5,16 @@ use pullback::{Tensor, Tree};
 /// A module with one input and one output, so that it can be chained.
 ///
 /// Layers with more of either (attention, recurrent layers) have a `forward` of their own.
+///
+/// Vectors, tuples, boxes and options of layers are layers too: the first two go through their elements in order, and `None` is the
+/// identity.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Linear, Relu};
+/// let net = (Linear::new(4, 8), Relu, vec![Linear::new(8, 8), Linear::new(8, 2)]);
+/// assert_eq!(net.forward(&Tensor::zeros([3, 4])).shape(), [3, 2]);
+/// ```
 pub trait Layer: Tree {
     /// The output for this input.
     ///
@@ -13,3 +23,60 @@ pub trait Layer: Tree {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor;
 }
+
+impl<L: Layer> Layer for Vec<L> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = x.clone();
+        for layer in self {
+            x = layer.forward(&x);
+        }
+        x
+    }
+}
+
+impl<L: Layer, const N: usize> Layer for [L; N] {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = x.clone();
+        for layer in self {
+            x = layer.forward(&x);
+        }
+        x
+    }
+}
+
+impl<L: Layer> Layer for Option<L> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        match self {
+            Some(layer) => layer.forward(x),
+            None => x.clone(),
+        }
+    }
+}
+
+impl<L: Layer> Layer for Box<L> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        (**self).forward(x)
+    }
+}
+
+/// A tuple calls its elements one after the other.
+macro_rules! tuples {
+    ($($name:ident $i:tt),*) => {
+        impl<$($name: Layer),*> Layer for ($($name,)*) {
+            fn forward(&self, x: &Tensor) -> Tensor {
+                let x = x.clone();
+                $(let x = self.$i.forward(&x);)*
+                x
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);

@@ -5,16 +5,19 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+pub mod init;
 mod layer;
 mod layers;
 pub mod losses;
 mod module;
 pub mod optim;
+mod refuse;
 pub mod schedule;
+mod seen;
 pub mod state;
 pub mod train;
 
 pub use layer::Layer;
-#[allow(unused_imports)]
 pub use layers::*;
 pub use module::Module;
+pub use seen::{seen, seen_with};

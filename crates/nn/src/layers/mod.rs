@@ -1,1 +1,57 @@
-//! The layers, one a file.
+//! Layers, one a file.
+
+mod activation;
+mod adaptive_avg_pool;
+mod adaptive_max_pool;
+mod avg_pool;
+mod batch_norm;
+mod bilinear;
+mod channel_dropout;
+mod conv;
+mod conv_transpose;
+mod dimensions;
+mod dropout;
+mod embedding;
+mod embedding_bag;
+mod flatten;
+mod group_norm;
+mod instance_norm;
+mod lambda;
+mod layer_norm;
+mod linear;
+mod max_pool;
+mod pixel_shuffle;
+mod prelu;
+mod residual;
+mod rms_norm;
+mod sequential;
+mod unflatten;
+mod upsample;
+
+pub use activation::*;
+pub use adaptive_avg_pool::*;
+pub use adaptive_max_pool::*;
+pub use avg_pool::*;
+pub use batch_norm::*;
+pub use bilinear::Bilinear;
+pub use channel_dropout::*;
+pub use conv::{Conv1d, Conv2d, Conv3d, Convolution, PaddingMode};
+pub use conv_transpose::*;
+pub use dimensions::{Lengths, PerAxis};
+pub use dropout::{AlphaDropout, Dropout};
+pub use embedding::Embedding;
+pub use embedding_bag::EmbeddingBag;
+pub use flatten::Flatten;
+pub use group_norm::GroupNorm;
+pub use instance_norm::*;
+pub use lambda::Lambda;
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;
+pub use max_pool::*;
+pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
+pub use prelu::PRelu;
+pub use residual::Residual;
+pub use rms_norm::RmsNorm;
+pub use sequential::Sequential;
+pub use unflatten::Unflatten;
+pub use upsample::Upsample;

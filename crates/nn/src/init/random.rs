@@ -1,0 +1,67 @@
+//! Independent draws, and draws of which some are zero.
+
+use super::{demand, write};
+use crate::refuse::refuse;
+use pullback::{Error, Tensor, next_key};
+use std::f64::consts::SQRT_2;
+
+/// Spread evenly over `[low, high)`.
+///
+/// # Panics
+/// If `low` is above `high`.
+#[track_caller]
+pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
+    let key = next_key();
+    write(tensor, || key.uniform(tensor.shape(), tensor.dtype(), low, high));
+}
+
+/// Normal, with this mean and standard deviation.
+#[track_caller]
+pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
+    let key = next_key();
+    write(tensor, || key.normal(tensor.shape(), tensor.dtype(), mean, std));
+}
+
+/// Normal, with this mean and standard deviation, where only draws between `low` and `high` count.
+///
+/// # Panics
+/// If `low` is not below `high`.
+#[track_caller]
+pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) {
+    if low >= high || low.is_nan() || high.is_nan() {
+        let message = format!("nothing lies between {low} and {high}");
+        refuse(Error::argument("trunc_normal_", message));
+    }
+    let key = next_key();
+    // The inverse of the distribution's integral, of even draws between its values at the bounds. In f64: where the tails
+    // are cut far out, f32 would have few values there.
+    let at = |x: f64| Tensor::from((x - mean) / std / SQRT_2).erf().item::<f64>();
+    let (from, to) = (at(low), at(high));
+    write(tensor, || {
+        let even = key.uniform(tensor.shape(), pullback::DType::F64, from, to);
+        let drawn = even.erfinv() * (std * SQRT_2) + mean;
+        drawn.clamp(low, high).cast(tensor.dtype())
+    });
+}
+
+/// A matrix of normal draws of mean 0, of which a fraction `sparsity` (rounded up) in each column is 0.
+///
+/// # Panics
+/// If it is not a matrix, or the fraction is not between 0 and 1.
+#[track_caller]
+pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
+    demand(tensor.rank() == 2, "sparse_", tensor, "takes a matrix");
+    if !(0.0..=1.0).contains(&sparsity) {
+        let message = format!("a fraction lies between 0 and 1, not {sparsity}");
+        refuse(Error::argument("sparse_", message));
+    }
+    let (values, order) = next_key().split();
+    let zeros = (sparsity * tensor.shape()[0] as f64).ceil();
+    write(tensor, || {
+        let drawn = values.normal(tensor.shape(), tensor.dtype(), 0.0, std);
+        // The ranks of even draws in each column are a random order of its rows.
+        let even = order.uniform(tensor.shape(), pullback::DType::F64, 0.0, 1.0);
+        let ranks = even.argsort(0, false).argsort(0, false);
+        drawn.masked_fill(&ranks.lt(zeros), 0.0)
+    });
+}

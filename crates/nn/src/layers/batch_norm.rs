@@ -1,0 +1,154 @@
+//! Each channel normalised over the batch, with statistics for the time after training.
+
+use super::dimensions::tree_by_axes;
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Flag, Tensor, no_grad};
+
+/// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
+pub type BatchNorm1d = BatchNorm<1>;
+/// Batch normalisation of `[n, channels, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{BatchNorm2d, Layer, Module};
+/// let layer = BatchNorm2d::new(8);
+/// layer.forward(&Tensor::randn([4, 8, 5, 5]));
+/// assert_eq!(layer.num_batches_tracked.as_ref().unwrap().item::<i64>(), 1);
+/// layer.eval();
+/// ```
+pub type BatchNorm2d = BatchNorm<2>;
+/// Batch normalisation of `[n, channels, d, h, w]`.
+pub type BatchNorm3d = BatchNorm<3>;
+
+/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then `· weight + bias`. After training
+/// ([`Module::eval`](crate::Module::eval)) the running mean and variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+pub struct BatchNorm<const N: usize> {
+    /// `[channels]`, from ones.
+    pub weight: Option<Tensor>,
+    /// `[channels]`, from zeros.
+    pub bias: Option<Tensor>,
+    /// The running mean of each channel, from zeros.
+    pub running_mean: Option<Tensor>,
+    /// The running variance of each channel, from ones.
+    pub running_var: Option<Tensor>,
+    /// How many batches the running statistics have seen.
+    pub num_batches_tracked: Option<Tensor>,
+    /// How many channels.
+    pub num_features: usize,
+    /// What is added to the variance.
+    pub eps: f64,
+    /// The share of the newest batch in the running statistics; `None` gives every batch the same.
+    pub momentum: Option<f64>,
+    /// Whether the batch is normalised by its own statistics, and the running ones follow it.
+    pub training: Flag,
+}
+
+tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
+    weight, bias, num_features, eps, momentum, training;
+    buffers running_mean, running_var, num_batches_tracked
+});
+
+impl<const N: usize> BatchNorm<N> {
+    /// Of so many channels, with a momentum of 0.1.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[track_caller]
+    #[must_use]
+    pub fn new(channels: usize) -> Self {
+        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+        BatchNorm {
+            weight: Some(Tensor::ones([channels]).requires_grad()),
+            bias: Some(Tensor::zeros([channels]).requires_grad()),
+            running_mean: Some(Tensor::zeros([channels])),
+            running_var: Some(Tensor::ones([channels])),
+            num_batches_tracked: Some(Tensor::from(0i64)),
+            num_features: channels,
+            eps: 1e-5,
+            momentum: Some(0.1),
+            training: Flag::new(true),
+        }
+    }
+
+    /// What is added to the variance; 1e-5 if not said.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        BatchNorm { eps, ..self }
+    }
+
+    /// The share of the newest batch in the running statistics: a number, or `None` for the mean over all batches.
+    #[must_use]
+    pub fn momentum(self, momentum: impl Into<Option<f64>>) -> Self {
+        BatchNorm { momentum: momentum.into(), ..self }
+    }
+
+    /// Without weight and bias.
+    #[must_use]
+    pub fn without_affine(self) -> Self {
+        BatchNorm { weight: None, bias: None, ..self }
+    }
+
+    /// Without running statistics: those of the batch are used after training too.
+    #[must_use]
+    pub fn without_running_stats(self) -> Self {
+        BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
+    }
+
+    /// The batch by its own statistics; the running ones follow it.
+    #[track_caller]
+    fn by_batch(&self, x: &Tensor, running: Option<(&Tensor, &Tensor)>) -> Tensor {
+        let each = x.len() / self.num_features;
+        demand(each > 1, Self::NAME, || {
+            format!("training takes more than one value per channel, and {} has one", x.spec())
+        });
+        let (weight, bias, eps) = (self.weight.as_ref(), self.bias.as_ref(), self.eps);
+        let Some((mean, var)) = running else { return x.batch_norm(weight, bias, eps) };
+        if let Some(count) = &self.num_batches_tracked {
+            no_grad(|| count.add_(1));
+        }
+        let y = match (self.momentum, &self.num_batches_tracked) {
+            (None, Some(count)) => {
+                // With all weight on the new, "running" statistics are those of the batch.
+                let none = (mean.zeros_like(), var.zeros_like());
+                let (y, batch_mean, batch_var) =
+                    x.batch_norm_running((&none.0, &none.1), weight, bias, 1.0, eps);
+                let share = 1.0 / count.cast(mean.dtype());
+                no_grad(|| {
+                    mean.add_((batch_mean - mean) * &share);
+                    var.add_((batch_var - var) * &share);
+                });
+                y
+            }
+            (momentum, _) => {
+                let momentum = momentum.unwrap_or(0.0);
+                let (y, new_mean, new_var) =
+                    x.batch_norm_running((mean, var), weight, bias, momentum, eps);
+                no_grad(|| {
+                    mean.copy_(new_mean);
+                    var.copy_(new_var);
+                });
+                y
+            }
+        };
+        y
+    }
+}
+
+impl<const N: usize> Layer for BatchNorm<N> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);
+        demand(rank && x.shape()[1] == self.num_features, Self::NAME, || {
+            let shape = ["[n, c] or [n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];
+            format!("takes {shape} with c = {}, not {}", self.num_features, x.spec())
+        });
+        let running = self.running_mean.as_ref().zip(self.running_var.as_ref());
+        let y = match running {
+            Some((mean, var)) if !self.training.get() => {
+                x.channel_norm(mean, var, self.weight.as_ref(), self.bias.as_ref(), self.eps)
+            }
+            running => self.by_batch(x, running),
+        };
+        seen(self, y)
+    }
+}

@@ -1,0 +1,59 @@
+//! Weighted sums of products of two inputs.
+
+use crate::init::uniform_;
+use crate::refuse::demand;
+use crate::seen_with;
+use pullback::{Tensor, Tree};
+
+/// `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::Bilinear;
+/// let layer = Bilinear::new(4, 3, 5);
+/// assert_eq!(layer.forward(&Tensor::zeros([8, 4]), &Tensor::zeros([8, 3])).shape(), [8, 5]);
+/// ```
+#[derive(Tree)]
+pub struct Bilinear {
+    /// `[outputs, first inputs, second inputs]`
+    pub weight: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+}
+
+impl Bilinear {
+    /// Weights and biases spread evenly over ±1/√first.
+    ///
+    /// # Panics
+    /// If there are no inputs or no outputs.
+    #[track_caller]
+    #[must_use]
+    pub fn new(first: usize, second: usize, outputs: usize) -> Bilinear {
+        demand(first > 0 && second > 0 && outputs > 0, "Bilinear", || {
+            format!("takes sizes of at least 1, not {first}, {second} and {outputs}")
+        });
+        let weight = Tensor::zeros([outputs, first, second]).requires_grad();
+        let bias = Tensor::zeros([outputs]).requires_grad();
+        let bound = 1.0 / (first as f64).sqrt();
+        uniform_(&weight, -bound, bound);
+        uniform_(&bias, -bound, bound);
+        Bilinear { weight, bias: Some(bias) }
+    }
+
+    /// Without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> Bilinear {
+        Bilinear { bias: None, ..self }
+    }
+
+    /// The output for two inputs.
+    ///
+    /// # Panics
+    /// If the inputs do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        let y = a.bilinear(b, &self.weight, self.bias.as_ref());
+        seen_with(self, y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
+    }
+}

@@ -1,0 +1,225 @@
+//! Convolutions over one, two and three axes.
+
+use super::dimensions::{PerAxis, tree_by_axes};
+use crate::init::default_weights;
+use crate::refuse::demand;
+use crate::{Layer, seen_with};
+use pullback::{Border, Conv, Padding, Tensor, Tree};
+
+/// A convolution over one axis: `[n, channels, l]`.
+pub type Conv1d = Convolution<1>;
+/// A convolution over two axes: `[n, channels, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Conv2d, Layer};
+/// let layer = Conv2d::new(3, 32, 3).stride(2).padding(1);
+/// assert_eq!(layer.forward(&Tensor::zeros([8, 3, 28, 28])).shape(), [8, 32, 14, 14]);
+/// ```
+pub type Conv2d = Convolution<2>;
+/// A convolution over three axes: `[n, channels, d, h, w]`.
+pub type Conv3d = Convolution<3>;
+
+/// What is around the input of a convolution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Tree)]
+pub enum PaddingMode {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The input mirrored at its edges, which are not repeated.
+    Reflect,
+    /// The elements at the edges, repeated.
+    Replicate,
+    /// The input from the other end.
+    Circular,
+}
+
+/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+pub struct Convolution<const N: usize> {
+    /// `[outputs, inputs / groups, kernel …]`
+    pub weight: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+    /// The distance between neighbouring places of the kernel.
+    pub stride: [usize; N],
+    /// Elements before and after each axis.
+    pub padding: [usize; N],
+    /// Whether the padding is as much as keeps the length, whatever `padding` says.
+    pub same: bool,
+    /// The distance between neighbouring elements of the kernel.
+    pub dilation: [usize; N],
+    /// Groups of channels, each convolved for itself.
+    pub groups: usize,
+    /// What the padding is made of.
+    pub padding_mode: PaddingMode,
+}
+
+tree_by_axes!(Convolution is ["Conv1d", "Conv2d", "Conv3d"] {
+    weight, bias, stride, padding, same, dilation, groups, padding_mode
+});
+
+impl<const N: usize> Convolution<N> {
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
+    /// is the number of products that are added up for an output.
+    ///
+    /// # Panics
+    /// If a number is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn new(inputs: usize, outputs: usize, kernel: impl PerAxis<N>) -> Convolution<N> {
+        let kernel = kernel.per_axis();
+        demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), Self::NAME, || {
+            format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
+        });
+        let (weight, bias) = weights(outputs, inputs, &kernel, outputs);
+        Convolution {
+            weight,
+            bias: Some(bias),
+            stride: [1; N],
+            padding: [0; N],
+            same: false,
+            dilation: [1; N],
+            groups: 1,
+            padding_mode: PaddingMode::Zeros,
+        }
+    }
+
+    /// The distance between neighbouring places of the kernel.
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn stride(self, stride: impl PerAxis<N>) -> Self {
+        Convolution { stride: positive(Self::NAME, "stride", stride.per_axis()), ..self }
+    }
+
+    /// So many elements before and after each axis.
+    #[must_use]
+    pub fn padding(self, padding: impl PerAxis<N>) -> Self {
+        Convolution { padding: padding.per_axis(), same: false, ..self }
+    }
+
+    /// As much padding as keeps the length, where the stride is 1; the odd element comes last.
+    #[must_use]
+    pub fn same(self) -> Self {
+        Convolution { same: true, ..self }
+    }
+
+    /// The distance between neighbouring elements of the kernel.
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn dilation(self, dilation: impl PerAxis<N>) -> Self {
+        Convolution { dilation: positive(Self::NAME, "dilation", dilation.per_axis()), ..self }
+    }
+
+    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    ///
+    /// # Panics
+    /// If the channels do not fall into that many groups.
+    #[track_caller]
+    #[must_use]
+    pub fn groups(self, groups: usize) -> Self {
+        let (outputs, inputs) = (self.weight.shape()[0], self.weight.shape()[1] * self.groups);
+        whole_groups(Self::NAME, inputs, outputs, groups);
+        let kernel = &self.weight.shape()[2..];
+        let (weight, bias) = weights(outputs, inputs / groups, kernel, outputs);
+        Convolution { weight, bias: self.bias.map(|_| bias), groups, ..self }
+    }
+
+    /// What the padding is made of.
+    #[must_use]
+    pub fn padding_mode(self, padding_mode: PaddingMode) -> Self {
+        Convolution { padding_mode, ..self }
+    }
+
+    /// Without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> Self {
+        Convolution { bias: None, ..self }
+    }
+
+    /// Elements before and after each axis.
+    fn sides(&self) -> [(usize, usize); N] {
+        std::array::from_fn(|i| match self.same {
+            true => {
+                let total = (self.weight.shape()[2 + i] - 1) * self.dilation[i];
+                (total / 2, total - total / 2)
+            }
+            false => (self.padding[i], self.padding[i]),
+        })
+    }
+}
+
+impl<const N: usize> Layer for Convolution<N> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let unit_stride = self.stride.iter().all(|&s| s == 1);
+        demand(!self.same || unit_stride, Self::NAME, || {
+            format!("padding that keeps the length takes stride 1, not {:?}", self.stride)
+        });
+        let options = Conv::new().stride(self.stride).dilation(self.dilation).groups(self.groups);
+        let sides = self.sides();
+        let (x, options) = match border(self.padding_mode) {
+            None => (x.clone(), options.padding(Padding::Sides(sides.to_vec()))),
+            // An input without the axes is refused by the convolution, with a sentence.
+            Some(_) if x.rank() < N => (x.clone(), options),
+            Some(border) => {
+                let mut pads = vec![(0, 0); x.rank() - N];
+                pads.extend(sides);
+                (x.pad_by(&pads, border), options)
+            }
+        };
+        let (w, b) = (&self.weight, self.bias.as_ref());
+        let y = match N {
+            1 => x.conv1d(w, b, &options),
+            2 => x.conv2d(w, b, &options),
+            _ => x.conv3d(w, b, &options),
+        };
+        seen_with(self, y, |y| y.len() * w.len() / w.shape()[0])
+    }
+}
+
+fn border(mode: PaddingMode) -> Option<Border> {
+    match mode {
+        PaddingMode::Zeros => None,
+        PaddingMode::Reflect => Some(Border::Reflect),
+        PaddingMode::Replicate => Some(Border::Replicate),
+        PaddingMode::Circular => Some(Border::Circular),
+    }
+}
+
+/// A kernel `[first, second, kernel …]` and a bias, with PyTorch's initialisation.
+#[track_caller]
+pub(super) fn weights(
+    first: usize,
+    second: usize,
+    kernel: &[usize],
+    outputs: usize,
+) -> (Tensor, Tensor) {
+    let weight = Tensor::zeros([&[first, second], kernel].concat()).requires_grad();
+    let bias = Tensor::zeros([outputs]).requires_grad();
+    default_weights(&weight, Some(&bias));
+    (weight, bias)
+}
+
+/// Sizes of which none is 0.
+#[track_caller]
+pub(super) fn positive<const N: usize>(
+    layer: &'static str,
+    what: &str,
+    sizes: [usize; N],
+) -> [usize; N] {
+    demand(!sizes.contains(&0), layer, || format!("a {what} of 0 leads nowhere: {sizes:?}"));
+    sizes
+}
+
+#[track_caller]
+pub(super) fn whole_groups(layer: &'static str, inputs: usize, outputs: usize, groups: usize) {
+    let fits = groups > 0 && inputs % groups == 0 && outputs % groups == 0;
+    demand(fits, layer, || {
+        format!("{inputs} inputs and {outputs} outputs do not fall into {groups} groups")
+    });
+}

@@ -1,0 +1,67 @@
+//! Layers that exist for one, two and three spatial axes are one generic type: `Conv2d` is `Convolution<2>`. What they share is here.
+
+/// One number for every spatial axis (`3`), or one for each (`[3, 5]`).
+pub trait PerAxis<const N: usize> {
+    /// One for each axis.
+    fn per_axis(self) -> [usize; N];
+}
+
+impl<const N: usize> PerAxis<N> for usize {
+    fn per_axis(self) -> [usize; N] {
+        [self; N]
+    }
+}
+
+impl<const N: usize> PerAxis<N> for [usize; N] {
+    fn per_axis(self) -> [usize; N] {
+        self
+    }
+}
+
+/// The lengths of an adaptive pooling's result: `7`, `[7, 5]`, or `[Some(7), None]` where `None` keeps the length.
+pub trait Lengths<const N: usize> {
+    /// One for each axis.
+    fn lengths(self) -> [Option<usize>; N];
+}
+
+impl<const N: usize> Lengths<N> for usize {
+    fn lengths(self) -> [Option<usize>; N] {
+        [Some(self); N]
+    }
+}
+
+impl<const N: usize> Lengths<N> for [usize; N] {
+    fn lengths(self) -> [Option<usize>; N] {
+        self.map(Some)
+    }
+}
+
+impl<const N: usize> Lengths<N> for [Option<usize>; N] {
+    fn lengths(self) -> [Option<usize>; N] {
+        self
+    }
+}
+
+/// What `#[derive(Tree)]` would write, but under the name that the type has for its number of axes: `Convolution<2>` is a `Conv2d`.
+macro_rules! tree_by_axes {
+    ($type:ident is [$($name:literal),*] { $($field:ident),* $(; buffers $($buffer:ident),*)? }) => {
+        impl<const N: usize> $type<N> {
+            /// Its name: that of one, two or three axes.
+            pub(crate) const NAME: &'static str = [$($name),*][N - 1];
+        }
+
+        impl<const N: usize> pullback::Tree for $type<N> {
+            fn visit(&self, path: &mut pullback::Path, f: &mut dyn FnMut(&pullback::Path, &pullback::Tensor)) {
+                path.kind(Self::NAME);
+                $(path.scope(stringify!($field), |path| pullback::Tree::visit(&self.$field, path, f));)*
+                $($(path.buffer(stringify!($buffer), |path| pullback::Tree::visit(&self.$buffer, path, f));)*)?
+            }
+
+            fn map(&self, f: &mut dyn FnMut(&pullback::Tensor) -> pullback::Tensor) -> Self {
+                $type { $($field: pullback::Tree::map(&self.$field, f),)* $($($buffer: pullback::Tree::map(&self.$buffer, f),)*)? }
+            }
+        }
+    };
+}
+
+pub(crate) use tree_by_axes;

@@ -1,0 +1,81 @@
+//! A learned row for each of a number of things.
+
+use crate::init::normal_;
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree, no_grad};
+
+/// Rows of a table by number: integers of any shape in, their rows along a new last axis out.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Embedding, Layer};
+/// let layer = Embedding::new(100, 16).padding_idx(0);
+/// assert_eq!(layer.forward(&Tensor::from([[1i64, 2, 0], [4, 0, 0]])).shape(), [2, 3, 16]);
+/// ```
+#[derive(Tree)]
+pub struct Embedding {
+    /// `[rows, columns]`
+    pub weight: Tensor,
+    /// A row that starts at zero and gets no gradient.
+    pub padding_idx: Option<usize>,
+    /// Whether the gradient of a row is divided by how often it is taken.
+    pub scale_grad_by_freq: bool,
+}
+
+impl Embedding {
+    /// Rows of standard normal numbers.
+    ///
+    /// # Panics
+    /// If there are no rows or no columns.
+    #[track_caller]
+    #[must_use]
+    pub fn new(rows: usize, columns: usize) -> Embedding {
+        demand(rows > 0 && columns > 0, "Embedding", || {
+            format!("takes at least one row and one column, not {rows} and {columns}")
+        });
+        let weight = Tensor::zeros([rows, columns]).requires_grad();
+        normal_(&weight, 0.0, 1.0);
+        Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
+    }
+
+    /// With a table that is there already: `[rows, columns]`. It is trained if it requires grad.
+    #[must_use]
+    pub fn from_pretrained(weight: Tensor) -> Embedding {
+        Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
+    }
+
+    /// A row that is set to zero and gets no gradient.
+    ///
+    /// # Panics
+    /// If it is not a row of the table.
+    #[track_caller]
+    #[must_use]
+    pub fn padding_idx(self, row: usize) -> Embedding {
+        let rows = self.weight.shape().first().copied().unwrap_or(0);
+        demand(row < rows, "Embedding", || format!("{row} is not one of the {rows} rows"));
+        no_grad(|| self.weight.select_at(0, row as isize).zero_());
+        Embedding { padding_idx: Some(row), ..self }
+    }
+
+    /// Divides the gradient of a row by how often it is taken.
+    #[must_use]
+    pub fn scale_grad_by_freq(self) -> Embedding {
+        Embedding { scale_grad_by_freq: true, ..self }
+    }
+
+    /// The op's options.
+    fn options(&self) -> pullback::Embedding {
+        let options = pullback::Embedding::new().scale_grad_by_freq(self.scale_grad_by_freq);
+        match self.padding_idx {
+            Some(row) => options.padding(row as i64),
+            None => options,
+        }
+    }
+}
+
+impl Layer for Embedding {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, self.options().of(&self.weight, x))
+    }
+}

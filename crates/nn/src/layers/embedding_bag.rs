@@ -1,0 +1,81 @@
+//! Rows of a learned table, put together bag by bag.
+
+use crate::init::normal_;
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Bag, Tensor, Tree, no_grad};
+
+/// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
+///
+/// The numbers are looked at while it runs, so it cannot be part of a compiled function.
+///
+/// ```
+/// use pullback::{Bag, Tensor};
+/// use pullback_nn::{EmbeddingBag, Layer};
+/// let layer = EmbeddingBag::new(100, 16, Bag::Mean);
+/// assert_eq!(layer.forward(&Tensor::from([[1i64, 2], [4, 4]])).shape(), [2, 16]);
+/// ```
+#[derive(Tree)]
+pub struct EmbeddingBag {
+    /// `[rows, columns]`
+    pub weight: Tensor,
+    /// What becomes of the rows of a bag.
+    #[tree(skip)]
+    pub mode: Bag,
+    /// A row that is left out of its bags.
+    pub padding_idx: Option<usize>,
+}
+
+impl EmbeddingBag {
+    /// Rows of standard normal numbers.
+    ///
+    /// # Panics
+    /// If there are no rows or no columns.
+    #[track_caller]
+    #[must_use]
+    pub fn new(rows: usize, columns: usize, mode: Bag) -> EmbeddingBag {
+        demand(rows > 0 && columns > 0, "EmbeddingBag", || {
+            format!("takes at least one row and one column, not {rows} and {columns}")
+        });
+        let weight = Tensor::zeros([rows, columns]).requires_grad();
+        normal_(&weight, 0.0, 1.0);
+        EmbeddingBag { weight, mode, padding_idx: None }
+    }
+
+    /// A row that is set to zero and left out of its bags.
+    ///
+    /// # Panics
+    /// If it is not a row of the table.
+    #[track_caller]
+    #[must_use]
+    pub fn padding_idx(self, row: usize) -> EmbeddingBag {
+        let rows = self.weight.shape()[0];
+        demand(row < rows, "EmbeddingBag", || format!("{row} is not one of the {rows} rows"));
+        no_grad(|| self.weight.select_at(0, row as isize).zero_());
+        EmbeddingBag { padding_idx: Some(row), ..self }
+    }
+
+    fn options(&self) -> pullback::EmbeddingBag {
+        let rows = pullback::Embedding::new();
+        pullback::EmbeddingBag::new(self.mode).rows(match self.padding_idx {
+            Some(row) => rows.padding(row as i64),
+            None => rows,
+        })
+    }
+
+    /// Bags of a vector of row numbers, each beginning at its offset.
+    ///
+    /// # Panics
+    /// If numbers and offsets do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward_offsets(&self, rows: &Tensor, offsets: &Tensor) -> Tensor {
+        seen(self, self.options().offsets(offsets).of(&self.weight, rows))
+    }
+}
+
+impl Layer for EmbeddingBag {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, self.options().of(&self.weight, x))
+    }
+}

@@ -1,0 +1,45 @@
+//! Several axes as one, and one as several.
+
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree};
+
+/// The axes from `start_dim` to `end_dim` as one: all but the batch, if not said otherwise.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Flatten, Layer};
+/// assert_eq!(Flatten::new().forward(&Tensor::zeros([8, 3, 4, 4])).shape(), [8, 48]);
+/// ```
+#[derive(Clone, Copy, Debug, Tree)]
+pub struct Flatten {
+    /// The first axis.
+    pub start_dim: isize,
+    /// The last axis.
+    pub end_dim: isize,
+}
+
+impl Default for Flatten {
+    fn default() -> Flatten {
+        Flatten::new()
+    }
+}
+
+impl Flatten {
+    /// All axes but the first.
+    #[must_use]
+    pub fn new() -> Flatten {
+        Flatten { start_dim: 1, end_dim: -1 }
+    }
+
+    /// These axes and those between them; negative ones count from the end.
+    #[must_use]
+    pub fn over(start_dim: isize, end_dim: isize) -> Flatten {
+        Flatten { start_dim, end_dim }
+    }
+}
+
+impl Layer for Flatten {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, x.flatten(self.start_dim, self.end_dim))
+    }
+}

@@ -1,0 +1,70 @@
+//! Groups of channels normalised for themselves.
+
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree};
+
+/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then `· weight + bias` per channel.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{GroupNorm, Layer};
+/// let layer = GroupNorm::new(4, 16);
+/// assert_eq!(layer.forward(&Tensor::randn([2, 16, 5, 5])).shape(), [2, 16, 5, 5]);
+/// ```
+#[derive(Tree)]
+pub struct GroupNorm {
+    /// `[channels]`, from ones.
+    pub weight: Option<Tensor>,
+    /// `[channels]`, from zeros.
+    pub bias: Option<Tensor>,
+    /// How many groups.
+    pub num_groups: usize,
+    /// How many channels.
+    pub num_channels: usize,
+    /// What is added to the variance.
+    pub eps: f64,
+}
+
+impl GroupNorm {
+    /// So many groups of so many channels in all.
+    ///
+    /// # Panics
+    /// If the channels do not fall into that many groups.
+    #[track_caller]
+    #[must_use]
+    pub fn new(groups: usize, channels: usize) -> GroupNorm {
+        demand(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm", || {
+            format!("{channels} channels do not fall into {groups} groups")
+        });
+        GroupNorm {
+            weight: Some(Tensor::ones([channels]).requires_grad()),
+            bias: Some(Tensor::zeros([channels]).requires_grad()),
+            num_groups: groups,
+            num_channels: channels,
+            eps: 1e-5,
+        }
+    }
+
+    /// What is added to the variance; 1e-5 if not said.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> GroupNorm {
+        GroupNorm { eps, ..self }
+    }
+
+    /// Without weight and bias.
+    #[must_use]
+    pub fn without_affine(self) -> GroupNorm {
+        GroupNorm { weight: None, bias: None, ..self }
+    }
+}
+
+impl Layer for GroupNorm {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {
+            format!("takes [n, {}, …], not {}", self.num_channels, x.spec())
+        });
+        let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+        seen(self, x.group_norm(self.num_groups, weight, bias, self.eps))
+    }
+}

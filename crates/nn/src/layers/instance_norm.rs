@@ -1,0 +1,142 @@
+//! Each channel of each example normalised for itself.
+
+use super::dimensions::tree_by_axes;
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Flag, Tensor, no_grad};
+
+/// Instance normalisation of `[n, channels, l]`.
+pub type InstanceNorm1d = InstanceNorm<1>;
+/// Instance normalisation of `[n, channels, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{InstanceNorm2d, Layer};
+/// let layer = InstanceNorm2d::new(8).affine();
+/// assert_eq!(layer.forward(&Tensor::randn([4, 8, 5, 5])).shape(), [4, 8, 5, 5]);
+/// ```
+pub type InstanceNorm2d = InstanceNorm<2>;
+/// Instance normalisation of `[n, channels, d, h, w]`.
+pub type InstanceNorm3d = InstanceNorm<3>;
+
+/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`],
+/// [`InstanceNorm2d`] and [`InstanceNorm3d`].
+pub struct InstanceNorm<const N: usize> {
+    /// `[channels]`, from ones; not there unless asked for.
+    pub weight: Option<Tensor>,
+    /// `[channels]`, from zeros; not there unless asked for.
+    pub bias: Option<Tensor>,
+    /// The running mean of each channel; not there unless asked for.
+    pub running_mean: Option<Tensor>,
+    /// The running variance of each channel; not there unless asked for.
+    pub running_var: Option<Tensor>,
+    /// There because PyTorch has it, which does not count either.
+    pub num_batches_tracked: Option<Tensor>,
+    /// How many channels.
+    pub num_features: usize,
+    /// What is added to the variance.
+    pub eps: f64,
+    /// The share of the newest batch in the running statistics.
+    pub momentum: f64,
+    /// Whether running statistics, where there are some, follow the batch; else they are used.
+    pub training: Flag,
+}
+
+tree_by_axes!(InstanceNorm is ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"] {
+    weight, bias, num_features, eps, momentum, training;
+    buffers running_mean, running_var, num_batches_tracked
+});
+
+impl<const N: usize> InstanceNorm<N> {
+    /// Of so many channels, without weights and running statistics.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[track_caller]
+    #[must_use]
+    pub fn new(channels: usize) -> Self {
+        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+        InstanceNorm {
+            weight: None,
+            bias: None,
+            running_mean: None,
+            running_var: None,
+            num_batches_tracked: None,
+            num_features: channels,
+            eps: 1e-5,
+            momentum: 0.1,
+            training: Flag::new(true),
+        }
+    }
+
+    /// What is added to the variance; 1e-5 if not said.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        InstanceNorm { eps, ..self }
+    }
+
+    /// The share of the newest batch in the running statistics; 0.1 if not said.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> Self {
+        InstanceNorm { momentum, ..self }
+    }
+
+    /// With a weight and a bias per channel.
+    #[must_use]
+    pub fn affine(self) -> Self {
+        let channels = self.num_features;
+        let weight = Some(Tensor::ones([channels]).requires_grad());
+        InstanceNorm { weight, bias: Some(Tensor::zeros([channels]).requires_grad()), ..self }
+    }
+
+    /// With running statistics, which are used after training.
+    #[must_use]
+    pub fn running_stats(self) -> Self {
+        let channels = self.num_features;
+        InstanceNorm {
+            running_mean: Some(Tensor::zeros([channels])),
+            running_var: Some(Tensor::ones([channels])),
+            num_batches_tracked: Some(Tensor::from(0i64)),
+            ..self
+        }
+    }
+}
+
+impl<const N: usize> Layer for InstanceNorm<N> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let alone = x.rank() == N + 1;
+        let batch = if alone { x.unsqueeze(0) } else { x.clone() };
+        let fits = batch.rank() == N + 2 && batch.shape()[1] == self.num_features;
+        demand(fits, Self::NAME, || {
+            let shape = ["[n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];
+            format!("takes {shape} with c = {}, or no n, not {}", self.num_features, x.spec())
+        });
+        let (weight, bias, eps) = (self.weight.as_ref(), self.bias.as_ref(), self.eps);
+        let running = self.running_mean.as_ref().zip(self.running_var.as_ref());
+        let several = || {
+            demand(batch.shape()[2..].iter().product::<usize>() > 1, Self::NAME, || {
+                format!("takes more than one value per channel, and {} has one", x.spec())
+            });
+        };
+        let y = match running {
+            Some((mean, var)) if !self.training.get() => {
+                batch.channel_norm(mean, var, weight, bias, eps)
+            }
+            Some(running) => {
+                several();
+                let (y, mean, var) =
+                    batch.instance_norm_running(running, weight, bias, self.momentum, eps);
+                no_grad(|| {
+                    running.0.copy_(mean);
+                    running.1.copy_(var);
+                });
+                y
+            }
+            None => {
+                several();
+                batch.instance_norm(weight, bias, eps)
+            }
+        };
+        seen(self, if alone { y.squeeze_axis(0) } else { y })
+    }
+}

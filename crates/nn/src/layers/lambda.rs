@@ -1,0 +1,28 @@
+//! A function as a layer.
+
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree};
+
+/// A function without parameters of its own.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Lambda, Layer, Linear, Sequential};
+/// let net = Sequential::new().then(Linear::new(4, 2)).then(Lambda::new(|x: &Tensor| x * 2.0));
+/// assert_eq!(net.forward(&Tensor::zeros([1, 4])).shape(), [1, 2]);
+/// ```
+#[derive(Tree)]
+pub struct Lambda<F>(#[tree(skip)] F);
+
+impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
+    /// This function. Tensors that it captures are constants to the module: they are neither its parameters nor its buffers.
+    pub fn new(f: F) -> Lambda<F> {
+        Lambda(f)
+    }
+}
+
+impl<F: Fn(&Tensor) -> Tensor + Clone> Layer for Lambda<F> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, (self.0)(x))
+    }
+}

@@ -1,0 +1,53 @@
+//! Every output a weighted sum of every input.
+
+use crate::init::default_weights;
+use crate::refuse::demand;
+use crate::{Layer, seen_with};
+use pullback::{Tensor, Tree};
+
+/// `x·weightᵀ + bias` over the last axis.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Linear};
+/// let layer = Linear::new(784, 128);
+/// assert_eq!(layer.forward(&Tensor::zeros([32, 784])).shape(), [32, 128]);
+/// ```
+#[derive(Tree)]
+pub struct Linear {
+    /// `[outputs, inputs]`
+    pub weight: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// Weights and biases spread evenly over ±1/√inputs.
+    ///
+    /// # Panics
+    /// If there are no inputs or no outputs.
+    #[track_caller]
+    #[must_use]
+    pub fn new(inputs: usize, outputs: usize) -> Linear {
+        demand(inputs > 0 && outputs > 0, "Linear", || {
+            format!("takes at least one input and one output, not {inputs} and {outputs}")
+        });
+        let weight = Tensor::zeros([outputs, inputs]).requires_grad();
+        let bias = Some(Tensor::zeros([outputs]).requires_grad());
+        default_weights(&weight, bias.as_ref());
+        Linear { weight, bias }
+    }
+
+    /// Without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> Linear {
+        Linear { bias: None, ..self }
+    }
+}
+
+impl Layer for Linear {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let y = x.linear(&self.weight, self.bias.as_ref());
+        seen_with(self, y, |y| y.len() * self.weight.shape()[1])
+    }
+}

@@ -1,0 +1,69 @@
+//! Each example scaled to size 1.
+
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{DType, Tensor, Tree};
+
+/// Divided by the root of the mean square over the last axes, then `· weight`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, RmsNorm};
+/// let layer = RmsNorm::new([16]).eps(1e-6);
+/// assert_eq!(layer.forward(&Tensor::randn([2, 5, 16])).shape(), [2, 5, 16]);
+/// ```
+#[derive(Tree)]
+pub struct RmsNorm {
+    /// Shaped as the axes that are normalised over, from ones.
+    pub weight: Option<Tensor>,
+    /// The lengths of the axes that are normalised over.
+    pub normalized_shape: Vec<usize>,
+    /// What is added to the mean square; the distance from 1 to the next number of the input's dtype, if not said.
+    pub eps: Option<f64>,
+}
+
+impl RmsNorm {
+    /// Over the last axes, which have these lengths.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[track_caller]
+    #[must_use]
+    pub fn new(lengths: impl AsRef<[usize]>) -> RmsNorm {
+        let normalized_shape = lengths.as_ref().to_vec();
+        demand(!normalized_shape.is_empty(), "RmsNorm", || "takes at least one axis".into());
+        let weight = Some(Tensor::ones(&normalized_shape[..]).requires_grad());
+        RmsNorm { weight, normalized_shape, eps: None }
+    }
+
+    /// What is added to the mean square.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> RmsNorm {
+        RmsNorm { eps: Some(eps), ..self }
+    }
+
+    /// Without a weight.
+    #[must_use]
+    pub fn without_affine(self) -> RmsNorm {
+        RmsNorm { weight: None, ..self }
+    }
+}
+
+impl Layer for RmsNorm {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let eps = self.eps.unwrap_or(match x.dtype() {
+            DType::F64 => f64::EPSILON,
+            _ => f64::from(f32::EPSILON),
+        });
+        let shape = &self.normalized_shape[..];
+        let axes = x.rank().checked_sub(shape.len());
+        demand(axes.is_some_and(|lead| &x.shape()[lead..] == shape), "RmsNorm", || {
+            format!("the last axes of {} are not {shape:?}", x.spec())
+        });
+        let y = match &self.weight {
+            Some(weight) => x.rms_norm(weight, eps),
+            None => x.rms_norm(&Tensor::ones_with(shape, x.dtype()), eps),
+        };
+        seen(self, y)
+    }
+}

@@ -1,0 +1,112 @@
+//! Layers of any types, one after the other.
+
+use crate::refuse::refuse;
+use crate::{Layer, seen};
+use pullback::{Error, Path, Tensor, Tree, catch};
+
+/// Layers one after the other, named `0`, `1`, … as in PyTorch.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Linear, Module, Relu, Sequential};
+/// let net = Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
+/// assert_eq!(net.forward(&Tensor::zeros([32, 784])).shape(), [32, 10]);
+/// assert_eq!(net.named_parameters()[2].0, "2.weight");
+/// ```
+#[derive(Default)]
+pub struct Sequential {
+    layers: Vec<Box<dyn Stage>>,
+}
+
+/// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a new pointer.
+trait Stage: Send + Sync {
+    fn run(&self, x: &Tensor) -> Tensor;
+    fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Stage>;
+}
+
+impl<L: Layer + Send + Sync + 'static> Stage for L {
+    fn run(&self, x: &Tensor) -> Tensor {
+        self.forward(x)
+    }
+
+    fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        self.visit(path, f);
+    }
+
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Stage> {
+        Box::new(self.map(f))
+    }
+}
+
+impl Sequential {
+    /// No layers yet: the identity.
+    #[must_use]
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+
+    /// And then this layer.
+    #[must_use]
+    pub fn then(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
+        self.layers.push(Box::new(layer));
+        self
+    }
+
+    /// How many layers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+}
+
+impl Tree for Sequential {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.kind("Sequential");
+        path.note(&self.layers.len());
+        for (i, layer) in self.layers.iter().enumerate() {
+            path.scope(&i.to_string(), |path| layer.walk(path, f));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Sequential {
+        Sequential { layers: self.layers.iter().map(|layer| layer.mapped(f)).collect() }
+    }
+}
+
+impl Layer for Sequential {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = x.clone();
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = match catch(|| layer.run(&x)) {
+                Ok(y) => y,
+                Err(error) => refuse(from_outside(error, i)),
+            };
+        }
+        seen(self, x)
+    }
+}
+
+/// The error of layer `i`. The caller's line does not pass through a pointer, so an error there names a line of this library: the caller of
+/// `forward` is named in its place, and the layer. An error at a line of the user's, in a layer of their own, stays as it is.
+fn from_outside(error: Error, i: usize) -> Error {
+    let here = file!().trim_end_matches("layers/sequential.rs");
+    if error.location().is_some_and(|at| !at.file().starts_with(here)) {
+        return error;
+    }
+    let text = error.to_string();
+    let hint = text.lines().find_map(|line| line.strip_prefix("  hint: "));
+    let moved = Error::new(error.kind(), error.op().to_string(), error.message())
+        .on(error.operands())
+        .detail(format!("in layer {i} of the sequence"));
+    match hint {
+        Some(hint) => moved.hint(hint),
+        None => moved,
+    }
+}

@@ -1,0 +1,33 @@
+//! One axis as several.
+
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree};
+
+/// An axis as several of these lengths, of which one may be −1.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Unflatten};
+/// assert_eq!(Unflatten::new(1, [3, -1]).forward(&Tensor::zeros([8, 12])).shape(), [8, 3, 4]);
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Unflatten {
+    /// The axis.
+    pub dim: isize,
+    /// The lengths.
+    pub unflattened_size: Vec<isize>,
+}
+
+impl Unflatten {
+    /// This axis as several of these lengths.
+    #[must_use]
+    pub fn new(dim: isize, lengths: impl AsRef<[isize]>) -> Unflatten {
+        Unflatten { dim, unflattened_size: lengths.as_ref().to_vec() }
+    }
+}
+
+impl Layer for Unflatten {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, x.unflatten(self.dim, &self.unflattened_size[..]))
+    }
+}
