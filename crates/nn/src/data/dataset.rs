@@ -1,0 +1,227 @@
+//! Data sets whose items are had by index.
+
+use super::{Concat, Map, MapRandom, Subset, Zip};
+use pullback::{Error, Key, Result};
+use std::sync::Arc;
+
+/// A data set of known length whose items are had by index, in any order and from any thread.
+///
+/// ```
+/// use pullback_nn::data::{Dataset, from_fn};
+///
+/// let squares = from_fn(5, |i| Ok((i * i) as f32));
+/// assert_eq!(squares.get(3)?, 9.0);
+/// assert!(squares.get(5).unwrap_err().to_string().contains("item 5"));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub trait Dataset: Send + Sync + 'static {
+    /// What an item is: a tensor, a number, a tuple of these, …
+    type Item: Send + 'static;
+
+    /// How many items there are.
+    fn len(&self) -> usize;
+
+    /// The item at `index`.
+    ///
+    /// # Errors
+    /// If there is no such item, or it cannot be read.
+    fn get(&self, index: usize) -> Result<Self::Item>;
+
+    /// The item at `index`, with what its random parts are drawn from. Data sets without random parts need not write this;
+    /// those that hold another data set pass the draw on to it.
+    ///
+    /// # Errors
+    /// As [`Dataset::get`].
+    fn draw(&self, index: usize, draw: Draw) -> Result<Self::Item> {
+        let _ = draw;
+        self.get(index)
+    }
+
+    /// Whether there are no items.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `f` of each item.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_fn};
+    /// let doubled = from_fn(5, |i| Ok(i as i64)).map(|x| Ok(2 * x));
+    /// assert_eq!(doubled.get(4)?, 8);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    fn map<B, F>(self, f: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        B: Send + 'static,
+        F: Fn(Self::Item) -> Result<B> + Send + Sync + 'static,
+    {
+        Map::new(self, f)
+    }
+
+    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch, whatever thread works on it.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::data::{Dataset, Draw, TensorDataset};
+    /// let data = TensorDataset::new(Tensor::zeros([5, 3]))?;
+    /// let noisy = data.map_random(|x, key| Ok(x + key.normal([3], DType::F32, 0.0, 0.1)));
+    /// let first = noisy.draw(2, Draw::new(7, 0, 2))?.to_vec::<f32>();
+    /// assert_eq!(first, noisy.draw(2, Draw::new(7, 0, 2))?.to_vec::<f32>());
+    /// assert_ne!(first, noisy.draw(2, Draw::new(7, 1, 2))?.to_vec::<f32>());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    fn map_random<B, F>(self, f: F) -> MapRandom<Self, F>
+    where
+        Self: Sized,
+        B: Send + 'static,
+        F: Fn(Self::Item, Key) -> Result<B> + Send + Sync + 'static,
+    {
+        MapRandom::new(self, f)
+    }
+
+    /// The items at these indices, in this order.
+    ///
+    /// # Errors
+    /// If an index is outside.
+    fn subset(self, indices: impl Into<Vec<usize>>) -> Result<Subset<Self>>
+    where
+        Self: Sized,
+    {
+        Subset::new(self, indices)
+    }
+
+    /// These items, and after them those of another data set.
+    fn concat<D: Dataset<Item = Self::Item>>(self, other: D) -> Concat<Self, D>
+    where
+        Self: Sized,
+    {
+        Concat::new(self, other)
+    }
+
+    /// Pairs with the items of another data set of the same length.
+    ///
+    /// # Errors
+    /// If the lengths differ.
+    fn zip<D: Dataset>(self, other: D) -> Result<Zip<Self, D>>
+    where
+        Self: Sized,
+    {
+        Zip::new(self, other)
+    }
+}
+
+/// A shared data set is one.
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    type Item = D::Item;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn get(&self, index: usize) -> Result<D::Item> {
+        (**self).get(index)
+    }
+
+    fn draw(&self, index: usize, draw: Draw) -> Result<D::Item> {
+        (**self).draw(index, draw)
+    }
+}
+
+/// Items in memory: see [`from_vec`].
+#[derive(Clone, Debug)]
+pub struct FromVec<T>(Vec<T>);
+
+/// These items.
+pub fn from_vec<T: Clone + Send + Sync + 'static>(items: Vec<T>) -> FromVec<T> {
+    FromVec(items)
+}
+
+impl<T: Clone + Send + Sync + 'static> Dataset for FromVec<T> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> Result<T> {
+        self.0.get(index).cloned().ok_or_else(|| outside(index, self.0.len()))
+    }
+}
+
+/// A data set that is a function of the index: see [`from_fn`].
+pub struct FromFn<F> {
+    len: usize,
+    f: F,
+}
+
+/// `len` items, each a function of its index.
+pub fn from_fn<T, F>(len: usize, f: F) -> FromFn<F>
+where
+    T: Send + 'static,
+    F: Fn(usize) -> Result<T> + Send + Sync + 'static,
+{
+    FromFn { len, f }
+}
+
+impl<T, F> Dataset for FromFn<F>
+where
+    T: Send + 'static,
+    F: Fn(usize) -> Result<T> + Send + Sync + 'static,
+{
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get(&self, index: usize) -> Result<T> {
+        check_index(index, self.len)?;
+        (self.f)(index)
+    }
+}
+
+/// Refuses an index that is outside.
+pub(super) fn check_index(index: usize, len: usize) -> Result<()> {
+    if index < len { Ok(()) } else { Err(outside(index, len)) }
+}
+
+pub(super) fn outside(index: usize, len: usize) -> Error {
+    Error::argument("dataset", format!("there is no item {index}: the data set has {len} items"))
+}
+
+/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the index.
+///
+/// Nothing is drawn until [`Draw::key`] is asked, so data sets without random parts pay nothing for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    seed: u64,
+    epoch: u64,
+    index: u64,
+    /// Tells apart the random parts of one item, where there are several.
+    stream: u64,
+}
+
+impl Draw {
+    /// That of an item in an epoch.
+    #[must_use]
+    pub fn new(seed: u64, epoch: u64, index: usize) -> Draw {
+        Draw { seed, epoch, index: index as u64, stream: 0 }
+    }
+
+    /// The key to draw from.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        // The streams start past those that samplers use for the order of an epoch.
+        let epoch = Key::new(self.seed).fold_in(self.epoch).fold_in(1 + self.stream);
+        epoch.fold_in(self.index)
+    }
+
+    /// One that is independent of this, for a part of the item: a data set that draws itself and holds another passes
+    /// `draw.part(0)` on to it.
+    #[must_use]
+    pub fn part(&self, part: u64) -> Draw {
+        let stream = self.stream.wrapping_mul(64).wrapping_add(part + 1);
+        Draw { stream, ..*self }
+    }
+}

@@ -1,0 +1,372 @@
+//! Tables of numbers as text: CSV.
+
+use super::open::{open, wrong};
+use crate::data::TensorDataset;
+use csv::{ReaderBuilder, StringRecord, Trim};
+use pullback::{DType, Error, Result, Tensor};
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+
+const FORMAT: &str = "csv";
+
+/// What becomes of a value that is not there: an empty field, `NA`, `NaN`, `null` or `?`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Missing {
+    /// An error that names the line and the column.
+    Refuse,
+    /// This value.
+    Fill(f64),
+    /// The mean of the values of its column that are there.
+    Mean,
+}
+
+/// A reader of CSV files: which columns, and what they mean.
+///
+/// ```
+/// use pullback_nn::data::Csv;
+///
+/// let text = "width,height,kind\n1.5,2,oak\n3,4,ash\n";
+/// let table = Csv::new().label("kind").read_from(text.as_bytes(), "trees.csv")?;
+/// assert_eq!(table.columns, ["width", "height"]);
+/// assert_eq!(table.features.to_vec::<f32>(), [1.5, 2.0, 3.0, 4.0]);
+/// assert_eq!(table.classes, ["ash", "oak"]);
+/// assert_eq!(table.labels.unwrap().to_vec::<i64>(), [1, 0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Csv {
+    header: bool,
+    delimiter: u8,
+    columns: Option<Vec<String>>,
+    categories: Vec<String>,
+    label: Option<(String, Meaning)>,
+    missing: Missing,
+    dtype: DType,
+}
+
+/// What a label is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Meaning {
+    Class,
+    Number,
+}
+
+/// What a file held.
+pub struct Table {
+    /// The names of the feature columns: from the header, or `0`, `1`, ….
+    pub columns: Vec<String>,
+    /// The features, `[rows, columns]`.
+    pub features: Tensor,
+    /// The label of each row where a label column was named: `i64` classes, or numbers of the dtype of the features.
+    pub labels: Option<Tensor>,
+    /// The names of the classes, sorted; none where the labels are numbers in the file.
+    pub classes: Vec<String>,
+    /// The names of the categories of each column that was read so.
+    pub categories: Vec<(String, Vec<String>)>,
+}
+
+impl Table {
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.features.shape()[0]
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Features and labels as a data set.
+    ///
+    /// # Errors
+    /// If no label column was named.
+    pub fn into_dataset(self) -> Result<TensorDataset<(Tensor, Tensor)>> {
+        let labels = self.labels.ok_or_else(|| {
+            Error::argument(FORMAT, "the table has no labels")
+                .hint("name the column with Csv::label or Csv::target")
+        })?;
+        TensorDataset::new((self.features, labels))
+    }
+}
+
+impl Default for Csv {
+    fn default() -> Csv {
+        Csv::new()
+    }
+}
+
+impl Csv {
+    /// A file with a header, commas, and numbers in all columns, as `f32`.
+    #[must_use]
+    pub fn new() -> Csv {
+        Csv {
+            header: true,
+            delimiter: b',',
+            columns: None,
+            categories: Vec::new(),
+            label: None,
+            missing: Missing::Refuse,
+            dtype: DType::F32,
+        }
+    }
+
+    /// Whether the first line names the columns. Otherwise they are called `0`, `1`, ….
+    #[must_use]
+    pub fn header(self, header: bool) -> Csv {
+        Csv { header, ..self }
+    }
+
+    /// What stands between fields: `b';'`, `b'\t'`.
+    #[must_use]
+    pub fn delimiter(self, delimiter: u8) -> Csv {
+        Csv { delimiter, ..self }
+    }
+
+    /// Takes these columns as features, in this order; otherwise all but the label.
+    #[must_use]
+    pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Csv {
+        Csv { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// The column that holds the class of a row: numbers as they are, or names, which are numbered in sorted order.
+    #[must_use]
+    pub fn label(self, name: impl Into<String>) -> Csv {
+        Csv { label: Some((name.into(), Meaning::Class)), ..self }
+    }
+
+    /// The column that holds the number to predict for a row.
+    #[must_use]
+    pub fn target(self, name: impl Into<String>) -> Csv {
+        Csv { label: Some((name.into(), Meaning::Number)), ..self }
+    }
+
+    /// A feature column that holds names, which are numbered in sorted order.
+    #[must_use]
+    pub fn category(mut self, name: impl Into<String>) -> Csv {
+        self.categories.push(name.into());
+        self
+    }
+
+    /// What becomes of values that are not there; they are refused otherwise.
+    #[must_use]
+    pub fn missing(self, missing: Missing) -> Csv {
+        Csv { missing, ..self }
+    }
+
+    /// The float dtype of the features.
+    #[must_use]
+    pub fn dtype(self, dtype: DType) -> Csv {
+        Csv { dtype, ..self }
+    }
+
+    /// Reads a file; one whose name ends in `.gz` is decompressed.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not hold what is asked for: naming the file, the line and the column.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
+        let path = path.as_ref();
+        self.read_from(open(FORMAT, path)?, &path.display().to_string())
+    }
+
+    /// Reads from anything; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// As [`Csv::read`].
+    pub fn read_from(&self, from: impl Read, name: &str) -> Result<Table> {
+        if !self.dtype.is_float() {
+            return Err(wrong(FORMAT, name, format!("features are floats, not {}", self.dtype)));
+        }
+        let mut reader = ReaderBuilder::new()
+            .has_headers(self.header)
+            .delimiter(self.delimiter)
+            .trim(Trim::All)
+            .from_reader(from);
+        let said = |e: csv::Error| wrong(FORMAT, name, e);
+        let mut header: Vec<String> = match self.header {
+            true => reader.headers().map_err(said)?.iter().map(str::to_string).collect(),
+            false => Vec::new(),
+        };
+        let mut fields = Fields::default();
+        let mut record = StringRecord::new();
+        while reader.read_record(&mut record).map_err(said)? {
+            if header.is_empty() {
+                header = (0..record.len()).map(|i| i.to_string()).collect();
+            }
+            fields.lines.push(record.position().map_or(0, csv::Position::line));
+            fields.columns.resize_with(header.len(), Vec::new);
+            for (column, field) in fields.columns.iter_mut().zip(&record) {
+                column.push(field.to_string());
+            }
+        }
+        if header.is_empty() {
+            return Err(wrong(FORMAT, name, "there is nothing in it"));
+        }
+        fields.columns.resize_with(header.len(), Vec::new);
+        Reading { csv: self, file: name, header, fields }.table()
+    }
+
+    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes it a compressed file.
+    ///
+    /// # Errors
+    /// If the tensor is no matrix with as many columns as names, or the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>, columns: &[&str], rows: &Tensor) -> Result<()> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        if rows.rank() != 2 || rows.shape()[1] != columns.len() {
+            let message = format!("{} is not a table of {} columns", rows.spec(), columns.len());
+            return Err(wrong(FORMAT, &name, message));
+        }
+        let file = std::fs::File::create(path).map_err(|e| wrong(FORMAT, &name, e))?;
+        let zipped = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+        let to: Box<dyn std::io::Write> = match zipped {
+            true => Box::new(flate2::write::GzEncoder::new(file, flate2::Compression::default())),
+            false => Box::new(file),
+        };
+        let mut writer = csv::WriterBuilder::new().delimiter(self.delimiter).from_writer(to);
+        let said = |e: csv::Error| wrong(FORMAT, &name, e);
+        if self.header {
+            writer.write_record(columns).map_err(said)?;
+        }
+        let short = rows.dtype() == DType::F32;
+        // The shortest text that reads back as the same number.
+        let text = |v: &f64| if short { (*v as f32).to_string() } else { v.to_string() };
+        for row in rows.to_f64_vec().chunks(columns.len().max(1)) {
+            writer.write_record(row.iter().map(text)).map_err(said)?;
+        }
+        writer.flush().map_err(|e| wrong(FORMAT, &name, e))
+    }
+}
+
+/// The fields of a file by column, and the line of each row.
+#[derive(Default)]
+struct Fields {
+    columns: Vec<Vec<String>>,
+    lines: Vec<u64>,
+}
+
+/// A file that was read, on its way to a table.
+struct Reading<'a> {
+    csv: &'a Csv,
+    file: &'a str,
+    header: Vec<String>,
+    fields: Fields,
+}
+
+impl Reading<'_> {
+    fn table(self) -> Result<Table> {
+        let label = match &self.csv.label {
+            Some((name, meaning)) => Some((self.find(name)?, *meaning)),
+            None => None,
+        };
+        let chosen: Vec<usize> = match &self.csv.columns {
+            Some(names) => names.iter().map(|name| self.find(name)).collect::<Result<_>>()?,
+            None => (0..self.header.len()).filter(|&i| Some(i) != label.map(|l| l.0)).collect(),
+        };
+        for name in &self.csv.categories {
+            self.find(name)?;
+        }
+        let rows = self.fields.lines.len();
+        let mut values = vec![0.0; rows * chosen.len()];
+        let mut categories = Vec::new();
+        for (place, &column) in chosen.iter().enumerate() {
+            let numbers = match self.csv.categories.contains(&self.header[column]) {
+                true => {
+                    let (codes, names) = self.classes(column)?;
+                    categories.push((self.header[column].clone(), names));
+                    codes.into_iter().map(|code| code as f64).collect()
+                }
+                false => self.numbers(column)?,
+            };
+            for (row, value) in numbers.into_iter().enumerate() {
+                values[row * chosen.len() + place] = value;
+            }
+        }
+        let (labels, classes) = match label {
+            None => (None, Vec::new()),
+            Some((column, Meaning::Number)) => {
+                (Some(Tensor::from(self.numbers(column)?).cast(self.csv.dtype)), Vec::new())
+            }
+            Some((column, Meaning::Class)) => {
+                let (codes, names) = match self.whole_numbers(column) {
+                    Some(codes) => (codes, Vec::new()),
+                    None => self.classes(column)?,
+                };
+                (Some(Tensor::from(codes)), names)
+            }
+        };
+        let columns: Vec<String> = chosen.iter().map(|&i| self.header[i].clone()).collect();
+        let features = Tensor::from_vec(values, [rows, chosen.len()]).cast(self.csv.dtype);
+        Ok(Table { columns, features, labels, classes, categories })
+    }
+
+    fn find(&self, name: &str) -> Result<usize> {
+        self.header.iter().position(|column| column == name).ok_or_else(|| {
+            let known = self.header.join(", ");
+            wrong(
+                FORMAT,
+                self.file,
+                format!("there is no column `{name}`; the columns are {known}"),
+            )
+        })
+    }
+
+    fn at(&self, row: usize, column: usize, what: impl std::fmt::Display) -> Error {
+        let (line, name) = (self.fields.lines[row], &self.header[column]);
+        wrong(FORMAT, self.file, format!("line {line}, column `{name}`: {what}"))
+    }
+
+    fn numbers(&self, column: usize) -> Result<Vec<f64>> {
+        let mut out = Vec::with_capacity(self.fields.lines.len());
+        let mut absent = Vec::new();
+        for (row, field) in self.fields.columns[column].iter().enumerate() {
+            if is_missing(field) {
+                if self.csv.missing == Missing::Refuse {
+                    let error = self.at(row, column, "the value is missing");
+                    return Err(error.hint("Csv::missing says what to put there"));
+                }
+                absent.push(row);
+                out.push(0.0);
+                continue;
+            }
+            let number = field.parse::<f64>();
+            out.push(
+                number.map_err(|_| self.at(row, column, format!("`{field}` is not a number")))?,
+            );
+        }
+        let Some(&first) = absent.first() else { return Ok(out) };
+        let fill = match self.csv.missing {
+            Missing::Fill(value) => value,
+            _ => {
+                let there = out.len() - absent.len();
+                if there == 0 {
+                    return Err(self.at(first, column, "no value is there to take the mean of"));
+                }
+                out.iter().sum::<f64>() / there as f64
+            }
+        };
+        absent.into_iter().for_each(|row| out[row] = fill);
+        Ok(out)
+    }
+
+    /// The column as integers, if it holds nothing else.
+    fn whole_numbers(&self, column: usize) -> Option<Vec<i64>> {
+        self.fields.columns[column].iter().map(|field| field.parse().ok()).collect()
+    }
+
+    /// Each field's place among the sorted distinct ones.
+    fn classes(&self, column: usize) -> Result<(Vec<i64>, Vec<String>)> {
+        let fields = &self.fields.columns[column];
+        if let Some(row) = fields.iter().position(|field| is_missing(field)) {
+            return Err(self.at(row, column, "the class is missing"));
+        }
+        let names: Vec<String> =
+            fields.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let code = |field: &String| names.binary_search(field).unwrap_or_default() as i64;
+        Ok((fields.iter().map(code).collect(), names))
+    }
+}
+
+fn is_missing(field: &str) -> bool {
+    ["", "na", "nan", "null", "?"].iter().any(|word| field.eq_ignore_ascii_case(word))
+}

@@ -1,0 +1,28 @@
+use super::{Pass, Sampler};
+use pullback::Result;
+
+/// Every item once, in an order drawn anew for each epoch.
+///
+/// ```
+/// use pullback_nn::data::{Pass, RandomSampler, Sampler};
+/// let order = |epoch| RandomSampler.indices(100, Pass { seed: 1, epoch }).unwrap();
+/// assert_eq!(order(0), order(0));
+/// assert_ne!(order(0), order(1));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RandomSampler;
+
+impl Sampler for RandomSampler {
+    fn indices(&self, len: usize, pass: Pass) -> Result<Vec<usize>> {
+        let order = pass.key().permutation(len).try_to_vec::<i64>()?;
+        Ok(order.into_iter().map(|i| i as usize).collect())
+    }
+
+    fn count(&self, len: usize) -> usize {
+        len
+    }
+
+    fn describe(&self) -> String {
+        "shuffled".to_string()
+    }
+}

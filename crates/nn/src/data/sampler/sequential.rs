@@ -1,0 +1,20 @@
+use super::{Pass, Sampler};
+use pullback::Result;
+
+/// The items as they stand: 0, 1, 2, …
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SequentialSampler;
+
+impl Sampler for SequentialSampler {
+    fn indices(&self, len: usize, _: Pass) -> Result<Vec<usize>> {
+        Ok((0..len).collect())
+    }
+
+    fn count(&self, len: usize) -> usize {
+        len
+    }
+
+    fn describe(&self) -> String {
+        "sequential".to_string()
+    }
+}

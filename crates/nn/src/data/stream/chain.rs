@@ -1,0 +1,23 @@
+use super::{Items, Stream};
+use crate::data::Pass;
+use pullback::Result;
+
+/// See [`Stream::chain`].
+pub struct Chain<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<A, B> Chain<A, B> {
+    pub(super) fn new(first: A, second: B) -> Chain<A, B> {
+        Chain { first, second }
+    }
+}
+
+impl<A: Stream, B: Stream<Item = A::Item>> Stream for Chain<A, B> {
+    type Item = A::Item;
+
+    fn open(&self, pass: Pass) -> Result<Items<A::Item>> {
+        Ok(Box::new(self.first.open(pass)?.chain(self.second.open(pass.below())?)))
+    }
+}

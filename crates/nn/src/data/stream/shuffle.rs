@@ -1,0 +1,71 @@
+use super::{Items, Stream};
+use crate::data::Pass;
+use pullback::{Key, Result};
+
+/// See [`Stream::shuffle`].
+pub struct Shuffle<S> {
+    stream: S,
+    size: usize,
+}
+
+impl<S> Shuffle<S> {
+    pub(super) fn new(stream: S, size: usize) -> Shuffle<S> {
+        Shuffle { stream, size: size.max(1) }
+    }
+}
+
+impl<S: Stream> Stream for Shuffle<S> {
+    type Item = S::Item;
+
+    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+        Ok(Box::new(Buffered {
+            items: self.stream.open(pass.below())?,
+            held: Vec::new(),
+            size: self.size,
+            dice: Dice { key: pass.key(), drawn: Vec::new(), round: 0 },
+        }))
+    }
+}
+
+struct Buffered<T> {
+    items: Items<T>,
+    held: Vec<T>,
+    size: usize,
+    dice: Dice,
+}
+
+impl<T> Iterator for Buffered<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        while self.held.len() < self.size {
+            match self.items.next() {
+                Some(Ok(item)) => self.held.push(item),
+                Some(Err(error)) => return Some(Err(error)),
+                None => break,
+            }
+        }
+        if self.held.is_empty() {
+            return None;
+        }
+        let chosen = self.dice.below(self.held.len());
+        Some(Ok(self.held.swap_remove(chosen)))
+    }
+}
+
+/// Random numbers, drawn many at a time.
+struct Dice {
+    key: Key,
+    drawn: Vec<i64>,
+    round: u64,
+}
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        if self.drawn.is_empty() {
+            self.drawn = self.key.fold_in(self.round).randint([1024], 0, i64::MAX).to_vec();
+            self.round += 1;
+        }
+        self.drawn.pop().map_or(0, |number| number as usize % n)
+    }
+}

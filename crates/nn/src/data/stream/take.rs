@@ -1,0 +1,23 @@
+use super::{Items, Stream};
+use crate::data::Pass;
+use pullback::Result;
+
+/// See [`Stream::take`].
+pub struct Take<S> {
+    stream: S,
+    count: usize,
+}
+
+impl<S> Take<S> {
+    pub(super) fn new(stream: S, count: usize) -> Take<S> {
+        Take { stream, count }
+    }
+}
+
+impl<S: Stream> Stream for Take<S> {
+    type Item = S::Item;
+
+    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+        Ok(Box::new(self.stream.open(pass)?.take(self.count)))
+    }
+}

@@ -1,0 +1,171 @@
+//! The threads that make batches.
+//!
+//! Of `w` threads, the first makes batches 0, w, 2w, …, the second 1, w + 1, …, and so on. Each has a channel of its own, of bounded
+//! length, and the receiver asks the channels in turn. So batches arrive in order without anyone sorting them, a thread that is
+//! ahead waits at its full channel, and a batch depends on its number alone.
+//!
+//! An error is the last thing a thread sends, and the last thing that is received. Dropping the receiver raises a flag, which the
+//! threads look at between items, and closes the channels, which wakes those that wait; then it joins them. What is left to wait
+//! for is at most the one item each of them has in hand.
+
+use pullback::{Error, Result, catch, with_threads};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+/// Makes a batch by its number; none past the last. Numbers come in ascending order.
+pub(super) type Maker<B> = Box<dyn FnMut(usize) -> Option<Result<B>> + Send>;
+
+/// Raised when nobody wants batches any more.
+#[derive(Clone, Default)]
+pub(super) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Batches in order, made here or by threads.
+pub(super) struct Workers<B> {
+    lanes: Lanes<B>,
+    next: usize,
+    done: bool,
+}
+
+enum Lanes<B> {
+    Here(Maker<B>),
+    Threads {
+        receivers: Vec<Receiver<Option<Result<B>>>>,
+        threads: Vec<JoinHandle<()>>,
+        stop: Stop,
+    },
+}
+
+impl<B: Send + 'static> Workers<B> {
+    /// Starts `count` threads that make the batches from `first` on, each at most `ahead` further than is asked for; with none, batches
+    /// are made when they are asked for. `maker` is called once per thread.
+    pub fn start(
+        first: usize,
+        count: usize,
+        ahead: usize,
+        maker: impl Fn(Stop) -> Maker<B>,
+    ) -> Result<Workers<B>> {
+        let stop = Stop::default();
+        if count == 0 {
+            return Ok(Workers { lanes: Lanes::Here(maker(stop)), next: first, done: false });
+        }
+        let mut out = Workers {
+            lanes: Lanes::Threads {
+                receivers: Vec::new(),
+                threads: Vec::new(),
+                stop: stop.clone(),
+            },
+            next: first,
+            done: false,
+        };
+        for lane in 0..count {
+            let (sender, receiver) = sync_channel(ahead);
+            let (mut make, stop) = (maker(stop.clone()), stop.clone());
+            let work = move || {
+                let mut number = first + lane;
+                while !stop.is_raised() {
+                    // The kernels of a data thread stay on it: the pool is the training step's.
+                    let made = with_threads(1, || guarded(&mut make, number));
+                    let ends = !matches!(made, Some(Ok(_)));
+                    if sender.send(made).is_err() || ends {
+                        break;
+                    }
+                    number += count;
+                }
+            };
+            let thread = Builder::new().name(format!("data-{lane}")).spawn(work).map_err(|e| {
+                Error::argument("loader", format!("data thread {lane} could not be started: {e}"))
+            })?;
+            if let Lanes::Threads { receivers, threads, .. } = &mut out.lanes {
+                receivers.push(receiver);
+                threads.push(thread);
+            }
+        }
+        out.next = 0;
+        Ok(out)
+    }
+
+    /// The next batch; after an error, none.
+    pub fn next(&mut self) -> Option<Result<B>> {
+        if self.done {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        let made = match &mut self.lanes {
+            Lanes::Here(make) => guarded(make, number),
+            Lanes::Threads { receivers, .. } => {
+                let lane = number % receivers.len();
+                receivers[lane].recv().unwrap_or_else(|_| {
+                    Some(Err(Error::argument("loader", format!("data thread {lane} is gone"))))
+                })
+            }
+        };
+        if !matches!(made, Some(Ok(_))) {
+            self.end();
+        }
+        made
+    }
+
+    /// Whether the last batch, or an error, was handed out.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+impl<B> Workers<B> {
+    fn end(&mut self) {
+        self.done = true;
+        if let Lanes::Threads { receivers, threads, stop } = &mut self.lanes {
+            stop.0.store(true, Ordering::Relaxed);
+            receivers.clear();
+            // They catch every panic, so there is nothing to hear of.
+            threads.drain(..).for_each(|thread| drop(thread.join()));
+        }
+    }
+}
+
+impl<B> Drop for Workers<B> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn guarded<B>(make: &mut Maker<B>, number: usize) -> Option<Result<B>> {
+    match catch_unwind(AssertUnwindSafe(|| make(number))) {
+        Ok(made) => made,
+        Err(panic) => {
+            let message = format!("batch {number} could not be made: {}", panic_text(&*panic));
+            Some(Err(Error::argument("loader", message)))
+        }
+    }
+}
+
+/// Runs `f`, which is the user's: its error, or its panic, becomes an error that says it was at `what`.
+pub(super) fn attempt<T>(what: impl Fn() -> String, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(|| catch(f))) {
+        Ok(Ok(Ok(value))) => Ok(value),
+        Ok(Ok(Err(why)) | Err(why)) => {
+            Err(Error::new(why.kind(), "loader", format!("{} failed", what())).because(why))
+        }
+        Err(panic) => {
+            let message = format!("{} panicked: {}", what(), panic_text(&*panic));
+            Err(Error::argument("loader", message))
+        }
+    }
+}
+
+/// What a panic said.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+}
