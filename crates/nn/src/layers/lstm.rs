@@ -1,0 +1,93 @@
+//! Long short-term memory.
+
+use super::recurrent::{Recurrent, RecurrentConfig};
+use super::recurrent_cell::{Recurrence, RecurrentCell};
+use pullback::{DType, Tensor};
+
+/// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h + b_h, and then
+/// c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a projection.
+#[derive(Clone, Copy, Debug)]
+pub struct LongShort;
+
+/// Long short-term memory, PyTorch's `nn.LSTM`. Its state is the outputs and the cells.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::Lstm;
+/// let lstm = Lstm::new(3, 5);
+/// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 2, 3]));
+/// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 2, 5][..], &[1, 2, 5][..], &[1, 2, 5][..]));
+/// // On from where it ended.
+/// let (y, _) = lstm.forward_from(&Tensor::ones([4, 2, 3]), &(h, c));
+/// assert_eq!(y.shape(), [4, 2, 5]);
+/// ```
+pub type Lstm = Recurrent<LongShort>;
+
+/// One step of an [`Lstm`], PyTorch's `nn.LSTMCell`.
+pub type LstmCell = RecurrentCell<LongShort>;
+
+impl Lstm {
+    /// One layer; [`RecurrentConfig`] has the options.
+    #[must_use]
+    pub fn new(inputs: usize, hidden: usize) -> Lstm {
+        RecurrentConfig::new(inputs, hidden).lstm()
+    }
+}
+
+impl LstmCell {
+    /// With biases; [`RecurrentConfig`] has the options.
+    #[must_use]
+    pub fn new(inputs: usize, hidden: usize) -> LstmCell {
+        RecurrentConfig::new(inputs, hidden).lstm_cell()
+    }
+}
+
+impl RecurrentConfig {
+    /// Long short-term memories.
+    #[must_use]
+    pub fn lstm(self) -> Lstm {
+        self.build(LongShort)
+    }
+
+    /// One step of a long short-term memory; layers and directions do not matter.
+    #[must_use]
+    pub fn lstm_cell(self) -> LstmCell {
+        LstmCell::build(self, LongShort)
+    }
+}
+
+impl Recurrence for LongShort {
+    /// The output and the cell.
+    type State = (Tensor, Tensor);
+    const GATES: usize = 4;
+    const ADDS_BIASES: bool = true;
+    const PROJECTS: bool = true;
+    const LAYER: &'static str = "Lstm";
+    const CELL: &'static str = "LstmCell";
+
+    fn zeros(batch: usize, hidden: usize, output: usize, dtype: DType) -> (Tensor, Tensor) {
+        (Tensor::zeros_with([batch, output], dtype), Tensor::zeros_with([batch, hidden], dtype))
+    }
+
+    fn output(state: &(Tensor, Tensor)) -> &Tensor {
+        &state.0
+    }
+
+    fn step(
+        &self,
+        driven: &Tensor,
+        recurred: &Tensor,
+        (_, c): &(Tensor, Tensor),
+        projection: Option<&Tensor>,
+    ) -> (Tensor, Tensor) {
+        let gates = (driven + recurred).chunk(4, -1);
+        let [i, f, o] = [0, 1, 3].map(|k| gates[k].sigmoid());
+        let c = f * c + i * gates[2].tanh();
+        let h = o * c.tanh();
+        let h = match projection {
+            Some(weight) => h.linear(weight, None),
+            None => h,
+        };
+        (h, c)
+    }
+}

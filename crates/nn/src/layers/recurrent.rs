@@ -1,0 +1,245 @@
+//! What the recurrent layers have in common: several layers, both directions, lengths, states, names.
+//!
+//! A layer of one kind ([`Rnn`](crate::Rnn), [`Gru`](crate::Gru), [`Lstm`](crate::Lstm)) says only what one step does, as a [`Recurrence`]. The
+//! rest is here, once:
+//!
+//! - The inputs of all steps go through one product; only the product with the state is inside the [`scan`], of which `jit`
+//!   makes one equation.
+//! - Directions and layers are [`RecurrentCell`]s, in PyTorch's order and under its names: `weight_ih_l0`, `weight_hh_l0_reverse`.
+//! - Sequences of different lengths share a batch: a step beyond a sequence's end leaves its state as it was and gives zeros. Read
+//!   backwards, the state therefore starts at the last step of each.
+
+use super::recurrent_cell::{Recurrence, RecurrentCell};
+use crate::refuse::refuse;
+use pullback::{Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
+
+/// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Module, RecurrentConfig};
+/// let lstm = RecurrentConfig::new(3, 5).layers(2).bidirectional().lstm();
+/// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
+/// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..]));
+/// assert_eq!(lstm.named_parameters()[4].0, "weight_ih_l0_reverse");
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct RecurrentConfig {
+    pub(super) inputs: usize,
+    pub(super) hidden: usize,
+    layers: usize,
+    both: bool,
+    pub(super) bias: bool,
+    dropout: f64,
+    batch_first: bool,
+    pub(super) projected: Option<usize>,
+}
+
+impl RecurrentConfig {
+    /// One layer, one direction, with biases; sequences are `[steps, batch, inputs]`.
+    pub fn new(inputs: usize, hidden: usize) -> RecurrentConfig {
+        RecurrentConfig {
+            inputs,
+            hidden,
+            layers: 1,
+            both: false,
+            bias: true,
+            dropout: 0.0,
+            batch_first: false,
+            projected: None,
+        }
+    }
+
+    /// This many layers, each of which goes through the outputs of the one before.
+    pub fn layers(self, layers: usize) -> RecurrentConfig {
+        RecurrentConfig { layers, ..self }
+    }
+
+    /// Each layer also goes through the sequence backwards; the outputs of both stand side by side, forwards first.
+    pub fn bidirectional(self) -> RecurrentConfig {
+        RecurrentConfig { both: true, ..self }
+    }
+
+    /// No biases.
+    pub fn without_bias(self) -> RecurrentConfig {
+        RecurrentConfig { bias: false, ..self }
+    }
+
+    /// While training, drops outputs of all layers but the last with this probability.
+    pub fn dropout(self, p: f64) -> RecurrentConfig {
+        RecurrentConfig { dropout: p, ..self }
+    }
+
+    /// Sequences are `[batch, steps, inputs]`. States are `[layers, batch, hidden]` in any case.
+    pub fn batch_first(self) -> RecurrentConfig {
+        RecurrentConfig { batch_first: true, ..self }
+    }
+
+    /// An LSTM's outputs, and the state that is fed back, are projected to this many numbers.
+    pub fn proj_size(self, size: usize) -> RecurrentConfig {
+        RecurrentConfig { projected: Some(size), ..self }
+    }
+
+    #[track_caller]
+    pub(super) fn build<K: Recurrence>(self, kind: K) -> Recurrent<K> {
+        let directions = if self.both { 2 } else { 1 };
+        let output = self.projected.unwrap_or(self.hidden);
+        let inputs = |layer| if layer == 0 { self.inputs } else { output * directions };
+        let mut cells = Vec::with_capacity(self.layers * directions);
+        for i in 0..self.layers * directions {
+            let config = RecurrentConfig { inputs: inputs(i / directions), ..self };
+            cells.push(RecurrentCell::build(config, kind.clone()));
+        }
+        Recurrent { cells, config: self, training: Flag::new(true) }
+    }
+}
+
+/// Layers of one recurrence: [`Rnn`](crate::Rnn), [`Gru`](crate::Gru) and [`Lstm`](crate::Lstm) are this, of different kinds.
+///
+/// Sequences are `[steps, batch, inputs]`, or `[batch, steps, inputs]` with [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a
+/// batch. States are `[layers · directions, batch, hidden]`, or without the batch.
+pub struct Recurrent<K: Recurrence> {
+    /// Layer by layer, in each the one that goes forwards first.
+    pub cells: Vec<RecurrentCell<K>>,
+    config: RecurrentConfig,
+    training: Flag,
+}
+
+impl<K: Recurrence> Recurrent<K> {
+    /// The outputs of the last layer at every step, and the last states of all layers, from states of zeros.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if the input does not fit.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> (Tensor, K::State) {
+        self.forward_with(x, None, None)
+    }
+
+    /// [`Recurrent::forward`] from these states.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if input or states do not fit.
+    #[track_caller]
+    pub fn forward_from(&self, x: &Tensor, state: &K::State) -> (Tensor, K::State) {
+        self.forward_with(x, Some(state), None)
+    }
+
+    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what lies beyond a sequence's end does not
+    /// count, the outputs there are zero, and the last states are those at its end. It is what PyTorch's packed sequences give.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if input, states or lengths do not fit.
+    #[track_caller]
+    pub fn forward_with(
+        &self,
+        x: &Tensor,
+        state: Option<&K::State>,
+        lengths: Option<&Tensor>,
+    ) -> (Tensor, K::State) {
+        let RecurrentConfig { inputs, dropout, batch_first, .. } = self.config;
+        if !(2..=3).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
+            let order = if batch_first { "[batch, steps" } else { "[steps, batch" };
+            let message =
+                format!("takes {order}, {inputs}] or [steps, {inputs}], not {}", x.spec());
+            refuse(Error::shape(K::LAYER, message).on([x.spec()]));
+        }
+        let single = x.rank() == 2;
+        let mut y = match (single, batch_first) {
+            (true, _) => x.unsqueeze(1),
+            (false, true) => x.transpose(0, 1),
+            (false, false) => x.clone(),
+        };
+        let (steps, batch) = (y.shape()[0], y.shape()[1]);
+        let directions = if self.config.both { 2 } else { 1 };
+        let given = state.map(|state| self.initial(state, batch, single));
+        let running = lengths.map(|lengths| self.running(lengths, steps, batch));
+        let mut last: Vec<Vec<Tensor>> = Vec::with_capacity(self.cells.len());
+        let mut shape = None;
+        for (i, layer) in self.cells.chunks(directions).enumerate() {
+            if i > 0 && dropout > 0.0 && self.training.get() {
+                y = y.dropout(dropout, Some(&next_key()));
+            }
+            let mut outputs = Vec::with_capacity(directions);
+            for (j, cell) in layer.iter().enumerate() {
+                let start = match &given {
+                    None => cell.zeros(batch, y.dtype()),
+                    Some(state) => {
+                        state.map(&mut |x| x.select_at(0, (i * directions + j) as isize))
+                    }
+                };
+                let (end, output) = cell.over(&y, &start, running.as_ref(), j == 1);
+                last.push(end.leaves());
+                outputs.push(output);
+                shape = Some(end);
+            }
+            y = match &outputs[..] {
+                [forwards] => forwards.clone(),
+                both => cat(&both.iter().collect::<Vec<_>>(), -1),
+            };
+        }
+        let y = match (single, batch_first) {
+            (true, _) => y.squeeze_axis(1),
+            (false, true) => y.transpose(0, 1),
+            (false, false) => y,
+        };
+        let Some(shape) = shape else { refuse(Error::argument(K::LAYER, "has no layers")) };
+        let mut stacked = Vec::new();
+        for k in 0..shape.leaves().len() {
+            let all = stack(&last.iter().map(|state| &state[k]).collect::<Vec<_>>(), 0);
+            stacked.push(if single { all.squeeze_axis(1) } else { all });
+        }
+        (y, shape.with_leaves(&stacked))
+    }
+
+    /// The given states with a batch.
+    #[track_caller]
+    fn initial(&self, state: &K::State, batch: usize, single: bool) -> K::State {
+        let mut all = Vec::new();
+        let zeros = self.cells.first().map(|cell| cell.zeros(batch, pullback::DType::F32).leaves());
+        for (x, like) in state.leaves().iter().zip(zeros.unwrap_or_default()) {
+            let with_batch = if single && x.rank() == 2 { x.unsqueeze(1) } else { x.clone() };
+            let want = [self.cells.len(), batch, like.shape()[1]];
+            if with_batch.shape() != want {
+                let [cells, batch, width] = want;
+                let batch = if single { String::new() } else { format!(" {batch},") };
+                let message = format!("takes states [{cells},{batch} {width}], not {}", x.spec());
+                refuse(Error::shape(K::LAYER, message).on([x.spec()]));
+            }
+            all.push(with_batch);
+        }
+        state.with_leaves(&all)
+    }
+
+    /// Which steps count, `[steps, batch, 1]`.
+    #[track_caller]
+    fn running(&self, lengths: &Tensor, steps: usize, batch: usize) -> Tensor {
+        if lengths.dtype().is_float() || lengths.len() != batch || lengths.rank() > 1 {
+            let message = format!("takes {batch} integers as lengths, not {}", lengths.spec());
+            refuse(Error::shape(K::LAYER, message).on([lengths.spec()]));
+        }
+        Tensor::arange(0, steps as i64).reshape([steps, 1, 1]).lt(lengths.reshape([1, batch, 1]))
+    }
+}
+
+/// Parameters have PyTorch's names: that of the cell's, then the layer, then the direction.
+impl<K: Recurrence> Tree for Recurrent<K> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.kind(K::LAYER);
+        path.note(&self.config);
+        let directions = if self.config.both { 2 } else { 1 };
+        for (i, cell) in self.cells.iter().enumerate() {
+            let way = if i % directions == 1 { "_reverse" } else { "" };
+            for (name, x) in cell.named() {
+                let name = format!("{name}_l{}{way}", i / directions);
+                path.scope(&name, |path| f(path, x));
+            }
+        }
+        path.scope("training", |path| self.training.visit(path, f));
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Recurrent<K> {
+        let cells = self.cells.iter().map(|cell| cell.map(f)).collect();
+        Recurrent { cells, config: self.config, training: self.training.map(f) }
+    }
+}

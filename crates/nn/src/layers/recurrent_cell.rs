@@ -1,0 +1,214 @@
+//! One step of a recurrence, and the weights it is made with.
+
+use super::recurrent::RecurrentConfig;
+use crate::refuse::refuse;
+use pullback::{DType, Error, Path, Tensor, Tree, next_key, scan, scan_reverse};
+use std::fmt;
+
+/// What one kind of recurrent layer does in a step.
+pub trait Recurrence: Clone + fmt::Debug {
+    /// What is carried from step to step: the output, and for an LSTM its cell.
+    type State: Tree;
+
+    /// How many times the hidden size the weights have rows.
+    const GATES: usize;
+
+    /// Whether both biases are simply added, so that they can be added for all steps at once.
+    const ADDS_BIASES: bool;
+
+    /// Whether outputs can be projected.
+    const PROJECTS: bool;
+
+    /// The name of the layer.
+    const LAYER: &'static str;
+
+    /// The name of the cell.
+    const CELL: &'static str;
+
+    /// States of zeros: `hidden` numbers inside, `output` numbers that come out.
+    fn zeros(batch: usize, hidden: usize, output: usize, dtype: DType) -> Self::State;
+
+    /// The output that is part of a state.
+    fn output(state: &Self::State) -> &Tensor;
+
+    /// The next state, from what the input gives to each gate, what the output before gives to each gate, and the state. A projection
+    /// makes the output smaller.
+    fn step(
+        &self,
+        driven: &Tensor,
+        recurred: &Tensor,
+        state: &Self::State,
+        projection: Option<&Tensor>,
+    ) -> Self::State;
+}
+
+/// One step of a recurrence: [`RnnCell`](crate::RnnCell), [`GruCell`](crate::GruCell) and [`LstmCell`](crate::LstmCell) are this, of different kinds.
+pub struct RecurrentCell<K: Recurrence> {
+    /// From the input: `[gates · hidden, inputs]`.
+    pub weight_ih: Tensor,
+    /// From the output before: `[gates · hidden, outputs]`.
+    pub weight_hh: Tensor,
+    /// Added to what the input gives.
+    pub bias_ih: Option<Tensor>,
+    /// Added to what the output before gives.
+    pub bias_hh: Option<Tensor>,
+    /// The projection of an LSTM's outputs.
+    pub weight_hr: Option<Tensor>,
+    kind: K,
+}
+
+impl<K: Recurrence> RecurrentCell<K> {
+    /// With weights that are uniform between ±1/√hidden, as PyTorch has them.
+    #[track_caller]
+    pub(super) fn build(config: RecurrentConfig, kind: K) -> RecurrentCell<K> {
+        let RecurrentConfig { inputs, hidden, bias, projected, .. } = config;
+        if projected.is_some() && !K::PROJECTS {
+            let error = Error::argument(K::LAYER, "has no projection (`proj_size`)");
+            refuse(error.hint("an LSTM has one"));
+        }
+        let (rows, outputs) = (K::GATES * hidden, projected.unwrap_or(hidden));
+        let bound = if hidden == 0 { 0.0 } else { (hidden as f64).powf(-0.5) };
+        let draw = |shape: &[usize]| {
+            next_key().uniform(shape, DType::F32, -bound, bound).detach().requires_grad()
+        };
+        RecurrentCell {
+            weight_ih: draw(&[rows, inputs]),
+            weight_hh: draw(&[rows, outputs]),
+            bias_ih: bias.then(|| draw(&[rows])),
+            bias_hh: bias.then(|| draw(&[rows])),
+            weight_hr: projected.map(|size| draw(&[size, hidden])),
+            kind,
+        }
+    }
+
+    /// The state after a step with inputs `[batch, inputs]` (or `[inputs]`), from this state or from zeros.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {
+        let inputs = self.weight_ih.shape()[1];
+        if !(1..=2).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
+            let message = format!("takes [batch, {inputs}] or [{inputs}], not {}", x.spec());
+            refuse(Error::shape(K::CELL, message).on([x.spec()]));
+        }
+        let single = x.rank() == 1;
+        let rows = if single { x.unsqueeze(0) } else { x.clone() };
+        let zeros = self.zeros(rows.shape()[0], rows.dtype());
+        let mut start = Vec::new();
+        if let Some(state) = state {
+            for (x, like) in state.leaves().iter().zip(zeros.leaves()) {
+                let with_batch = if single && x.rank() == 1 { x.unsqueeze(0) } else { x.clone() };
+                if with_batch.shape() != like.shape() {
+                    let want = &like.shape()[usize::from(single)..];
+                    let message = format!("takes states {want:?}, not {}", x.spec());
+                    refuse(Error::shape(K::CELL, message).on([x.spec()]));
+                }
+                start.push(with_batch);
+            }
+        }
+        let driven = self.driven(&rows);
+        let next = self.step(&driven, &zeros.with_leaves(&start), &self.weight_hh.t());
+        match single {
+            true => next.map(&mut |x| x.squeeze_axis(0)),
+            false => next,
+        }
+    }
+
+    /// The names and weights that are there.
+    pub(super) fn named(&self) -> Vec<(&'static str, &Tensor)> {
+        let all = [
+            ("weight_ih", Some(&self.weight_ih)),
+            ("weight_hh", Some(&self.weight_hh)),
+            ("bias_ih", self.bias_ih.as_ref()),
+            ("bias_hh", self.bias_hh.as_ref()),
+            ("weight_hr", self.weight_hr.as_ref()),
+        ];
+        all.into_iter().filter_map(|(name, x)| Some((name, x?))).collect()
+    }
+
+    pub(super) fn zeros(&self, batch: usize, dtype: DType) -> K::State {
+        let hidden = self.weight_ih.shape()[0] / K::GATES;
+        K::zeros(batch, hidden, self.weight_hh.shape()[1], dtype)
+    }
+
+    /// What inputs give to the gates, and as much of the biases as can be added to it.
+    #[track_caller]
+    fn driven(&self, x: &Tensor) -> Tensor {
+        match (&self.bias_ih, &self.bias_hh) {
+            (Some(a), Some(b)) if K::ADDS_BIASES => x.linear(&self.weight_ih, Some(&(a + b))),
+            (bias, _) => x.linear(&self.weight_ih, bias.as_ref()),
+        }
+    }
+
+    fn step(&self, driven: &Tensor, state: &K::State, weight: &Tensor) -> K::State {
+        let recurred = K::output(state).matmul(weight);
+        let recurred = match &self.bias_hh {
+            Some(bias) if !K::ADDS_BIASES => recurred + bias,
+            _ => recurred,
+        };
+        self.kind.step(driven, &recurred, state, self.weight_hr.as_ref())
+    }
+
+    /// Through a sequence `[steps, batch, inputs]`: the last state, and the outputs at every step. Where `running` (`[steps, batch, 1]`) is
+    /// false the state stays, and the output is zero.
+    #[track_caller]
+    pub(super) fn over(
+        &self,
+        x: &Tensor,
+        start: &K::State,
+        running: Option<&Tensor>,
+        reverse: bool,
+    ) -> (K::State, Tensor) {
+        let (driven, weight) = (self.driven(x), self.weight_hh.t());
+        let plain = |state: &K::State, driven: &Tensor| {
+            let next = self.step(driven, state, &weight);
+            let y = K::output(&next).clone();
+            (next, y)
+        };
+        let Some(running) = running else {
+            return match reverse {
+                true => scan_reverse(plain, start, &driven),
+                false => scan(plain, start, &driven),
+            };
+        };
+        let masked = |state: &K::State, (driven, on): &(Tensor, Tensor)| {
+            let next = self.step(driven, state, &weight);
+            let y = on.select(K::output(&next), 0.0);
+            let before = state.leaves();
+            let mut old = before.iter();
+            let kept = next.map(&mut |new| match old.next() {
+                Some(old) => on.select(new, old),
+                None => new.clone(),
+            });
+            (kept, y)
+        };
+        let rows = (driven, running.clone());
+        match reverse {
+            true => scan_reverse(masked, start, &rows),
+            false => scan(masked, start, &rows),
+        }
+    }
+}
+
+impl<K: Recurrence> Tree for RecurrentCell<K> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.kind(K::CELL);
+        path.note(&self.kind);
+        for (name, x) in self.named() {
+            path.scope(name, |path| f(path, x));
+        }
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> RecurrentCell<K> {
+        RecurrentCell {
+            weight_ih: f(&self.weight_ih),
+            weight_hh: f(&self.weight_hh),
+            bias_ih: self.bias_ih.as_ref().map(&mut *f),
+            bias_hh: self.bias_hh.as_ref().map(&mut *f),
+            weight_hr: self.weight_hr.as_ref().map(&mut *f),
+            kind: self.kind.clone(),
+        }
+    }
+}

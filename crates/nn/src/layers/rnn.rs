@@ -1,0 +1,104 @@
+//! The plain recurrent layer: the next state is a tanh, or a relu, of a linear function of input and state.
+
+use super::recurrent::{Recurrent, RecurrentConfig};
+use super::recurrent_cell::{Recurrence, RecurrentCell};
+use pullback::{DType, Tensor};
+
+/// A step of [`Rnn`]: h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or with relu.
+#[derive(Clone, Copy, Debug)]
+pub struct Elman {
+    relu: bool,
+}
+
+/// The plain recurrent layer, PyTorch's `nn.RNN`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::Rnn;
+/// let (y, h) = Rnn::new(3, 5).forward(&Tensor::ones([7, 2, 3]));
+/// assert_eq!((y.shape(), h.shape()), (&[7, 2, 5][..], &[1, 2, 5][..]));
+/// ```
+pub type Rnn = Recurrent<Elman>;
+
+/// One step of an [`Rnn`], PyTorch's `nn.RNNCell`.
+pub type RnnCell = RecurrentCell<Elman>;
+
+impl Rnn {
+    /// One layer with tanh; [`RecurrentConfig`] has the options.
+    #[must_use]
+    pub fn new(inputs: usize, hidden: usize) -> Rnn {
+        RecurrentConfig::new(inputs, hidden).rnn()
+    }
+}
+
+impl RnnCell {
+    /// With tanh; [`RecurrentConfig`] has the options.
+    #[must_use]
+    pub fn new(inputs: usize, hidden: usize) -> RnnCell {
+        RecurrentConfig::new(inputs, hidden).rnn_cell()
+    }
+}
+
+impl RecurrentConfig {
+    /// Plain recurrent layers with tanh.
+    ///
+    /// # Panics
+    /// If there is a projection, which only an LSTM has.
+    #[track_caller]
+    #[must_use]
+    pub fn rnn(self) -> Rnn {
+        self.build(Elman { relu: false })
+    }
+
+    /// Plain recurrent layers with relu.
+    ///
+    /// # Panics
+    /// If there is a projection, which only an LSTM has.
+    #[track_caller]
+    #[must_use]
+    pub fn rnn_relu(self) -> Rnn {
+        self.build(Elman { relu: true })
+    }
+
+    /// One step of a plain recurrent layer with tanh; layers and directions do not matter.
+    ///
+    /// # Panics
+    /// If there is a projection, which only an LSTM has.
+    #[track_caller]
+    #[must_use]
+    pub fn rnn_cell(self) -> RnnCell {
+        RnnCell::build(self, Elman { relu: false })
+    }
+
+    /// [`RecurrentConfig::rnn_cell`] with relu.
+    ///
+    /// # Panics
+    /// If there is a projection, which only an LSTM has.
+    #[track_caller]
+    #[must_use]
+    pub fn rnn_relu_cell(self) -> RnnCell {
+        RnnCell::build(self, Elman { relu: true })
+    }
+}
+
+impl Recurrence for Elman {
+    type State = Tensor;
+    const GATES: usize = 1;
+    const ADDS_BIASES: bool = true;
+    const PROJECTS: bool = false;
+    const LAYER: &'static str = "Rnn";
+    const CELL: &'static str = "RnnCell";
+
+    fn zeros(batch: usize, _: usize, output: usize, dtype: DType) -> Tensor {
+        Tensor::zeros_with([batch, output], dtype)
+    }
+
+    fn output(state: &Tensor) -> &Tensor {
+        state
+    }
+
+    fn step(&self, driven: &Tensor, recurred: &Tensor, _: &Tensor, _: Option<&Tensor>) -> Tensor {
+        let sum = driven + recurred;
+        if self.relu { sum.relu() } else { sum.tanh() }
+    }
+}

@@ -1,0 +1,32 @@
+//! [`MseLoss`].
+
+use super::Loss;
+use pullback::{Reduction, Tensor, losses};
+
+/// (x − y)². PyTorch's `nn.MSELoss`.
+///
+/// ```
+/// use pullback::{Reduction, Tensor};
+/// use pullback_nn::losses::{Loss, MseLoss};
+/// let loss = MseLoss::new(Reduction::Sum).forward(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 4.0]));
+/// assert_eq!(loss.item::<f64>(), 5.0);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct MseLoss {
+    reduction: Reduction,
+}
+
+impl MseLoss {
+    /// Reduced in this way.
+    pub fn new(reduction: Reduction) -> MseLoss {
+        MseLoss { reduction }
+    }
+}
+
+impl Loss for MseLoss {
+    #[track_caller]
+    fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        losses::mse(x, y, self.reduction)
+    }
+}

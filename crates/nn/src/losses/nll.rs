@@ -1,0 +1,45 @@
+//! [`NllLoss`].
+
+use super::Loss;
+use pullback::{Reduction, Tensor, losses};
+
+/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`; the mean is over the weights. PyTorch's `nn.NLLLoss`.
+///
+/// ```
+/// use pullback::{Reduction, Tensor};
+/// use pullback_nn::losses::{Loss, NllLoss};
+/// let log_p = Tensor::from([[0.25, 0.75], [0.5, 0.5]]).log();
+/// let loss = NllLoss::new(Reduction::Mean).ignore_index(1).forward(&log_p, &Tensor::from([0i64, 1]));
+/// assert!((loss.item::<f64>() - 4f64.ln()).abs() < 1e-15);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct NllLoss {
+    weight: Option<Tensor>,
+    ignore_index: Option<i64>,
+    reduction: Reduction,
+}
+
+impl NllLoss {
+    /// Reduced in this way, without options.
+    pub fn new(reduction: Reduction) -> NllLoss {
+        NllLoss { weight: None, ignore_index: None, reduction }
+    }
+
+    /// A weight for each class.
+    pub fn weight(self, weight: &Tensor) -> NllLoss {
+        NllLoss { weight: Some(weight.clone()), ..self }
+    }
+
+    /// Elements of this class count for nothing; of the class −100, if none is named.
+    pub fn ignore_index(self, class: i64) -> NllLoss {
+        NllLoss { ignore_index: Some(class), ..self }
+    }
+}
+
+impl Loss for NllLoss {
+    #[track_caller]
+    fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        losses::nll(x, y, self.weight.as_ref(), self.ignore_index, self.reduction)
+    }
+}

@@ -1,0 +1,25 @@
+//! [`SoftMarginLoss`].
+
+use super::Loss;
+use pullback::{Reduction, Tensor, losses};
+
+/// log(1 + exp(−y·x)), for y of 1 and −1. PyTorch's `nn.SoftMarginLoss`.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct SoftMarginLoss {
+    reduction: Reduction,
+}
+
+impl SoftMarginLoss {
+    /// Reduced in this way.
+    pub fn new(reduction: Reduction) -> SoftMarginLoss {
+        SoftMarginLoss { reduction }
+    }
+}
+
+impl Loss for SoftMarginLoss {
+    #[track_caller]
+    fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
+        losses::soft_margin(x, y, self.reduction)
+    }
+}
