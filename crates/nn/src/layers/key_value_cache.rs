@@ -1,0 +1,110 @@
+//! The keys and values of the positions so far, so that decoding computes each of them once.
+
+use crate::refuse::refuse;
+use pullback::{DType, Error, Tensor, Tree, cat};
+
+/// Keys and values of fixed capacity, written in place: state of a decoder.
+///
+/// How many positions are filled is in a tensor too, so one compiled step serves every position. Nothing in it is differentiated.
+///
+/// ```
+/// use pullback::{DType, Tensor, jit};
+/// use pullback_nn::{KeyValueCache, Module, MultiHeadAttention};
+/// let attention = MultiHeadAttention::new(8, 2);
+/// attention.eval();
+/// let cache = KeyValueCache::new(1, 2, 16, 4, DType::F32);
+/// let step = jit(|x: &Tensor| attention.decode(x, &cache));
+/// for _ in 0..5 {
+///     step.call(&Tensor::ones([1, 1, 8]))?;
+/// }
+/// assert_eq!(cache.position.item::<i64>(), 5);
+/// assert_eq!(step.explain().specialisations.len(), 1);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Tree)]
+pub struct KeyValueCache {
+    /// `[batch, heads, capacity, features]`.
+    #[tree(buffer)]
+    pub keys: Tensor,
+    /// `[batch, heads, capacity, features]`.
+    #[tree(buffer)]
+    pub values: Tensor,
+    /// How many positions are filled, `i64[]`.
+    #[tree(buffer)]
+    pub position: Tensor,
+}
+
+impl KeyValueCache {
+    /// An empty one. Heads are those of keys and values.
+    #[track_caller]
+    #[must_use]
+    pub fn new(
+        batch: usize,
+        heads: usize,
+        capacity: usize,
+        features: usize,
+        dtype: DType,
+    ) -> KeyValueCache {
+        let zeros = || Tensor::zeros_with([batch, heads, capacity, features], dtype).deep_clone();
+        KeyValueCache { keys: zeros(), values: zeros(), position: Tensor::from(0i64) }
+    }
+
+    /// Empties it.
+    pub fn reset(&self) {
+        self.position.zero_();
+    }
+
+    /// How many positions it can hold.
+    pub fn capacity(&self) -> usize {
+        self.keys.shape()[2]
+    }
+
+    /// The positions that the next `length` tokens will have, `i64[length]`.
+    pub(super) fn next_positions(&self, length: usize) -> Tensor {
+        Tensor::arange(0, length as i64) + &self.position
+    }
+
+    /// Puts keys and values `[batch, heads, length, features]` at the next positions, and says who sees what: `bool[length, capacity]`.
+    #[track_caller]
+    pub(super) fn append(&self, keys: &Tensor, values: &Tensor) -> Tensor {
+        for (have, new) in [(&self.keys, keys), (&self.values, values)] {
+            let (a, b) = (have.shape(), new.shape());
+            if a[..2] != b[..2] || a[3] != b[3] || b[2] > a[2] || have.dtype() != new.dtype() {
+                let message = format!("{} has no place for {}", have.spec(), new.spec());
+                refuse(Error::shape("KeyValueCache", message).on([have.spec(), new.spec()]));
+            }
+        }
+        let length = keys.shape()[2];
+        let positions = self.next_positions(length);
+        let (k, v) = (keys.detach(), values.detach());
+        let (k, v) =
+            (self.keys.index_copy(2, &positions, &k), self.values.index_copy(2, &positions, &v));
+        self.keys.copy_(&k);
+        self.values.copy_(&v);
+        self.position.add_(length as i64);
+        Tensor::arange(0, self.capacity() as i64).le(positions.unsqueeze(1))
+    }
+}
+
+/// Keys and values as plain tensors that grow: what [`MultiHeadAttention::extend`](crate::MultiHeadAttention::extend) takes and gives. Gradients
+/// pass through them.
+#[derive(Clone, Tree)]
+pub struct KeyValues {
+    /// `[batch, heads, positions, features]`.
+    pub keys: Tensor,
+    /// `[batch, heads, positions, features]`.
+    pub values: Tensor,
+}
+
+impl KeyValues {
+    /// How many positions it holds.
+    pub fn positions(&self) -> usize {
+        self.keys.shape().get(2).copied().unwrap_or(0)
+    }
+
+    /// These, then those.
+    #[track_caller]
+    pub(super) fn followed_by(&self, keys: &Tensor, values: &Tensor) -> KeyValues {
+        KeyValues { keys: cat(&[&self.keys, keys], 2), values: cat(&[&self.values, values], 2) }
+    }
+}

@@ -1,0 +1,369 @@
+//! Attention of several heads, with all that decoders want of it.
+
+use super::attention_masks::{AttentionMasks, added};
+use super::key_value_cache::{KeyValueCache, KeyValues};
+use super::rotary::Rotary;
+use crate::Linear;
+use crate::refuse::refuse;
+use pullback::{Attention, DType, Error, Flag, Tensor, Tree, next_key};
+
+/// What a [`MultiHeadAttention`] is made from.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionConfig, AttentionMasks, Module, Rotary};
+/// // Eight heads of queries share two of keys and values; positions turn them.
+/// let attention = AttentionConfig::new(64, 8).kv_heads(2).rotary(Rotary::new(8)).build();
+/// let x = Tensor::ones([1, 5, 64]);
+/// let y = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
+/// assert_eq!(y.shape(), [1, 5, 64]);
+/// let names: Vec<String> = attention.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct AttentionConfig {
+    embed: usize,
+    heads: usize,
+    kv_heads: Option<usize>,
+    kdim: Option<usize>,
+    vdim: Option<usize>,
+    bias: bool,
+    dropout: f64,
+    rotary: Option<Rotary>,
+}
+
+impl AttentionConfig {
+    /// Inputs and outputs of `embed` features, which the heads share evenly.
+    pub fn new(embed: usize, heads: usize) -> AttentionConfig {
+        AttentionConfig {
+            embed,
+            heads,
+            kv_heads: None,
+            kdim: None,
+            vdim: None,
+            bias: true,
+            dropout: 0.0,
+            rotary: None,
+        }
+    }
+
+    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries (grouped-query attention).
+    pub fn kv_heads(self, heads: usize) -> AttentionConfig {
+        AttentionConfig { kv_heads: Some(heads), ..self }
+    }
+
+    /// Keys have this many features, if not as many as queries.
+    pub fn kdim(self, features: usize) -> AttentionConfig {
+        AttentionConfig { kdim: Some(features), ..self }
+    }
+
+    /// Values have this many features, if not as many as queries.
+    pub fn vdim(self, features: usize) -> AttentionConfig {
+        AttentionConfig { vdim: Some(features), ..self }
+    }
+
+    /// No biases.
+    pub fn without_bias(self) -> AttentionConfig {
+        AttentionConfig { bias: false, ..self }
+    }
+
+    /// While training, drops weights with this probability.
+    pub fn dropout(self, p: f64) -> AttentionConfig {
+        AttentionConfig { dropout: p, ..self }
+    }
+
+    /// Turns queries and keys by their positions.
+    pub fn rotary(self, rotary: Rotary) -> AttentionConfig {
+        AttentionConfig { rotary: Some(rotary), ..self }
+    }
+
+    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and values, biases of 0.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features, or those of queries not those of keys.
+    #[track_caller]
+    #[must_use]
+    pub fn build(self) -> MultiHeadAttention {
+        let AttentionConfig { embed, heads, bias, dropout, rotary, .. } = self;
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        if heads == 0 || embed % heads != 0 {
+            let message = format!("{heads} heads cannot share {embed} features");
+            refuse(Error::argument(NAME, message));
+        }
+        if kv_heads == 0 || heads % kv_heads != 0 {
+            let message = format!("{heads} heads of queries cannot share {kv_heads} of keys");
+            refuse(Error::argument(NAME, message));
+        }
+        let (kdim, vdim) = (self.kdim.unwrap_or(embed), self.vdim.unwrap_or(embed));
+        let keys = embed / heads * kv_heads;
+        let packed = kdim == embed && vdim == embed;
+        let weight = |rows: usize, columns: usize| {
+            let bound = (6.0 / (rows + columns).max(1) as f64).sqrt();
+            let draw = next_key().uniform([rows, columns], DType::F32, -bound, bound);
+            draw.detach().requires_grad()
+        };
+        let zeros = |n: usize| Tensor::zeros([n]).deep_clone().requires_grad();
+        let out_proj = Linear { bias: bias.then(|| zeros(embed)), ..Linear::new(embed, embed) };
+        MultiHeadAttention {
+            q_proj_weight: (!packed).then(|| weight(embed, embed)),
+            k_proj_weight: (!packed).then(|| weight(keys, kdim)),
+            v_proj_weight: (!packed).then(|| weight(keys, vdim)),
+            in_proj_weight: packed.then(|| weight(embed + 2 * keys, embed)),
+            in_proj_bias: bias.then(|| zeros(embed + 2 * keys)),
+            out_proj,
+            heads,
+            kv_heads,
+            dropout,
+            rotary,
+            training: Flag::new(true),
+        }
+    }
+}
+
+const NAME: &str = "MultiHeadAttention";
+
+/// Attention of several heads, PyTorch's `nn.MultiheadAttention` with `batch_first=True`: inputs are `[batch, positions, features]`, or
+/// `[positions, features]`. [`AttentionConfig`] has the options.
+///
+/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for them. A query that sees no key gives zeros
+/// (before the last projection), where PyTorch may give NaN.
+#[derive(Tree)]
+pub struct MultiHeadAttention {
+    /// The weights for queries, where keys or values have another number of features.
+    pub q_proj_weight: Option<Tensor>,
+    /// The weights for keys, then.
+    pub k_proj_weight: Option<Tensor>,
+    /// The weights for values, then.
+    pub v_proj_weight: Option<Tensor>,
+    /// The weights for queries, keys and values on top of each other, otherwise.
+    pub in_proj_weight: Option<Tensor>,
+    /// The biases of queries, keys and values.
+    pub in_proj_bias: Option<Tensor>,
+    /// What the heads' results go through.
+    pub out_proj: Linear,
+    heads: usize,
+    kv_heads: usize,
+    dropout: f64,
+    rotary: Option<Rotary>,
+    training: Flag,
+}
+
+/// Queries, keys and values by heads, `[batch, heads, positions, features]`.
+struct ByHeads {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+}
+
+impl MultiHeadAttention {
+    /// As many heads of keys as of queries, with biases.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn new(embed: usize, heads: usize) -> MultiHeadAttention {
+        AttentionConfig::new(embed, heads).build()
+    }
+
+    /// What each query finds among the values: `[batch, queries, embed]`.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        masks: AttentionMasks,
+    ) -> Tensor {
+        let x = self.by_heads(query, key, value, 0);
+        let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
+        let dropping = self.dropout > 0.0 && self.training.get();
+        let random = dropping.then(next_key);
+        let mut how = Attention::new().grouped();
+        if masks.causal {
+            how = how.causal();
+        }
+        if let Some(mask) = &mask {
+            how = how.mask(mask);
+        }
+        if let Some(random) = &random {
+            how = how.dropout(self.dropout, random);
+        }
+        self.out(&x.q.attention(&x.k, &x.v, how), query.rank())
+    }
+
+    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the heads, or `[batch, heads, queries, keys]`. It
+    /// stores the scores.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward_with_weights(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        masks: AttentionMasks,
+        average: bool,
+    ) -> (Tensor, Tensor) {
+        let ByHeads { q, k, v } = self.by_heads(query, key, value, 0);
+        let dtype = q.dtype();
+        let times = self.heads / self.kv_heads;
+        let (k, v) = (k.repeat_each(times, 1), v.repeat_each(times, 1));
+        let features = q.shape()[3].max(1) as f64;
+        let mut scores = q.matmul(&k.t()) * features.powf(-0.5);
+        if masks.causal {
+            let seen =
+                Tensor::arange(0, k.shape()[2] as i64)
+                    .le(Tensor::arange(0, q.shape()[2] as i64).unsqueeze(1));
+            scores += added(&seen, dtype);
+        }
+        if let Some(mask) = masks.merged(q.shape()[0], self.heads, dtype) {
+            scores += added(&mask, dtype);
+        }
+        // A query that sees nothing has weights of 0, and passes no gradient.
+        let sees = scores.detach().ne(f64::NEG_INFINITY).any_keep(-1);
+        let weights = sees.select(sees.select(&scores, 0.0).softmax(-1), 0.0);
+        let weights = match self.dropout > 0.0 && self.training.get() {
+            true => weights.dropout(self.dropout, Some(&next_key())),
+            false => weights,
+        };
+        let y = self.out(&weights.matmul(&v), query.rank());
+        let weights = if average { weights.mean_over(1) } else { weights };
+        (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
+    }
+
+    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those in the cache and themselves; their keys and values
+    /// are put into it. A prompt goes in at once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for the
+    /// whole, without dropout and without gradients.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    #[track_caller]
+    #[must_use]
+    pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
+        let x = x.detach();
+        let mut new = self.projected(&x, &x, &x);
+        if let Some(rotary) = &self.rotary {
+            let positions = cache.next_positions(new.q.shape()[2]);
+            new.q = rotary.rotate_at(&new.q, &positions);
+            new.k = rotary.rotate_at(&new.k, &positions);
+        }
+        let seen = cache.append(&new.k, &new.v);
+        let how = Attention::new().grouped().mask(&seen);
+        self.out(&new.q.detach().attention(&cache.keys, &cache.values, how), x.rank()).detach()
+    }
+
+    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written over, and through which gradients pass.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {
+        let before = past.map_or(0, KeyValues::positions);
+        let ByHeads { q, k, v } = self.by_heads(x, x, x, before);
+        let all = match past {
+            Some(past) => past.followed_by(&k, &v),
+            None => KeyValues { keys: k, values: v },
+        };
+        let (length, keys) = (q.shape()[2] as i64, all.positions() as i64);
+        let here = Tensor::arange(before as i64, before as i64 + length).unsqueeze(1);
+        let seen = Tensor::arange(0, keys).le(here);
+        let how = Attention::new().grouped().mask(&seen);
+        (self.out(&q.attention(&all.keys, &all.values, how), x.rank()), all)
+    }
+
+    /// An empty cache for a batch of this size.
+    #[must_use]
+    pub fn cache(&self, batch: usize, capacity: usize) -> KeyValueCache {
+        let weight = &self.out_proj.weight;
+        let features = weight.shape()[1] / self.heads;
+        KeyValueCache::new(batch, self.kv_heads, capacity, features, weight.dtype())
+    }
+
+    /// Projected, by heads, and turned from position `offset` on.
+    #[track_caller]
+    fn by_heads(&self, query: &Tensor, key: &Tensor, value: &Tensor, offset: usize) -> ByHeads {
+        let mut x = self.projected(query, key, value);
+        if let Some(rotary) = &self.rotary {
+            x.q = rotary.rotate(&x.q, offset);
+            x.k = rotary.rotate(&x.k, offset);
+        }
+        x
+    }
+
+    #[track_caller]
+    fn projected(&self, query: &Tensor, key: &Tensor, value: &Tensor) -> ByHeads {
+        let all = [query, key, value];
+        let wants = self.widths();
+        for (name, (x, want)) in ["queries", "keys", "values"].iter().zip(all.iter().zip(wants)) {
+            let fits = (2..=3).contains(&x.rank()) && x.rank() == query.rank();
+            if !fits || x.shape()[x.rank() - 1] != want {
+                let message = format!(
+                    "{name} are [batch, positions, {want}] or [positions, {want}], not {}",
+                    x.spec()
+                );
+                refuse(Error::shape(NAME, message).on(all.map(Tensor::spec)));
+            }
+        }
+        let parts = self.parts();
+        let mut made = Vec::with_capacity(3);
+        match &self.in_proj_weight {
+            // One product for all three, where they are made of one tensor.
+            Some(weight) if query.is_same(key) && query.is_same(value) => {
+                let y = query.linear(weight, self.in_proj_bias.as_ref());
+                made.extend(parts.iter().map(|&(from, rows)| y.narrow(-1, from as isize, rows)));
+            }
+            packed => {
+                let own = [&self.q_proj_weight, &self.k_proj_weight, &self.v_proj_weight];
+                for (x, (own, (from, rows))) in all.into_iter().zip(own.into_iter().zip(parts)) {
+                    let bias = self.in_proj_bias.as_ref().map(|b| b.narrow(0, from as isize, rows));
+                    let packed = packed.as_ref().map(|w| w.narrow(0, from as isize, rows));
+                    let Some(weight) = packed.or_else(|| own.clone()) else {
+                        refuse(Error::argument(NAME, "some of its weights are missing"))
+                    };
+                    made.push(x.linear(&weight, bias.as_ref()));
+                }
+            }
+        }
+        let heads = [self.heads, self.kv_heads, self.kv_heads];
+        let mut split = made.into_iter().zip(heads).map(|(x, heads)| {
+            let x = if x.rank() == 2 { x.unsqueeze(0) } else { x };
+            let features = x.shape()[2] / heads;
+            x.unflatten(-1, [heads, features]).transpose(1, 2)
+        });
+        match (split.next(), split.next(), split.next()) {
+            (Some(q), Some(k), Some(v)) => ByHeads { q, k, v },
+            _ => unreachable!("three were made"),
+        }
+    }
+
+    /// Where the rows of queries, keys and values begin among all, and how many there are.
+    fn parts(&self) -> [(usize, usize); 3] {
+        let embed = self.out_proj.weight.shape()[1];
+        let keys = embed / self.heads * self.kv_heads;
+        [(0, embed), (embed, keys), (embed + keys, keys)]
+    }
+
+    /// How many features queries, keys and values have.
+    fn widths(&self) -> [usize; 3] {
+        let embed = self.out_proj.weight.shape()[1];
+        let of = |weight: &Option<Tensor>| weight.as_ref().map_or(embed, |w| w.shape()[1]);
+        [embed, of(&self.k_proj_weight), of(&self.v_proj_weight)]
+    }
+
+    /// The heads side by side, through the last projection.
+    #[track_caller]
+    fn out(&self, y: &Tensor, rank: usize) -> Tensor {
+        let y = y.transpose(1, 2).flatten(2, 3);
+        let y = y.linear(&self.out_proj.weight, self.out_proj.bias.as_ref());
+        if rank == 2 { y.squeeze_axis(0) } else { y }
+    }
+}
