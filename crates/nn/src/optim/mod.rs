@@ -22,16 +22,40 @@
 //! # Ok::<(), pullback::Error>(())
 //! ```
 
+mod adadelta;
+mod adafactor;
+mod adagrad;
 mod adam;
+mod adamax;
 mod adamw;
+mod asgd;
+mod lion;
+mod muon;
+mod nadam;
+mod named;
 mod optimizer;
+mod radam;
+mod rmsprop;
+mod rprop;
 mod rule;
 mod sgd;
 mod stepper;
 
+pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
+pub use adagrad::Adagrad;
 pub use adam::Adam;
+pub use adamax::Adamax;
 pub use adamw::AdamW;
+pub use asgd::Asgd;
+pub use lion::Lion;
+pub use muon::{AdjustRate, Muon};
+pub use nadam::NAdam;
+pub use named::{named, names};
 pub use optimizer::Optimizer;
+pub use radam::RAdam;
+pub use rmsprop::RmsProp;
+pub use rprop::Rprop;
 pub use rule::{OptionRow, Rule, Update, Within};
 pub use sgd::Sgd;
 pub use stepper::Stepper;

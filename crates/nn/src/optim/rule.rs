@@ -183,6 +183,14 @@ impl Update<'_> {
         self.value() * self.number(&(1.0 - self.rate * decay))
     }
 
+    /// The parameter and the gradient, where decay may be part of the one or the other.
+    pub fn decay(&self, maximize: bool, decay: f64, decoupled: bool) -> (Tensor, Tensor) {
+        match decoupled {
+            true => (self.decayed(decay), self.gradient(maximize, 0.0)),
+            false => (self.value(), self.gradient(maximize, decay)),
+        }
+    }
+
     /// Makes state number `i` the running mean `keep·state + (1 − keep)·value`, and gives it.
     pub fn mean(&self, i: usize, keep: f64, value: &Tensor) -> Tensor {
         let mean = self.remembered(i) * keep + value * (1.0 - keep);

@@ -1,0 +1,55 @@
+//! Steps in the units of the parameters.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Adadelta: `torch.optim.Adadelta`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adadelta {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the mean squares stays in each step.
+    pub rho: f64,
+    /// Added to the mean squares, under the root.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Adadelta {
+    fn default() -> Adadelta {
+        Adadelta { rate: 1.0, rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false }
+    }
+}
+
+impl Rule for Adadelta {
+    const NAME: &'static str = "Adadelta";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        vec![
+            ("rho", self.rho, Within::UpToOne),
+            ("eps", self.eps, Within::NotNegative),
+            ("weight_decay", self.weight_decay, Within::NotNegative),
+        ]
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        vec![("square_avg", x.zeros_like()), ("acc_delta", x.zeros_like())]
+    }
+
+    fn step(&self, at: &Update) {
+        let g = at.gradient(self.maximize, self.weight_decay);
+        let square = at.mean(0, self.rho, &g.square());
+        let delta = (at.remembered(1) + self.eps).sqrt() / (square + self.eps).sqrt() * g;
+        at.mean(1, self.rho, &delta.square());
+        at.set(&(at.value() - delta * at.rate()));
+    }
+}

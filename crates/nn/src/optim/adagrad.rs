@@ -1,0 +1,65 @@
+//! Rates that fall with the sum of squared gradients.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Adagrad: `torch.optim.Adagrad`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adagrad {
+    /// The learning rate.
+    pub rate: f64,
+    /// The rate of step t is divided by 1 + (t − 1)·`lr_decay`.
+    pub lr_decay: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// What the sum of squares begins with.
+    pub initial_accumulator_value: f64,
+    /// Added to the root of the sum of squares.
+    pub eps: f64,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Adagrad {
+    fn default() -> Adagrad {
+        Adagrad {
+            rate: 1e-2,
+            lr_decay: 0.0,
+            weight_decay: 0.0,
+            initial_accumulator_value: 0.0,
+            eps: 1e-10,
+            maximize: false,
+        }
+    }
+}
+
+impl Rule for Adagrad {
+    const NAME: &'static str = "Adagrad";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        vec![
+            ("lr_decay", self.lr_decay, Within::NotNegative),
+            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("initial_accumulator_value", self.initial_accumulator_value, Within::NotNegative),
+            ("eps", self.eps, Within::NotNegative),
+        ]
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        vec![("sum", x.full_like(self.initial_accumulator_value))]
+    }
+
+    fn step(&self, at: &Update) {
+        let g = at.gradient(self.maximize, self.weight_decay);
+        let sum = at.remembered(0) + g.square();
+        at.remember(0, &sum);
+        let rate = at.rate / (1.0 + (at.count() - 1.0) * self.lr_decay);
+        at.set(&(at.value() - g * at.number(&rate) / (sum.sqrt() + self.eps)));
+    }
+}

@@ -1,0 +1,54 @@
+//! Adam with the largest gradient in place of the mean square.
+
+use super::adam::moment_options;
+use super::{OptionRow, Rule, Update};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Adamax: `torch.optim.Adamax`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adamax {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the mean of the gradient, and of its largest size so far, stays in each step.
+    pub betas: (f64, f64),
+    /// Added to the size of the gradient.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Adamax {
+    fn default() -> Adamax {
+        let betas = (0.9, 0.999);
+        Adamax { rate: 2e-3, betas, eps: 1e-8, weight_decay: 0.0, maximize: false }
+    }
+}
+
+impl Rule for Adamax {
+    const NAME: &'static str = "Adamax";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        moment_options(self.betas, self.eps, self.weight_decay)
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        vec![("exp_avg", x.zeros_like()), ("exp_inf", x.zeros_like())]
+    }
+
+    fn step(&self, at: &Update) {
+        let g = at.gradient(self.maximize, self.weight_decay);
+        let mean = at.mean(0, self.betas.0, &g);
+        let largest = (at.remembered(1) * self.betas.1).maximum(&(g.abs() + self.eps));
+        at.remember(1, &largest);
+        let size = at.number(&(at.rate / at.unbias(self.betas.0)));
+        at.set(&(at.value() - mean * size / largest));
+    }
+}

@@ -1,0 +1,72 @@
+//! Adam that waits until its mean square is known well enough.
+
+use super::adam::{moment_options, moments};
+use super::{OptionRow, Rule, Update};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// RAdam: `torch.optim.RAdam`, with its meanings and defaults.
+///
+/// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5) steps are those of momentum; after
+/// that they are those of Adam, shortened by how uncertain the mean square still is. Which of both is selected by the count, in a
+/// tensor, so one compiled step serves for all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RAdam {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the means of the gradient and of its square stays in each step.
+    pub betas: (f64, f64),
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    pub weight_decay: f64,
+    /// Decay as in AdamW.
+    pub decoupled_weight_decay: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for RAdam {
+    fn default() -> RAdam {
+        RAdam {
+            rate: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled_weight_decay: false,
+            maximize: false,
+        }
+    }
+}
+
+impl Rule for RAdam {
+    const NAME: &'static str = "RAdam";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        moment_options(self.betas, self.eps, self.weight_decay)
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        moments(x)
+    }
+
+    fn step(&self, at: &Update) {
+        let (x, g) = at.decay(self.maximize, self.weight_decay, self.decoupled_weight_decay);
+        let mean = at.mean(0, self.betas.0, &g);
+        let square = at.mean(1, self.betas.1, &g.square());
+        let unbias = at.unbias(self.betas.1);
+        let last = 2.0 / (1.0 - self.betas.1) - 1.0;
+        let rho = last - at.count() * 2.0 * (1.0 - &unbias) / &unbias;
+        // Below 4 a root of a negative number, which is not selected then.
+        let rect =
+            ((&rho - 4.0) * (&rho - 2.0) * last / (&rho * ((last - 4.0) * (last - 2.0)))).sqrt();
+        let adaptive = at.number(&(rect * unbias.sqrt())) / (square.sqrt() + self.eps);
+        let size = at.number(&(at.rate / at.unbias(self.betas.0)));
+        at.set(&(x - mean * size * rho.gt(5.0).select(adaptive, 1.0)));
+    }
+}

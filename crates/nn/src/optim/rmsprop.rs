@@ -1,0 +1,82 @@
+//! Gradients divided by the root of their mean square.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// RMSprop: `torch.optim.RMSprop`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RmsProp {
+    /// The learning rate.
+    pub rate: f64,
+    /// How much of the mean square stays in each step.
+    pub alpha: f64,
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// This much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// How much of the momentum stays in each step.
+    pub momentum: f64,
+    /// Divides by the standard deviation: the square of the mean is taken off the mean square.
+    pub centered: bool,
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for RmsProp {
+    fn default() -> RmsProp {
+        RmsProp {
+            rate: 1e-2,
+            alpha: 0.99,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            momentum: 0.0,
+            centered: false,
+            maximize: false,
+        }
+    }
+}
+
+impl Rule for RmsProp {
+    const NAME: &'static str = "RmsProp";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        vec![
+            ("alpha", self.alpha, Within::UpToOne),
+            ("eps", self.eps, Within::NotNegative),
+            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("momentum", self.momentum, Within::NotNegative),
+        ]
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        let mut state = vec![("square_avg", x.zeros_like())];
+        if self.centered {
+            state.push(("grad_avg", x.zeros_like()));
+        }
+        if self.momentum != 0.0 {
+            state.push(("momentum_buffer", x.zeros_like()));
+        }
+        state
+    }
+
+    fn step(&self, at: &Update) {
+        let g = at.gradient(self.maximize, self.weight_decay);
+        let mut square = at.mean(0, self.alpha, &g.square());
+        if self.centered {
+            square -= at.mean(1, self.alpha, &g).square();
+        }
+        let mut by = g / (square.sqrt() + self.eps);
+        if self.momentum != 0.0 {
+            let buffer = at.state.len() - 1;
+            by += at.remembered(buffer) * self.momentum;
+            at.remember(buffer, &by);
+        }
+        at.set(&(at.value() - by * at.rate()));
+    }
+}

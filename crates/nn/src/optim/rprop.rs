@@ -1,0 +1,69 @@
+//! Steps whose lengths follow from whether the gradient kept its sign.
+
+use super::{OptionRow, Rule, Update, Within};
+use pullback::{Error, Result, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the length of the first step; later ones
+/// follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rprop {
+    /// The length of the first step.
+    pub rate: f64,
+    /// What lengths are multiplied by where the gradient changed its sign, and where it kept it.
+    pub etas: (f64, f64),
+    /// The shortest and the longest step.
+    pub step_sizes: (f64, f64),
+    /// Ascends.
+    pub maximize: bool,
+}
+
+impl Default for Rprop {
+    fn default() -> Rprop {
+        Rprop { rate: 1e-2, etas: (0.5, 1.2), step_sizes: (1e-6, 50.0), maximize: false }
+    }
+}
+
+impl Rule for Rprop {
+    const NAME: &'static str = "Rprop";
+
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn options(&self) -> Vec<OptionRow> {
+        vec![
+            ("etas.0", self.etas.0, Within::Fraction),
+            ("etas.1", self.etas.1, Within::AtLeastOne),
+            ("step_sizes.0", self.step_sizes.0, Within::NotNegative),
+            ("step_sizes.1", self.step_sizes.1, Within::NotNegative),
+        ]
+    }
+
+    fn accepts(&self, _: &Tensor) -> Result<()> {
+        let (shortest, longest) = self.step_sizes;
+        if shortest > longest {
+            let message = format!("`step_sizes` go from {shortest} down to {longest}");
+            return Err(Error::argument(Rprop::NAME, message));
+        }
+        Ok(())
+    }
+
+    fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
+        vec![("prev", x.zeros_like()), ("step_size", x.full_like(self.rate))]
+    }
+
+    fn step(&self, at: &Update) {
+        let g = at.gradient(self.maximize, 0.0);
+        let kept = &g * at.remembered(0);
+        let turned = kept.lt(0.0);
+        let factor = turned.select(self.etas.0, kept.gt(0.0).select(g.full_like(self.etas.1), 1.0));
+        let size = at.step.le(1).select(at.rate(), at.remembered(1)) * factor;
+        let size = size.clamp(self.step_sizes.0, self.step_sizes.1);
+        at.remember(1, &size);
+        let g = turned.select(0.0, g);
+        at.remember(0, &g);
+        at.set(&(at.value() - g.sign() * size));
+    }
+}
