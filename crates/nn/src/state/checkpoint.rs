@@ -105,6 +105,12 @@ impl Checkpoint {
         self
     }
 
+    /// Adds what the training loop keeps.
+    pub fn run(mut self, state: Value) -> Checkpoint {
+        self.record.run = state;
+        self
+    }
+
     /// Writes the folder `name` in `parent`, whole or not at all.
     pub(crate) fn write(&self, parent: &Path, name: &str) -> Result<PathBuf> {
         let (model, state) = (encode(OP, &self.model)?, encode(OP, &self.state)?);
@@ -169,6 +175,14 @@ impl Saved {
     /// If a tensor is missing, unexpected, or of another shape or dtype.
     pub fn restore_tensors(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<()> {
         self.fit_group(group, named)?.write()
+    }
+
+    /// Whether it holds tensors of a group.
+    #[must_use]
+    pub fn has_tensors(&self, group: &str) -> bool {
+        let begins = format!("{group}.");
+        decode(OP, &self.folder.join(STATE), &self.state)
+            .is_ok_and(|file| file.iter().any(|(name, _)| name.starts_with(&begins)))
     }
 
     fn fit_model(&self, model: &impl Module) -> Result<Fitted> {

@@ -38,6 +38,9 @@ pub struct Record {
     pub data: Value,
     /// What the run was started with.
     pub config: Value,
+    /// What the training loop keeps: running means, patience.
+    #[serde(default)]
+    pub run: Value,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,0 +1,87 @@
+//! Where a training loop has its batches from.
+
+use crate::data::{Dataset, Loader, Position, Stream, StreamLoader};
+use pullback::{Error, Result};
+use serde_json::{Value, json};
+
+/// The batches of a run, epoch after epoch. [`Loader`](crate::data::Loader)s are such, and so are vectors of batches.
+pub trait Batches {
+    /// One batch.
+    type Batch;
+
+    /// What is left of the epoch, of which so many batches were taken. Something with a position of its own knows that itself.
+    fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
+
+    /// How many batches an epoch has, where that is known.
+    fn count(&self) -> Option<u64> {
+        None
+    }
+
+    /// The position after the last batch that was handed out: what a checkpoint keeps.
+    fn position(&self) -> Value {
+        Value::Null
+    }
+
+    /// Goes to a position.
+    ///
+    /// # Errors
+    /// If it is a position in something else.
+    fn go_to(&self, position: &Value) -> Result<()> {
+        let _ = position;
+        Ok(())
+    }
+}
+
+/// The same batches in every epoch.
+impl<T: Clone> Batches for Vec<T> {
+    type Batch = T;
+
+    fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<T>> + '_> {
+        Box::new(self.iter().skip(taken as usize).cloned().map(Ok))
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.len() as u64)
+    }
+}
+
+impl<D: Dataset, B: Send + 'static> Batches for Loader<D, B> {
+    type Batch = B;
+
+    fn rest(&self, _: u64) -> Box<dyn Iterator<Item = Result<B>> + '_> {
+        Box::new(self.iter())
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.len() as u64)
+    }
+
+    fn position(&self) -> Value {
+        json!(self.state())
+    }
+
+    fn go_to(&self, position: &Value) -> Result<()> {
+        self.resume(&read(position)?)
+    }
+}
+
+impl<S: Stream, B: Send + 'static> Batches for StreamLoader<S, B> {
+    type Batch = B;
+
+    fn rest(&self, _: u64) -> Box<dyn Iterator<Item = Result<B>> + '_> {
+        Box::new(self.iter())
+    }
+
+    fn position(&self) -> Value {
+        json!(self.state())
+    }
+
+    fn go_to(&self, position: &Value) -> Result<()> {
+        self.resume(&read(position)?)
+    }
+}
+
+fn read(position: &Value) -> Result<Position> {
+    serde_json::from_value(position.clone())
+        .map_err(|error| Error::argument("resume", format!("{position} is no position: {error}")))
+}

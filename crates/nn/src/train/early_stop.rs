@@ -1,0 +1,140 @@
+//! Stopping when it gets no better.
+
+use super::Metrics;
+use crate::state::Best;
+use pullback::{Error, Result};
+use serde_json::{Value, json};
+
+/// Stops a run when a metric has not become better for a while.
+///
+/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at the end of each epoch.
+///
+/// ```
+/// use pullback_nn::state::Best;
+/// use pullback_nn::train::EarlyStop;
+///
+/// let stop = EarlyStop::new("val_accuracy", Best::Highest).patience(5).min_delta(0.001).restore_best(true);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct EarlyStop {
+    metric: String,
+    best: Best,
+    patience: u64,
+    min_delta: f64,
+    restore: bool,
+    /// The best value so far and its step.
+    held: Option<(f64, u64)>,
+    /// How many times in a row it was not better.
+    waited: u64,
+}
+
+/// What a value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Better,
+    Wait,
+    Stop,
+}
+
+impl EarlyStop {
+    /// Stops at the third time that the metric is not better than its best.
+    pub fn new(metric: &str, best: Best) -> EarlyStop {
+        let metric = metric.to_string();
+        EarlyStop { metric, best, patience: 3, min_delta: 0.0, restore: false, held: None, waited: 0 }
+    }
+
+    /// How many times in a row it may be measured without being better: the run stops at the last of them.
+    pub fn patience(self, times: u64) -> EarlyStop {
+        EarlyStop { patience: times.max(1), ..self }
+    }
+
+    /// By how much more it must be better to count.
+    pub fn min_delta(self, delta: f64) -> EarlyStop {
+        EarlyStop { min_delta: delta, ..self }
+    }
+
+    /// Whether the model gets the weights of the best step when the run ends, however it does.
+    pub fn restore_best(self, restore: bool) -> EarlyStop {
+        EarlyStop { restore, ..self }
+    }
+
+    pub(crate) fn restores(&self) -> bool {
+        self.restore
+    }
+
+    /// The best value so far and its step.
+    #[must_use]
+    pub fn best(&self) -> Option<(f64, u64)> {
+        self.held
+    }
+
+    pub(crate) fn look(&mut self, step: u64, metrics: &Metrics) -> Verdict {
+        let Some(value) = metrics.get(&self.metric) else { return Verdict::Wait };
+        let better = self.held.map_or(!value.is_nan(), |(held, _)| {
+            self.best.is_better(value, held, self.min_delta)
+        });
+        if better {
+            (self.held, self.waited) = (Some((value, step)), 0);
+            return Verdict::Better;
+        }
+        self.waited += 1;
+        if self.waited >= self.patience { Verdict::Stop } else { Verdict::Wait }
+    }
+
+    /// Why it stopped.
+    pub(crate) fn reason(&self) -> String {
+        let EarlyStop { metric, waited, .. } = self;
+        let best = match self.held {
+            Some((value, step)) => format!("; the best was {value} at step {step}"),
+            None => String::new(),
+        };
+        format!("{metric} was not better {waited} times in a row{best}")
+    }
+
+    pub(crate) fn state(&self) -> Value {
+        let held = self.held.map(|(value, step)| json!({ "value": value, "step": step }));
+        json!({ "metric": self.metric, "best": held, "waited": self.waited })
+    }
+
+    /// Goes on from a state; one of another metric is not for it.
+    pub(crate) fn restore_state(&mut self, state: &Value) -> Result<()> {
+        if state["metric"] != self.metric.as_str() {
+            return Ok(());
+        }
+        let wrong = || Error::argument("train", format!("{state} is no state of early stopping"));
+        self.waited = state["waited"].as_u64().ok_or_else(wrong)?;
+        self.held = match &state["best"] {
+            Value::Null => None,
+            held => Some(held["value"].as_f64().zip(held["step"].as_u64()).ok_or_else(wrong)?),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_and_delta() {
+        let mut stop = EarlyStop::new("loss", Best::Lowest).patience(2).min_delta(0.1);
+        let values = [1.0, 0.95, 0.85, f64::NAN, 0.8];
+        let verdicts: Vec<Verdict> =
+            (1..).zip(values).map(|(i, v)| stop.look(i, &Metrics::from(v))).collect();
+        use Verdict::{Better, Stop, Wait};
+        assert_eq!(verdicts, [Better, Wait, Better, Wait, Stop]);
+        assert_eq!(stop.reason(), "loss was not better 2 times in a row; the best was 0.85 at step 3");
+        assert_eq!(stop.look(6, &Metrics::new().with("other", 0.0)), Wait);
+        let mut other = EarlyStop::new("loss", Best::Lowest);
+        other.restore_state(&stop.state()).unwrap();
+        assert_eq!((other.held, other.waited), (Some((0.85, 3)), 2));
+    }
+
+    #[test]
+    fn a_first_nan_is_no_best() {
+        let mut stop = EarlyStop::new("loss", Best::Lowest);
+        assert_eq!(stop.look(1, &Metrics::from(f64::NAN)), Verdict::Wait);
+        assert_eq!(stop.look(2, &Metrics::from(3.0)), Verdict::Better);
+    }
+}

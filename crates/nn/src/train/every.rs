@@ -1,0 +1,35 @@
+//! How often something happens.
+
+/// How often something happens in a run. Every 0 is never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After each so many steps.
+    Steps(u64),
+    /// After each so many epochs.
+    Epochs(u64),
+}
+
+impl Every {
+    /// Whether it is time after step number `step`, which may have ended epoch number `epoch` (from 1).
+    #[must_use]
+    pub fn is_due(self, step: u64, ended_epoch: Option<u64>) -> bool {
+        match self {
+            Every::Steps(0) | Every::Epochs(0) => false,
+            Every::Steps(n) => step % n == 0,
+            Every::Epochs(n) => ended_epoch.is_some_and(|epoch| epoch % n == 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_time_at_multiples() {
+        assert!(Every::Steps(5).is_due(10, None) && !Every::Steps(5).is_due(11, Some(5)));
+        assert!(Every::Epochs(2).is_due(11, Some(4)));
+        assert!(!Every::Epochs(2).is_due(10, None) && !Every::Epochs(2).is_due(10, Some(3)));
+        assert!(!Every::Steps(0).is_due(10, Some(1)) && !Every::Epochs(0).is_due(10, Some(1)));
+    }
+}

@@ -1,0 +1,67 @@
+//! How often the right class was given.
+
+use pullback::Tensor;
+
+/// How many examples were right: those whose largest score is at their label, or among the `top`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::train::Accuracy;
+/// let mut accuracy = Accuracy::new();
+/// let scores = Tensor::from([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]);
+/// accuracy.add(&scores, &Tensor::from([1i64, 0, 0]));
+/// assert_eq!(accuracy.value(), 2.0 / 3.0);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Accuracy {
+    top: usize,
+    right: u64,
+    all: u64,
+}
+
+impl Default for Accuracy {
+    fn default() -> Accuracy {
+        Accuracy::new()
+    }
+}
+
+impl Accuracy {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Accuracy {
+        Accuracy::top(1)
+    }
+
+    /// Where the label must be among so many with the largest scores.
+    #[must_use]
+    pub fn top(count: usize) -> Accuracy {
+        Accuracy { top: count.max(1), right: 0, all: 0 }
+    }
+
+    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype.
+    ///
+    /// # Panics
+    /// If there are not as many labels as rows of scores.
+    #[track_caller]
+    pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
+        let classes = *scores.shape().last().unwrap_or(&1);
+        let rows = scores.to_f64_vec();
+        let labels = labels.to_f64_vec();
+        assert_eq!(labels.len() * classes, rows.len(), "accuracy: {} labels do not fit {}", labels.len(), scores.spec());
+        for (row, &label) in rows.chunks(classes.max(1)).zip(&labels) {
+            self.all += 1;
+            let Some(&own) = row.get(label as usize).filter(|_| label >= 0.0) else { continue };
+            // Of equal scores the first wins, as with argmax; a NaN is never right.
+            let ahead = row.iter().enumerate().filter(|&(i, &score)| {
+                score > own || score.is_nan() || (score == own && i < label as usize)
+            });
+            self.right += u64::from(!own.is_nan() && ahead.count() < self.top);
+        }
+    }
+
+    /// The fraction that was right; NaN of nothing.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.right as f64 / self.all as f64
+    }
+}

@@ -1,0 +1,87 @@
+//! Which class was taken for which.
+
+use pullback::Tensor;
+use std::fmt;
+
+/// How many examples of each class were given each class.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::train::Confusion;
+/// let mut confusion = Confusion::new(2);
+/// let scores = Tensor::from([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]]);
+/// confusion.add(&scores, &Tensor::from([1i64, 0, 0]));
+/// assert_eq!(confusion.rows(), [[1, 1], [0, 1]]);
+/// assert_eq!((confusion.recall(0), confusion.precision(1)), (0.5, 0.5));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Confusion {
+    counts: Vec<Vec<u64>>,
+}
+
+impl Confusion {
+    /// Of nothing yet, for so many classes.
+    #[must_use]
+    pub fn new(classes: usize) -> Confusion {
+        Confusion { counts: vec![vec![0; classes]; classes] }
+    }
+
+    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are no class are left out.
+    ///
+    /// # Panics
+    /// If the scores are not of as many classes, or there are not as many labels as rows of scores.
+    #[track_caller]
+    pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
+        let (rows, labels, classes) = (scores.to_f64_vec(), labels.to_f64_vec(), self.counts.len());
+        let fits = scores.shape().last() == Some(&classes) && rows.len() == labels.len() * classes;
+        assert!(fits, "confusion: {} labels and {} do not fit {classes} classes", labels.len(), scores.spec());
+        for (row, label) in rows.chunks(classes.max(1)).zip(labels) {
+            let best = (0..classes).reduce(|best, i| if row[i] > row[best] { i } else { best });
+            let counts = self.counts.get_mut(label as usize).filter(|_| label >= 0.0);
+            if let (Some(counts), Some(best)) = (counts, best) {
+                counts[best] += 1;
+            }
+        }
+    }
+
+    /// A row for each true class, with the count of each given one.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<u64>] {
+        &self.counts
+    }
+
+    /// The fraction on the diagonal; NaN of nothing.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        let right: u64 = (0..self.counts.len()).map(|i| self.counts[i][i]).sum();
+        right as f64 / self.counts.iter().flatten().sum::<u64>() as f64
+    }
+
+    /// Of the examples of a class, the fraction that was given it.
+    #[must_use]
+    pub fn recall(&self, class: usize) -> f64 {
+        self.counts[class][class] as f64 / self.counts[class].iter().sum::<u64>() as f64
+    }
+
+    /// Of the examples that were given a class, the fraction that is of it.
+    #[must_use]
+    pub fn precision(&self, class: usize) -> f64 {
+        let given: u64 = self.counts.iter().map(|row| row[class]).sum();
+        self.counts[class][class] as f64 / given as f64
+    }
+}
+
+/// A table, true classes down, given ones across.
+impl fmt::Display for Confusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widest = self.counts.iter().flatten().max().map_or(1, |n| n.to_string().len());
+        let width = widest.max(self.counts.len().to_string().len()) + 1;
+        write!(f, "{:width$} ", "")?;
+        (0..self.counts.len()).try_for_each(|class| write!(f, "{class:width$}"))?;
+        for (class, row) in self.counts.iter().enumerate() {
+            write!(f, "\n{class:width$} ")?;
+            row.iter().try_for_each(|n| write!(f, "{n:width$}"))?;
+        }
+        Ok(())
+    }
+}

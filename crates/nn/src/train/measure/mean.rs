@@ -1,0 +1,52 @@
+//! The mean of what comes.
+
+/// The mean of numbers, each with a weight, such as the size of its batch.
+///
+/// ```
+/// use pullback_nn::train::Mean;
+/// let mut loss = Mean::new();
+/// loss.add(1.0, 3.0);
+/// loss.add(5.0, 1.0);
+/// assert_eq!(loss.value(), 2.0);
+/// assert_eq!(loss.perplexity(), 2f64.exp());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl Mean {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Mean {
+        Mean::default()
+    }
+
+    /// Adds a number with a weight.
+    pub fn add(&mut self, value: f64, weight: f64) {
+        self.sum += value * weight;
+        self.weight += weight;
+    }
+
+    /// The mean; NaN of nothing.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.sum / self.weight
+    }
+
+    /// The exponential of the mean: the perplexity, where the numbers are cross-entropies in nats.
+    #[must_use]
+    pub fn perplexity(&self) -> f64 {
+        self.value().exp()
+    }
+
+    /// The weighted sum and the weight.
+    pub(crate) fn parts(&self) -> (f64, f64) {
+        (self.sum, self.weight)
+    }
+
+    pub(crate) fn from_parts(sum: f64, weight: f64) -> Mean {
+        Mean { sum, weight }
+    }
+}

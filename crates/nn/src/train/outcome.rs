@@ -1,0 +1,47 @@
+//! How a run ended.
+
+use super::Metrics;
+use std::fmt;
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All steps were taken.
+    Finished,
+    /// It got no better; the sentence says what, and for how long.
+    Early(String),
+    /// Someone asked it to stop.
+    Interrupted,
+    /// A callback stopped it, for this reason.
+    Stopped(String),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Finished => f.write_str("finished"),
+            Ended::Early(why) => write!(f, "stopped early: {why}"),
+            Ended::Interrupted => f.write_str("interrupted"),
+            Ended::Stopped(why) => write!(f, "stopped: {why}"),
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How many steps were taken, those before resuming included.
+    pub step: u64,
+    /// How many epochs were finished.
+    pub epoch: u64,
+    /// The last value of everything that was measured.
+    pub metrics: Metrics,
+    /// The best value that early stopping saw, and its step.
+    pub best: Option<(f64, u64)>,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Seconds of training, over all the times the run was resumed.
+    pub seconds: f64,
+    /// What there is to say about how it began: checkpoints that were passed over because they are corrupt.
+    pub notes: Vec<String>,
+}

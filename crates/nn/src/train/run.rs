@@ -1,0 +1,401 @@
+//! How a run goes.
+//!
+//! After each step, in this order: the schedule advances; if the epoch is over its means are taken; the model is evaluated if that is due;
+//! early stopping looks; callbacks are told; a checkpoint is saved if that is due. So a checkpoint lies between two steps with nothing
+//! left to do for the first, and logs hold its step before it is on the disk.
+//!
+//! What a checkpoint must know of the loop itself (how far in the epoch, the sums of running means, the patience left) is in
+//! [`Place`].
+
+use super::early_stop::Verdict;
+use super::trainer::Trainer;
+use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
+use crate::Module;
+use crate::state::{Checkpoint, Checkpoints};
+use pullback::{Error, Result, Tensor, catch, no_grad};
+use serde_json::{Map, Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+const OP: &str = "train";
+
+/// The group of a checkpoint's tensors that holds the best weights so far.
+const BEST: &str = "best";
+
+/// Where the loop is.
+#[derive(Default)]
+struct Place {
+    step: u64,
+    epoch: u64,
+    /// How many batches of this epoch were taken.
+    batch: u64,
+    /// The means of this epoch so far.
+    means: Vec<(String, Mean)>,
+    /// Seconds before this process.
+    seconds: f64,
+    /// The step of the last checkpoint.
+    saved: Option<u64>,
+}
+
+impl Place {
+    fn add(&mut self, metrics: &Metrics) {
+        for (name, value) in metrics.iter() {
+            match self.means.iter_mut().find(|(known, _)| known == name) {
+                Some((_, mean)) => mean.add(value, 1.0),
+                None => {
+                    let mut mean = Mean::new();
+                    mean.add(value, 1.0);
+                    self.means.push((name.to_string(), mean));
+                }
+            }
+        }
+    }
+
+    /// Ends an epoch: gives its means.
+    fn end_epoch(&mut self) -> Metrics {
+        (self.epoch, self.batch) = (self.epoch + 1, 0);
+        let means = std::mem::take(&mut self.means);
+        means.into_iter().fold(Metrics::new(), |all, (name, mean)| all.with(name, mean.value()))
+    }
+
+    fn state(&self, seconds: f64) -> Value {
+        let parts = |(name, mean): &(String, Mean)| (name.clone(), json!(mean.parts()));
+        let means: Map<String, Value> = self.means.iter().map(parts).collect();
+        json!({ "batch": self.batch, "means": means, "seconds": seconds })
+    }
+
+    fn restore(&mut self, state: &Value) -> Option<()> {
+        self.batch = state["batch"].as_u64()?;
+        self.seconds = state["seconds"].as_f64()?;
+        // A mean that is not finite was written as null, and stays so.
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let mean = |(name, parts): (&String, &Value)| {
+            (name.clone(), Mean::from_parts(number(&parts[0]), number(&parts[1])))
+        };
+        self.means = state["means"].as_object()?.iter().map(mean).collect();
+        Some(())
+    }
+}
+
+/// A run in progress.
+struct Run<'r, 'a, M, B> {
+    trainer: Trainer<'a, M>,
+    batches: &'r B,
+    place: Place,
+    started: Instant,
+    parameters: Vec<(String, Tensor)>,
+    /// The weights of the best step so far.
+    best: Option<Vec<(String, Tensor)>>,
+    /// The last value of everything that was measured.
+    latest: Metrics,
+    notes: Vec<String>,
+    /// The position in the data after the last step.
+    position: Value,
+}
+
+pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
+    trainer: Trainer<'_, M>,
+    batches: &B,
+    mut step: impl FnMut(&B::Batch) -> Result<R>,
+) -> Result<Outcome> {
+    let parameters = trainer.model.named_parameters();
+    let mut run = Run {
+        trainer,
+        batches,
+        place: Place::default(),
+        started: Instant::now(),
+        parameters,
+        best: None,
+        latest: Metrics::new(),
+        notes: Vec::new(),
+        position: batches.position(),
+    };
+    run.begin()?;
+    let ended = run.all(&mut step)?;
+    run.end(ended)
+}
+
+impl<M: Module, B: Batches> Run<'_, '_, M, B> {
+    fn begin(&mut self) -> Result<()> {
+        if let (Some((_, checkpoints)), true) = (&self.trainer.checkpoints, self.trainer.resume) {
+            let checkpoints = checkpoints.clone();
+            self.resume(&checkpoints)?;
+        }
+        self.trainer.model.train();
+        let start = |callback: &mut dyn Callback, now: &Now| callback.on_start(now);
+        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(Flow::Continue)).map(drop)
+    }
+
+    fn resume(&mut self, checkpoints: &Checkpoints) -> Result<()> {
+        let Some(found) = checkpoints.latest()? else { return Ok(()) };
+        let (saved, passed_over) = (found.checkpoint, found.passed_over);
+        let record = &saved.record;
+        let wrong = |what: &str| {
+            let folder = saved.folder().display();
+            Error::argument(OP, format!("{folder} cannot be resumed from: {what}"))
+        };
+        // The tensors are checked and written first: where they do not fit, nothing has changed.
+        saved.restore(self.trainer.model, self.trainer.optimizer)?;
+        self.batches.go_to(&record.data).map_err(|e| wrong("its data").because(e))?;
+        if let Some((_, schedule)) = &mut self.trainer.schedule {
+            schedule.go_to(&record.schedule).map_err(|e| wrong("its schedule").because(e))?;
+        }
+        if let Some(stop) = &mut self.trainer.early_stop {
+            stop.restore_state(&record.run["early_stop"])?;
+        }
+        if saved.has_tensors(BEST) {
+            let best = self.copied_weights();
+            saved.restore_tensors(BEST, best.clone())?;
+            self.best = Some(best);
+        }
+        self.position = self.batches.position();
+        (self.place.step, self.place.epoch) = (record.step, record.epoch);
+        self.place.restore(&record.run["place"]).ok_or_else(|| wrong("it is of no such loop"))?;
+        self.place.saved = Some(record.step);
+        for (name, value) in &record.metrics {
+            self.latest.set(name.clone(), *value);
+        }
+        self.notes = passed_over;
+        Ok(())
+    }
+
+    /// All steps that are left.
+    fn all<R: Into<Metrics>>(
+        &mut self,
+        step: &mut impl FnMut(&B::Batch) -> Result<R>,
+    ) -> Result<Ended> {
+        let (batches, count) = (self.batches, self.batches.count());
+        loop {
+            let epoch = self.place.epoch;
+            let mut rest = batches.rest(self.place.batch);
+            let mut next = None;
+            loop {
+                if self.is_over() {
+                    return Ok(Ended::Finished);
+                }
+                if self.trainer.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                    return Ok(Ended::Interrupted);
+                }
+                let Some(batch) = next.take().or_else(|| rest.next()) else { break };
+                let metrics = self.step(&batch?, step)?;
+                self.position = batches.position();
+                let ends_epoch = match count {
+                    Some(count) => self.place.batch >= count,
+                    // Where it is not known how long an epoch is, the next batch is asked for, to know whether there is one. The
+                    // position stays that before it; after the last, it is that of the next epoch.
+                    None => {
+                        next = rest.next();
+                        if next.is_none() {
+                            self.position = batches.position();
+                        }
+                        next.is_none()
+                    }
+                };
+                if let Some(ended) = self.after(metrics, ends_epoch)? {
+                    return Ok(ended);
+                }
+                if ends_epoch {
+                    break;
+                }
+            }
+            // After its last batch an epoch was ended, and no batch of the next was taken yet.
+            if self.place.batch > 0 || self.place.epoch == epoch {
+                let taken = self.place.batch;
+                let message = match taken {
+                    0 => "there are no batches to train on".to_string(),
+                    _ => format!("epoch {} ended after {taken} batches", epoch + 1),
+                };
+                return Err(Error::argument(OP, message));
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.trainer.until {
+            Every::Steps(n) => self.place.step >= n,
+            Every::Epochs(n) => self.place.epoch >= n,
+        }
+    }
+
+    fn step<R: Into<Metrics>>(
+        &mut self,
+        batch: &B::Batch,
+        step: &mut impl FnMut(&B::Batch) -> Result<R>,
+    ) -> Result<Metrics> {
+        let measured = step(batch)?;
+        let metrics: Metrics = catch(|| measured.into())?;
+        (self.place.step, self.place.batch) = (self.place.step + 1, self.place.batch + 1);
+        let wrong = metrics.iter().find(|(name, value)| *name == "loss" && !value.is_finite());
+        if let (Some((_, loss)), false) = (wrong, self.trainer.allow_non_finite) {
+            let (step, epoch) = (self.place.step, self.place.epoch + 1);
+            let message = format!("the loss is {loss} at step {step}, in epoch {epoch}");
+            return Err(Error::argument(OP, message)
+                .hint("a lower learning rate or clipped gradients may help; detect_anomaly finds the op"));
+        }
+        self.place.add(&metrics);
+        Ok(metrics)
+    }
+
+    /// What is due after a step.
+    fn after(&mut self, mut metrics: Metrics, ends_epoch: bool) -> Result<Option<Ended>> {
+        if let Some(rate) = self.trainer.optimizer.rates().first() {
+            metrics.set("rate", rate.item::<f64>());
+        }
+        if ends_epoch {
+            let means = self.place.end_epoch();
+            metrics.extend("epoch_", &means);
+        }
+        let ended_epoch = ends_epoch.then_some(self.place.epoch);
+        let is_due = |every: Every, step: u64| every.is_due(step, ended_epoch);
+        let step = self.place.step;
+        let mut evaluated = false;
+        if let Some((every, evaluate)) = &mut self.trainer.evaluation {
+            let over = match self.trainer.until {
+                Every::Steps(n) => step >= n,
+                Every::Epochs(n) => self.place.epoch >= n,
+            };
+            if is_due(*every, step) || over {
+                let model = self.trainer.model;
+                model.eval();
+                let measured = no_grad(|| evaluate(model));
+                model.train();
+                metrics.extend("val_", &measured?);
+                evaluated = true;
+            }
+        }
+        // A schedule may look at what was evaluated.
+        if let Some((every, schedule)) = &mut self.trainer.schedule {
+            if is_due(*every, step) {
+                schedule.advance(&metrics);
+            }
+        }
+        self.latest.extend("", &metrics);
+        let mut ended = self.look_whether_better(&metrics);
+        if let Some(size) = self.trainer.batch_size {
+            let here = self.started.elapsed().as_secs_f64() + self.place.seconds;
+            metrics.set("examples_per_second", (step * size) as f64 / here.max(1e-9));
+        }
+        let flow = self.tell(&metrics, |callback, now| {
+            let mut flow = callback.on_step(now)?;
+            if flow.is_continue() && ends_epoch {
+                flow = callback.on_epoch(now)?;
+            }
+            if flow.is_continue() && evaluated {
+                flow = callback.on_eval(now)?;
+            }
+            Ok(flow)
+        })?;
+        if let Flow::Break(why) = flow {
+            ended.get_or_insert(Ended::Stopped(why));
+        }
+        let save = self.trainer.checkpoints.as_ref().is_some_and(|(every, _)| is_due(*every, step));
+        if save {
+            self.save()?;
+        }
+        Ok(ended)
+    }
+
+    /// Lets early stopping look, and keeps the weights if they are the best.
+    fn look_whether_better(&mut self, metrics: &Metrics) -> Option<Ended> {
+        let stop = self.trainer.early_stop.as_mut()?;
+        match stop.look(self.place.step, metrics) {
+            Verdict::Stop => Some(Ended::Early(stop.reason())),
+            Verdict::Better if stop.restores() => {
+                self.best = Some(self.copied_weights());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn copied_weights(&self) -> Vec<(String, Tensor)> {
+        let copied = |(name, x): (String, Tensor)| (name, x.detach().deep_clone());
+        self.trainer.model.named_state().into_iter().map(copied).collect()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.place.seconds + self.started.elapsed().as_secs_f64()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let Some((_, checkpoints)) = &self.trainer.checkpoints else { return Ok(()) };
+        if self.place.saved == Some(self.place.step) {
+            return Ok(());
+        }
+        let trainer = &self.trainer;
+        let early_stop = trainer.early_stop.as_ref().map(super::EarlyStop::state);
+        let mut checkpoint = Checkpoint::of(trainer.model)
+            .optimizer(trainer.optimizer)
+            .at(self.place.step, self.place.epoch)
+            .data(self.position.clone())
+            .config(trainer.config.clone())
+            .run(json!({ "place": self.place.state(self.seconds()), "early_stop": early_stop }));
+        if let Some((_, schedule)) = &trainer.schedule {
+            checkpoint = checkpoint.schedule(schedule.state());
+        }
+        if let Some(best) = &self.best {
+            checkpoint = checkpoint.tensors(BEST, best.clone());
+        }
+        for (name, value) in self.latest.iter() {
+            checkpoint = checkpoint.metric(name, value);
+        }
+        checkpoints.save(&checkpoint)?;
+        self.place.saved = Some(self.place.step);
+        Ok(())
+    }
+
+    /// How many steps there will be.
+    fn last_step(&self) -> Option<u64> {
+        match self.trainer.until {
+            Every::Steps(n) => Some(n),
+            Every::Epochs(n) => Some(n * self.batches.count()?),
+        }
+    }
+
+    /// Tells all callbacks, also those after one that stops the run.
+    fn tell(
+        &mut self,
+        metrics: &Metrics,
+        mut what: impl FnMut(&mut dyn Callback, &Now) -> Result<Flow>,
+    ) -> Result<Flow> {
+        let now = Now {
+            step: self.place.step,
+            epoch: self.place.epoch,
+            last_step: self.last_step(),
+            metrics,
+            seconds: self.seconds(),
+            parameters: &self.parameters,
+        };
+        let mut flow = Flow::Continue(());
+        for callback in &mut self.trainer.callbacks {
+            let said = what(&mut **callback, &now)?;
+            if flow.is_continue() {
+                flow = said;
+            }
+        }
+        Ok(flow)
+    }
+
+    fn end(mut self, ended: Ended) -> Result<Outcome> {
+        self.save()?;
+        if let Some(best) = self.best.take() {
+            let model = self.trainer.model.named_state();
+            catch(|| {
+                no_grad(|| model.iter().zip(&best).for_each(|((_, x), (_, best))| drop(x.copy_(best))));
+            })?;
+        }
+        let outcome = Outcome {
+            step: self.place.step,
+            epoch: self.place.epoch,
+            metrics: self.latest.clone(),
+            best: self.trainer.early_stop.as_ref().and_then(super::EarlyStop::best),
+            ended,
+            seconds: self.seconds(),
+            notes: std::mem::take(&mut self.notes),
+        };
+        let latest = self.latest.clone();
+        let end = |callback: &mut dyn Callback, now: &Now| callback.on_end(now, &outcome);
+        self.tell(&latest, |callback, now| end(callback, now).map(Flow::Continue)).map(drop)?;
+        Ok(outcome)
+    }
+}

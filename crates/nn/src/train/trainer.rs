@@ -1,0 +1,178 @@
+//! The training loop: what it is told to do. How it does it is in `run.rs`.
+
+use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
+use crate::Module;
+use crate::optim::Optimizer;
+use crate::state::Checkpoints;
+use pullback::Result;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// An evaluation: how often, and what.
+pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics> + 'a>);
+
+/// Trains a model: takes batches, calls a step function on each, and does in between what else it was told.
+///
+/// The step function is yours: it forgets the gradients, computes the loss, goes backward, and steps the optimiser; compiled with
+/// [`jit`](pullback::jit) or not. It gives the loss, or several [`Metrics`].
+///
+/// ```
+/// use pullback::{Result, Tensor, Tree, jit, no_grad};
+/// use pullback_nn::Module;
+/// use pullback_nn::optim::Optimizer;
+/// use pullback_nn::train::{Every, Trainer};
+/// # struct Descent(Vec<Tensor>, Tensor);
+/// # impl Optimizer for Descent {
+/// #     fn step(&self) -> Result<()> {
+/// #         no_grad(|| for x in &self.0 { if let Some(g) = x.grad() { x.sub_(&g * &self.1); } });
+/// #         Ok(())
+/// #     }
+/// #     fn groups(&self) -> Vec<Vec<Tensor>> { vec![self.0.clone()] }
+/// #     fn rates(&self) -> Vec<Tensor> { vec![self.1.clone()] }
+/// #     fn named_state(&self) -> Vec<(String, Tensor)> { vec![("0.rate".to_string(), self.1.clone())] }
+/// # }
+///
+/// #[derive(Tree)]
+/// struct Line {
+///     slope: Tensor,
+/// }
+///
+/// let model = Line { slope: Tensor::from(0.0).requires_grad() };
+/// let optimizer = Descent(model.parameters(), Tensor::from(0.1));
+/// let step = jit(|(x, y): &(Tensor, Tensor)| {
+///     optimizer.zero_grad();
+///     let loss = (x * &model.slope - y).square().mean();
+///     loss.backward()?;
+///     optimizer.step()?;
+///     Ok(loss)
+/// });
+/// let batches = vec![(Tensor::from([1.0, 2.0]), Tensor::from([3.0, 6.0]))];
+/// let outcome = Trainer::new(&model, &optimizer)
+///     .epochs(50)
+///     .evaluate(Every::Epochs(10), |model| Ok((&model.slope - 3.0).abs()))
+///     .run(&batches, |batch| step.call(batch))?;
+/// assert_eq!(outcome.step, 50);
+/// assert!(outcome.metrics.get("val_loss").unwrap() < 1e-6);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[must_use]
+pub struct Trainer<'a, M> {
+    pub(super) model: &'a M,
+    pub(super) optimizer: &'a dyn Optimizer,
+    pub(super) until: Every,
+    pub(super) evaluation: Option<Evaluation<'a, M>>,
+    pub(super) schedule: Option<(Every, Box<dyn Scheduled + 'a>)>,
+    pub(super) checkpoints: Option<(Every, Checkpoints)>,
+    pub(super) resume: bool,
+    pub(super) early_stop: Option<EarlyStop>,
+    pub(super) callbacks: Vec<Box<dyn Callback + 'a>>,
+    pub(super) stop: Option<Arc<AtomicBool>>,
+    pub(super) batch_size: Option<u64>,
+    pub(super) allow_non_finite: bool,
+    pub(super) config: Value,
+}
+
+impl<'a, M: Module> Trainer<'a, M> {
+    /// One epoch, and nothing else.
+    pub fn new(model: &'a M, optimizer: &'a dyn Optimizer) -> Trainer<'a, M> {
+        Trainer {
+            model,
+            optimizer,
+            until: Every::Epochs(1),
+            evaluation: None,
+            schedule: None,
+            checkpoints: None,
+            resume: false,
+            early_stop: None,
+            callbacks: Vec::new(),
+            stop: None,
+            batch_size: None,
+            allow_non_finite: false,
+            config: Value::Null,
+        }
+    }
+
+    /// How many epochs, those before resuming included.
+    pub fn epochs(self, count: u64) -> Self {
+        Trainer { until: Every::Epochs(count), ..self }
+    }
+
+    /// How many steps, those before resuming included, over as many epochs as it takes.
+    pub fn steps(self, count: u64) -> Self {
+        Trainer { until: Every::Steps(count), ..self }
+    }
+
+    /// Evaluates every so often, and after the last step. The model is switched to evaluation meanwhile, and nothing is
+    /// recorded. Its metrics are named `val_…`.
+    pub fn evaluate<R: Into<Metrics>>(
+        self,
+        every: Every,
+        mut evaluate: impl FnMut(&M) -> Result<R> + 'a,
+    ) -> Self {
+        let evaluate = Box::new(move |model: &M| {
+            let measured = evaluate(model)?;
+            pullback::catch(|| measured.into())
+        });
+        Trainer { evaluation: Some((every, evaluate)), ..self }
+    }
+
+    /// Steps a schedule every so often, usually at every step.
+    pub fn schedule(self, every: Every, schedule: impl Scheduled + 'a) -> Self {
+        Trainer { schedule: Some((every, Box::new(schedule))), ..self }
+    }
+
+    /// Saves checkpoints every so often, at the end, and when it is interrupted.
+    pub fn checkpoints(self, every: Every, checkpoints: Checkpoints) -> Self {
+        Trainer { checkpoints: Some((every, checkpoints)), ..self }
+    }
+
+    /// Goes on from the newest good checkpoint, if there is one.
+    pub fn resume(self, resume: bool) -> Self {
+        Trainer { resume, ..self }
+    }
+
+    /// Stops when it gets no better.
+    pub fn early_stop(self, stop: EarlyStop) -> Self {
+        Trainer { early_stop: Some(stop), ..self }
+    }
+
+    /// Lets someone look on.
+    pub fn callback(mut self, callback: impl Callback + 'a) -> Self {
+        self.callbacks.push(Box::new(callback));
+        self
+    }
+
+    /// Looks at this between steps, and stops where it is true: for Ctrl-C.
+    pub fn stop_at(self, stop: Arc<AtomicBool>) -> Self {
+        Trainer { stop: Some(stop), ..self }
+    }
+
+    /// How many examples a step takes, to report how many a second there are.
+    pub fn batch_size(self, examples: u64) -> Self {
+        Trainer { batch_size: Some(examples), ..self }
+    }
+
+    /// Goes on where the loss is NaN or infinite, instead of stopping with an error.
+    pub fn allow_non_finite(self, allow: bool) -> Self {
+        Trainer { allow_non_finite: allow, ..self }
+    }
+
+    /// What checkpoints say the run was started with.
+    pub fn config(self, config: Value) -> Self {
+        Trainer { config, ..self }
+    }
+
+    /// Trains.
+    ///
+    /// # Errors
+    /// What the step, the evaluation, the data or a callback fails with; a loss that is not finite; a checkpoint that cannot be written or
+    /// does not fit.
+    pub fn run<B: Batches, R: Into<Metrics>>(
+        self,
+        batches: &B,
+        step: impl FnMut(&B::Batch) -> Result<R>,
+    ) -> Result<Outcome> {
+        run::run(self, batches, step)
+    }
+}
