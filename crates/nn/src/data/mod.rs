@@ -49,7 +49,12 @@ pub use collate::{Collate, collate_trees};
 pub use concat::Concat;
 pub use dataset::{Dataset, Draw, FromFn, FromVec, from_fn, from_vec};
 pub use digits::{DIGITS_SEED, Digits, digits};
-pub use formats::*;
+pub use formats::{
+    Csv, ImageFolder, Missing, Named, Pixels, Table, parse_idx, parse_npy, parse_npz,
+    parse_safetensors, read_idx, read_npy, read_npz, read_safetensors, write_idx, write_npy,
+    write_npz, write_safetensors,
+};
+use formats::{open, wrong};
 pub use loader::{Epoch, Loader};
 pub use map::{Map, MapRandom};
 pub use pad::pad_sequences;
@@ -63,5 +68,6 @@ pub use stream::{FromOpen, Items, Stream, stream};
 pub use stream_loader::{StreamEpoch, StreamLoader};
 pub use subset::Subset;
 pub use tensors::TensorDataset;
+pub use words::*;
 
 pub use zip::Zip;

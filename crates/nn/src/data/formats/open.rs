@@ -1,6 +1,6 @@
 //! Opening files, compressed or not, and saying what was wrong with one.
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use pullback::{Error, Result};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -21,7 +21,7 @@ pub(in crate::data) fn open(format: &'static str, path: &Path) -> Result<Box<dyn
     let file = File::open(path).map_err(|e| wrong(format, &name, e))?;
     let file = BufReader::new(file);
     match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
-        true => Ok(Box::new(GzDecoder::new(file))),
+        true => Ok(Box::new(MultiGzDecoder::new(file))),
         false => Ok(Box::new(file)),
     }
 }

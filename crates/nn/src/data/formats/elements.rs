@@ -1,0 +1,159 @@
+//! Numbers in files: from bytes to tensors and back.
+
+use pullback::{DType, Error, HostElement, Result, Tensor, bf16, catch, f16};
+use std::io::Read;
+
+/// More axes than any array has: a header that says so is wrong.
+const MOST_AXES: usize = 64;
+
+/// A result whose error is the end of a sentence: who reads the file puts its name before it.
+pub(super) type Said<T> = std::result::Result<T, String>;
+
+/// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has all their values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[rustfmt::skip]
+pub(super) enum Number { F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, Bool }
+
+impl Number {
+    /// Bytes per number.
+    pub fn size(self) -> usize {
+        match self {
+            Number::F64 | Number::I64 | Number::U64 => 8,
+            Number::F32 | Number::I32 | Number::U32 => 4,
+            Number::BF16 | Number::F16 | Number::I16 | Number::U16 => 2,
+            Number::I8 | Number::U8 | Number::Bool => 1,
+        }
+    }
+}
+
+impl From<DType> for Number {
+    fn from(dtype: DType) -> Number {
+        match dtype {
+            DType::F64 => Number::F64,
+            DType::F32 => Number::F32,
+            DType::BF16 => Number::BF16,
+            DType::F16 => Number::F16,
+            DType::I64 => Number::I64,
+            DType::I32 => Number::I32,
+            DType::U8 => Number::U8,
+            DType::Bool => Number::Bool,
+        }
+    }
+}
+
+/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is allocated for it.
+pub(super) fn byte_count(number: Number, shape: &[usize]) -> Said<usize> {
+    if shape.len() > MOST_AXES {
+        return Err(format!("an array with {} axes", shape.len()));
+    }
+    // Empty axes do not hide others that are too long.
+    let room = shape.iter().try_fold(number.size(), |size, &n| size.checked_mul(n.max(1)));
+    match room {
+        Some(room) if room <= isize::MAX as usize / 8 => {
+            Ok(shape.iter().product::<usize>() * number.size())
+        }
+        _ => Err(format!("an array of shape {shape:?}, which no memory holds")),
+    }
+}
+
+/// Exactly `count` bytes, taken as they come: a file that is shorter than it says costs no more memory than it has bytes.
+pub(super) fn exactly(from: &mut dyn Read, count: usize) -> Said<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(count as u64).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    match bytes.len() == count {
+        true => Ok(bytes),
+        false => Err(format!("it ends after {} of {count} bytes", bytes.len())),
+    }
+}
+
+/// Whether anything is left to read. Reading to the end also lets archives compare their checksums.
+pub(super) fn has_more(from: &mut dyn Read) -> Said<bool> {
+    let mut next = Vec::new();
+    from.take(1).read_to_end(&mut next).map_err(|e| e.to_string())?;
+    Ok(!next.is_empty())
+}
+
+/// The array that these bytes hold, as many as its shape says.
+pub(super) fn decode(
+    number: Number,
+    shape: &[usize],
+    bytes: &[u8],
+    big_endian: bool,
+) -> Result<Tensor> {
+    let lay = Lay { shape, bytes, big_endian };
+    match number {
+        Number::F64 => lay.tensor(f64::from_le_bytes),
+        Number::F32 => lay.tensor(f32::from_le_bytes),
+        Number::BF16 => lay.tensor(bf16::from_le_bytes),
+        Number::F16 => lay.tensor(f16::from_le_bytes),
+        Number::I64 => lay.tensor(i64::from_le_bytes),
+        Number::I32 => lay.tensor(i32::from_le_bytes),
+        Number::I16 => lay.tensor(|b| i32::from(i16::from_le_bytes(b))),
+        Number::I8 => lay.tensor(|b| i32::from(i8::from_le_bytes(b))),
+        Number::U32 => lay.tensor(|b| i64::from(u32::from_le_bytes(b))),
+        Number::U16 => lay.tensor(|b| i32::from(u16::from_le_bytes(b))),
+        Number::U8 => lay.tensor(|[b]: [u8; 1]| b),
+        Number::U64 => {
+            let large = |b: &u64| i64::try_from(*b).is_err();
+            match lay.values(u64::from_le_bytes).iter().position(large) {
+                Some(i) => Err(Error::dtype("", format!("element {i} is more than i64 holds"))),
+                None => lay.tensor(|b| u64::from_le_bytes(b) as i64),
+            }
+        }
+        Number::Bool => match bytes.iter().position(|b| *b > 1) {
+            Some(i) => {
+                let message =
+                    format!("element {i} is the byte {}, which is no truth value", bytes[i]);
+                Err(Error::dtype("", message))
+            }
+            None => lay.tensor(|[b]: [u8; 1]| b == 1),
+        },
+    }
+}
+
+struct Lay<'a> {
+    shape: &'a [usize],
+    bytes: &'a [u8],
+    big_endian: bool,
+}
+
+impl Lay<'_> {
+    fn values<T, const N: usize>(&self, read: impl Fn([u8; N]) -> T) -> Vec<T> {
+        let (numbers, _) = self.bytes.as_chunks::<N>();
+        let one = |&(mut bytes): &[u8; N]| {
+            if self.big_endian {
+                bytes.reverse();
+            }
+            read(bytes)
+        };
+        numbers.iter().map(one).collect()
+    }
+
+    fn tensor<T: HostElement, const N: usize>(
+        &self,
+        read: impl Fn([u8; N]) -> T,
+    ) -> Result<Tensor> {
+        let values = self.values(read);
+        catch(|| Tensor::from_vec(values, self.shape))
+    }
+}
+
+/// The elements as bytes in row-major order, little-endian.
+pub(super) fn encode(x: &Tensor) -> Result<Vec<u8>> {
+    fn bytes<T: HostElement, const N: usize>(
+        x: &Tensor,
+        f: impl Fn(T) -> [u8; N],
+    ) -> Result<Vec<u8>> {
+        Ok(x.try_to_vec::<T>()?.into_iter().flat_map(f).collect())
+    }
+    match x.dtype() {
+        DType::F64 => bytes(x, f64::to_le_bytes),
+        DType::F32 => bytes(x, f32::to_le_bytes),
+        DType::BF16 => bytes(x, bf16::to_le_bytes),
+        DType::F16 => bytes(x, f16::to_le_bytes),
+        DType::I64 => bytes(x, i64::to_le_bytes),
+        DType::I32 => bytes(x, i32::to_le_bytes),
+        DType::U8 => bytes(x, u8::to_le_bytes),
+        DType::Bool => bytes(x, |b: bool| [u8::from(b)]),
+    }
+}

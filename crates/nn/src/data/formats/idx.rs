@@ -1,0 +1,87 @@
+//! IDX: the format of MNIST.
+//!
+//! Two zero bytes, a byte for the kind of number, one for the count of axes, the length of each axis, the elements: all big-endian.
+
+use super::elements::{Number, byte_count, decode, encode, exactly, has_more};
+use super::{open, wrong};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use pullback::{Result, Tensor};
+use std::io::{Read, Write};
+use std::path::Path;
+
+const FORMAT: &str = "idx";
+
+#[rustfmt::skip]
+const NUMBERS: [(u8, Number); 6] = [
+    (0x08, Number::U8),
+    (0x09, Number::I8),
+    (0x0B, Number::I16),
+    (0x0C, Number::I32),
+    (0x0D, Number::F32),
+    (0x0E, Number::F64),
+];
+
+/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed integers widen to `i32`.
+///
+/// # Errors
+/// If the file cannot be read, or is not such a file: naming it and what is wrong.
+pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
+    let path = path.as_ref();
+    parse_idx(&mut *open(FORMAT, path)?, &path.display().to_string())
+}
+
+/// Reads an array from anything; `name` stands for it in errors.
+///
+/// # Errors
+/// As [`read_idx`].
+pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
+    let said = |what: String| wrong(FORMAT, name, what);
+    let start = exactly(from, 4).map_err(said)?;
+    if start[..2] != [0, 0] {
+        return Err(said("it does not start with two zero bytes, as an IDX file does".to_string()));
+    }
+    let Some((_, number)) = NUMBERS.into_iter().find(|(code, _)| *code == start[2]) else {
+        return Err(said(format!("at offset 2, {:#04x} is not a kind of number", start[2])));
+    };
+    let axes = usize::from(start[3]);
+    let lengths = exactly(from, 4 * axes).map_err(|e| said(format!("in the lengths, {e}")))?;
+    let length = |b: &[u8; 4]| u32::from_be_bytes(*b) as usize;
+    let shape: Vec<usize> = lengths.as_chunks::<4>().0.iter().map(length).collect();
+    let count = byte_count(number, &shape).map_err(|e| said(format!("its header declares {e}")))?;
+    let offset = 4 + 4 * axes;
+    let bytes = exactly(from, count)
+        .map_err(|e| said(format!("in the elements, from offset {offset} on, {e}")))?;
+    if has_more(from).map_err(said)? {
+        return Err(said(format!("bytes follow its {count} bytes of elements")));
+    }
+    decode(number, &shape, &bytes, true).map_err(|e| said(e.message().to_string()))
+}
+
+/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed file.
+///
+/// # Errors
+/// If the format has no such numbers, an axis is too long for it, or the file cannot be written.
+pub fn write_idx(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let said = |what: String| wrong(FORMAT, &name, what);
+    let number = Number::from(x.dtype());
+    let code = NUMBERS.into_iter().find(|(_, known)| *known == number);
+    let (code, _) = code.ok_or_else(|| said(format!("the format has no {}", x.dtype())))?;
+    let axes =
+        u8::try_from(x.rank()).map_err(|_| said(format!("{} axes are too many", x.rank())))?;
+    let mut out = vec![0, 0, code, axes];
+    for &n in x.shape() {
+        let n = u32::try_from(n).map_err(|_| said(format!("an axis of {n} is too long")))?;
+        out.extend(n.to_be_bytes());
+    }
+    let size = number.size();
+    out.extend(encode(x)?.chunks(size).flat_map(|bytes| bytes.iter().rev()));
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
+        let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
+        zipped.write_all(&out).map_err(|e| said(e.to_string()))?;
+        out = zipped.finish().map_err(|e| said(e.to_string()))?;
+    }
+    std::fs::write(path, out).map_err(|e| said(e.to_string()))
+}

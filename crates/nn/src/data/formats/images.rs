@@ -1,0 +1,199 @@
+//! Folders of images, one folder a class.
+
+use super::wrong;
+use crate::data::Dataset;
+use crate::data::dataset::check_index;
+use image::imageops::FilterType;
+use image::{ImageReader, Limits};
+use pullback::{Error, Result, Tensor, catch};
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "images";
+const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
+/// A picture that would take more is refused: 256 MiB.
+const MOST_MEMORY: u64 = 256 << 20;
+
+/// What becomes of the pixels.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pixels {
+    /// Bytes from 0 to 255, `u8`.
+    Bytes,
+    /// From 0 to 1, `f32`.
+    Unit,
+    /// From 0 to 1, less the mean and divided by the deviation, each by channel; `f32`.
+    Normalised {
+        /// The mean of each channel.
+        mean: Vec<f32>,
+        /// The standard deviation of each channel.
+        std: Vec<f32>,
+    },
+}
+
+/// A folder whose folders are classes and hold PNG and JPEG files: items are `([channels, height, width], class)`.
+///
+/// Classes are the folders in sorted order, and the files of a class come in sorted order, those of folders in it too. Files that
+/// do not end like images are left alone; one that does and is none is an error that names it, when it is asked for.
+///
+/// ```no_run
+/// use pullback_nn::data::{ImageFolder, Loader};
+///
+/// let pictures = ImageFolder::open("pets/train")?.resize(64, 64);
+/// println!("{:?}", pictures.classes());
+/// for batch in Loader::new(pictures).batch_size(32).shuffle(0).workers(4).iter() {
+///     let (images, labels) = batch?; // f32[32,3,64,64], i64[32]
+/// }
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub struct ImageFolder {
+    classes: Vec<String>,
+    files: Vec<(PathBuf, i64)>,
+    size: Option<(u32, u32)>,
+    gray: bool,
+    pixels: Pixels,
+}
+
+impl ImageFolder {
+    /// Lists the files of a folder; they are read when they are asked for.
+    ///
+    /// # Errors
+    /// If it cannot be listed, or there is no class, or a class without an image.
+    pub fn open(path: impl AsRef<Path>) -> Result<ImageFolder> {
+        let root = path.as_ref();
+        let (mut classes, mut files) = (Vec::new(), Vec::new());
+        for folder in listed(root)?.into_iter().filter(|entry| entry.is_dir()) {
+            let before = files.len();
+            let class = classes.len() as i64;
+            gather(&folder, &mut |file| files.push((file, class)))?;
+            if files.len() == before {
+                let what = format!("there is no image in it that ends in {}", ENDINGS.join(", "));
+                return Err(wrong(FORMAT, &folder.display().to_string(), what));
+            }
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            classes.push(name.into_owned());
+        }
+        if classes.is_empty() {
+            let what = "there is no folder in it, and each class is one";
+            return Err(wrong(FORMAT, &root.display().to_string(), what));
+        }
+        Ok(ImageFolder { classes, files, size: None, gray: false, pixels: Pixels::Unit })
+    }
+
+    /// Scales every image to this height and width.
+    #[must_use]
+    pub fn resize(self, height: u32, width: u32) -> ImageFolder {
+        ImageFolder { size: Some((height, width)), ..self }
+    }
+
+    /// One channel of brightness in place of red, green and blue.
+    #[must_use]
+    pub fn gray(self) -> ImageFolder {
+        ImageFolder { gray: true, ..self }
+    }
+
+    /// What becomes of the pixels: from 0 to 1 otherwise.
+    #[must_use]
+    pub fn pixels(self, pixels: Pixels) -> ImageFolder {
+        ImageFolder { pixels, ..self }
+    }
+
+    /// The names of the classes; the class of an item is a place in this list.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The files with their classes.
+    pub fn files(&self) -> &[(PathBuf, i64)] {
+        &self.files
+    }
+
+    fn read(&self, path: &Path) -> Result<Tensor> {
+        let name = path.display().to_string();
+        let said = |e: &dyn std::fmt::Display| wrong(FORMAT, &name, e);
+        let reader = ImageReader::open(path).map_err(|e| said(&e))?;
+        // What the bytes say, whatever the name says.
+        let mut reader = reader.with_guessed_format().map_err(|e| said(&e))?;
+        let mut limits = Limits::default();
+        limits.max_alloc = Some(MOST_MEMORY);
+        reader.limits(limits);
+        let mut image = reader.decode().map_err(|e| said(&e))?;
+        if let Some((height, width)) = self.size {
+            if height == 0 || width == 0 {
+                return Err(said(&format!("it cannot be scaled to {height} by {width}")));
+            }
+            image = image.resize_exact(width, height, FilterType::Triangle);
+        }
+        let (height, width) = (image.height() as usize, image.width() as usize);
+        let (channels, bytes) = match self.gray {
+            true => (1, image.into_luma8().into_raw()),
+            false => (3, image.into_rgb8().into_raw()),
+        };
+        if let Pixels::Normalised { mean, std } = &self.pixels
+            && (mean.len() != channels || std.len() != channels)
+        {
+            let (m, s) = (mean.len(), std.len());
+            let message =
+                format!("{m} means and {s} deviations are not one for each of {channels} channels");
+            return Err(Error::argument(FORMAT, message));
+        }
+        // Channels come first in a tensor, last in a file.
+        let plane = height * width;
+        let at = |i: usize| bytes[i % plane * channels + i / plane];
+        let shape = [channels, height, width];
+        match &self.pixels {
+            Pixels::Bytes => {
+                let values: Vec<u8> = (0..bytes.len()).map(at).collect();
+                catch(|| Tensor::from_vec(values, shape))
+            }
+            Pixels::Unit => {
+                let values: Vec<f32> = (0..bytes.len()).map(|i| f32::from(at(i)) / 255.0).collect();
+                catch(|| Tensor::from_vec(values, shape))
+            }
+            Pixels::Normalised { mean, std } => {
+                let one = |i: usize| (f32::from(at(i)) / 255.0 - mean[i / plane]) / std[i / plane];
+                let values: Vec<f32> = (0..bytes.len()).map(one).collect();
+                catch(|| Tensor::from_vec(values, shape))
+            }
+        }
+    }
+}
+
+impl Dataset for ImageFolder {
+    type Item = (Tensor, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Result<(Tensor, i64)> {
+        check_index(index, self.files.len())?;
+        let (path, class) = &self.files[index];
+        Ok((self.read(path)?, *class))
+    }
+}
+
+/// What is in a folder, sorted.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
+    let said = |e: std::io::Error| wrong(FORMAT, &folder.display().to_string(), e);
+    let entries = std::fs::read_dir(folder).map_err(said)?;
+    let mut paths =
+        entries.map(|entry| Ok(entry.map_err(said)?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Calls `found` with every image in a folder and the folders in it. Links to folders are not followed: they may lead round.
+fn gather(folder: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
+    for path in listed(folder)? {
+        if path.is_dir() {
+            if !path.is_symlink() {
+                gather(&path, found)?;
+            }
+            continue;
+        }
+        let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        if ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)) {
+            found(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! NumPy's `.npy`: one array.
+//!
+//! A file is the bytes `\x93NUMPY`, a version, the length of the header, the header (a Python dictionary in text), and the elements.
+//! Numbers that tensors do not have widen: 8- and 16-bit integers to `i32`, `u32` and `u64` to `i64`. NumPy has no name for `bf16`;
+//! what `ml_dtypes` writes (`<V2`) is read as such, and written.
+
+use super::elements::{Number, Said, byte_count, decode, encode, exactly};
+use super::{open, wrong};
+use pullback::{DType, Result, Tensor, catch};
+use std::io::Read;
+use std::path::Path;
+
+const FORMAT: &str = "npy";
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Headers are a few dozen bytes.
+const LONGEST_HEADER: usize = 1 << 20;
+
+/// Reads an array from a file; one whose name ends in `.gz` is decompressed.
+///
+/// # Errors
+/// If the file cannot be read, or is not such a file: naming it and what is wrong.
+pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
+    let path = path.as_ref();
+    parse_npy(&mut *open(FORMAT, path)?, &path.display().to_string())
+}
+
+/// Reads an array from anything; `name` stands for it in errors.
+///
+/// # Errors
+/// As [`read_npy`].
+pub fn parse_npy(from: &mut dyn Read, name: &str) -> Result<Tensor> {
+    let said = |what: String| wrong(FORMAT, name, what);
+    let start = exactly(from, 8).map_err(said)?;
+    if &start[..6] != MAGIC {
+        return Err(said("it does not start as an .npy file does".to_string()));
+    }
+    let width = match start[6] {
+        1 => 2,
+        2 | 3 => 4,
+        version => return Err(said(format!("version {version} of the format is not known"))),
+    };
+    let digits = exactly(from, width).map_err(said)?;
+    let length = digits.iter().rev().fold(0usize, |n, &b| n << 8 | usize::from(b));
+    if length > LONGEST_HEADER {
+        return Err(said(format!("its header would have {length} bytes")));
+    }
+    let header = exactly(from, length).map_err(|e| said(format!("in the header, {e}")))?;
+    let header =
+        String::from_utf8(header).map_err(|_| said("its header is not text".to_string()))?;
+    let header = Header::parse(&header).map_err(|e| said(format!("in the header, {e}")))?;
+    let count = byte_count(header.number, &header.shape)
+        .map_err(|e| said(format!("its header declares {e}")))?;
+    let offset = 8 + width + length;
+    let bytes = exactly(from, count)
+        .map_err(|e| said(format!("in the elements, from offset {offset} on, {e}")))?;
+    let array = |shape: &[usize]| {
+        decode(header.number, shape, &bytes, header.big_endian)
+            .map_err(|e| said(e.message().to_string()))
+    };
+    if !header.fortran {
+        return array(&header.shape);
+    }
+    // Column-major is row-major with the axes the other way round.
+    let reversed: Vec<usize> = header.shape.iter().rev().copied().collect();
+    let order: Vec<isize> = (0..reversed.len() as isize).rev().collect();
+    let turned = array(&reversed)?;
+    catch(|| turned.permute(&order[..]).contiguous())
+}
+
+/// Writes an array, little-endian and row-major.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_npy(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
+    let path = path.as_ref();
+    std::fs::write(path, to_npy(x)?).map_err(|e| wrong(FORMAT, &path.display().to_string(), e))
+}
+
+/// The bytes of a file that holds an array.
+pub(super) fn to_npy(x: &Tensor) -> Result<Vec<u8>> {
+    let shape: Vec<String> = x.shape().iter().map(|n| format!("{n},")).collect();
+    let text = format!(
+        "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+        descr(x.dtype()),
+        shape.join(" ")
+    );
+    // The elements start at a multiple of 64, and a newline is before them.
+    let (version, width) = if text.len() < 60_000 { (1, 2) } else { (2, 4) };
+    let length = (8 + width + text.len() + 1).next_multiple_of(64) - 8 - width;
+    let mut out = [MAGIC, &[version, 0], &(length as u32).to_le_bytes()[..width]].concat();
+    out.extend(format!("{text:<0$}\n", length - 1).into_bytes());
+    out.extend(encode(x)?);
+    Ok(out)
+}
+
+fn descr(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "<f8",
+        DType::F32 => "<f4",
+        DType::F16 => "<f2",
+        DType::BF16 => "<V2",
+        DType::I64 => "<i8",
+        DType::I32 => "<i4",
+        DType::U8 => "|u1",
+        DType::Bool => "|b1",
+    }
+}
+
+/// What the header says.
+struct Header {
+    number: Number,
+    big_endian: bool,
+    fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Header {
+    fn parse(text: &str) -> Said<Header> {
+        let mut rest = Cursor(text.trim());
+        let (mut kind, mut fortran, mut shape) = (None, None, None);
+        rest.expect("{")?;
+        while !rest.eat("}") {
+            let key = rest.quoted()?;
+            rest.expect(":")?;
+            match key {
+                "descr" => kind = Some(number(rest.quoted()?)?),
+                "fortran_order" => fortran = Some(rest.truth()?),
+                "shape" => shape = Some(rest.lengths()?),
+                other => return Err(format!("`{other}` is not known")),
+            }
+            if !rest.eat(",") {
+                rest.expect("}")?;
+                break;
+            }
+        }
+        if !rest.0.is_empty() {
+            return Err(format!("`{}` is left over", rest.0));
+        }
+        let (number, big_endian) = kind.ok_or("there is no `descr`")?;
+        let fortran = fortran.ok_or("there is no `fortran_order`")?;
+        let shape = shape.ok_or("there is no `shape`")?;
+        Ok(Header { number, big_endian, fortran, shape })
+    }
+}
+
+/// A kind of number and whether it is big-endian, by NumPy's name: `<f4`.
+fn number(descr: &str) -> Said<(Number, bool)> {
+    let unknown = || format!("elements of type `{descr}` are not numbers that tensors hold");
+    let (order, kind) = descr.split_at_checked(1).ok_or_else(unknown)?;
+    let big_endian = match order {
+        "<" | "|" => false,
+        "=" => cfg!(target_endian = "big"),
+        ">" => true,
+        _ => return Err(unknown()),
+    };
+    let number = match kind {
+        "f8" => Number::F64,
+        "f4" => Number::F32,
+        "f2" => Number::F16,
+        "V2" => Number::BF16,
+        "i8" => Number::I64,
+        "i4" => Number::I32,
+        "i2" => Number::I16,
+        "i1" => Number::I8,
+        "u8" => Number::U64,
+        "u4" => Number::U32,
+        "u2" => Number::U16,
+        "u1" => Number::U8,
+        "b1" => Number::Bool,
+        _ => return Err(unknown()),
+    };
+    Ok((number, big_endian))
+}
+
+/// What is left of the text of a header.
+struct Cursor<'a>(&'a str);
+
+impl<'a> Cursor<'a> {
+    fn eat(&mut self, what: &str) -> bool {
+        let rest = self.0.trim_start();
+        let found = rest.strip_prefix(what);
+        self.0 = found.unwrap_or(rest);
+        found.is_some()
+    }
+
+    fn expect(&mut self, what: &str) -> Said<()> {
+        if self.eat(what) {
+            Ok(())
+        } else {
+            Err(format!("`{what}` is missing before `{}`", self.0))
+        }
+    }
+
+    fn quoted(&mut self) -> Said<&'a str> {
+        let quote = ["'", "\""].into_iter().find(|quote| self.eat(quote));
+        let text = quote.and_then(|quote| self.0.split_once(quote));
+        let (text, rest) =
+            text.ok_or_else(|| format!("a name in quotes is missing before `{}`", self.0))?;
+        self.0 = rest;
+        Ok(text)
+    }
+
+    fn truth(&mut self) -> Said<bool> {
+        match (self.eat("True"), self.eat("False")) {
+            (true, _) => Ok(true),
+            (_, true) => Ok(false),
+            _ => Err(format!("True or False is missing before `{}`", self.0)),
+        }
+    }
+
+    fn lengths(&mut self) -> Said<Vec<usize>> {
+        let mut out = Vec::new();
+        self.expect("(")?;
+        while !self.eat(")") {
+            let end = self.0.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.0.len());
+            let (digits, rest) = self.0.split_at(end);
+            out.push(
+                digits.parse().map_err(|_| format!("a length is missing before `{}`", self.0))?,
+            );
+            self.0 = rest;
+            // Python 2 wrote long integers so.
+            self.eat("L");
+            if !self.eat(",") {
+                self.expect(")")?;
+                break;
+            }
+        }
+        Ok(out)
+    }
+}

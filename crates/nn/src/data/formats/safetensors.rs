@@ -1,0 +1,169 @@
+//! Safetensors: named tensors and a few notes, as PyTorch users exchange them.
+
+use super::elements::{Number, byte_count, decode, encode};
+use super::wrong;
+use pullback::{DType, Error, Result, Tensor};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+const FORMAT: &str = "safetensors";
+
+/// Named tensors, and the notes beside them.
+#[derive(Default)]
+pub struct Named {
+    /// The tensors, sorted by name.
+    pub tensors: Vec<(String, Tensor)>,
+    /// The notes: texts with names.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Named {
+    /// The tensor of a name.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        let place = self.tensors.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
+        Some(&self.tensors[place].1)
+    }
+}
+
+/// Reads the tensors of a file. Integers that tensors do not have widen.
+///
+/// # Errors
+/// If the file cannot be read, or is not such a file: naming it, the tensor and what is wrong.
+pub fn read_safetensors(path: impl AsRef<Path>) -> Result<Named> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|e| wrong(FORMAT, &name, e))?;
+    parse_safetensors(&bytes, &name)
+}
+
+/// Reads tensors from the bytes of a file; `name` stands for it in errors.
+///
+/// # Errors
+/// As [`read_safetensors`].
+pub fn parse_safetensors(bytes: &[u8], name: &str) -> Result<Named> {
+    let (_, notes) = SafeTensors::read_metadata(bytes).map_err(|e| explained(&e, bytes, name))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|e| explained(&e, bytes, name))?;
+    let mut tensors = Vec::new();
+    for (tensor, view) in file.iter() {
+        let said = |what: String| wrong(FORMAT, name, format!("tensor `{tensor}`: {what}"));
+        let number = number(view.dtype()).ok_or_else(|| {
+            said(format!("elements of type {:?} are not numbers that tensors hold", view.dtype()))
+        })?;
+        byte_count(number, view.shape()).map_err(|e| said(format!("its header declares {e}")))?;
+        let x = decode(number, view.shape(), view.data(), false);
+        tensors.push((tensor.to_string(), x.map_err(|e| said(e.message().to_string()))?));
+    }
+    tensors.sort_by(|a, b| a.0.cmp(&b.0));
+    let metadata = notes.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+    Ok(Named { tensors, metadata })
+}
+
+/// Writes tensors with their names, and notes beside them.
+///
+/// # Errors
+/// If a name comes twice, or the file cannot be written.
+pub fn write_safetensors(
+    path: impl AsRef<Path>,
+    tensors: &[(&str, &Tensor)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let mut names = HashSet::new();
+    if let Some((twice, _)) = tensors.iter().find(|(tensor, _)| !names.insert(tensor)) {
+        return Err(wrong(FORMAT, &name, format!("the name `{twice}` comes twice")));
+    }
+    let mut held = Vec::with_capacity(tensors.len());
+    for (tensor, x) in tensors {
+        held.push((*tensor, kind(x.dtype()), x.shape().to_vec(), encode(x)?));
+    }
+    let mut views = Vec::with_capacity(held.len());
+    for (tensor, kind, shape, bytes) in &held {
+        let view = TensorView::new(*kind, shape.clone(), bytes);
+        views.push((
+            *tensor,
+            view.map_err(|e| wrong(FORMAT, &name, format!("tensor `{tensor}`: {e}")))?,
+        ));
+    }
+    let notes: HashMap<String, String> =
+        metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let notes = (!notes.is_empty()).then_some(notes);
+    let bytes = safetensors::serialize(views, notes).map_err(|e| wrong(FORMAT, &name, e))?;
+    std::fs::write(path, bytes).map_err(|e| wrong(FORMAT, &name, e))
+}
+
+fn number(dtype: Dtype) -> Option<Number> {
+    Some(match dtype {
+        Dtype::F64 => Number::F64,
+        Dtype::F32 => Number::F32,
+        Dtype::BF16 => Number::BF16,
+        Dtype::F16 => Number::F16,
+        Dtype::I64 => Number::I64,
+        Dtype::I32 => Number::I32,
+        Dtype::I16 => Number::I16,
+        Dtype::I8 => Number::I8,
+        Dtype::U64 => Number::U64,
+        Dtype::U32 => Number::U32,
+        Dtype::U16 => Number::U16,
+        Dtype::U8 => Number::U8,
+        Dtype::BOOL => Number::Bool,
+        _ => return None,
+    })
+}
+
+fn kind(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 => Dtype::F32,
+        DType::BF16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
+        DType::I64 => Dtype::I64,
+        DType::I32 => Dtype::I32,
+        DType::U8 => Dtype::U8,
+        DType::Bool => Dtype::BOOL,
+    }
+}
+
+/// The error in a sentence that names the tensor, where it is one tensor's fault.
+fn explained(error: &SafeTensorError, bytes: &[u8], file: &str) -> Error {
+    let what = match error {
+        SafeTensorError::TensorInvalidInfo | SafeTensorError::ValidationOverflow => culprit(bytes),
+        SafeTensorError::InvalidOffset(tensor) => Some(format!(
+            "tensor `{tensor}`: its bytes do not follow those of the tensor before it"
+        )),
+        SafeTensorError::MetadataIncompleteBuffer => Some(
+            "the tensors do not fill the file to its end: it is cut off, or something follows them"
+                .to_string(),
+        ),
+        SafeTensorError::InvalidHeaderLength | SafeTensorError::HeaderTooLarge => {
+            Some("its header would be longer than the file".to_string())
+        }
+        SafeTensorError::HeaderTooSmall => Some("it is too short to have a header".to_string()),
+        _ => None,
+    };
+    wrong(FORMAT, file, what.unwrap_or_else(|| error.to_string()))
+}
+
+/// The first tensor whose shape and dtype do not give as many bytes as it has.
+fn culprit(bytes: &[u8]) -> Option<String> {
+    let length = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+    let header = bytes.get(8..8usize.checked_add(usize::try_from(length).ok()?)?)?;
+    let header: Value = serde_json::from_slice(header).ok()?;
+    header.as_object()?.iter().filter(|(name, _)| *name != "__metadata__").find_map(
+        |(name, info)| {
+            let dtype: Dtype = serde_json::from_value(info.get("dtype")?.clone()).ok()?;
+            let shape: Vec<usize> = serde_json::from_value(info.get("shape")?.clone()).ok()?;
+            let [start, end]: [usize; 2] =
+                serde_json::from_value(info.get("data_offsets")?.clone()).ok()?;
+            let bits = shape.iter().try_fold(dtype.bitsize(), |bits, &n| bits.checked_mul(n));
+            let there = end.checked_sub(start)?;
+            (bits.map(|bits| bits / 8) != Some(there)).then(|| {
+                format!(
+                    "tensor `{name}`: {there} bytes are not those of {dtype:?} of shape {shape:?}"
+                )
+            })
+        },
+    )
+}

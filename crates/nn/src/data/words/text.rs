@@ -1,0 +1,28 @@
+use crate::data::{open, wrong};
+use pullback::Result;
+use std::io::Read;
+use std::path::Path;
+
+/// The embedded text: sonnets of Shakespeare, some 20,000 characters in the public domain.
+///
+/// ```
+/// assert!(pullback_nn::data::text().contains("Shall I compare thee to a summer's day?"));
+/// ```
+pub fn text() -> &'static str {
+    include_str!("../../../data/text.txt")
+}
+
+/// Reads a text file; one whose name ends in `.gz` is decompressed.
+///
+/// # Errors
+/// If it cannot be read, or is not UTF-8: naming the file and the offset.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    open("text", path)?.read_to_end(&mut bytes).map_err(|e| wrong("text", &name, e))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let offset = e.utf8_error().valid_up_to();
+        wrong("text", &name, format!("the byte at offset {offset} is not UTF-8 text"))
+    })
+}
