@@ -4,6 +4,10 @@
 //! `#[tree(buffer)]` are its buffers. [`Module`] adds what people expect of one.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub mod data;
 pub mod init;
 mod layer;

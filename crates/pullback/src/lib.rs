@@ -71,10 +71,6 @@
 // `#[derive(Tree)]` names this crate from outside; inside, it is the same name.
 extern crate self as pullback;
 
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
 mod apply;
 mod batch;
 pub mod check;
