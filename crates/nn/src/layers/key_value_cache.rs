@@ -45,7 +45,7 @@ impl KeyValueCache {
         features: usize,
         dtype: DType,
     ) -> KeyValueCache {
-        let zeros = || Tensor::zeros_with([batch, heads, capacity, features], dtype).deep_clone();
+        let zeros = || Tensor::zeros_with([batch, heads, capacity, features], dtype);
         KeyValueCache { keys: zeros(), values: zeros(), position: Tensor::from(0i64) }
     }
 

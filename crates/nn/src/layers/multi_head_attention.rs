@@ -3,9 +3,10 @@
 use super::attention_masks::{AttentionMasks, added};
 use super::key_value_cache::{KeyValueCache, KeyValues};
 use super::rotary::Rotary;
-use crate::Linear;
+use crate::init::xavier_uniform_;
 use crate::refuse::refuse;
-use pullback::{Attention, DType, Error, Flag, Tensor, Tree, next_key};
+use crate::{Layer, Linear, seen_with};
+use pullback::{Attention, Error, Flag, Tensor, Tree, next_key};
 
 /// What a [`MultiHeadAttention`] is made from.
 ///
@@ -99,11 +100,11 @@ impl AttentionConfig {
         let keys = embed / heads * kv_heads;
         let packed = kdim == embed && vdim == embed;
         let weight = |rows: usize, columns: usize| {
-            let bound = (6.0 / (rows + columns).max(1) as f64).sqrt();
-            let draw = next_key().uniform([rows, columns], DType::F32, -bound, bound);
-            draw.detach().requires_grad()
+            let weight = Tensor::zeros([rows, columns]).requires_grad();
+            xavier_uniform_(&weight, 1.0);
+            weight
         };
-        let zeros = |n: usize| Tensor::zeros([n]).deep_clone().requires_grad();
+        let zeros = |n: usize| Tensor::zeros([n]).requires_grad();
         let out_proj = Linear { bias: bias.then(|| zeros(embed)), ..Linear::new(embed, embed) };
         MultiHeadAttention {
             q_proj_weight: (!packed).then(|| weight(embed, embed)),
@@ -194,7 +195,7 @@ impl MultiHeadAttention {
         if let Some(random) = &random {
             how = how.dropout(self.dropout, random);
         }
-        self.out(&x.q.attention(&x.k, &x.v, how), query.rank())
+        self.out(&x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
     }
 
     /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the heads, or `[batch, heads, queries, keys]`. It
@@ -234,7 +235,7 @@ impl MultiHeadAttention {
             true => weights.dropout(self.dropout, Some(&next_key())),
             false => weights,
         };
-        let y = self.out(&weights.matmul(&v), query.rank());
+        let y = self.out(&weights.matmul(&v), (&q, &k), query.rank());
         let weights = if average { weights.mean_over(1) } else { weights };
         (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
     }
@@ -257,7 +258,8 @@ impl MultiHeadAttention {
         }
         let seen = cache.append(&new.k, &new.v);
         let how = Attention::new().grouped().mask(&seen);
-        self.out(&new.q.detach().attention(&cache.keys, &cache.values, how), x.rank()).detach()
+        let y = new.q.detach().attention(&cache.keys, &cache.values, how);
+        self.out(&y, (&new.q, &cache.keys), x.rank()).detach()
     }
 
     /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written over, and through which gradients pass.
@@ -277,7 +279,8 @@ impl MultiHeadAttention {
         let here = Tensor::arange(before as i64, before as i64 + length).unsqueeze(1);
         let seen = Tensor::arange(0, keys).le(here);
         let how = Attention::new().grouped().mask(&seen);
-        (self.out(&q.attention(&all.keys, &all.values, how), x.rank()), all)
+        let y = q.attention(&all.keys, &all.values, how);
+        (self.out(&y, (&q, &all.keys), x.rank()), all)
     }
 
     /// An empty cache for a batch of this size.
@@ -361,9 +364,17 @@ impl MultiHeadAttention {
 
     /// The heads side by side, through the last projection.
     #[track_caller]
-    fn out(&self, y: &Tensor, rank: usize) -> Tensor {
-        let y = y.transpose(1, 2).flatten(2, 3);
-        let y = y.linear(&self.out_proj.weight, self.out_proj.bias.as_ref());
-        if rank == 2 { y.squeeze_axis(0) } else { y }
+    fn out(&self, y: &Tensor, (q, k): (&Tensor, &Tensor), rank: usize) -> Tensor {
+        let [batch, heads, queries, features] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
+        let y = self.out_proj.forward(&y.transpose(1, 2).flatten(2, 3));
+        let y = if rank == 2 { y.squeeze_axis(0) } else { y };
+        seen_with(self, y, |_| {
+            let keys = k.shape()[2];
+            let [embed, kdim, vdim] = self.widths();
+            let width = |heads: usize| heads * features;
+            let projections =
+                queries * width(heads) * embed + keys * width(self.kv_heads) * (kdim + vdim);
+            batch * (projections + 2 * queries * keys * width(heads))
+        })
     }
 }

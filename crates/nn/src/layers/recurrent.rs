@@ -11,6 +11,7 @@
 
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use crate::refuse::refuse;
+use crate::seen_with;
 use pullback::{Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
@@ -189,7 +190,8 @@ impl<K: Recurrence> Recurrent<K> {
             let all = stack(&last.iter().map(|state| &state[k]).collect::<Vec<_>>(), 0);
             stacked.push(if single { all.squeeze_axis(1) } else { all });
         }
-        (y, shape.with_leaves(&stacked))
+        let products: usize = self.cells.iter().map(RecurrentCell::products).sum();
+        (seen_with(self, y, |_| steps * batch * products), shape.with_leaves(&stacked))
     }
 
     /// The given states with a batch.

@@ -1,8 +1,10 @@
 //! One step of a recurrence, and the weights it is made with.
 
 use super::recurrent::RecurrentConfig;
+use crate::init::uniform_;
 use crate::refuse::refuse;
-use pullback::{DType, Error, Path, Tensor, Tree, next_key, scan, scan_reverse};
+use crate::seen_with;
+use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
 /// What one kind of recurrent layer does in a step.
@@ -69,7 +71,9 @@ impl<K: Recurrence> RecurrentCell<K> {
         let (rows, outputs) = (K::GATES * hidden, projected.unwrap_or(hidden));
         let bound = if hidden == 0 { 0.0 } else { (hidden as f64).powf(-0.5) };
         let draw = |shape: &[usize]| {
-            next_key().uniform(shape, DType::F32, -bound, bound).detach().requires_grad()
+            let weight = Tensor::zeros(shape).requires_grad();
+            uniform_(&weight, -bound, bound);
+            weight
         };
         RecurrentCell {
             weight_ih: draw(&[rows, inputs]),
@@ -110,10 +114,19 @@ impl<K: Recurrence> RecurrentCell<K> {
         }
         let driven = self.driven(&rows);
         let next = self.step(&driven, &zeros.with_leaves(&start), &self.weight_hh.t());
-        match single {
+        let next = match single {
             true => next.map(&mut |x| x.squeeze_axis(0)),
             false => next,
-        }
+        };
+        let y = K::output(&next).clone();
+        seen_with(self, y, |_| rows.shape()[0] * self.products());
+        next
+    }
+
+    /// How many products a step has, for each of a batch.
+    pub(super) fn products(&self) -> usize {
+        let weights = self.named().into_iter().filter(|(_, x)| x.rank() == 2);
+        weights.map(|(_, x)| x.len()).sum()
     }
 
     /// The names and weights that are there.

@@ -1,0 +1,240 @@
+//! What the layers and stacks of transformers are made from, and the part that encoders and decoders share.
+
+use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
+use super::rotary::Rotary;
+use super::transformer_decoder::TransformerDecoder;
+use super::transformer_decoder_layer::TransformerDecoderLayer;
+use super::transformer_encoder::TransformerEncoder;
+use super::transformer_encoder_layer::TransformerEncoderLayer;
+use crate::{Layer, LayerNorm, Linear};
+use pullback::{Flag, Path, Tensor, Tree, next_key};
+
+/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of 0.1, relu, norms after each part.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionMasks, Module, TransformerConfig};
+/// // A small GPT's blocks.
+/// let config = TransformerConfig::new(32, 4).feedforward(64).dropout(0.0).gelu().norm_first();
+/// let blocks = config.final_norm().encoder(2);
+/// let y = blocks.forward_masked(&Tensor::ones([1, 7, 32]), AttentionMasks::new().causal());
+/// assert_eq!(y.shape(), [1, 7, 32]);
+/// assert_eq!(blocks.named_parameters()[0].0, "layers.0.self_attn.in_proj_weight");
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct TransformerConfig {
+    attention: AttentionConfig,
+    kv_heads: Option<usize>,
+    rotary: Option<Rotary>,
+    width: usize,
+    feedforward: usize,
+    dropout: f64,
+    gelu: bool,
+    norm_first: bool,
+    eps: f64,
+    final_norm: bool,
+    bias: bool,
+}
+
+impl TransformerConfig {
+    /// Of `width` features and this many heads.
+    pub fn new(width: usize, heads: usize) -> TransformerConfig {
+        TransformerConfig {
+            attention: AttentionConfig::new(width, heads),
+            kv_heads: None,
+            rotary: None,
+            width,
+            feedforward: 2048,
+            dropout: 0.1,
+            gelu: false,
+            norm_first: false,
+            eps: 1e-5,
+            final_norm: false,
+            bias: true,
+        }
+    }
+
+    /// How many features there are between the two linear layers.
+    pub fn feedforward(self, feedforward: usize) -> TransformerConfig {
+        TransformerConfig { feedforward, ..self }
+    }
+
+    /// While training, drops with this probability: attention weights, what the parts add, and inside the feed-forward part.
+    pub fn dropout(self, p: f64) -> TransformerConfig {
+        TransformerConfig { dropout: p, ..self }
+    }
+
+    /// Gelu instead of relu.
+    pub fn gelu(self) -> TransformerConfig {
+        TransformerConfig { gelu: true, ..self }
+    }
+
+    /// Norms before each part, instead of after what it adds to.
+    pub fn norm_first(self) -> TransformerConfig {
+        TransformerConfig { norm_first: true, ..self }
+    }
+
+    /// What norms add to variances; 1e-5 unless told.
+    pub fn eps(self, eps: f64) -> TransformerConfig {
+        TransformerConfig { eps, ..self }
+    }
+
+    /// No biases, in norms neither.
+    pub fn without_bias(self) -> TransformerConfig {
+        TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }
+    }
+
+    /// Fewer heads of keys and values in self-attention: see [`AttentionConfig::kv_heads`].
+    pub fn kv_heads(self, heads: usize) -> TransformerConfig {
+        TransformerConfig { kv_heads: Some(heads), ..self }
+    }
+
+    /// Rotary positions in self-attention.
+    pub fn rotary(self, rotary: Rotary) -> TransformerConfig {
+        TransformerConfig { rotary: Some(rotary), ..self }
+    }
+
+    /// A norm after the last layer of a stack.
+    pub fn final_norm(self) -> TransformerConfig {
+        TransformerConfig { final_norm: true, ..self }
+    }
+
+    /// One encoder layer.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn encoder_layer(self) -> TransformerEncoderLayer {
+        TransformerEncoderLayer::build(self)
+    }
+
+    /// One decoder layer.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn decoder_layer(self) -> TransformerDecoderLayer {
+        TransformerDecoderLayer::build(self)
+    }
+
+    /// This many encoder layers.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn encoder(self, count: usize) -> TransformerEncoder {
+        let mut layers = Vec::with_capacity(count);
+        for _ in 0..count {
+            layers.push(self.encoder_layer());
+        }
+        TransformerEncoder { layers, norm: self.final_norm.then(|| self.norm()) }
+    }
+
+    /// This many decoder layers.
+    ///
+    /// # Panics
+    /// With the caller's line, if the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn decoder(self, count: usize) -> TransformerDecoder {
+        let mut layers = Vec::with_capacity(count);
+        for _ in 0..count {
+            layers.push(self.decoder_layer());
+        }
+        TransformerDecoder { layers, norm: self.final_norm.then(|| self.norm()) }
+    }
+
+    #[track_caller]
+    pub(super) fn self_attention(&self) -> MultiHeadAttention {
+        let mut config = self.attention.dropout(self.dropout);
+        if let Some(heads) = self.kv_heads {
+            config = config.kv_heads(heads);
+        }
+        if let Some(rotary) = self.rotary {
+            config = config.rotary(rotary);
+        }
+        config.build()
+    }
+
+    #[track_caller]
+    pub(super) fn cross_attention(&self) -> MultiHeadAttention {
+        self.attention.dropout(self.dropout).build()
+    }
+
+    #[track_caller]
+    pub(super) fn linears(&self) -> (Linear, Linear) {
+        let first = Linear::new(self.width, self.feedforward);
+        let second = Linear::new(self.feedforward, self.width);
+        match self.bias {
+            true => (first, second),
+            false => (first.without_bias(), second.without_bias()),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn norm(&self) -> LayerNorm {
+        let norm = LayerNorm::new([self.width]).eps(self.eps);
+        if self.bias { norm } else { norm.without_bias() }
+    }
+
+    pub(super) fn manner(&self) -> Manner {
+        let TransformerConfig { dropout, gelu, norm_first, .. } = *self;
+        Manner { dropout, gelu, norm_first, training: Flag::new(true) }
+    }
+}
+
+/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its own.
+pub(super) struct Manner {
+    pub dropout: f64,
+    pub gelu: bool,
+    pub norm_first: bool,
+    pub training: Flag,
+}
+
+impl Tree for Manner {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        path.note(&(self.dropout, self.gelu, self.norm_first));
+        self.training.visit(path, f);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Manner {
+        Manner { training: self.training.map(f), ..*self }
+    }
+}
+
+impl Manner {
+    /// While training, some of `x` dropped.
+    #[track_caller]
+    pub fn drop(&self, x: Tensor) -> Tensor {
+        match self.dropout > 0.0 && self.training.get() {
+            true => x.dropout(self.dropout, Some(&next_key())),
+            false => x,
+        }
+    }
+
+    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not in a closure, which would not know the
+    /// caller's line: this is the first, what the part is given.
+    #[track_caller]
+    pub fn before(&self, x: &Tensor, norm: &LayerNorm) -> Tensor {
+        if self.norm_first { norm.forward(x) } else { x.clone() }
+    }
+
+    /// The second: `x` and what the part made, together.
+    #[track_caller]
+    pub fn after(&self, x: &Tensor, made: Tensor, norm: &LayerNorm) -> Tensor {
+        let sum = x + self.drop(made);
+        if self.norm_first { sum } else { norm.forward(&sum) }
+    }
+
+    /// The feed-forward part.
+    #[track_caller]
+    pub fn feed_forward(&self, x: &Tensor, linear1: &Linear, linear2: &Linear) -> Tensor {
+        let inner = linear1.forward(x);
+        let inner = if self.gelu { inner.gelu() } else { inner.relu() };
+        linear2.forward(&self.drop(inner))
+    }
+}

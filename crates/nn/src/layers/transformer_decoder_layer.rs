@@ -1,0 +1,102 @@
+//! Self-attention, attention to what an encoder made, then a feed-forward part.
+
+use super::attention_masks::AttentionMasks;
+use super::key_value_cache::KeyValueCache;
+use super::multi_head_attention::MultiHeadAttention;
+use super::transformer::{Manner, TransformerConfig};
+use crate::{LayerNorm, Linear, seen};
+use pullback::{Tensor, Tree};
+
+/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionMasks, TransformerConfig};
+/// let layer = TransformerConfig::new(8, 2).feedforward(16).decoder_layer();
+/// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
+/// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+/// assert_eq!(y.shape(), [3, 5, 8]);
+/// ```
+#[derive(Tree)]
+pub struct TransformerDecoderLayer {
+    /// Each position looks at all, or at those before it.
+    pub self_attn: MultiHeadAttention,
+    /// Each position looks at the encoder's.
+    pub multihead_attn: MultiHeadAttention,
+    /// The feed-forward part's first layer.
+    pub linear1: Linear,
+    /// Its second.
+    pub linear2: Linear,
+    /// The norm of self-attention.
+    pub norm1: LayerNorm,
+    /// The norm of attention to the encoder.
+    pub norm2: LayerNorm,
+    /// The norm of the feed-forward part.
+    pub norm3: LayerNorm,
+    manner: Manner,
+}
+
+impl TransformerDecoderLayer {
+    #[track_caller]
+    pub(super) fn build(config: TransformerConfig) -> TransformerDecoderLayer {
+        let (self_attn, multihead_attn) = (config.self_attention(), config.cross_attention());
+        let (linear1, linear2) = config.linears();
+        TransformerDecoderLayer {
+            self_attn,
+            multihead_attn,
+            linear1,
+            linear2,
+            norm1: config.norm(),
+            norm2: config.norm(),
+            norm3: config.norm(),
+            manner: config.manner(),
+        }
+    }
+
+    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
+    /// encoder's, as the masks let them.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        masks: AttentionMasks,
+        memory_masks: AttentionMasks,
+    ) -> Tensor {
+        let seen = self.manner.before(x, &self.norm1);
+        let found = self.self_attn.forward(&seen, &seen, &seen, masks);
+        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks)
+    }
+
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    #[track_caller]
+    #[must_use]
+    pub fn decode(
+        &self,
+        x: &Tensor,
+        memory: &Tensor,
+        cache: &KeyValueCache,
+        memory_masks: AttentionMasks,
+    ) -> Tensor {
+        let seen = self.manner.before(x, &self.norm1);
+        let found = self.self_attn.decode(&seen, cache);
+        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
+    }
+
+    #[track_caller]
+    fn rest(&self, x: &Tensor, memory: &Tensor, masks: AttentionMasks) -> Tensor {
+        let asked = self.manner.before(x, &self.norm2);
+        let found = self.multihead_attn.forward(&asked, memory, memory, masks);
+        let x = self.manner.after(x, found, &self.norm2);
+        let given = self.manner.before(&x, &self.norm3);
+        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
+        seen(self, self.manner.after(&x, made, &self.norm3))
+    }
+}

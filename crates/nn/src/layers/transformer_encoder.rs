@@ -1,0 +1,79 @@
+//! A stack of encoder layers.
+
+use super::attention_masks::AttentionMasks;
+use super::key_value_cache::KeyValueCache;
+use super::transformer_encoder_layer::TransformerEncoderLayer;
+use crate::refuse::refuse;
+use crate::{Layer, LayerNorm, seen};
+use pullback::{Error, Tensor, Tree};
+
+/// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
+#[derive(Tree)]
+pub struct TransformerEncoder {
+    /// The layers.
+    pub layers: Vec<TransformerEncoderLayer>,
+    /// The norm after the last, if there is one.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerEncoder {
+    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
+        let mut x = x.clone();
+        for layer in &self.layers {
+            x = layer.forward_masked(&x, masks);
+        }
+        self.finished(x)
+    }
+
+    /// The output for the next positions: see [`TransformerEncoderLayer::decode`]. There is a cache for each layer.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit or a cache is full.
+    #[track_caller]
+    #[must_use]
+    pub fn decode(&self, x: &Tensor, caches: &[KeyValueCache]) -> Tensor {
+        check_count("TransformerEncoder", self.layers.len(), caches);
+        let mut x = x.clone();
+        for (layer, cache) in self.layers.iter().zip(caches) {
+            x = layer.decode(&x, cache);
+        }
+        self.finished(x).detach()
+    }
+
+    /// Empty caches for [`TransformerEncoder::decode`].
+    #[must_use]
+    pub fn caches(&self, batch: usize, capacity: usize) -> Vec<KeyValueCache> {
+        self.layers.iter().map(|layer| layer.self_attn.cache(batch, capacity)).collect()
+    }
+
+    #[track_caller]
+    fn finished(&self, x: Tensor) -> Tensor {
+        let y = match &self.norm {
+            Some(norm) => norm.forward(&x),
+            None => x,
+        };
+        seen(self, y)
+    }
+}
+
+impl Layer for TransformerEncoder {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.forward_masked(x, AttentionMasks::new())
+    }
+}
+
+/// That there is a cache for each layer.
+#[track_caller]
+pub(super) fn check_count(name: &'static str, layers: usize, caches: &[KeyValueCache]) {
+    if layers != caches.len() {
+        let message = format!("{layers} layers want a cache each, not {}", caches.len());
+        refuse(Error::argument(name, message));
+    }
+}

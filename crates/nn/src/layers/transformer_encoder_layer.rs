@@ -1,0 +1,87 @@
+//! Self-attention, then a feed-forward part: the block of encoders, and, causal, of GPTs.
+
+use super::attention_masks::AttentionMasks;
+use super::key_value_cache::KeyValueCache;
+use super::multi_head_attention::MultiHeadAttention;
+use super::transformer::{Manner, TransformerConfig};
+use crate::{Layer, LayerNorm, Linear, seen};
+use pullback::{Tensor, Tree};
+
+/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionMasks, Layer, TransformerConfig};
+/// let layer = TransformerConfig::new(8, 2).feedforward(16).encoder_layer();
+/// let x = Tensor::ones([3, 5, 8]);
+/// assert_eq!(layer.forward(&x).shape(), [3, 5, 8]);
+/// assert_eq!(layer.forward_masked(&x, AttentionMasks::new().causal()).shape(), [3, 5, 8]);
+/// ```
+#[derive(Tree)]
+pub struct TransformerEncoderLayer {
+    /// Each position looks at all.
+    pub self_attn: MultiHeadAttention,
+    /// The feed-forward part's first layer.
+    pub linear1: Linear,
+    /// Its second.
+    pub linear2: Linear,
+    /// The norm of self-attention.
+    pub norm1: LayerNorm,
+    /// The norm of the feed-forward part.
+    pub norm2: LayerNorm,
+    manner: Manner,
+}
+
+impl TransformerEncoderLayer {
+    #[track_caller]
+    pub(super) fn build(config: TransformerConfig) -> TransformerEncoderLayer {
+        let self_attn = config.self_attention();
+        let (linear1, linear2) = config.linears();
+        TransformerEncoderLayer {
+            self_attn,
+            linear1,
+            linear2,
+            norm1: config.norm(),
+            norm2: config.norm(),
+            manner: config.manner(),
+        }
+    }
+
+    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
+        let seen = self.manner.before(x, &self.norm1);
+        let found = self.self_attn.forward(&seen, &seen, &seen, masks);
+        self.rest(&self.manner.after(x, found, &self.norm1))
+    }
+
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    #[track_caller]
+    #[must_use]
+    pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
+        let seen = self.manner.before(x, &self.norm1);
+        let found = self.self_attn.decode(&seen, cache);
+        self.rest(&self.manner.after(x, found, &self.norm1)).detach()
+    }
+
+    #[track_caller]
+    fn rest(&self, x: &Tensor) -> Tensor {
+        let given = self.manner.before(x, &self.norm2);
+        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
+        seen(self, self.manner.after(x, made, &self.norm2))
+    }
+}
+
+impl Layer for TransformerEncoderLayer {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.forward_masked(x, AttentionMasks::new())
+    }
+}
