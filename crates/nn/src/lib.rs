@@ -13,6 +13,7 @@ pub mod init;
 mod layer;
 mod layers;
 pub mod losses;
+pub mod models;
 mod module;
 pub mod optim;
 mod refuse;

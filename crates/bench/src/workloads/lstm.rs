@@ -1,60 +1,36 @@
-//! One LSTM layer, 128 to 256, T 64, B 32: loss and gradients. The inputs of all steps go through one
-//! product; the state through one a step, by `scan`.
+//! One LSTM layer, 128 to 256, T 64, B 32: loss and gradients.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;
 use crate::data::{Init, tensor};
 use crate::measure::{Row, measure};
-use pullback::{Tensor, scan};
+use pullback::{Tensor, no_grad};
+use pullback_nn::{Lstm, Module};
 
 const INPUTS: usize = 128;
 const WIDTH: usize = 256;
 const LENGTH: usize = 64;
 const BATCH: usize = 32;
 
-struct Lstm {
-    from_input: Tensor,
-    from_state: Tensor,
-    input_bias: Tensor,
-    state_bias: Tensor,
-}
-
-impl Lstm {
-    fn new() -> Lstm {
-        let mut init = Init::new();
-        Lstm {
-            from_input: init.next(&[4 * WIDTH, INPUTS], WIDTH).requires_grad(),
-            from_state: init.next(&[4 * WIDTH, WIDTH], WIDTH).requires_grad(),
-            input_bias: init.next(&[4 * WIDTH], WIDTH).requires_grad(),
-            state_bias: Tensor::zeros([4 * WIDTH]).requires_grad(),
-        }
+/// The layer with the peers' numbers: one bias is theirs, the other zero.
+fn lstm() -> Lstm {
+    let (lstm, mut init) = (Lstm::new(INPUTS, WIDTH), Init::new());
+    for (name, x) in lstm.named_parameters() {
+        no_grad(|| match name.as_str() {
+            "bias_hh_l0" => x.zero_(),
+            _ => x.copy_(init.next(x.shape(), WIDTH)),
+        });
     }
-
-    fn parameters(&self) -> [&Tensor; 4] {
-        [&self.from_input, &self.from_state, &self.input_bias, &self.state_bias]
-    }
-
-    /// The states after each step, `[T, B, WIDTH]`.
-    fn of(&self, x: &Tensor) -> Tensor {
-        let driven = x.matmul(&self.from_input.t()) + (&self.input_bias + &self.state_bias);
-        let recur = self.from_state.t();
-        let turn = |(h, c): &(Tensor, Tensor), driven: &Tensor| {
-            let gates = (driven + h.matmul(&recur)).chunk(4, -1);
-            let [i, f, o] = [0, 1, 3].map(|k| gates[k].sigmoid());
-            let c = f * c + i * gates[2].tanh();
-            let h = o * c.tanh();
-            ((h.clone(), c), h)
-        };
-        let zeros = Tensor::zeros([BATCH, WIDTH]);
-        scan(turn, &(zeros.clone(), zeros), &driven).1
-    }
+    lstm
 }
 
 pub fn step() -> Vec<Row> {
-    let (lstm, x) = (Lstm::new(), tensor(&[LENGTH, BATCH, INPUTS], 1).requires_grad());
+    let (lstm, x) = (lstm(), tensor(&[LENGTH, BATCH, INPUTS], 1).requires_grad());
+    let parameters = lstm.parameters();
     let row = measure(compiled::step(|| {
-        lstm.parameters().into_iter().chain([&x]).for_each(Tensor::zero_grad);
-        backward(&lstm.of(&x).square().mean());
+        parameters.iter().chain([&x]).for_each(Tensor::zero_grad);
+        let (states, _) = lstm.forward(&x);
+        backward(&states.square().mean());
     }));
     vec![row.with("check", abs_sum(&[grad(&x)]))]
 }

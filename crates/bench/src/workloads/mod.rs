@@ -1,10 +1,8 @@
 //! The workloads, one file each, under the peers' names.
 
-mod adam;
 mod cnn;
 mod elementwise;
 mod gpt;
-mod layer;
 mod linalg;
 mod lstm;
 mod matmul;
@@ -14,7 +12,6 @@ mod ops;
 mod per_example;
 mod rowwise;
 mod second_order;
-mod sgd;
 pub mod startup;
 mod tape;
 

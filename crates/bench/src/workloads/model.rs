@@ -2,27 +2,49 @@
 
 use super::backward;
 use crate::compiled;
+use crate::data::Init;
 use crate::measure::{Row, measure, rounded};
 use pullback::{Tensor, no_grad};
+use pullback_nn::Module;
+use pullback_nn::optim::{Optimizer, Rule};
 
-/// A model with its data.
-pub trait Model {
-    /// The loss on the workload's one batch.
-    fn loss(&self) -> Tensor;
+/// A model with the workload's one batch and its loss on it.
+pub struct Case<M> {
+    pub model: M,
+    pub batch: (Tensor, Tensor),
+    pub loss: fn(&M, &Tensor, &Tensor) -> Tensor,
+}
 
-    /// The parameters; the data is not among them.
-    fn parameters(&self) -> Vec<Tensor>;
+impl<M> Case<M> {
+    fn loss(&self) -> Tensor {
+        (self.loss)(&self.model, &self.batch.0, &self.batch.1)
+    }
+}
+
+/// The model with the peers' numbers: weights and biases uniform in ±1/√fan-in, one stream each, in order. Norms stay as they begin.
+pub fn filled<M: Module>(model: M) -> M {
+    let (mut init, mut fan_in) = (Init::new(), 1);
+    for (name, x) in model.named_parameters() {
+        if name.contains("norm") {
+            continue;
+        }
+        if x.rank() > 1 {
+            fan_in = x.shape()[1..].iter().product();
+        }
+        no_grad(|| x.copy_(init.next(x.shape(), fan_in)));
+    }
+    model
 }
 
 /// A whole step: clear the gradients, loss, backward, update. The check is the loss of the fifth.
-pub fn train(model: &impl Model, update: impl Fn()) -> Vec<Row> {
-    let parameters = model.parameters();
+pub fn train<M: Module>(case: &Case<M>, rule: impl Rule) -> Vec<Row> {
+    let optimizer = rule.over(case.model.parameters()).expect("parameters and options that fit");
     let mut losses = Vec::new();
     let step = compiled::step(|| {
-        parameters.iter().for_each(Tensor::zero_grad);
-        let loss = model.loss();
+        optimizer.zero_grad();
+        let loss = case.loss();
         backward(&loss);
-        update();
+        optimizer.step().expect("gradients that fit");
         loss
     });
     let row = measure(|| {
@@ -35,13 +57,13 @@ pub fn train(model: &impl Model, update: impl Fn()) -> Vec<Row> {
 }
 
 /// The loss alone, and with gradients.
-pub fn ratio(model: &impl Model) -> Vec<Row> {
-    let parameters = model.parameters();
-    let loss = compiled::step(|| no_grad(|| model.loss()));
+pub fn ratio<M: Module>(case: &Case<M>) -> Vec<Row> {
+    let parameters = case.model.parameters();
+    let loss = compiled::step(|| no_grad(|| case.loss()));
     let forward = measure(|| drop(loss()));
     let step = compiled::step(|| {
         parameters.iter().for_each(Tensor::zero_grad);
-        backward(&model.loss());
+        backward(&case.loss());
     });
     let both = measure(step);
     let ratio = rounded(both.ms() / forward.ms(), 3);

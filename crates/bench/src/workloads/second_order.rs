@@ -1,24 +1,25 @@
 //! Second derivatives: times a vector, by both nestings of the modes, and in full.
 
 use super::abs_sum;
-use super::mlp::{Mlp, batch};
+use super::mlp::{batch, loss, mlp};
 use crate::compiled;
 use crate::data::{Init, tensor};
 use crate::measure::{Row, measure};
 use pullback::{Backward, Tensor, Tree};
+use pullback_nn::models::Mlp;
 
 pub fn hvp() -> Vec<Row> {
-    let (mlp, (x, y)) = (Mlp::new(), batch());
+    let (mlp, (x, y)) = (mlp().map(&mut Tensor::detach), batch());
     let mut init = Init::new();
     let v = mlp.map(&mut |p| init.next(p.shape(), 1));
-    let forward = compiled::step(|| pullback::hvp(|mlp: &Mlp| mlp.loss(&x, &y), &mlp, &v));
+    let forward = compiled::step(|| pullback::hvp(|mlp: &Mlp| loss(mlp, &x, &y), &mlp, &v));
     let forward_row = measure(|| drop(forward())).with("check", abs_sum(&forward().leaves()));
 
     let tracked = mlp.map(&mut |p| p.deep_clone().requires_grad());
     let (leaves, v) = (tracked.leaves(), v.leaves());
     let (leaves, v): (Vec<&Tensor>, Vec<&Tensor>) = (leaves.iter().collect(), v.iter().collect());
     let reverse = compiled::step(|| {
-        let loss = tracked.loss(&x, &y);
+        let loss = loss(&tracked, &x, &y);
         let first = Backward::of(&loss)
             .create_graph()
             .wrt(&leaves)

@@ -1,6 +1,6 @@
 """Trains three small networks in PyTorch and writes down where they started, what they saw and how their losses fell.
 
-    python parity.py          # writes parity_gpt, parity_cnn and parity_lstm.safetensors, and parity.json
+    python parity.py          # writes parity_{gpt,cnn,lstm}{,_batches}.safetensors and parity.json
 
 Needs torch and safetensors. Weights and batches are kept in f32; the run in f64 starts from the same numbers, widened.
 """
@@ -108,7 +108,8 @@ for name, (make, batches, optimizer) in CASES.items():
     model = make()
     x, y = batches()
     start = {key: value.clone() for key, value in model.state_dict().items()}
-    save_file({**start, "batch.x": x, "batch.y": y}, HERE / f"parity_{name}.safetensors")
+    save_file(start, HERE / f"parity_{name}.safetensors")
+    save_file({"x": x, "y": y}, HERE / f"parity_{name}_batches.safetensors")
     runs = {}
     for dtype in (torch.float32, torch.float64):
         model.load_state_dict(start)

@@ -1,0 +1,55 @@
+//! Three convolutions with batch normalisation.
+
+use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d};
+use pullback::{Tensor, Tree};
+
+/// A small network for images: three 3×3 convolutions, each with batch normalisation and relu, a pooling by two before the last, the mean
+/// over the image, and a linear layer.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, models::Cnn};
+/// let net = Cnn::new(3, &[32, 64, 128], 10);
+/// assert_eq!(net.forward(&Tensor::zeros([2, 3, 32, 32])).shape(), [2, 10]);
+/// ```
+#[derive(Tree)]
+pub struct Cnn {
+    /// The convolutions.
+    pub convs: Vec<Conv2d>,
+    /// The normalisation after each.
+    pub norms: Vec<BatchNorm2d>,
+    /// From the channels to the classes.
+    pub head: Linear,
+}
+
+impl Cnn {
+    /// Of images with this many channels, through these numbers of channels, to so many classes.
+    ///
+    /// # Panics
+    /// With the caller's line, if one of them is 0 or there are no channels to go through.
+    #[track_caller]
+    #[must_use]
+    pub fn new(inputs: usize, channels: &[usize], classes: usize) -> Cnn {
+        let (mut convs, mut norms, mut last) = (Vec::new(), Vec::new(), inputs);
+        for &width in channels {
+            convs.push(Conv2d::new(last, width, 3).padding(1));
+            norms.push(BatchNorm2d::new(width));
+            last = width;
+        }
+        Cnn { convs, norms, head: Linear::new(last, classes) }
+    }
+}
+
+impl Layer for Cnn {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let (mut x, pool) = (x.clone(), MaxPool2d::new(2));
+        for (i, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {
+            if i > 0 && i + 1 == self.convs.len() {
+                x = pool.forward(&x);
+            }
+            x = norm.forward(&conv.forward(&x)).relu();
+        }
+        self.head.forward(&x.mean_over([2, 3]))
+    }
+}

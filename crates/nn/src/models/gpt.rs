@@ -1,0 +1,221 @@
+//! A decoder-only transformer, and how text is drawn from it.
+
+use crate::init::normal_;
+use crate::{
+    AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
+    TransformerEncoderLayer,
+};
+use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
+use serde::{Deserialize, Serialize};
+
+/// The sizes of a [`Gpt`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GptConfig {
+    /// How many tokens there are.
+    pub vocabulary: usize,
+    /// The longest sequence it reads.
+    pub length: usize,
+    /// Features of a position.
+    pub width: usize,
+    /// Heads of attention, which share the features.
+    pub heads: usize,
+    /// Blocks of attention and feed-forward part.
+    pub layers: usize,
+    /// The probability with which it drops while training.
+    pub dropout: f64,
+}
+
+impl Default for GptConfig {
+    fn default() -> GptConfig {
+        GptConfig { vocabulary: 256, length: 64, width: 128, heads: 4, layers: 4, dropout: 0.0 }
+    }
+}
+
+/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and the logits.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::models::{Gpt, GptConfig, Sampling};
+/// let gpt = Gpt::new(&GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 });
+/// let ids = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
+/// assert_eq!(gpt.forward(&ids).shape(), [2, 3, 16]);
+/// // More tokens than it can see at once: it goes on from the later half.
+/// assert_eq!(gpt.generate(&[1, 2, 3], 10, &Sampling::default())?.len(), 13);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Tree)]
+pub struct Gpt {
+    /// A row for each token.
+    pub token: Embedding,
+    /// A row for each position.
+    pub position: Embedding,
+    /// After the two.
+    pub dropout: Dropout,
+    /// Attention and feed-forward parts.
+    pub blocks: Vec<TransformerEncoderLayer>,
+    /// Before the logits.
+    pub norm: LayerNorm,
+}
+
+/// How tokens are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// What logits are divided by; 0 takes the likeliest token.
+    pub temperature: f64,
+    /// Draws among this many of the likeliest tokens, or among all.
+    pub top_k: Option<usize>,
+    /// Where randomness starts.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { temperature: 1.0, top_k: None, seed: 0 }
+    }
+}
+
+impl Gpt {
+    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a block adds to what it was given.
+    ///
+    /// # Panics
+    /// With the caller's line, if a size is 0 or the heads cannot share the features.
+    #[track_caller]
+    #[must_use]
+    pub fn new(config: &GptConfig) -> Gpt {
+        let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
+        let block = TransformerConfig::new(width, heads).feedforward(4 * width);
+        let block = block.dropout(dropout).gelu().norm_first();
+        let mut blocks = Vec::with_capacity(layers);
+        for _ in 0..layers {
+            blocks.push(block.encoder_layer());
+        }
+        let gpt = Gpt {
+            token: Embedding::new(vocabulary, width),
+            position: Embedding::new(length, width),
+            dropout: Dropout::new(dropout),
+            blocks,
+            norm: LayerNorm::new([width]),
+        };
+        for (name, x) in gpt.named_parameters() {
+            let adds = name.ends_with("out_proj.weight") || name.ends_with("linear2.weight");
+            if x.rank() == 2 {
+                normal_(&x, 0.0, if adds { 0.02 / (2.0 * layers as f64).sqrt() } else { 0.02 });
+            } else if name.ends_with("bias") {
+                no_grad(|| x.zero_());
+            }
+        }
+        gpt
+    }
+
+    /// The longest sequence it reads.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.position.weight.shape()[0]
+    }
+
+    /// The logits of the next token at each position: from `[batch, positions]` to `[batch, positions, vocabulary]`.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they are no token numbers or too many.
+    #[track_caller]
+    #[must_use]
+    pub fn forward(&self, ids: &Tensor) -> Tensor {
+        let mut x = self.dropout.forward(&self.embedded(ids, 0));
+        for block in &self.blocks {
+            x = block.forward_masked(&x, AttentionMasks::new().causal());
+        }
+        self.logits(&x)
+    }
+
+    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in nats.
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit.
+    #[track_caller]
+    #[must_use]
+    pub fn loss(&self, ids: &Tensor, next: &Tensor) -> Tensor {
+        cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
+    }
+
+    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values are kept, so a token costs one position; where
+    /// the sequence is full it goes on from its later half.
+    ///
+    /// # Errors
+    /// If the prompt is empty or has a number that is no token, or the temperature is negative.
+    pub fn generate(&self, prompt: &[i64], count: usize, how: &Sampling) -> Result<Vec<i64>> {
+        if prompt.is_empty() {
+            return Err(Error::argument("generate", "needs a prompt of at least one token"));
+        }
+        if !how.temperature.is_finite() || how.temperature < 0.0 {
+            let message = format!("a temperature of {} is negative or no number", how.temperature);
+            return Err(Error::argument("generate", message));
+        }
+        let modes: Vec<_> =
+            self.outline().flags.into_iter().map(|(_, flag)| (flag.get(), flag)).collect();
+        self.eval();
+        let drawn = catch(|| no_grad(|| self.draw(prompt, count, how)));
+        modes.iter().for_each(|(mode, flag)| flag.set(*mode));
+        drawn
+    }
+
+    fn draw(&self, prompt: &[i64], count: usize, how: &Sampling) -> Vec<i64> {
+        let length = self.length();
+        let caches: Vec<_> =
+            self.blocks.iter().map(|block| block.self_attn.cache(1, length)).collect();
+        let (mut all, mut read) = (prompt.to_vec(), 0);
+        let mut unread = all[all.len().saturating_sub(length)..].to_vec();
+        for i in 0..count {
+            if read + unread.len() > length {
+                caches.iter().for_each(|cache| cache.reset());
+                unread = all[all.len() - length.div_ceil(2)..].to_vec();
+                read = 0;
+            }
+            let ids = Tensor::from_vec(&unread, [1, unread.len()]);
+            let mut x = self.embedded(&ids, read);
+            for (block, cache) in self.blocks.iter().zip(&caches) {
+                x = block.decode(&x, cache);
+            }
+            read += unread.len();
+            let logits = self.logits(&x.at((0, -1)));
+            let token = pick(&logits.to_f64_vec(), how, i);
+            all.push(token);
+            unread = vec![token];
+        }
+        all
+    }
+
+    /// Tokens with their positions, which begin at `from`.
+    #[track_caller]
+    fn embedded(&self, ids: &Tensor, from: usize) -> Tensor {
+        let positions = ids.shape().last().copied().unwrap_or(0);
+        self.token.forward(ids)
+            + self.position.weight.narrow(0, from as isize, positions as isize)
+    }
+
+    #[track_caller]
+    fn logits(&self, x: &Tensor) -> Tensor {
+        self.norm.forward(x).matmul(&self.token.weight.t())
+    }
+}
+
+/// Draws the token of number `i` by these logits.
+fn pick(logits: &[f64], how: &Sampling, i: usize) -> i64 {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    if how.temperature == 0.0 {
+        return order[0] as i64;
+    }
+    order.truncate(how.top_k.unwrap_or(usize::MAX).max(1));
+    let weight = |token: usize| ((logits[token] - logits[order[0]]) / how.temperature).exp();
+    let total: f64 = order.iter().map(|&token| weight(token)).sum();
+    let uniform = Key::new(how.seed).fold_in(i as u64).uniform([1], DType::F64, 0.0, 1.0);
+    let mut left = uniform.item::<f64>() * total;
+    for &token in &order {
+        left -= weight(token);
+        if left <= 0.0 {
+            return token as i64;
+        }
+    }
+    order[order.len() - 1] as i64
+}

@@ -1,0 +1,46 @@
+//! Linear layers with relu between them.
+
+use crate::{Layer, Linear};
+use pullback::{Tensor, Tree};
+
+/// Linear layers with relu between them. Inputs may have any number of axes after the first; they are made one.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Module, models::Mlp};
+/// let net = Mlp::new(&[784, 512, 10]);
+/// assert_eq!(net.forward(&Tensor::zeros([32, 1, 28, 28])).shape(), [32, 10]);
+/// assert_eq!(net.parameter_count(), 784 * 512 + 512 + 512 * 10 + 10);
+/// ```
+#[derive(Tree)]
+pub struct Mlp {
+    /// The linear layers.
+    pub layers: Vec<Linear>,
+}
+
+impl Mlp {
+    /// With these numbers of inputs, of features between layers, and of outputs.
+    ///
+    /// # Panics
+    /// With the caller's line, if one of them is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn new(widths: &[usize]) -> Mlp {
+        let mut layers = Vec::new();
+        for pair in widths.windows(2) {
+            layers.push(Linear::new(pair[0], pair[1]));
+        }
+        Mlp { layers }
+    }
+}
+
+impl Layer for Mlp {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let mut x = if x.rank() > 2 { x.flatten(1, -1) } else { x.clone() };
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(&if i > 0 { x.relu() } else { x });
+        }
+        x
+    }
+}
