@@ -59,9 +59,36 @@ pub(super) struct Timing {
 /// A tensor from outside that the program takes.
 pub(super) enum Captured {
     /// The same memory at every call.
-    Fixed { storage: Arc<Storage>, written: bool, handle: Tensor, tracked: bool },
+    Fixed { storage: Arc<Storage>, written: bool, handle: Tensor, tracked: Tracked },
     /// What is in `.grad()` of a leaf when the call is made.
     Gradient { leaf: Arc<Leaf>, spec: Spec },
+}
+
+/// How a captured tensor was tracked when the function was traced.
+pub(super) enum Tracked {
+    Not,
+    /// As the result of an operation.
+    Computed,
+    /// As this leaf. One that was frozen and thawed since is another.
+    Leaf(Arc<Leaf>),
+}
+
+impl Tracked {
+    fn of(x: &Tensor) -> Tracked {
+        match (x.leaf(), x.is_tracked()) {
+            (Some(leaf), _) => Tracked::Leaf(leaf),
+            (None, true) => Tracked::Computed,
+            (None, false) => Tracked::Not,
+        }
+    }
+
+    fn is_that_of(&self, x: &Tensor) -> bool {
+        match (self, &Tracked::of(x)) {
+            (Tracked::Leaf(then), Tracked::Leaf(now)) => Arc::ptr_eq(then, now),
+            (Tracked::Computed, Tracked::Computed) | (Tracked::Not, Tracked::Not) => true,
+            (Tracked::Leaf(_) | Tracked::Computed | Tracked::Not, _) => false,
+        }
+    }
 }
 
 /// What becomes of the gradient of a leaf.
@@ -100,7 +127,7 @@ impl<Y: Tree> Specialisation<Y> {
             }
             (None, handle) => {
                 let handle = handle.clone().unwrap_or_else(|| c.tensor.clone());
-                let tracked = handle.is_tracked();
+                let tracked = Tracked::of(&handle);
                 let storage = c.tensor.0.storage.clone();
                 Captured::Fixed { storage, written: written(i), handle, tracked }
             }
@@ -127,7 +154,7 @@ impl<Y: Tree> Specialisation<Y> {
     /// Whether a call with these arguments is what this was made for.
     pub fn fits(&self, leaves: &[Tensor], structure: &str) -> bool {
         let as_tracked = |c: &Captured| match c {
-            Captured::Fixed { handle, tracked, .. } => handle.is_tracked() == *tracked,
+            Captured::Fixed { handle, tracked, .. } => tracked.is_that_of(handle),
             Captured::Gradient { .. } => true,
         };
         self.recording == mode::is_grad_enabled()
