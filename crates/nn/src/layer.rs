@@ -1,6 +1,8 @@
 //! What takes a tensor and gives one.
 
-use pullback::{Tensor, Tree};
+use crate::Summary;
+use crate::refuse::{refuse, without_our_line};
+use pullback::{Tensor, Tree, catch};
 
 /// A module with one input and one output, so that it can be chained.
 ///
@@ -22,6 +24,25 @@ pub trait Layer: Tree {
     /// With the op, the operands and the caller's line, if the input does not fit.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor;
+
+    /// [`Module::summary`](crate::Module::summary) with the shapes of the outputs for this input. The call is made as after training and unrecorded, and
+    /// changes nothing.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::{Layer, Linear, Relu, Sequential};
+    /// let net = Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
+    /// let summary = net.summary_of(&Tensor::zeros([32, 784]));
+    /// assert_eq!(summary.parameters, 101_770);
+    /// assert!(summary.to_string().contains("[32, 10]"));
+    /// ```
+    #[track_caller]
+    fn summary_of(&self, x: &Tensor) -> Summary {
+        match catch(|| Summary::of_call(self, x, |model, x| model.forward(x))) {
+            Ok(summary) => summary,
+            Err(error) => refuse(without_our_line(error)),
+        }
+    }
 }
 
 impl<L: Layer> Layer for Vec<L> {

@@ -20,9 +20,11 @@ mod refuse;
 pub mod schedule;
 mod seen;
 pub mod state;
+mod summary;
 pub mod train;
 
 pub use layer::Layer;
 pub use layers::*;
 pub use module::Module;
 pub use seen::{seen, seen_with};
+pub use summary::Summary;

@@ -1,5 +1,6 @@
 //! What every module can do: name its parameters and buffers, be frozen, switch between training and evaluation, be copied.
 
+use crate::Summary;
 use pullback::{DType, Path, Tensor, Tree};
 
 /// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and options of such.
@@ -90,6 +91,27 @@ pub trait Module: Tree {
             true if x.dtype() != dtype => x.cast(dtype),
             _ => x.deep_clone(),
         })
+    }
+
+    /// A table of its parts and their parameters, as torchinfo prints it: `println!("{}", model.summary())`. [`Layer::summary_of`](crate::Layer::summary_of) and
+    /// [`Module::summary_with`] also know the shapes of outputs.
+    fn summary(&self) -> Summary {
+        Summary::new(self)
+    }
+
+    /// [`Module::summary`] with the output shapes of a call, for modules with inputs of any kind. The call is made as after training and
+    /// unrecorded, and changes nothing.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::{Bilinear, Module};
+    /// let inputs = (Tensor::zeros([8, 3]), Tensor::zeros([8, 4]));
+    /// let summary = Bilinear::new(3, 4, 2).summary_with(&inputs, |m, (a, b)| m.forward(a, b));
+    /// assert_eq!((summary.parameters, summary.products), (26, 8 * 2 * 3 * 4));
+    /// ```
+    #[track_caller]
+    fn summary_with<T: Tree, R>(&self, inputs: &T, call: impl FnOnce(&Self, &T) -> R) -> Summary {
+        Summary::of_call(self, inputs, call)
     }
 }
 

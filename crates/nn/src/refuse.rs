@@ -19,3 +19,21 @@ pub(crate) fn demand(fits: bool, layer: &'static str, sentence: impl FnOnce() ->
         refuse(Error::argument(layer, sentence()));
     }
 }
+
+/// An error that came through a pointer or a closure, which the caller's line does not pass: it names a line of this library. [`refuse`] will name
+/// the caller instead. An error at a line of the user's, in a layer of their own, stays as it is.
+pub(crate) fn without_our_line(error: Error) -> Error {
+    let ours = file!().trim_end_matches("refuse.rs");
+    if error.location().is_some_and(|at| !at.file().starts_with(ours)) {
+        return error;
+    }
+    let text = error.to_string();
+    let hint = text.lines().find_map(|line| line.strip_prefix("  hint: "));
+    let details = text.lines().filter_map(|line| line.strip_prefix("  in "));
+    let moved = Error::new(error.kind(), error.op().to_string(), error.message());
+    let moved = details.fold(moved.on(error.operands()), |e, line| e.detail(format!("in {line}")));
+    match hint {
+        Some(hint) => moved.hint(hint),
+        None => moved,
+    }
+}

@@ -4,7 +4,7 @@ use super::dimensions::{PerAxis, tree_by_axes};
 use crate::init::default_weights;
 use crate::refuse::demand;
 use crate::{Layer, seen_with};
-use pullback::{Border, Conv, Padding, Tensor, Tree};
+use pullback::{Border, Conv, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
 pub type Conv1d = Convolution<1>;
@@ -21,7 +21,7 @@ pub type Conv2d = Convolution<2>;
 pub type Conv3d = Convolution<3>;
 
 /// What is around the input of a convolution.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Tree)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddingMode {
     /// Zeros.
     #[default]
@@ -32,6 +32,17 @@ pub enum PaddingMode {
     Replicate,
     /// The input from the other end.
     Circular,
+}
+
+/// By hand: an option is no part of a module, and has no line in its summary.
+impl Tree for PaddingMode {
+    fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
+        path.note(self);
+    }
+
+    fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> PaddingMode {
+        *self
+    }
 }
 
 /// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].

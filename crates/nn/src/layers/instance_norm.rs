@@ -113,17 +113,14 @@ impl<const N: usize> Layer for InstanceNorm<N> {
         });
         let (weight, bias, eps) = (self.weight.as_ref(), self.bias.as_ref(), self.eps);
         let running = self.running_mean.as_ref().zip(self.running_var.as_ref());
-        let several = || {
-            demand(batch.shape()[2..].iter().product::<usize>() > 1, Self::NAME, || {
-                format!("takes more than one value per channel, and {} has one", x.spec())
-            });
-        };
+        let by_itself = running.is_none() || self.training.get();
+        let several = batch.shape()[2..].iter().product::<usize>() > 1;
+        demand(!by_itself || several, Self::NAME, || {
+            format!("takes more than one value per channel, and {} has one", x.spec())
+        });
         let y = match running {
-            Some((mean, var)) if !self.training.get() => {
-                batch.channel_norm(mean, var, weight, bias, eps)
-            }
+            Some((mean, var)) if !by_itself => batch.channel_norm(mean, var, weight, bias, eps),
             Some(running) => {
-                several();
                 let (y, mean, var) =
                     batch.instance_norm_running(running, weight, bias, self.momentum, eps);
                 no_grad(|| {
@@ -132,10 +129,7 @@ impl<const N: usize> Layer for InstanceNorm<N> {
                 });
                 y
             }
-            None => {
-                several();
-                batch.instance_norm(weight, bias, eps)
-            }
+            None => batch.instance_norm(weight, bias, eps),
         };
         seen(self, if alone { y.squeeze_axis(0) } else { y })
     }

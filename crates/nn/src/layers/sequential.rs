@@ -1,8 +1,8 @@
 //! Layers of any types, one after the other.
 
-use crate::refuse::refuse;
+use crate::refuse::{refuse, without_our_line};
 use crate::{Layer, seen};
-use pullback::{Error, Path, Tensor, Tree, catch};
+use pullback::{Path, Tensor, Tree, catch};
 
 /// Layers one after the other, named `0`, `1`, … as in PyTorch.
 ///
@@ -86,27 +86,11 @@ impl Layer for Sequential {
         for (i, layer) in self.layers.iter().enumerate() {
             x = match catch(|| layer.run(&x)) {
                 Ok(y) => y,
-                Err(error) => refuse(from_outside(error, i)),
+                Err(error) => {
+                    refuse(without_our_line(error).detail(format!("in layer {i} of the sequence")))
+                }
             };
         }
         seen(self, x)
-    }
-}
-
-/// The error of layer `i`. The caller's line does not pass through a pointer, so an error there names a line of this library: the caller of
-/// `forward` is named in its place, and the layer. An error at a line of the user's, in a layer of their own, stays as it is.
-fn from_outside(error: Error, i: usize) -> Error {
-    let here = file!().trim_end_matches("layers/sequential.rs");
-    if error.location().is_some_and(|at| !at.file().starts_with(here)) {
-        return error;
-    }
-    let text = error.to_string();
-    let hint = text.lines().find_map(|line| line.strip_prefix("  hint: "));
-    let moved = Error::new(error.kind(), error.op().to_string(), error.message())
-        .on(error.operands())
-        .detail(format!("in layer {i} of the sequence"));
-    match hint {
-        Some(hint) => moved.hint(hint),
-        None => moved,
     }
 }
