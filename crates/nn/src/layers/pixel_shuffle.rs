@@ -1,5 +1,6 @@
 //! Channels as pixels, and back.
 
+use crate::refuse::demand;
 use crate::{Layer, seen};
 use pullback::{Tensor, Tree};
 
@@ -41,12 +42,22 @@ impl PixelUnshuffle {
 
 impl Layer for PixelShuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
-        seen(self, x.pixel_shuffle(self.upscale_factor))
+        let r = self.upscale_factor;
+        let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 3] % (r * r) == 0;
+        demand(fits, "PixelShuffle", || {
+            format!("takes [.., c, h, w] with c a multiple of {r}², not {}", x.spec())
+        });
+        seen(self, x.pixel_shuffle(r))
     }
 }
 
 impl Layer for PixelUnshuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
-        seen(self, x.pixel_unshuffle(self.downscale_factor))
+        let r = self.downscale_factor;
+        let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 2..].iter().all(|n| n % r == 0);
+        demand(fits, "PixelUnshuffle", || {
+            format!("takes [.., c, h, w] with h and w multiples of {r}, not {}", x.spec())
+        });
+        seen(self, x.pixel_unshuffle(r))
     }
 }

@@ -1,5 +1,6 @@
 //! What cannot be is refused with a sentence that names the user's line.
 
+use crate::seeded;
 use pullback::{Tensor, catch};
 use pullback_nn::*;
 
@@ -19,6 +20,7 @@ fn x(shape: &[usize]) -> Tensor {
 
 #[test]
 fn impossible_layers() {
+    let _alone = seeded(0);
     fails(|| Linear::new(0, 3), &["Linear", "not 0 and 3"]);
     fails(|| Bilinear::new(1, 0, 2), &["Bilinear", "1, 0 and 2"]);
     fails(|| Conv2d::new(3, 4, 0), &["Conv2d", "by [0, 0]"]);
@@ -38,6 +40,7 @@ fn impossible_layers() {
 
 #[test]
 fn inputs_that_do_not_fit() {
+    let _alone = seeded(0);
     fails(|| Linear::new(3, 4).forward(&x(&[2, 5])), &["matmul", "f32[2,5]", "5 ≠ 3"]);
     fails(|| Conv2d::new(3, 4, 3).forward(&x(&[2, 5])), &["conv2d", "takes [n, c, h, w]"]);
     fails(|| Conv2d::new(3, 4, 3).forward(&x(&[1, 2, 5, 5])), &["conv", "f32[1,2,5,5]"]);
@@ -54,12 +57,15 @@ fn inputs_that_do_not_fit() {
     fails(|| InstanceNorm1d::new(4).forward(&x(&[2, 4, 1])), &["more than one value per channel"]);
     fails(|| InstanceNorm2d::new(4).forward(&x(&[4, 2])), &["InstanceNorm2d", "f32[4,2]"]);
     fails(|| Flatten::over(1, 5).forward(&x(&[2, 3])), &["flatten", "axis 5"]);
-    fails(|| PixelShuffle::new(2).forward(&x(&[1, 3, 2, 2])), &["pixel_shuffle"]);
+    fails(|| PixelShuffle::new(2).forward(&x(&[1, 3, 2, 2])), &["PixelShuffle", "f32[1,3,2,2]"]);
+    fails(|| PixelShuffle::new(0).forward(&x(&[1, 4, 2, 2])), &["PixelShuffle", "multiple of 0"]);
+    fails(|| PixelUnshuffle::new(2).forward(&x(&[1, 3, 2])), &["PixelUnshuffle", "f32[1,3,2]"]);
     fails(|| Glu::default().forward(&x(&[2, 3])), &["glu"]);
 }
 
 #[test]
 fn inside_of_others() {
+    let _alone = seeded(0);
     let net = (Linear::new(3, 4), vec![Linear::new(4, 4), Linear::new(5, 4)]);
     fails(|| net.forward(&x(&[2, 3])), &["matmul", "4 ≠ 5"]);
     fails(|| Residual::new(Linear::new(3, 4)).forward(&x(&[2, 3])), &["add", "do not broadcast"]);
@@ -73,6 +79,7 @@ fn inside_of_others() {
 
 #[test]
 fn a_line_in_a_function_of_the_users() {
+    let _alone = seeded(0);
     let bad = Lambda::new(|x: &Tensor| x.reshape([7]));
     let line = line!() - 1;
     let net = Sequential::new().then(bad);
@@ -82,6 +89,7 @@ fn a_line_in_a_function_of_the_users() {
 
 #[test]
 fn without_catch_it_is_a_panic_with_the_sentence() {
+    let _alone = seeded(0);
     let panic = std::panic::catch_unwind(|| GroupNorm::new(3, 4)).err().unwrap();
     let text = panic.downcast::<String>().unwrap();
     assert!(text.starts_with("GroupNorm: 4 channels do not fall into 3 groups\n  at "), "{text}");

@@ -1,5 +1,6 @@
 //! What every module can do, on modules made of layers.
 
+use crate::seeded;
 use pullback::{DType, Tensor, Tree, jit, manual_seed, no_grad};
 use pullback_nn::*;
 
@@ -24,6 +25,7 @@ fn cnn() -> Sequential {
 
 #[test]
 fn names_are_those_of_pytorch() {
+    let _alone = seeded(0);
     let net = cnn();
     let parameters = [
         "0.weight",
@@ -60,6 +62,7 @@ fn tied() -> Tied {
 
 #[test]
 fn tied_parameters_are_one() {
+    let _alone = seeded(0);
     let net = tied();
     assert_eq!(names(&net.named_parameters()), ["embedding.weight"]);
     assert_eq!(net.parameter_count(), 15);
@@ -82,6 +85,7 @@ fn tied_parameters_are_one() {
 
 #[test]
 fn a_copy_is_independent() {
+    let _alone = seeded(0);
     let net = cnn();
     net.eval();
     net.parameters()[0].set_requires_grad(false);
@@ -104,6 +108,7 @@ fn a_copy_is_independent() {
 
 #[test]
 fn another_dtype() {
+    let _alone = seeded(0);
     let net = cnn().to_dtype(DType::F64);
     assert!(net.parameters().iter().all(|p| p.dtype() == DType::F64 && p.is_leaf()));
     let buffers = net.named_buffers();
@@ -114,6 +119,7 @@ fn another_dtype() {
 
 #[test]
 fn frozen_parameters_get_no_gradient() {
+    let _alone = seeded(0);
     let net = (Linear::new(3, 4), Relu, Linear::new(4, 2));
     net.0.freeze();
     let x = Tensor::randn([5, 3]);
@@ -134,6 +140,7 @@ fn frozen_parameters_get_no_gradient() {
 
 #[test]
 fn modes_reach_everything_inside() {
+    let _alone = seeded(0);
     let deep = Sequential::new().then(Residual::new((Linear::new(3, 3), Dropout::new(0.9))));
     let net = (vec![deep], Some(BatchNorm1d::new(3)));
     let x = Tensor::randn([8, 3]);
@@ -150,6 +157,7 @@ fn modes_reach_everything_inside() {
 
 #[test]
 fn a_compiled_forward_sees_the_mode() {
+    let _alone = seeded(0);
     let net = Sequential::new().then(Linear::new(4, 4)).then(Dropout::new(0.5));
     let forward = jit(|x: &Tensor| no_grad(|| net.forward(x)));
     let x = Tensor::ones([64, 4]);
@@ -184,6 +192,7 @@ fn trained(compiled: bool) -> (Vec<f64>, Vec<f64>) {
 
 #[test]
 fn a_compiled_step_of_a_cnn_is_the_step() {
+    let _alone = seeded(0);
     let ((losses, state), (compiled_losses, compiled_state)) = (trained(false), trained(true));
     let pairs = losses.iter().chain(&state).zip(compiled_losses.iter().chain(&compiled_state));
     for (a, b) in pairs {
@@ -196,6 +205,7 @@ fn a_compiled_step_of_a_cnn_is_the_step() {
 
 #[test]
 fn a_compiled_function_of_a_model_tells_options_apart() {
+    let _alone = seeded(0);
     let apply = jit(|(net, x): &(Conv1d, Tensor)| net.forward(x));
     let x = Tensor::ones([1, 1, 6]);
     let lengths = [1, 2].map(|stride| {
@@ -211,6 +221,7 @@ fn a_compiled_function_of_a_model_tells_options_apart() {
 
 #[test]
 fn models_go_between_threads() {
+    let _alone = seeded(0);
     fn sendable<T: Send + Sync>(_: &T) {}
     sendable(&cnn());
     sendable(&Lambda::new(|x: &Tensor| x.relu()));
@@ -230,6 +241,7 @@ impl Layer for Scale {
 
 #[test]
 fn layers_of_ones_own() {
+    let _alone = seeded(0);
     let net = Sequential::new()
         .then(Scale { by: Tensor::from(2.0).requires_grad() })
         .then(Lambda::new(|x: &Tensor| x + 1.0));
@@ -240,6 +252,7 @@ fn layers_of_ones_own() {
 
 #[test]
 fn bags_by_offsets_are_bags_by_rows() {
+    let _alone = seeded(0);
     let layer = EmbeddingBag::new(6, 3, pullback::Bag::Mean);
     let rows = Tensor::from([[0i64, 1], [5, 5], [2, 4]]);
     let flat = layer.forward_offsets(&rows.reshape([6]), &Tensor::from([0i64, 2, 4]));

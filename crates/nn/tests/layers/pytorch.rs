@@ -1,6 +1,7 @@
 //! Every layer gives PyTorch's numbers from the same weights: output, gradients of input and parameters, running statistics.
 
 use crate::build::{Built, Case};
+use crate::seeded;
 use pullback::{DType, Tensor, catch, no_grad};
 use pullback_nn::Module;
 use safetensors::{Dtype, SafeTensors};
@@ -112,6 +113,7 @@ fn check(tensors: &SafeTensors, number: usize, case: &Case) {
 
 #[test]
 fn every_layer_gives_pytorchs_numbers() {
+    let _alone = seeded(0);
     let tensors = SafeTensors::deserialize(NUMBERS).unwrap();
     let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
     assert!(cases.len() > 120, "{} cases", cases.len());

@@ -1,5 +1,6 @@
 //! Layers that draw: what they drop, and that their gradient is of what they dropped.
 
+use crate::seeded;
 use pullback::{Tensor, manual_seed};
 use pullback_nn::*;
 
@@ -10,7 +11,7 @@ fn zeros(y: &Tensor) -> f64 {
 
 #[test]
 fn dropout_drops_elements_and_scales_the_rest() {
-    manual_seed(1);
+    let _alone = seeded(1);
     let layer = Dropout::new(0.3);
     let x = Tensor::ones_with([100, 100], pullback::DType::F64).requires_grad();
     let y = layer.forward(&x);
@@ -24,7 +25,7 @@ fn dropout_drops_elements_and_scales_the_rest() {
 
 #[test]
 fn channel_dropout_drops_whole_channels() {
-    manual_seed(2);
+    let _alone = seeded(2);
     let x = Tensor::ones([20, 50, 3, 2]);
     let y = Dropout2d::new(0.5).forward(&x);
     assert!((zeros(&y) - 0.5).abs() < 4.0 * (0.25 / 1e3f64).sqrt(), "{}", zeros(&y));
@@ -39,7 +40,7 @@ fn channel_dropout_drops_whole_channels() {
 
 #[test]
 fn alpha_dropout_keeps_mean_and_variance() {
-    manual_seed(3);
+    let _alone = seeded(3);
     let y = AlphaDropout::new(0.2).forward(&Tensor::randn([400, 400]));
     let (mean, variance) = (y.mean().item::<f32>(), y.square().mean().item::<f32>());
     assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
@@ -47,7 +48,7 @@ fn alpha_dropout_keeps_mean_and_variance() {
 
 #[test]
 fn rrelu_draws_slopes_between_its_bounds() {
-    manual_seed(4);
+    let _alone = seeded(4);
     let y = RRelu::new(0.1, 0.3).forward(&-Tensor::ones([1000]));
     let slopes: Vec<f64> = y.to_f64_vec().iter().map(|v| -v).collect();
     assert!(slopes.iter().all(|s| (0.1..=0.3).contains(s)));
@@ -57,6 +58,7 @@ fn rrelu_draws_slopes_between_its_bounds() {
 
 #[test]
 fn the_same_seed_makes_the_same_network() {
+    let _alone = seeded(0);
     let made = |seed| {
         manual_seed(seed);
         let net = (Linear::new(4, 3), Conv2d::new(2, 2, 3), Embedding::new(3, 2));

@@ -1,5 +1,6 @@
 //! The table of a module.
 
+use crate::seeded;
 use pullback::{Tensor, Tree};
 use pullback_nn::*;
 
@@ -47,6 +48,7 @@ fn net() -> Net {
 
 #[test]
 fn with_an_input_it_shows_outputs() {
+    let _alone = seeded(0);
     let net = net();
     net.head.freeze();
     let before = net.body.named_buffers()[0].1.to_vec::<f32>();
@@ -92,6 +94,7 @@ Estimated total size (MB): 0.32
 
 #[test]
 fn without_an_input_it_shows_parameters_and_tied_ones_once() {
+    let _alone = seeded(0);
     let first = Linear::new(4, 4);
     let again = Linear { weight: first.weight.clone(), bias: None };
     let net = (first, PRelu::new(), again);
@@ -119,6 +122,7 @@ Estimated total size (MB): 0.00
 
 #[test]
 fn parts_that_share_their_first_tensor_are_told_apart() {
+    let _alone = seeded(0);
     // The inner sequence ends first, and gives [2, 6]; the outer one [2, 2].
     let inner = Sequential::new().then(Linear::new(3, 6));
     let net = Sequential::new().then(inner).then(Linear::new(6, 2));
