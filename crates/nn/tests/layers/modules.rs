@@ -1,7 +1,7 @@
 //! What every module can do, on modules made of layers.
 
 use crate::seeded;
-use pullback::{DType, Tensor, Tree, jit, manual_seed, no_grad};
+use pullback::{DType, Tensor, Tree, grad, jit, manual_seed, no_grad};
 use pullback_nn::*;
 
 fn names(list: &[(String, Tensor)]) -> Vec<&str> {
@@ -257,4 +257,16 @@ fn bags_by_offsets_are_bags_by_rows() {
     let rows = Tensor::from([[0i64, 1], [5, 5], [2, 4]]);
     let flat = layer.forward_offsets(&rows.reshape([6]), &Tensor::from([0i64, 2, 4]));
     assert_eq!(flat.to_vec::<f32>(), layer.forward(&rows).to_vec::<f32>());
+}
+
+#[test]
+fn a_model_is_what_functions_are_differentiated_over() {
+    let _alone = seeded(0);
+    let net = Sequential::new().then(Linear::new(3, 4)).then(Tanh).then(Linear::new(4, 2));
+    let x = Tensor::randn([5, 3]);
+    let slopes = grad(|net: &Sequential| net.forward(&x).square().sum())(&net);
+    net.forward(&x).square().sum().backward().unwrap();
+    for ((name, p), slope) in net.named_parameters().iter().zip(slopes.leaves()) {
+        assert_eq!(p.grad().unwrap().to_vec::<f32>(), slope.to_vec::<f32>(), "{name}");
+    }
 }

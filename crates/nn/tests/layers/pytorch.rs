@@ -2,10 +2,11 @@
 
 use crate::build::{Built, Case};
 use crate::seeded;
-use pullback::{DType, Tensor, catch, no_grad};
+use pullback::{DType, Tensor, catch, jit, no_grad};
 use pullback_nn::Module;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+use std::panic::AssertUnwindSafe;
 
 const CASES: &str = include_str!("../data/layers.json");
 const NUMBERS: &[u8] = include_bytes!("../data/layers.safetensors");
@@ -24,11 +25,11 @@ fn inputs(case: &Case, seed: usize) -> Vec<Tensor> {
         return vec![((first + 1.0) * 1000.0).cast(DType::I64) % below];
     }
     let scale = case.more.get("scale").and_then(Value::as_f64).unwrap_or(1.0);
-    let mut xs = vec![(first * scale).requires_grad()];
+    let mut xs = vec![first * scale];
     if case.layer == "Bilinear" {
         let mut shape = case.shape.clone();
         *shape.last_mut().unwrap() = case.second_inputs();
-        xs.push(numbers(seed + 100, &shape).requires_grad());
+        xs.push(numbers(seed + 100, &shape));
     }
     xs
 }
@@ -63,7 +64,7 @@ fn plain(name: &str) -> &str {
     name.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
 }
 
-fn check(tensors: &SafeTensors, number: usize, case: &Case) {
+fn check(tensors: &SafeTensors, number: usize, case: &Case, compiled: bool) {
     let tolerance = case.more.get("tolerance").and_then(Value::as_f64).unwrap_or(1e-9);
     let expected = Expected { tensors, tolerance };
     let what = format!("case {number}, {}", case.layer);
@@ -89,45 +90,65 @@ fn check(tensors: &SafeTensors, number: usize, case: &Case) {
             }
         });
     }
-    let batches = case.more.get("batches").and_then(Value::as_u64).unwrap_or(1) as usize;
-    for batch in 0..batches {
-        let xs = inputs(case, 1 + batch);
+    // One step: the output and the gradients of the inputs; those of the parameters stay with them.
+    let step = jit(|xs: &Vec<Tensor>| {
         built.zero_grad();
+        let float = |x: &Tensor| x.dtype().is_float();
+        let leaf = |x: &Tensor| if float(x) { x.detach().requires_grad() } else { x.clone() };
+        let xs: Vec<Tensor> = xs.iter().map(leaf).collect();
         let y = built.forward(&xs);
-        y.backward_with(&numbers(5, y.shape())).unwrap();
-        if batch + 1 < batches {
-            continue;
-        }
-        expected.check(&what, &format!("{number}.y"), &y);
-        for (i, x) in xs.iter().enumerate().filter(|(_, x)| x.dtype().is_float()) {
-            expected.check(&what, &format!("{number}.dx{i}"), &x.grad().unwrap());
-        }
-        for (name, p) in &parameters {
-            expected.check(&what, &format!("{number}.d.{name}"), &p.grad().unwrap());
-        }
-        for (name, b) in &buffers {
-            expected.check(&what, &format!("{number}.after.{name}"), b);
+        y.backward_with(&numbers(5, y.shape()))?;
+        let slopes = xs.iter().filter(|x| float(x)).map(|x| x.grad().unwrap()).collect();
+        Ok((y.detach(), slopes))
+    });
+    let batches = case.more.get("batches").and_then(Value::as_u64).unwrap_or(1) as usize;
+    let run = |batch: usize| -> (Tensor, Vec<Tensor>) {
+        let xs = inputs(case, 1 + batch);
+        if compiled { step.of(&xs) } else { step.as_it_is(&xs) }
+    };
+    let (y, slopes) = (0..batches).map(run).last().unwrap();
+    expected.check(&what, &format!("{number}.y"), &y);
+    for (i, slope) in slopes.iter().enumerate() {
+        expected.check(&what, &format!("{number}.dx{i}"), slope);
+    }
+    for (name, p) in &parameters {
+        expected.check(&what, &format!("{number}.d.{name}"), &p.grad().unwrap());
+    }
+    for (name, b) in &buffers {
+        expected.check(&what, &format!("{number}.after.{name}"), b);
+    }
+    assert_eq!(step.explain().specialisations.len(), usize::from(compiled), "{what}");
+}
+
+/// Runs the cases that `wanted` accepts and lists all that fail.
+fn check_all(compiled: bool, wanted: impl Fn(&Case) -> bool) {
+    let tensors = SafeTensors::deserialize(NUMBERS).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
+    assert!(cases.len() > 120, "{} cases", cases.len());
+    let mut failed = Vec::new();
+    for (number, case) in cases.iter().map(Case::new).enumerate().filter(|(_, case)| wanted(case)) {
+        let run = || catch(|| check(&tensors, number, &case, compiled)).map_err(|e| e.to_string());
+        match std::panic::catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failed.push(format!("case {number}, {}: {error}", case.layer)),
+            Err(panic) => failed.push(match panic.downcast::<String>() {
+                Ok(text) => *text,
+                Err(_) => format!("case {number}, {}: panicked", case.layer),
+            }),
         }
     }
+    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
 }
 
 #[test]
 fn every_layer_gives_pytorchs_numbers() {
     let _alone = seeded(0);
-    let tensors = SafeTensors::deserialize(NUMBERS).unwrap();
-    let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
-    assert!(cases.len() > 120, "{} cases", cases.len());
-    let mut failed = Vec::new();
-    for (number, case) in cases.iter().enumerate() {
-        let run = || catch(|| check(&tensors, number, &Case::new(case))).map_err(|e| e.to_string());
-        match std::panic::catch_unwind(run) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failed.push(format!("case {number}, {}: {error}", case["layer"])),
-            Err(panic) => failed.push(match panic.downcast::<String>() {
-                Ok(text) => *text,
-                Err(_) => format!("case {number}, {}: panicked", case["layer"]),
-            }),
-        }
-    }
-    assert!(failed.is_empty(), "{} of {} cases:\n{}", failed.len(), cases.len(), failed.join("\n"));
+    check_all(false, |_| true);
+}
+
+#[test]
+fn so_does_every_layer_compiled() {
+    let _alone = seeded(0);
+    // Bags look at the row numbers.
+    check_all(true, |case| case.layer != "EmbeddingBag");
 }
