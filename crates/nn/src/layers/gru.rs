@@ -7,7 +7,7 @@ use pullback::{DType, Tensor};
 /// A step of [`Gru`], with gates in PyTorch's order, for reset, update and the new state:
 /// r = σ(W_ir·x + W_hr·h), z = σ(W_iz·x + W_hz·h), n = tanh(W_in·x + r·(W_hn·h)), each with its biases, and h′ = (1 − z)·n + z·h.
 #[derive(Clone, Copy, Debug)]
-pub struct Gated;
+pub struct GruStep;
 
 /// The gated recurrent unit, PyTorch's `nn.GRU`.
 ///
@@ -17,10 +17,10 @@ pub struct Gated;
 /// let (y, h) = Gru::new(3, 5).forward(&Tensor::ones([7, 2, 3]));
 /// assert_eq!((y.shape(), h.shape()), (&[7, 2, 5][..], &[1, 2, 5][..]));
 /// ```
-pub type Gru = Recurrent<Gated>;
+pub type Gru = Recurrent<GruStep>;
 
 /// One step of a [`Gru`], PyTorch's `nn.GRUCell`.
-pub type GruCell = RecurrentCell<Gated>;
+pub type GruCell = RecurrentCell<GruStep>;
 
 impl Gru {
     /// One layer; [`RecurrentConfig`] has the options.
@@ -39,14 +39,14 @@ impl GruCell {
 }
 
 impl RecurrentConfig {
-    /// Gated recurrent units.
+    /// GruStep recurrent units.
     ///
     /// # Panics
     /// If there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn gru(self) -> Gru {
-        self.build(Gated)
+        self.build(GruStep)
     }
 
     /// One step of a gated recurrent unit; layers and directions do not matter.
@@ -56,11 +56,11 @@ impl RecurrentConfig {
     #[track_caller]
     #[must_use]
     pub fn gru_cell(self) -> GruCell {
-        GruCell::build(self, Gated)
+        GruCell::build(self, GruStep)
     }
 }
 
-impl Recurrence for Gated {
+impl Recurrence for GruStep {
     type State = Tensor;
     const GATES: usize = 3;
     // The reset gate multiplies the bias of the state.

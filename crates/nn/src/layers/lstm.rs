@@ -7,7 +7,7 @@ use pullback::{DType, Tensor};
 /// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h + b_h, and then
 /// c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a projection.
 #[derive(Clone, Copy, Debug)]
-pub struct LongShort;
+pub struct LstmStep;
 
 /// Long short-term memory, PyTorch's `nn.LSTM`. Its state is the outputs and the cells.
 ///
@@ -21,10 +21,10 @@ pub struct LongShort;
 /// let (y, _) = lstm.forward_from(&Tensor::ones([4, 2, 3]), &(h, c));
 /// assert_eq!(y.shape(), [4, 2, 5]);
 /// ```
-pub type Lstm = Recurrent<LongShort>;
+pub type Lstm = Recurrent<LstmStep>;
 
 /// One step of an [`Lstm`], PyTorch's `nn.LSTMCell`.
-pub type LstmCell = RecurrentCell<LongShort>;
+pub type LstmCell = RecurrentCell<LstmStep>;
 
 impl Lstm {
     /// One layer; [`RecurrentConfig`] has the options.
@@ -46,17 +46,17 @@ impl RecurrentConfig {
     /// Long short-term memories.
     #[must_use]
     pub fn lstm(self) -> Lstm {
-        self.build(LongShort)
+        self.build(LstmStep)
     }
 
     /// One step of a long short-term memory; layers and directions do not matter.
     #[must_use]
     pub fn lstm_cell(self) -> LstmCell {
-        LstmCell::build(self, LongShort)
+        LstmCell::build(self, LstmStep)
     }
 }
 
-impl Recurrence for LongShort {
+impl Recurrence for LstmStep {
     /// The output and the cell.
     type State = (Tensor, Tensor);
     const GATES: usize = 4;

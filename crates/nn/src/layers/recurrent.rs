@@ -153,8 +153,15 @@ impl<K: Recurrence> Recurrent<K> {
         };
         let (steps, batch) = (y.shape()[0], y.shape()[1]);
         let directions = if self.config.both { 2 } else { 1 };
-        let given = state.map(|state| self.initial(state, batch, single));
-        let running = lengths.map(|lengths| self.running(lengths, steps, batch));
+        // Matches, not closures: those would not know the caller's line.
+        let given = match state {
+            Some(state) => Some(self.initial(state, batch, single)),
+            None => None,
+        };
+        let running = match lengths {
+            Some(lengths) => Some(self.running(lengths, steps, batch)),
+            None => None,
+        };
         let mut last: Vec<Vec<Tensor>> = Vec::with_capacity(self.cells.len());
         let mut shape = None;
         for (i, layer) in self.cells.chunks(directions).enumerate() {

@@ -6,7 +6,7 @@ use pullback::{DType, Tensor};
 
 /// A step of [`Rnn`]: h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or with relu.
 #[derive(Clone, Copy, Debug)]
-pub struct Elman {
+pub struct ElmanStep {
     relu: bool,
 }
 
@@ -18,10 +18,10 @@ pub struct Elman {
 /// let (y, h) = Rnn::new(3, 5).forward(&Tensor::ones([7, 2, 3]));
 /// assert_eq!((y.shape(), h.shape()), (&[7, 2, 5][..], &[1, 2, 5][..]));
 /// ```
-pub type Rnn = Recurrent<Elman>;
+pub type Rnn = Recurrent<ElmanStep>;
 
 /// One step of an [`Rnn`], PyTorch's `nn.RNNCell`.
-pub type RnnCell = RecurrentCell<Elman>;
+pub type RnnCell = RecurrentCell<ElmanStep>;
 
 impl Rnn {
     /// One layer with tanh; [`RecurrentConfig`] has the options.
@@ -47,7 +47,7 @@ impl RecurrentConfig {
     #[track_caller]
     #[must_use]
     pub fn rnn(self) -> Rnn {
-        self.build(Elman { relu: false })
+        self.build(ElmanStep { relu: false })
     }
 
     /// Plain recurrent layers with relu.
@@ -57,7 +57,7 @@ impl RecurrentConfig {
     #[track_caller]
     #[must_use]
     pub fn rnn_relu(self) -> Rnn {
-        self.build(Elman { relu: true })
+        self.build(ElmanStep { relu: true })
     }
 
     /// One step of a plain recurrent layer with tanh; layers and directions do not matter.
@@ -67,7 +67,7 @@ impl RecurrentConfig {
     #[track_caller]
     #[must_use]
     pub fn rnn_cell(self) -> RnnCell {
-        RnnCell::build(self, Elman { relu: false })
+        RnnCell::build(self, ElmanStep { relu: false })
     }
 
     /// [`RecurrentConfig::rnn_cell`] with relu.
@@ -77,11 +77,11 @@ impl RecurrentConfig {
     #[track_caller]
     #[must_use]
     pub fn rnn_relu_cell(self) -> RnnCell {
-        RnnCell::build(self, Elman { relu: true })
+        RnnCell::build(self, ElmanStep { relu: true })
     }
 }
 
-impl Recurrence for Elman {
+impl Recurrence for ElmanStep {
     type State = Tensor;
     const GATES: usize = 1;
     const ADDS_BIASES: bool = true;
