@@ -22,6 +22,7 @@
 //! # Ok::<(), pullback::Error>(())
 //! ```
 
+mod accumulate;
 mod adadelta;
 mod adafactor;
 mod adagrad;
@@ -29,6 +30,9 @@ mod adam;
 mod adamax;
 mod adamw;
 mod asgd;
+mod clip;
+mod ema;
+mod lbfgs;
 mod lion;
 mod muon;
 mod nadam;
@@ -40,7 +44,9 @@ mod rprop;
 mod rule;
 mod sgd;
 mod stepper;
+mod wolfe;
 
+pub use accumulate::Accumulate;
 pub use adadelta::Adadelta;
 pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
@@ -48,6 +54,9 @@ pub use adam::Adam;
 pub use adamax::Adamax;
 pub use adamw::AdamW;
 pub use asgd::Asgd;
+pub use clip::{ClipNorm, clip_grad_norm_, clip_grad_value_};
+pub use ema::Ema;
+pub use lbfgs::{Lbfgs, LbfgsStepper};
 pub use lion::Lion;
 pub use muon::{AdjustRate, Muon};
 pub use nadam::NAdam;

@@ -220,10 +220,11 @@ impl Update<'_> {
 }
 
 /// The dtype that steps of parameters of this dtype are computed in.
-fn wide_dtype(dtype: DType) -> DType {
+pub(super) fn wide_dtype(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-fn wide(x: &Tensor) -> Tensor {
+/// The tensor in the dtype that steps are computed in.
+pub(super) fn wide(x: &Tensor) -> Tensor {
     x.cast(wide_dtype(x.dtype()))
 }

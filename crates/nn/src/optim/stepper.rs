@@ -1,6 +1,6 @@
 //! The one driver of all rules: groups of parameters, their rates, counts and states.
 
-use super::{Optimizer, Rule, Update, Within};
+use super::{Optimizer, OptionRow, Rule, Update, Within};
 use pullback::{Error, Result, Tensor, catch, no_grad};
 
 /// An optimiser: a [`Rule`] over groups of parameters, each with options of its own.
@@ -60,25 +60,19 @@ impl<R: Rule> Stepper<R> {
         parameters: impl IntoIterator<Item = Tensor>,
         rule: R,
     ) -> Result<Stepper<R>> {
-        let rate = ("rate", rule.rate(), Within::NotNegative);
-        for (name, value, within) in std::iter::once(rate).chain(rule.options()) {
-            if !within.contains(value) {
-                return Err(refused::<R>(format!(
-                    "`{name}` must be {}, not {value}",
-                    within.words()
-                )));
-            }
-        }
+        let mut options = vec![("rate", rule.rate(), Within::NotNegative)];
+        options.extend(rule.options());
+        check_options(R::NAME, &options)?;
         let mut members: Vec<Member> = Vec::new();
         for x in parameters {
             let known = self.groups.iter().flat_map(|group| &group.members).chain(&members);
-            check::<R>(&x, known)?;
+            check_parameter(R::NAME, &x, known.map(|member| &member.x))?;
             rule.accepts(&x)?;
             let state = rule.state(&x.detach());
             members.push(Member { x, step: Tensor::from(0i64), state });
         }
         if members.is_empty() {
-            return Err(refused::<R>("there are no parameters to optimise"));
+            return Err(Error::argument(R::NAME, "there are no parameters to optimise"));
         }
         self.groups.push(Group { rate: Tensor::from(rule.rate()), rule, members });
         Ok(self)
@@ -90,24 +84,36 @@ impl<R: Rule> Stepper<R> {
     }
 }
 
-/// What keeps a tensor from being a parameter of this optimiser.
-fn check<'a, R: Rule>(x: &Tensor, mut known: impl Iterator<Item = &'a Member>) -> Result<()> {
-    if known.any(|member| member.x.is_same(x)) {
-        return Err(refused::<R>(format!("the parameter {} is listed twice", x.spec()))
+/// Whether the options of an optimiser lie where they must.
+pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Result<()> {
+    match rows.iter().find(|(_, value, within)| !within.contains(*value)) {
+        None => Ok(()),
+        Some((name, value, within)) => {
+            let message = format!("`{name}` must be {}, not {value}", within.words());
+            Err(Error::argument(optimizer, message))
+        }
+    }
+}
+
+/// What keeps a tensor from being a parameter of an optimiser, beside those it has.
+pub(super) fn check_parameter<'a>(
+    optimizer: &'static str,
+    x: &Tensor,
+    mut known: impl Iterator<Item = &'a Tensor>,
+) -> Result<()> {
+    let refused = |message: String| Error::argument(optimizer, message).on([x.spec()]);
+    if known.any(|known| known.is_same(x)) {
+        return Err(refused(format!("the parameter {} is listed twice", x.spec()))
             .hint("`Module::parameters` lists tied parameters once"));
     }
     if !x.dtype().is_float() {
-        return Err(refused::<R>(format!("optimises floats, not {}", x.spec())));
+        return Err(refused(format!("optimises floats, not {}", x.spec())));
     }
     if x.is_tracked() && !x.is_leaf() {
-        return Err(refused::<R>(format!("the parameter {} was computed from others", x.spec()))
+        return Err(refused(format!("the parameter {} was computed from others", x.spec()))
             .hint("optimise the leaves that it was computed from"));
     }
     Ok(())
-}
-
-fn refused<R: Rule>(message: impl Into<String>) -> Error {
-    Error::argument(R::NAME, message)
 }
 
 impl<R: Rule> Optimizer for Stepper<R> {

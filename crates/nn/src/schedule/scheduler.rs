@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 pub struct Scheduler<S> {
     schedule: S,
-    rates: Vec<Tensor>,
+    rates: Rates,
     bases: Vec<f64>,
     step: u64,
 }
@@ -41,17 +41,16 @@ impl<S: Schedule> Scheduler<S> {
     /// # Panics
     /// Inside a function that is being compiled: rates are read.
     pub fn new(optimizer: &(impl Optimizer + ?Sized), schedule: S) -> Scheduler<S> {
-        let rates = optimizer.rates();
-        let bases = rates.iter().map(Tensor::item::<f64>).collect();
-        let scheduler = Scheduler { schedule, rates, bases, step: 0 };
-        scheduler.write();
+        let rates = Rates::of(optimizer);
+        let scheduler = Scheduler { schedule, bases: rates.read(), rates, step: 0 };
+        scheduler.rates.write(scheduler.rates());
         scheduler
     }
 
     /// Goes on to the next step: writes its rates. To be called after the optimiser's step.
     pub fn step(&mut self) {
         self.step += 1;
-        self.write();
+        self.rates.write(self.rates());
     }
 
     /// How many steps were taken.
@@ -74,29 +73,48 @@ impl<S: Schedule> Scheduler<S> {
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
     pub fn restore(&mut self, state: &Value) -> Result<()> {
-        let wrong = |what: String| Error::argument("Scheduler", what);
-        let step = state["step"].as_u64();
-        let step = step.ok_or_else(|| wrong(format!("`step` is no count: {}", state["step"])))?;
-        let bases = numbers(&state["bases"]);
-        let bases =
-            bases.ok_or_else(|| wrong(format!("`bases` are no rates: {}", state["bases"])))?;
-        if bases.len() != self.bases.len() {
-            let (saved, here) = (bases.len(), self.bases.len());
-            return Err(wrong(format!("the state is of {saved} groups, the optimiser has {here}")));
-        }
-        (self.step, self.bases) = (step, bases);
-        self.write();
+        let wrong =
+            || Error::argument("Scheduler", format!("`step` is no count: {}", state["step"]));
+        let step = state["step"].as_u64().ok_or_else(wrong)?;
+        self.bases = self.rates.saved("Scheduler", state, "bases")?;
+        self.step = step;
+        self.rates.write(self.rates());
         Ok(())
-    }
-
-    fn write(&self) {
-        for (rate, value) in self.rates.iter().zip(self.rates()) {
-            rate.fill_(value);
-        }
     }
 }
 
-/// A list of finite numbers.
-pub(super) fn numbers(value: &Value) -> Option<Vec<f64>> {
-    value.as_array()?.iter().map(Value::as_f64).collect()
+/// The rates of an optimiser's groups.
+#[derive(Clone, Debug)]
+pub(super) struct Rates(Vec<Tensor>);
+
+impl Rates {
+    pub fn of(optimizer: &(impl Optimizer + ?Sized)) -> Rates {
+        Rates(optimizer.rates())
+    }
+
+    pub fn read(&self) -> Vec<f64> {
+        self.0.iter().map(Tensor::item::<f64>).collect()
+    }
+
+    pub fn write(&self, rates: impl IntoIterator<Item = f64>) {
+        for (rate, value) in self.0.iter().zip(rates) {
+            rate.fill_(value);
+        }
+    }
+
+    /// The rates that a saved state has under this name, one for each group.
+    pub fn saved(&self, owner: &'static str, state: &Value, name: &str) -> Result<Vec<f64>> {
+        let list = state[name].as_array();
+        let saved =
+            list.and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
+        let Some(saved) = saved else {
+            return Err(Error::argument(owner, format!("`{name}` are no rates: {}", state[name])));
+        };
+        if saved.len() != self.0.len() {
+            let (there, here) = (saved.len(), self.0.len());
+            let message = format!("the state is of {there} groups, the optimiser has {here}");
+            return Err(Error::argument(owner, message));
+        }
+        Ok(saved)
+    }
 }

@@ -193,7 +193,8 @@ def trajectory(name, groups):
 def lbfgs(steps, **options):
     """Parameters after each step of L-BFGS, which evaluates the loss several times; the problem is that of step 0."""
     p = {k: torch.tensor(v).reshape(SHAPES[k]).requires_grad_() for k, v in START.items()}
-    opt = torch.optim.LBFGS(list(p.values()), **torch_options(options))
+    search = {"line_search_fn": "strong_wolfe" if options["strong_wolfe"] else None}
+    opt = torch.optim.LBFGS(list(p.values()), **torch_options({k: v for k, v in options.items() if k != "strong_wolfe"}), **search)
     sign = -1 if options.get("maximize") else 1
 
     def closure():
@@ -210,6 +211,44 @@ def lbfgs(steps, **options):
     return {"options": options, "points": points, "losses": losses, "func_evals": state["func_evals"], "n_iter": state["n_iter"]}
 
 
+def clipped():
+    """Norms and gradients after clipping by several norms and by value."""
+    cases = []
+    for order, most in [(2.0, 0.5), (2.0, 100.0), (math.inf, 0.05), (1.0, 2.0), (None, 0.1)]:
+        p = {k: torch.tensor(v).reshape(SHAPES[k]).requires_grad_() for k, v in START.items()}
+        # `c` has no gradient.
+        loss_at(p, 2, True).backward()
+        if order is None:
+            torch.nn.utils.clip_grad_value_(p.values(), most)
+            norm = None
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(p.values(), most, order).item()
+        grads = {k: flat(v.grad) for k, v in p.items() if v.grad is not None}
+        cases.append({"order": "inf" if order == math.inf else order, "most": most, "norm": norm, "grads": grads})
+    return cases
+
+
+def averaged(decay):
+    """The average of `w` over 20 steps of SGD, and of a buffer that is copied."""
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor(START["w"]).reshape(SHAPES["w"]))
+            self.register_buffer("seen", torch.tensor(0))
+
+    model = Model()
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay))
+    average.update_parameters(model)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        opt.zero_grad()
+        torch.cos(model.w * 3).sum().backward()
+        opt.step()
+        model.seen += 1
+        average.update_parameters(model)
+    return {"decay": decay, "model": flat(model.w), "average": flat(average.module.w), "seen": int(average.module.seen)}
+
+
 def write(name, value):
     (HERE / f"{name}.json").write_text(json.dumps(value, separators=(",", ":")) + "\n")
 
@@ -219,9 +258,10 @@ if __name__ == "__main__":
     write("problem", {"x": X, "y": Y, "shapes": SHAPES, "start": START})
     for name, cases in CASES.items():
         write(name, {case: trajectory(name, groups) for case, groups in cases.items()})
+    write("around", {"clip": clipped(), "ema": [averaged(0.9), averaged(0.5)]})
     write("lbfgs", {
-        "strong_wolfe": lbfgs(4, line_search_fn="strong_wolfe", max_iter=5),
-        "short_history": lbfgs(6, line_search_fn="strong_wolfe", max_iter=4, history_size=3, rate=0.5),
-        "fixed_step": lbfgs(4, rate=0.2, max_iter=5),
-        "maximize": lbfgs(3, line_search_fn="strong_wolfe", max_iter=4, maximize=True),
+        "strong_wolfe": lbfgs(4, strong_wolfe=True, max_iter=5),
+        "short_history": lbfgs(6, strong_wolfe=True, max_iter=4, history_size=3, rate=0.5),
+        "fixed_step": lbfgs(4, rate=0.2, max_iter=5, strong_wolfe=False),
+        "maximize": lbfgs(3, strong_wolfe=True, max_iter=4, maximize=True),
     })

@@ -1,7 +1,7 @@
 //! The problem that `data/optim.py` recorded trajectories on.
 
 use pullback::{DType, Result, Tensor, jit};
-use pullback_nn::optim::Optimizer;
+use pullback_nn::optim::{Optimizer, named, names};
 use serde_json::Value;
 
 /// The recorded JSON file of this name.
@@ -103,4 +103,22 @@ pub fn distance(got: &[f64], want: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
     let each = got.iter().zip(want).map(|(a, b)| (a - b).abs() / b.abs().max(1.0));
     each.fold(0.0, |most, d| if d.is_nan() { f64::INFINITY } else { most.max(d) })
+}
+
+/// The optimiser of a recorded case on a problem.
+pub fn optimizer(name: &str, case: &Value, problem: &Problem) -> Box<dyn Optimizer> {
+    let group = |group: &Value| {
+        let names = group["params"].as_array().unwrap().iter().map(|x| x.as_str().unwrap());
+        (names.map(|x| problem.get(x).clone()).collect(), group["options"].clone())
+    };
+    named(name, case["groups"].as_array().unwrap().iter().map(group).collect()).unwrap()
+}
+
+/// Every recorded case: the optimiser's name, the case's, and what was recorded.
+pub fn cases() -> Vec<(&'static str, String, Value)> {
+    let of = |name| match recorded(name) {
+        Value::Object(all) => all.into_iter().map(move |(case, value)| (name, case, value)),
+        other => panic!("{other}"),
+    };
+    names().flat_map(of).collect()
 }
