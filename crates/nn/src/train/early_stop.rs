@@ -41,7 +41,15 @@ impl EarlyStop {
     /// Stops at the third time that the metric is not better than its best.
     pub fn new(metric: &str, best: Best) -> EarlyStop {
         let metric = metric.to_string();
-        EarlyStop { metric, best, patience: 3, min_delta: 0.0, restore: false, held: None, waited: 0 }
+        EarlyStop {
+            metric,
+            best,
+            patience: 3,
+            min_delta: 0.0,
+            restore: false,
+            held: None,
+            waited: 0,
+        }
     }
 
     /// How many times in a row it may be measured without being better: the run stops at the last of them.
@@ -71,9 +79,9 @@ impl EarlyStop {
 
     pub(crate) fn look(&mut self, step: u64, metrics: &Metrics) -> Verdict {
         let Some(value) = metrics.get(&self.metric) else { return Verdict::Wait };
-        let better = self.held.map_or(!value.is_nan(), |(held, _)| {
-            self.best.is_better(value, held, self.min_delta)
-        });
+        let better = self
+            .held
+            .map_or(!value.is_nan(), |(held, _)| self.best.is_better(value, held, self.min_delta));
         if better {
             (self.held, self.waited) = (Some((value, step)), 0);
             return Verdict::Better;
@@ -124,7 +132,10 @@ mod tests {
             (1..).zip(values).map(|(i, v)| stop.look(i, &Metrics::from(v))).collect();
         use Verdict::{Better, Stop, Wait};
         assert_eq!(verdicts, [Better, Wait, Better, Wait, Stop]);
-        assert_eq!(stop.reason(), "loss was not better 2 times in a row; the best was 0.85 at step 3");
+        assert_eq!(
+            stop.reason(),
+            "loss was not better 2 times in a row; the best was 0.85 at step 3"
+        );
         assert_eq!(stop.look(6, &Metrics::new().with("other", 0.0)), Wait);
         let mut other = EarlyStop::new("loss", Best::Lowest);
         other.restore_state(&stop.state()).unwrap();

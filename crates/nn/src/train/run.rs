@@ -123,7 +123,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         }
         self.trainer.model.train();
         let start = |callback: &mut dyn Callback, now: &Now| callback.on_start(now);
-        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(Flow::Continue)).map(drop)
+        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(Flow::Continue))
+            .map(drop)
     }
 
     fn resume(&mut self, checkpoints: &Checkpoints) -> Result<()> {
@@ -229,8 +230,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         if let (Some((_, loss)), false) = (wrong, self.trainer.allow_non_finite) {
             let (step, epoch) = (self.place.step, self.place.epoch + 1);
             let message = format!("the loss is {loss} at step {step}, in epoch {epoch}");
-            return Err(Error::argument(OP, message)
-                .hint("a lower learning rate or clipped gradients may help; detect_anomaly finds the op"));
+            return Err(Error::argument(OP, message).hint(
+                "a lower learning rate or clipped gradients may help; detect_anomaly finds the op",
+            ));
         }
         self.place.add(&metrics);
         Ok(metrics)
@@ -381,7 +383,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         if let Some(best) = self.best.take() {
             let model = self.trainer.model.named_state();
             catch(|| {
-                no_grad(|| model.iter().zip(&best).for_each(|((_, x), (_, best))| drop(x.copy_(best))));
+                no_grad(|| {
+                    model.iter().zip(&best).for_each(|((_, x), (_, best))| drop(x.copy_(best)))
+                });
             })?;
         }
         let outcome = Outcome {

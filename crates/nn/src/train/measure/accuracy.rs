@@ -47,7 +47,13 @@ impl Accuracy {
         let classes = *scores.shape().last().unwrap_or(&1);
         let rows = scores.to_f64_vec();
         let labels = labels.to_f64_vec();
-        assert_eq!(labels.len() * classes, rows.len(), "accuracy: {} labels do not fit {}", labels.len(), scores.spec());
+        assert_eq!(
+            labels.len() * classes,
+            rows.len(),
+            "accuracy: {} labels do not fit {}",
+            labels.len(),
+            scores.spec()
+        );
         for (row, &label) in rows.chunks(classes.max(1)).zip(&labels) {
             self.all += 1;
             let Some(&own) = row.get(label as usize).filter(|_| label >= 0.0) else { continue };

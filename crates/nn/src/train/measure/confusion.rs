@@ -34,7 +34,12 @@ impl Confusion {
     pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
         let (rows, labels, classes) = (scores.to_f64_vec(), labels.to_f64_vec(), self.counts.len());
         let fits = scores.shape().last() == Some(&classes) && rows.len() == labels.len() * classes;
-        assert!(fits, "confusion: {} labels and {} do not fit {classes} classes", labels.len(), scores.spec());
+        assert!(
+            fits,
+            "confusion: {} labels and {} do not fit {classes} classes",
+            labels.len(),
+            scores.spec()
+        );
         for (row, label) in rows.chunks(classes.max(1)).zip(labels) {
             let best = (0..classes).reduce(|best, i| if row[i] > row[best] { i } else { best });
             let counts = self.counts.get_mut(label as usize).filter(|_| label >= 0.0);
