@@ -1,0 +1,119 @@
+//! The command line: subcommands, options for all of them, help.
+
+use crate::failure::{Failure, Outcome};
+use crate::output::{Colour, Output};
+use crate::{bench, check, completions, explain, grad, ops};
+use clap::error::ErrorKind;
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+
+/// Automatic differentiation: train networks, see how gradients come about, check, explain and measure them
+#[derive(Debug, Parser)]
+#[command(
+    name = "pullback",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "Exit codes: 0 all went well, 1 what was asked for failed, 2 the command line makes no sense, 130 stopped by Ctrl-C.\n\
+    `pullback COMMAND --help` teaches each command with examples."
+)]
+pub struct CommandLine {
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Colour,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the gradient
+    Grad(grad::Arguments),
+    /// Checks gradients against numeric derivatives: of an expression, or of this installation
+    Check(check::Arguments),
+    /// Shows what the compiler makes of a model: the program, the passes, memory by source line
+    Explain(explain::Arguments),
+    /// Measures the benchmark workloads on this machine
+    Bench(bench::Arguments),
+    /// Lists the operations with their derivatives
+    Ops(ops::Arguments),
+    /// Prints a completion script for a shell
+    Completions(completions::Arguments),
+}
+
+/// Does what these words say.
+///
+/// # Errors
+/// With the sentence to print and the code to exit with.
+pub fn run(words: Vec<OsString>) -> Outcome {
+    let words: Vec<OsString> = words.into_iter().map(no_flag).collect();
+    let colour = asked_colour(&words);
+    let choice = match colour {
+        Colour::Auto => ColorChoice::Auto,
+        Colour::Always => ColorChoice::Always,
+        Colour::Never => ColorChoice::Never,
+    };
+    let parsed = CommandLine::command()
+        .color(choice)
+        .try_get_matches_from(words)
+        .and_then(|matches| CommandLine::from_arg_matches(&matches));
+    let line = match parsed {
+        Ok(line) => line,
+        Err(error) => return not_understood(&error),
+    };
+    let mut out = Output::new(line.color);
+    let outcome = match line.command {
+        Command::Grad(arguments) => grad::run(&arguments, &mut out),
+        Command::Check(arguments) => check::run(&arguments, &mut out),
+        Command::Explain(arguments) => explain::run(&arguments, &mut out),
+        Command::Bench(arguments) => bench::run(&arguments, &mut out),
+        Command::Ops(arguments) => ops::run(&arguments, &mut out),
+        Command::Completions(arguments) => completions::run(&arguments, &mut out),
+    };
+    // What was found so far is shown, also where something failed after it.
+    let flushed = out.flush();
+    outcome?;
+    Ok(flushed?)
+}
+
+/// An expression may begin with a minus: `-x^2` is no flag, and goes with a blank before it, which means nothing to an expression.
+fn no_flag(word: OsString) -> OsString {
+    match word.to_str() {
+        Some("-h" | "-V" | "-") | None => word,
+        Some(text) if text.starts_with('-') && !text.starts_with("--") => format!(" {text}").into(),
+        Some(_) => word,
+    }
+}
+
+/// The colours asked for, before anything is parsed: messages about the command line follow it too.
+fn asked_colour(words: &[OsString]) -> Colour {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
+    let apart =
+        words.iter().position(|word| *word == "--color").and_then(|i| words.get(i + 1)).copied();
+    match joined.or(apart) {
+        Some("always") => Colour::Always,
+        Some("never") => Colour::Never,
+        _ => Colour::Auto,
+    }
+}
+
+/// Help and version as they are; anything else as a sentence under our name.
+fn not_understood(error: &clap::Error) -> Outcome {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(error.print()?),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.print()?;
+            Err(Failure { code: crate::failure::USAGE, message: String::new() })
+        }
+        _ => {
+            let text = error.to_string();
+            Err(Failure::usage(text.trim_end().strip_prefix("error: ").unwrap_or(&text)))
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! From nodes to steps: operations on tensors, each equal one once, those of constants alone done already.
+
+use super::functions::{Function, find};
+use super::parser::{Id, Node, Parsed, parse};
+use super::{Complaint, complaint, constant};
+use crate::number::{Digits, tensor};
+use pullback::{Tensor, catch, stack};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// An expression that can be computed and differentiated.
+pub struct Graph {
+    /// The text.
+    pub source: String,
+    /// Variables with their values, in the order in which they were given.
+    pub inputs: Vec<(String, Tensor)>,
+    /// What is computed, operands first.
+    pub steps: Vec<Step>,
+    /// Values that depend on no variable.
+    pub constants: Vec<Tensor>,
+    /// What the whole is.
+    pub result: Ref,
+}
+
+/// A value in a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ref {
+    /// A variable.
+    Input(usize),
+    /// A result of a step.
+    Step(usize),
+    /// Something known.
+    Constant(usize),
+}
+
+/// One operation.
+pub struct Step {
+    action: Action,
+    /// What it is applied to.
+    pub operands: Vec<Ref>,
+}
+
+#[derive(Clone)]
+enum Action {
+    Call(&'static Function, Vec<f64>),
+    Stack,
+    Index(Vec<isize>),
+}
+
+impl Action {
+    fn apply(&self, operands: &[Tensor]) -> Tensor {
+        match self {
+            Action::Call(function, numbers) => function.apply(operands, numbers),
+            Action::Stack => stack(&operands.iter().collect::<Vec<_>>(), 0),
+            Action::Index(indices) => {
+                indices.iter().fold(operands[0].clone(), |x, &i| x.select_at(0, i))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Action::Call(function, _) => function.name,
+            Action::Stack => "[…]",
+            Action::Index(_) => "index",
+        }
+    }
+
+    /// What makes two steps on the same operands the same.
+    fn key(&self) -> (String, Vec<u64>) {
+        match self {
+            Action::Call(f, numbers) => {
+                (f.name.into(), numbers.iter().map(|n| n.to_bits()).collect())
+            }
+            Action::Stack => ("[]".into(), Vec::new()),
+            Action::Index(indices) => ("[i]".into(), indices.iter().map(|&i| i as u64).collect()),
+        }
+    }
+}
+
+/// `x=[1, 2, 3]`: a name and a value.
+///
+/// # Errors
+/// If it is not of that form, or the value is not a constant.
+pub fn assignment(text: &str) -> Result<(String, Tensor), Complaint> {
+    let complain = |span: Range<usize>, message: String| Err(Complaint::new(text, span, message));
+    let end = text.chars().count();
+    let Some((name, value)) = text.split_once('=') else {
+        return complain(0..end, "expected a variable and its value, such as `x=2`".into());
+    };
+    let length = name.chars().count();
+    let name = name.trim();
+    let letters = |c: char| c.is_alphanumeric() || c == '_';
+    if !name.chars().all(letters)
+        || !name.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
+    {
+        return complain(
+            0..length,
+            format!("`{name}` is not a name: letters, digits and _, a letter first"),
+        );
+    }
+    if constant(name).is_some() {
+        return complain(0..length, format!("`{name}` is a constant and cannot be a variable"));
+    }
+    // The caret belongs under the whole text, not under the value alone.
+    let value = constant_value(value).map_err(|mut c| {
+        c.source = text.to_string();
+        c.span = c.span.start + length + 1..c.span.end + length + 1;
+        c
+    })?;
+    Ok((name.to_string(), value))
+}
+
+/// The value of an expression without variables.
+///
+/// # Errors
+/// If it has variables, or is none.
+pub fn constant_value(text: &str) -> Result<Tensor, Complaint> {
+    let graph = Graph::new(parse(text)?, Vec::new())?;
+    match graph.result {
+        Ref::Constant(i) => Ok(graph.constants[i].clone()),
+        // Without inputs everything is known.
+        Ref::Input(_) | Ref::Step(_) => Err(Complaint::new(text, 0..1, "expected constants")),
+    }
+}
+
+impl Graph {
+    /// The steps of an expression for these values of its variables. Each is computed once here, so that what does not fit is found with
+    /// its place in the text.
+    ///
+    /// # Errors
+    /// If a name has no value, shapes do not fit, or a number is not where one must be.
+    pub fn new(parsed: Parsed, inputs: Vec<(String, Tensor)>) -> Result<Graph, Complaint> {
+        let graph = Graph {
+            source: parsed.source.clone(),
+            inputs,
+            steps: Vec::new(),
+            constants: Vec::new(),
+            result: Ref::Constant(0),
+        };
+        let mut builder = Builder { graph, values: Vec::new(), known: HashMap::new() };
+        let mut made: Vec<Ref> = Vec::with_capacity(parsed.nodes.len());
+        for (node, span) in &parsed.nodes {
+            made.push(builder.add(&parsed, &made, node, span.clone())?);
+        }
+        builder.graph.result = made[parsed.result];
+        builder.graph.keep_what_is_used();
+        Ok(builder.graph)
+    }
+
+    /// The values of all steps for these values of the variables.
+    pub fn run(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+        let mut values: Vec<Tensor> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let operands: Vec<Tensor> = step
+                .operands
+                .iter()
+                .map(|&r| match r {
+                    Ref::Input(i) => inputs[i].clone(),
+                    Ref::Step(k) => values[k].clone(),
+                    Ref::Constant(i) => self.constants[i].clone(),
+                })
+                .collect();
+            values.push(step.apply(&operands));
+        }
+        values
+    }
+
+    /// The value of the whole for these values of the variables.
+    pub fn value(&self, inputs: &[Tensor]) -> Tensor {
+        match self.result {
+            Ref::Input(i) => inputs[i].clone(),
+            Ref::Constant(i) => self.constants[i].clone(),
+            Ref::Step(_) => self.pick(self.result, inputs, &self.run(inputs)),
+        }
+    }
+
+    /// A value among those of the variables and of the steps.
+    pub fn pick(&self, what: Ref, inputs: &[Tensor], steps: &[Tensor]) -> Tensor {
+        match what {
+            Ref::Input(i) => inputs[i].clone(),
+            Ref::Step(k) => steps[k].clone(),
+            Ref::Constant(i) => self.constants[i].clone(),
+        }
+    }
+
+    /// The values of the variables.
+    pub fn arguments(&self) -> Vec<Tensor> {
+        self.inputs.iter().map(|(_, x)| x.clone()).collect()
+    }
+
+    /// What a value is called: `x`, `v1`, or a number.
+    pub fn name(&self, what: Ref, digits: Digits) -> String {
+        match what {
+            Ref::Input(i) => self.inputs[i].0.clone(),
+            Ref::Step(k) => format!("v{}", k + 1),
+            Ref::Constant(i) => tensor(&self.constants[i], digits),
+        }
+    }
+
+    /// A step as a formula of names: `x·y`.
+    pub fn formula(&self, step: &Step, digits: Digits) -> String {
+        let name = |r: &Ref| {
+            let name = self.name(*r, digits);
+            // A negative number between operators.
+            if name.starts_with('-') && step.operands.len() > 1 {
+                format!("({name})")
+            } else {
+                name
+            }
+        };
+        let names: Vec<String> = step.operands.iter().map(name).collect();
+        match &step.action {
+            Action::Stack => format!("[{}]", names.join(", ")),
+            Action::Index(indices) => {
+                let list: Vec<String> = indices.iter().map(ToString::to_string).collect();
+                format!("{}[{}]", names[0], list.join(", "))
+            }
+            Action::Call(f, numbers) if f.name == "power" => {
+                let n = crate::number::plain(numbers[0], digits);
+                format!("{}^{}", names[0], if numbers[0] < 0.0 { format!("({n})") } else { n })
+            }
+            Action::Call(f, numbers) => match (f.symbol, &names[..]) {
+                (Some("*"), [a, b]) => format!("{a}·{b}"),
+                (Some("/"), [a, b]) => format!("{a}/{b}"),
+                (Some("^"), [a, b]) => format!("{a}^{b}"),
+                (Some(symbol), [a, b]) => format!("{a} {symbol} {b}"),
+                (Some(symbol), [a]) => format!("{symbol}{a}"),
+                _ => {
+                    // Numbers that have their usual values go without saying.
+                    let given = f.numbers().iter().zip(numbers).rposition(|(known, n)| {
+                        known.usual.is_none_or(|usual| usual.to_bits() != n.to_bits())
+                    });
+                    let numbers = &numbers[..given.map_or(0, |last| last + 1)];
+                    let numbers = numbers.iter().map(|&n| crate::number::plain(n, digits));
+                    let all: Vec<String> = names.into_iter().chain(numbers).collect();
+                    format!("{}({})", f.name, all.join(", "))
+                }
+            },
+        }
+    }
+
+    /// Drops steps that the result does not depend on (definitions that nobody uses).
+    fn keep_what_is_used(&mut self) {
+        let mut used = vec![false; self.steps.len()];
+        if let Ref::Step(k) = self.result {
+            used[k] = true;
+        }
+        for k in (0..self.steps.len()).rev() {
+            for operand in &self.steps[k].operands {
+                if let (Ref::Step(j), true) = (*operand, used[k]) {
+                    used[j] = true;
+                }
+            }
+        }
+        let mut next = 0;
+        let numbers: Vec<usize> = used.iter().map(|&u| (next, next += usize::from(u)).0).collect();
+        let moved = |r: &mut Ref| {
+            if let Ref::Step(k) = r {
+                *k = numbers[*k];
+            }
+        };
+        let mut flags = used.iter();
+        self.steps.retain(|_| flags.next().copied().unwrap_or(false));
+        self.steps.iter_mut().flat_map(|s| &mut s.operands).for_each(moved);
+        moved(&mut self.result);
+    }
+}
+
+impl Step {
+    /// Computes it.
+    pub fn apply(&self, operands: &[Tensor]) -> Tensor {
+        self.action.apply(operands)
+    }
+
+    /// The operands that are not constants, each once, in order.
+    pub fn variables(&self) -> Vec<Ref> {
+        let mut out: Vec<Ref> = Vec::new();
+        for &operand in &self.operands {
+            if !matches!(operand, Ref::Constant(_)) && !out.contains(&operand) {
+                out.push(operand);
+            }
+        }
+        out
+    }
+}
+
+struct Builder {
+    graph: Graph,
+    /// The values of the steps so far.
+    values: Vec<Tensor>,
+    /// Steps by what they do.
+    known: HashMap<(String, Vec<u64>, Vec<Ref>), Ref>,
+}
+
+impl Builder {
+    fn complain<T>(&self, span: Range<usize>, message: String) -> Result<T, Complaint> {
+        Err(Complaint::new(&self.graph.source, span, message))
+    }
+
+    fn constant(&mut self, value: Tensor) -> Ref {
+        // Equal numbers are one constant, so that equal steps on them are one step.
+        let same = |known: &Tensor| {
+            known.spec() == value.spec()
+                && known.len() == 1
+                && known.to_f64_vec()[0].to_bits() == value.to_f64_vec()[0].to_bits()
+        };
+        let at = self.graph.constants.iter().position(same).unwrap_or_else(|| {
+            self.graph.constants.push(value);
+            self.graph.constants.len() - 1
+        });
+        Ref::Constant(at)
+    }
+
+    fn add(
+        &mut self,
+        parsed: &Parsed,
+        made: &[Ref],
+        node: &Node,
+        span: Range<usize>,
+    ) -> Result<Ref, Complaint> {
+        match node {
+            Node::Number(value) => Ok(self.constant(Tensor::from(*value))),
+            Node::Name(name) => self.name(name, span),
+            Node::List(items) => {
+                let operands: Vec<Ref> = items.iter().map(|&i| made[i]).collect();
+                self.step(Action::Stack, operands, span)
+            }
+            Node::Index(value, indices) => {
+                let indices = indices
+                    .iter()
+                    .map(|&i| Ok(self.number(parsed, made, i, "an index", true)? as isize))
+                    .collect::<Result<Vec<_>, Complaint>>()?;
+                self.step(Action::Index(indices), vec![made[*value]], span)
+            }
+            Node::Apply(function, arguments) => {
+                let function = *function;
+                // A power by a constant keeps its exponent, and needs no logarithm.
+                if let ("pow", [base, exponent]) = (function.name, &arguments[..])
+                    && let (Ref::Constant(i), Some(power)) = (made[*exponent], find("power"))
+                    && self.graph.constants[i].rank() == 0
+                {
+                    let n = self.graph.constants[i].to_f64_vec()[0];
+                    return self.step(Action::Call(power, vec![n]), vec![made[*base]], span);
+                }
+                let split = function.tensors(arguments.len());
+                let operands: Vec<Ref> = arguments[..split].iter().map(|&i| made[i]).collect();
+                let mut numbers = Vec::new();
+                for (k, wanted) in function.numbers().iter().enumerate() {
+                    numbers.push(match (arguments.get(split + k), wanted.usual) {
+                        (Some(&i), _) => {
+                            let what = format!("the {} of `{}`", wanted.name, function.name);
+                            self.number(parsed, made, i, &what, wanted.whole)?
+                        }
+                        (None, usual) => usual.unwrap_or(f64::NAN),
+                    });
+                }
+                self.step(Action::Call(function, numbers), operands, span)
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str, span: Range<usize>) -> Result<Ref, Complaint> {
+        if let Some(i) = self.graph.inputs.iter().position(|(known, _)| known == name) {
+            return Ok(Ref::Input(i));
+        }
+        if let Some(value) = constant(name) {
+            return Ok(self.constant(Tensor::from(value)));
+        }
+        if find(name).is_some() {
+            return self.complain(span, format!("`{name}` is a function: write `{name}(…)`"));
+        }
+        let known = self.graph.inputs.iter().map(|(name, _)| name.as_str());
+        let near = complaint::near(name, known.chain(["pi", "inf", "nan"]));
+        let near = complaint::did_you_mean(&near);
+        let hint =
+            if near.is_empty() { format!("; add `{name}=…` after the expression") } else { near };
+        self.complain(span, format!("`{name}` has no value{hint}"))
+    }
+
+    /// An argument that must be a plain number.
+    fn number(
+        &self,
+        parsed: &Parsed,
+        made: &[Ref],
+        id: Id,
+        what: &str,
+        whole: bool,
+    ) -> Result<f64, Complaint> {
+        let span = parsed.nodes[id].1.clone();
+        let value = match made[id] {
+            Ref::Constant(i) if self.graph.constants[i].rank() == 0 => {
+                self.graph.constants[i].to_f64_vec()[0]
+            }
+            _ => return self.complain(span, format!("{what} must be a plain number")),
+        };
+        match whole && (value.fract() != 0.0 || value.abs() > 1e9) {
+            true => self.complain(span, format!("{what} must be a whole number")),
+            false => Ok(value),
+        }
+    }
+
+    fn step(
+        &mut self,
+        action: Action,
+        operands: Vec<Ref>,
+        span: Range<usize>,
+    ) -> Result<Ref, Complaint> {
+        let (name, numbers) = action.key();
+        let key = (name, numbers, operands.clone());
+        if let Some(known) = self.known.get(&key) {
+            return Ok(*known);
+        }
+        let inputs = self.graph.arguments();
+        let tensors: Vec<Tensor> =
+            operands.iter().map(|&r| self.graph.pick(r, &inputs, &self.values)).collect();
+        let value = match catch(|| action.apply(&tensors)) {
+            Ok(value) => value,
+            Err(error) => {
+                let shapes: Vec<String> = tensors.iter().map(|x| x.spec().to_string()).collect();
+                if let Action::Stack = action {
+                    let message = format!(
+                        "the elements of a list must have one shape, and these have {}",
+                        shapes.join(" and ")
+                    );
+                    return self.complain(span, message);
+                }
+                let mut message = format!("{}: {}", action.name(), error.message());
+                if !message.contains('[') {
+                    message += &format!(" ({})", shapes.join(" and "));
+                }
+                return self.complain(span, message);
+            }
+        };
+        let made = match operands.iter().all(|r| matches!(r, Ref::Constant(_))) {
+            true => self.constant(value),
+            false => {
+                self.values.push(value);
+                self.graph.steps.push(Step { action, operands });
+                Ref::Step(self.graph.steps.len() - 1)
+            }
+        };
+        self.known.insert(key, made);
+        Ok(made)
+    }
+}

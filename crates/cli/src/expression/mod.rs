@@ -1,0 +1,68 @@
+//! Expressions on the command line: `x*y + sin(x*y)`.
+//!
+//! A text goes through `lexer` (words) and `parser` (nodes) to `graph`: a list of steps on tensors. Names of functions come from
+//! `functions`. Whatever is wrong is a [`Complaint`] that points at the character.
+
+mod complaint;
+pub mod functions;
+mod graph;
+mod lexer;
+mod parser;
+
+pub use complaint::{Complaint, did_you_mean, near};
+pub use graph::{Graph, Ref, assignment, constant_value};
+pub use parser::parse;
+
+/// Numbers with names.
+#[rustfmt::skip]
+const CONSTANTS: &[(&str, f64)] = &[
+    ("pi", std::f64::consts::PI), ("π", std::f64::consts::PI), ("e", std::f64::consts::E), ("inf", f64::INFINITY), ("nan", f64::NAN),
+];
+
+/// The number of this name.
+pub fn constant(name: &str) -> Option<f64> {
+    CONSTANTS.iter().find(|row| row.0 == name).map(|row| row.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback::Tensor;
+
+    /// Whatever is typed, there is an expression or a complaint whose caret lies in the text (or at its end).
+    #[test]
+    fn no_text_is_too_strange() {
+        const PIECES: [&str; 48] = [
+            "x", "y", "1", "2.5", ".5", "1e3", "1e", "(", ")", "[", "]", ",", ";", "=", "+", "-",
+            "*", "/", "^", "**", "@", "<", ">=", "==", "!=", "!", "sin", "sin(", "sum(",
+            "softmax(", "where(", "clamp(", "pi", "e", "nan", " ", "\t", "·", "−", "π", "é", "∂",
+            "#", "\"", "x[", "a=", "..", "\u{304}",
+        ];
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = |n: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        let mut understood = 0;
+        for _ in 0..20_000 {
+            let length = 1 + next(12);
+            let text: String = (0..length).map(|_| PIECES[next(PIECES.len())]).collect();
+            let inputs = vec![
+                ("x".to_string(), Tensor::from(0.5)),
+                ("y".to_string(), Tensor::from([1.0, 2.0])),
+            ];
+            match parse(&text).and_then(|parsed| Graph::new(parsed, inputs)) {
+                Ok(_) => understood += 1,
+                Err(complaint) => {
+                    assert!(complaint.span.start <= complaint.span.end, "{text:?}");
+                    assert!(complaint.span.end <= text.chars().count(), "{text:?}");
+                    assert!(!complaint.message.is_empty());
+                }
+            }
+            let _ = assignment(&text);
+        }
+        assert!(understood > 200, "only {understood} made sense");
+    }
+}

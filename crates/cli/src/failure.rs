@@ -1,0 +1,77 @@
+//! How a command fails: a sentence and an exit code.
+
+use crate::expression::Complaint;
+use std::fmt;
+use std::io;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub code: u8,
+    /// The sentence, perhaps with lines of detail below it; empty if everything was said already.
+    pub message: String,
+}
+
+/// What was asked for failed.
+pub const FAILED: u8 = 1;
+/// What was asked for makes no sense.
+pub const USAGE: u8 = 2;
+/// The user stopped it.
+pub const INTERRUPTED: u8 = 130;
+
+/// The result of a command.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// What was asked for failed.
+    pub fn failed(message: impl Into<String>) -> Failure {
+        Failure { code: FAILED, message: message.into() }
+    }
+
+    /// The command line makes no sense.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { code: USAGE, message: message.into() }
+    }
+
+    /// Everything was said, and it was not good.
+    pub fn silent() -> Failure {
+        Failure::failed("")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Complaint> for Failure {
+    fn from(complaint: Complaint) -> Failure {
+        Failure::usage(complaint.to_string())
+    }
+}
+
+impl From<pullback::Error> for Failure {
+    fn from(error: pullback::Error) -> Failure {
+        // The line is one of this program, which means nothing to its user.
+        let hint = error.to_string();
+        let hint = hint.lines().find(|line| line.trim_start().starts_with("hint:"));
+        let op = if error.op().is_empty() { String::new() } else { format!("{}: ", error.op()) };
+        Failure::failed(format!(
+            "{op}{}{}",
+            error.message(),
+            hint.map_or(String::new(), |h| format!("\n{h}"))
+        ))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        // A reader that has seen enough (`pullback ops | head`) is no failure.
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure { code: 0, message: String::new() },
+            _ => Failure::failed(error.to_string()),
+        }
+    }
+}

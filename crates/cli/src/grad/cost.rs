@@ -1,0 +1,129 @@
+//! What each mode costs: counted in the programs that the library records of it.
+//!
+//! A program is traced for the function alone, for one forward pass, and for the function with one backward pass. Ops are equations that
+//! compute (views and constants cost nothing); multiplications are products and quotients of elements. What reverse mode keeps are the values made
+//! before the backward pass begins that it reads later.
+
+use super::Mode;
+use crate::expression::Graph;
+use crate::failure::Outcome;
+use pullback::{Op, Program, Spec, Tensor, jvp, trace, vjp};
+
+/// What one way of differentiating costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost {
+    /// Which way.
+    pub name: &'static str,
+    /// How often the derivative part runs for all derivatives.
+    pub passes: usize,
+    /// Ops in all passes together, values included.
+    pub ops: usize,
+    /// Multiplications and divisions of elements in all of them.
+    pub multiplications: usize,
+    /// Bytes kept from the forward to the backward pass.
+    pub kept: usize,
+}
+
+/// The costs of the function itself and of the modes asked for; `rows` elements of the result are differentiated.
+///
+/// # Errors
+/// If the expression cannot be traced.
+pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
+    let specs: Vec<Spec> = graph.arguments().iter().map(|x| x.spec().clone()).collect();
+    let f = |x: &Vec<Tensor>| graph.value(x);
+    let plain = trace(|x| f(&x.to_vec()), &specs)?;
+    let columns: usize = graph.arguments().iter().map(Tensor::len).sum();
+    let mut costs = vec![Cost { name: "function", passes: 0, kept: 0, ..counted(&plain, 0) }];
+    if mode.forward() {
+        let pass = trace(
+            |x| {
+                let ones: Vec<Tensor> = x.iter().map(Tensor::ones_like).collect();
+                jvp(f, &x.to_vec(), &ones)
+            },
+            &specs,
+        )?;
+        let one = counted(&pass, 0);
+        costs.push(Cost {
+            name: "forward",
+            passes: columns,
+            ops: columns * one.ops,
+            multiplications: columns * one.multiplications,
+            kept: 0,
+        });
+    }
+    if mode.reverse() {
+        let recorded = trace(|x| vjp(f, &x.to_vec()).0, &specs)?;
+        let start = recorded.equations.len();
+        let both = trace(
+            |x| {
+                let (y, back) = vjp(f, &x.to_vec());
+                let dx = back(&y.ones_like());
+                (y, dx)
+            },
+            &specs,
+        )?;
+        let (there, back) = (counted(&recorded, 0), counted(&both, start));
+        costs.push(Cost {
+            name: "reverse",
+            passes: rows,
+            ops: there.ops + rows * back.ops,
+            multiplications: there.multiplications + rows * back.multiplications,
+            kept: kept(&both, start),
+        });
+    }
+    Ok(costs)
+}
+
+fn counted(program: &Program, from: usize) -> Cost {
+    let (mut ops, mut multiplications) = (0, 0);
+    for e in &program.equations[from..] {
+        if matches!(e.op, Op::View(_) | Op::Literal { .. }) {
+            continue;
+        }
+        ops += 1;
+        let made: usize = e.outputs.iter().map(|&v| length(program.spec(v))).sum();
+        let each = match &e.op {
+            Op::Dot => {
+                e.inputs.first().map_or(0, |&v| program.spec(v).shape.last().copied().unwrap_or(1))
+            }
+            Op::UnaryVjp(_) => 1,
+            Op::Reduce(..) if e.op.name() == "prod" => {
+                let taken: usize = e.inputs.iter().map(|&v| length(program.spec(v))).sum();
+                taken / made.max(1)
+            }
+            op => usize::from(["mul", "div", "square", "recip", "pow"].contains(&op.name())),
+        };
+        multiplications += made * each;
+    }
+    Cost { name: "", passes: 1, ops, multiplications, kept: 0 }
+}
+
+/// Bytes of what is made (or given) before an equation and read from it on. A view is the value it views.
+fn kept(program: &Program, start: usize) -> usize {
+    let mut base: Vec<usize> = (0..program.specs.len()).collect();
+    let mut literal = vec![false; program.specs.len()];
+    let mut before = vec![false; program.specs.len()];
+    program.inputs.iter().for_each(|v| before[v.index()] = true);
+    for e in &program.equations[..start] {
+        for v in &e.outputs {
+            before[v.index()] = true;
+            literal[v.index()] = matches!(e.op, Op::Literal { .. });
+            if let (Op::View(_), Some(viewed)) = (&e.op, e.inputs.first()) {
+                base[v.index()] = base[viewed.index()];
+            }
+        }
+    }
+    let read = program.equations[start..].iter().flat_map(|e| &e.inputs);
+    let mut found: Vec<usize> = read
+        .filter(|v| before[v.index()])
+        .map(|v| base[v.index()])
+        .filter(|&v| !literal[v])
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found.iter().map(|&v| length(&program.specs[v]) * program.specs[v].dtype.size()).sum()
+}
+
+fn length(spec: &Spec) -> usize {
+    spec.shape.iter().product()
+}

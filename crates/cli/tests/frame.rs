@@ -1,0 +1,143 @@
+//! The frame: help, version, exit codes, colours, pipes, completions, and the other small commands.
+
+mod run;
+
+use run::{command, ran, run};
+use std::process::Stdio;
+
+const COMMANDS: [&str; 6] = ["grad", "check", "explain", "bench", "ops", "completions"];
+
+#[test]
+fn help_teaches() {
+    let top = run(&["--help"]);
+    assert_eq!(top.code, 0);
+    for name in COMMANDS {
+        assert!(top.out.contains(&format!("\n  {name} ")), "{name} is not in:\n{}", top.out);
+        let help = run(&[name, "--help"]);
+        assert_eq!((help.code, help.err.as_str()), (0, ""));
+        assert!(
+            help.out.contains("Examples:\n  pullback "),
+            "{name} has no examples:\n{}",
+            help.out
+        );
+    }
+    assert!(top.out.contains("Exit codes"));
+}
+
+#[test]
+fn exit_codes() {
+    #[rustfmt::skip]
+    let cases: [(&[&str], i32); 12] = [
+        (&["--version"], 0),
+        (&["grad", "x", "x=1"], 0),
+        (&["ops", "tanh"], 0),
+        (&["check", "x^2", "x=3"], 0),
+        (&["check", "relu(x)", "x=0"], 1),
+        (&["ops", "frobnicate"], 1),
+        (&[], 2),
+        (&["frobnicate"], 2),
+        (&["grad"], 2),
+        (&["grad", "x", "--frobnicate"], 2),
+        (&["grad", "x", "--mode", "sideways"], 2),
+        (&["grad", "x +", "x=1"], 2),
+    ];
+    for (words, code) in cases {
+        let ran = run(words);
+        assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        if code != 0 && !words.is_empty() {
+            assert!(ran.err.starts_with("pullback: "), "{words:?}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn colours_only_when_asked_for() {
+    let coloured = |words: &[&str]| run(words).out.contains('\x1b');
+    let base = ["grad", "x^2", "x=3"];
+    assert!(!coloured(&base), "not a terminal");
+    assert!(coloured(&[&base[..], &["--color", "always"]].concat()));
+    assert!(!coloured(&[&base[..], &["--color=never"]].concat()));
+    assert!(!coloured(&["grad", "--help"]));
+    let output =
+        command(&["ops", "tanh", "--color", "auto"]).env("NO_COLOR", "1").output().unwrap();
+    assert!(!ran(output).out.contains('\x1b'));
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    for words in [&["ops"][..], &["ops", "--json"], &["completions", "bash"], &["grad", "x", "x=1"]]
+    {
+        let mut child =
+            command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("ends");
+        let ran = ran(output);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = run(&["completions", shell]);
+        assert_eq!(script.code, 0);
+        for name in COMMANDS {
+            assert!(script.out.contains(name), "{shell} lacks {name}");
+        }
+    }
+    // Where the shell itself is there, it finds nothing wrong with the script.
+    let script = run(&["completions", "bash"]).out;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), script).expect("written");
+    if let Ok(status) = std::process::Command::new("bash").arg("-n").arg(file.path()).status() {
+        assert!(status.success());
+    }
+}
+
+#[test]
+fn ops_are_listed() {
+    let all = run(&["ops"]);
+    for line in ["  tanh  ", "  cross_entropy  ", "  layer_norm  ", "The op table", "  softsign  "]
+    {
+        assert!(all.out.contains(line), "{line}");
+    }
+    let one = run(&["ops", "relu"]);
+    assert!(
+        one.out.contains("derivative: y.gt(0.0)") && one.out.contains("at 0: 0"),
+        "{}",
+        one.out
+    );
+    let near = run(&["ops", "tahn"]);
+    assert!(near.err.contains("did you mean `tan`, `tanh`"), "{}", near.err);
+    let list: serde_json::Value = serde_json::from_str(&run(&["ops", "--json"]).out).expect("JSON");
+    let list = list.as_array().expect("a list");
+    assert!(list.len() > 300, "{}", list.len());
+    assert!(list.iter().all(|op| op["name"].is_string() && op["derivative"].is_string()));
+    let some = run(&["ops", "--filter", "softmax", "--primitives"]);
+    assert!(some.out.lines().skip(1).all(|line| line.contains("softmax")), "{}", some.out);
+}
+
+#[test]
+fn check_compares_derivatives() {
+    let good = run(&["check", "sum(softmax(x)^2) * y", "x=[1, 2, 3]", "y=2"]);
+    assert_eq!(good.code, 0, "{}", good.out);
+    assert_eq!(good.out.matches("same").count(), 4, "{}", good.out);
+    let cut = run(&["check", "stop_gradient(x) * x", "x=3"]);
+    assert_eq!(cut.code, 1);
+    assert!(cut.out.contains("differs") && cut.err.contains("found differences"), "{}", cut.out);
+    let report: serde_json::Value =
+        serde_json::from_str(&run(&["check", "x^3", "x=2", "--json"]).out).expect("JSON");
+    assert_eq!(report["derivatives"][0]["reverse"].as_f64(), Some(12.0));
+}
+
+#[test]
+fn the_installation_is_sound() {
+    let ran = run(&["check"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.lines().count() >= 5 && ran.out.lines().all(|line| line.starts_with("ok  ")),
+        "{}",
+        ran.out
+    );
+}
