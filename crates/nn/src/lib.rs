@@ -8,6 +8,10 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/training.md")]
+struct Training;
+
 pub mod data;
 pub mod init;
 mod layer;
