@@ -107,7 +107,7 @@ impl<const N: usize> BatchNorm<N> {
         if let Some(count) = &self.num_batches_tracked {
             no_grad(|| count.add_(1));
         }
-        let y = match (self.momentum, &self.num_batches_tracked) {
+        match (self.momentum, &self.num_batches_tracked) {
             (None, Some(count)) => {
                 // With all weight on the new, "running" statistics are those of the batch.
                 let none = (mean.zeros_like(), var.zeros_like());
@@ -130,8 +130,7 @@ impl<const N: usize> BatchNorm<N> {
                 });
                 y
             }
-        };
-        y
+        }
     }
 }
 

@@ -229,7 +229,7 @@ pub(super) fn positive<const N: usize>(
 
 #[track_caller]
 pub(super) fn whole_groups(layer: &'static str, inputs: usize, outputs: usize, groups: usize) {
-    let fits = groups > 0 && inputs % groups == 0 && outputs % groups == 0;
+    let fits = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
     demand(fits, layer, || {
         format!("{inputs} inputs and {outputs} outputs do not fall into {groups} groups")
     });

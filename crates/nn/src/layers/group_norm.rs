@@ -34,7 +34,7 @@ impl GroupNorm {
     #[track_caller]
     #[must_use]
     pub fn new(groups: usize, channels: usize) -> GroupNorm {
-        demand(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm", || {
+        demand(groups > 0 && channels > 0 && channels.is_multiple_of(groups), "GroupNorm", || {
             format!("{channels} channels do not fall into {groups} groups")
         });
         GroupNorm {

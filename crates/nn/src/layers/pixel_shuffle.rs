@@ -43,7 +43,7 @@ impl PixelUnshuffle {
 impl Layer for PixelShuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
         let r = self.upscale_factor;
-        let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 3] % (r * r) == 0;
+        let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 3].is_multiple_of(r * r);
         demand(fits, "PixelShuffle", || {
             format!("takes [.., c, h, w] with c a multiple of {r}², not {}", x.spec())
         });
@@ -54,7 +54,8 @@ impl Layer for PixelShuffle {
 impl Layer for PixelUnshuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
         let r = self.downscale_factor;
-        let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 2..].iter().all(|n| n % r == 0);
+        let fits =
+            r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 2..].iter().all(|n| n.is_multiple_of(r));
         demand(fits, "PixelUnshuffle", || {
             format!("takes [.., c, h, w] with h and w multiples of {r}, not {}", x.spec())
         });

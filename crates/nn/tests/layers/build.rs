@@ -1,6 +1,6 @@
 //! Layers by PyTorch's name and arguments.
 
-use pullback::{Bag, DType, Resize, Tensor, Tree};
+use pullback::{Bag, Border, DType, Fill, Resize, Tensor, Tree};
 use pullback_nn::*;
 use serde_json::{Map, Value};
 
@@ -198,6 +198,22 @@ impl Case {
         if self.says("affine", false) { layer.without_affine() } else { layer }
     }
 
+    fn pad(&self, fill: Fill) -> Pad {
+        let all: Vec<isize> =
+            self.args[0].as_array().unwrap().iter().map(|n| n.as_i64().unwrap() as isize).collect();
+        Pad::new(all.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>(), fill)
+    }
+
+    fn local_response_norm(&self) -> LocalResponseNorm {
+        let plain = LocalResponseNorm::new(self.n(0));
+        LocalResponseNorm {
+            alpha: self.real(1).unwrap_or(plain.alpha),
+            beta: self.real(2).unwrap_or(plain.beta),
+            k: self.real(3).unwrap_or(plain.k),
+            ..plain
+        }
+    }
+
     fn linear(&self) -> Linear {
         let layer = Linear::new(self.n(0), self.n(1));
         if self.says("bias", false) { layer.without_bias() } else { layer }
@@ -288,6 +304,12 @@ impl Case {
                 alone.then(Unflatten::new(axis(1), parts))
             }
             "Upsample"          => alone.then(self.upsample()),
+            "ZeroPad2d"         => alone.then(self.pad(Fill::Value(0.0))),
+            "ConstantPad1d"     => alone.then(self.pad(Fill::Value(self.real(1).unwrap()))),
+            "ReflectionPad1d"   => alone.then(self.pad(Fill::Border(Border::Reflect))),
+            "ReplicationPad2d"  => alone.then(self.pad(Fill::Border(Border::Replicate))),
+            "CircularPad3d"     => alone.then(self.pad(Fill::Border(Border::Circular))),
+            "LocalResponseNorm" => alone.then(self.local_response_norm()),
             "PixelShuffle"      => alone.then(PixelShuffle::new(self.n(0))),
             "PixelUnshuffle"    => alone.then(PixelUnshuffle::new(self.n(0))),
             other               => panic!("no layer is called {other}"),

@@ -117,7 +117,9 @@ fn check(tensors: &SafeTensors, number: usize, case: &Case, compiled: bool) {
     for (name, b) in &buffers {
         expected.check(&what, &format!("{number}.after.{name}"), b);
     }
-    assert_eq!(step.explain().specialisations.len(), usize::from(compiled), "{what}");
+    let explained = step.explain();
+    assert_eq!(explained.specialisations.len(), usize::from(compiled), "{what}");
+    assert_eq!(explained.uncompiled.0, 0, "{what}: {:?}", explained.uncompiled.1);
 }
 
 /// Runs the cases that `wanted` accepts and lists all that fail.

@@ -1,0 +1,44 @@
+//! Channels that hold each other down.
+
+use crate::refuse::demand;
+use crate::{Layer, seen};
+use pullback::{Tensor, Tree};
+
+/// x / (k + alpha · mean of x² over neighbouring channels)^beta.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, LocalResponseNorm};
+/// let layer = LocalResponseNorm::new(5);
+/// assert_eq!(layer.forward(&Tensor::ones([1, 8, 4])).shape(), [1, 8, 4]);
+/// ```
+#[derive(Clone, Copy, Debug, Tree)]
+pub struct LocalResponseNorm {
+    /// How many neighbouring channels.
+    pub size: usize,
+    /// The weight of their mean square.
+    pub alpha: f64,
+    /// The power.
+    pub beta: f64,
+    /// What is added.
+    pub k: f64,
+}
+
+impl LocalResponseNorm {
+    /// Over so many channels, with PyTorch's numbers: alpha 1e-4, beta ¾ and k 1.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[track_caller]
+    #[must_use]
+    pub fn new(size: usize) -> LocalResponseNorm {
+        demand(size > 0, "LocalResponseNorm", || "takes at least one channel".into());
+        LocalResponseNorm { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
+    }
+}
+
+impl Layer for LocalResponseNorm {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        seen(self, x.local_response_norm(self.size, self.alpha, self.beta, self.k))
+    }
+}
