@@ -109,7 +109,7 @@ fn a_compiled_loss_is_the_eager_one() {
 #[test]
 fn bad_shapes_name_the_line() {
     let fails = |f: &dyn Fn() -> Tensor, parts: &[&str]| {
-        let text = catch(f).err().expect("it must fail").to_string();
+        let text = catch(f).expect_err("it must fail").to_string();
         for part in parts.iter().chain(&["tests/losses.rs:"]) {
             assert!(text.contains(part), "no `{part}` in:\n{text}");
         }

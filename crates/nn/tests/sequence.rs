@@ -345,6 +345,13 @@ fn stacks_decode_as_they_run() {
     let whole = blocks.forward_masked(&x, causal);
     let parts: Vec<Tensor> = (0..5).map(|i| blocks.decode(&x.narrow(1, i, 1), &caches)).collect();
     near("encoder", &pullback::cat(&parts.iter().collect::<Vec<_>>(), 1), &whole, 1e-12);
+    caches.iter().for_each(KeyValueCache::reset);
+    let step = jit(|x: &Tensor| blocks.decode(x, &caches));
+    for i in 0..5 {
+        let y = step.call(&x.narrow(1, i, 1)).unwrap();
+        near("compiled", &y, &whole.narrow(1, i, 1), 1e-12);
+    }
+    assert_eq!(step.explain().specialisations.len(), 1);
 
     let blocks = spread(&config.decoder(2));
     blocks.eval();
@@ -413,9 +420,8 @@ fn layers_are_mapped_over_examples() {
     let causal = AttentionMasks::new().causal();
     let of_attention = |x: &Tensor| attention.forward(x, x, x, causal);
     let xs = normal(&[3, 4, 2], 9);
-    let runs: [(&str, &dyn Fn(&Tensor) -> Tensor); 2] =
-        [("lstm", &of_lstm), ("attention", &of_attention)];
-    for (name, one) in runs {
+    let runs: [&dyn Fn(&Tensor) -> Tensor; 2] = [&of_lstm, &of_attention];
+    for (name, one) in ["lstm", "attention"].into_iter().zip(runs) {
         let looped = |f: &dyn Fn(&Tensor) -> Tensor| {
             let each: Vec<Tensor> = (0..3).map(|i| f(&xs.select_at(0, i))).collect();
             stack(&each.iter().collect::<Vec<_>>(), 0)

@@ -153,15 +153,8 @@ impl<K: Recurrence> Recurrent<K> {
         };
         let (steps, batch) = (y.shape()[0], y.shape()[1]);
         let directions = if self.config.both { 2 } else { 1 };
-        // Matches, not closures: those would not know the caller's line.
-        let given = match state {
-            Some(state) => Some(self.initial(state, batch, single)),
-            None => None,
-        };
-        let running = match lengths {
-            Some(lengths) => Some(self.running(lengths, steps, batch)),
-            None => None,
-        };
+        let given = self.initial(state, batch, single);
+        let running = self.running(lengths, steps, batch);
         let mut last: Vec<Vec<Tensor>> = Vec::with_capacity(self.cells.len());
         let mut shape = None;
         for (i, layer) in self.cells.chunks(directions).enumerate() {
@@ -203,7 +196,8 @@ impl<K: Recurrence> Recurrent<K> {
 
     /// The given states with a batch.
     #[track_caller]
-    fn initial(&self, state: &K::State, batch: usize, single: bool) -> K::State {
+    fn initial(&self, state: Option<&K::State>, batch: usize, single: bool) -> Option<K::State> {
+        let state = state?;
         let mut all = Vec::new();
         let zeros = self.cells.first().map(|cell| cell.zeros(batch, pullback::DType::F32).leaves());
         for (x, like) in state.leaves().iter().zip(zeros.unwrap_or_default()) {
@@ -217,17 +211,19 @@ impl<K: Recurrence> Recurrent<K> {
             }
             all.push(with_batch);
         }
-        state.with_leaves(&all)
+        Some(state.with_leaves(&all))
     }
 
     /// Which steps count, `[steps, batch, 1]`.
     #[track_caller]
-    fn running(&self, lengths: &Tensor, steps: usize, batch: usize) -> Tensor {
+    fn running(&self, lengths: Option<&Tensor>, steps: usize, batch: usize) -> Option<Tensor> {
+        let lengths = lengths?;
         if lengths.dtype().is_float() || lengths.len() != batch || lengths.rank() > 1 {
             let message = format!("takes {batch} integers as lengths, not {}", lengths.spec());
             refuse(Error::shape(K::LAYER, message).on([lengths.spec()]));
         }
-        Tensor::arange(0, steps as i64).reshape([steps, 1, 1]).lt(lengths.reshape([1, batch, 1]))
+        let clock = Tensor::arange(0, steps as i64).reshape([steps, 1, 1]);
+        Some(clock.lt(lengths.reshape([1, batch, 1])))
     }
 }
 
