@@ -28,7 +28,7 @@ impl ClipNorm {
     /// If `max_norm` or `norm_type` is not a number above 0 (or 0, for the former), or the norm is not finite and shall be.
     pub fn apply(&self, parameters: &[Tensor]) -> Result<Tensor> {
         let ClipNorm { max_norm, norm_type, error_if_nonfinite } = *self;
-        if !(max_norm >= 0.0) || !(norm_type > 0.0) {
+        if max_norm.is_nan() || max_norm < 0.0 || norm_type.is_nan() || norm_type <= 0.0 {
             let message = format!(
                 "`max_norm` must not be negative and `norm_type` must be above 0, not {max_norm} and {norm_type}"
             );
@@ -44,7 +44,7 @@ impl ClipNorm {
             no_grad(|| {
                 let factor = (max_norm / (&norm + 1e-6)).clamp_max(1.0);
                 for grad in &grads {
-                    grad.copy_(&(wide(grad) * &factor));
+                    grad.copy_(wide(grad) * &factor);
                 }
             });
         })?;
@@ -77,14 +77,14 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
 /// # Errors
 /// If `clip_value` is not a number that is not negative.
 pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) -> Result<()> {
-    if !(clip_value >= 0.0) {
+    if clip_value.is_nan() || clip_value < 0.0 {
         let message = format!("`clip_value` must not be negative, not {clip_value}");
         return Err(Error::argument("clip_grad_value_", message));
     }
     catch(|| {
         no_grad(|| {
             for grad in parameters.iter().filter_map(Tensor::grad) {
-                grad.copy_(&grad.clamp(-clip_value, clip_value));
+                grad.copy_(grad.clamp(-clip_value, clip_value));
             }
         });
     })

@@ -58,7 +58,7 @@ impl<M: Module> Ema<M> {
                 for (average, x) in &parameters {
                     // In at least f32: with a long memory, what changes in a step is lost in bf16.
                     let (old, x) = (wide(average), wide(x));
-                    average.copy_(&(old * self.decay + x * (1.0 - self.decay)));
+                    average.copy_(old * self.decay + x * (1.0 - self.decay));
                 }
                 for (average, x) in &buffers {
                     average.copy_(x);

@@ -229,8 +229,8 @@ impl LbfgsStepper {
         }
         self.direction.copy_(&direction);
         let total = counts[1] + evaluations as i64;
-        self.counts.copy_(&Tensor::from([moves, total, used as i64, next as i64]));
-        self.numbers.copy_(&Tensor::from([far, scale]));
+        self.counts.copy_(Tensor::from([moves, total, used as i64, next as i64]));
+        self.numbers.copy_(Tensor::from([far, scale]));
         Ok(first)
     }
 
@@ -249,12 +249,12 @@ impl LbfgsStepper {
         let mut parts = vec![0.0; used];
         for (i, (change, step, inverse)) in rows.iter().enumerate().rev() {
             parts[i] = dot(step, &q) * inverse;
-            q = q - change * parts[i];
+            q -= change * parts[i];
         }
         q *= scale;
         for (part, (change, step, inverse)) in parts.iter().zip(&rows) {
             let back = dot(change, &q) * inverse;
-            q = q + step * (part - back);
+            q += step * (part - back);
         }
         q
     }
@@ -275,7 +275,7 @@ impl LbfgsStepper {
         let mut start = 0;
         for x in &self.parameters {
             let part = direction.narrow(0, start as isize, x.len()).reshape(x.shape());
-            x.copy_(&(x.detach().cast(self.dtype) + part * far));
+            x.copy_(x.detach().cast(self.dtype) + part * far);
             start += x.len();
         }
     }

@@ -205,7 +205,7 @@ impl Update<'_> {
 
     /// `1 − betaᵗ`, what a running mean that started at zero is divided by: `f64[]`.
     pub fn unbias(&self, beta: f64) -> Tensor {
-        1.0 - Tensor::from(beta).pow(&self.count())
+        1.0 - Tensor::from(beta).pow(self.count())
     }
 
     /// The rate, for formulas.

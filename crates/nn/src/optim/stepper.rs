@@ -109,6 +109,10 @@ pub(super) fn check_parameter<'a>(
     if !x.dtype().is_float() {
         return Err(refused(format!("optimises floats, not {}", x.spec())));
     }
+    if x.shape().iter().zip(x.strides()).any(|(&length, &stride)| length > 1 && stride == 0) {
+        return Err(refused(format!("the parameter {} shows an element several times", x.spec()))
+            .hint("`deep_clone` gives each its own memory"));
+    }
     if x.is_tracked() && !x.is_leaf() {
         return Err(refused(format!("the parameter {} was computed from others", x.spec()))
             .hint("optimise the leaves that it was computed from"));

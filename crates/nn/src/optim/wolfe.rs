@@ -119,8 +119,7 @@ fn ordered(a: f64, b: f64) -> (f64, f64) {
 fn lowest(a: &Point, b: &Point, (least, most): (f64, f64)) -> f64 {
     let mean = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.far - b.far);
     let square = mean * mean - a.slope * b.slope;
-    // Also where it is NaN.
-    if !(square >= 0.0) {
+    if square.is_nan() || square < 0.0 {
         return (least + most) / 2.0;
     }
     let root = square.sqrt();

@@ -167,7 +167,12 @@ CASES = {
 }
 
 
-def trajectory(name, groups):
+# A rate that rises to the tenfold in 40 steps.
+RISING = {"from": 0.1, "to": 1.0, "steps": 40}
+SCHEDULED = {"sgd": "momentum", "adadelta": "decay", "rmsprop": "momentum_decay", "muon": "precise", "asgd": "averaged"}
+
+
+def trajectory(name, groups, linear=None):
     p = {k: torch.tensor(v).reshape(SHAPES[k]).requires_grad_() for k, v in START.items()}
     precise = groups[0]["options"].get("precise", False)
     muon_module.torch = types.SimpleNamespace(**(vars(torch) | {"bfloat16": torch.float64})) if precise else torch
@@ -178,16 +183,19 @@ def trajectory(name, groups):
         opt = TORCH[name]([p[k] for k in groups[0]["params"]], **torch_options(groups[0]["options"]))
     else:
         opt = TORCH[name]([{"params": [p[k] for k in g["params"]]} | torch_options(g["options"]) for g in groups])
+    rises = linear and torch.optim.lr_scheduler.LinearLR(opt, linear["from"], linear["to"], linear["steps"])
     used = [k for g in groups for k in g["params"]]
     points = {}
     for t in range(max(AT)):
         opt.zero_grad()
         loss_at(p, t, True).backward()
         opt.step()
+        if rises:
+            rises.step()
         if t + 1 in AT:
             points[t + 1] = {k: flat(p[k]) for k in used}
     state = {k: {n: flat(v) for n, v in opt.state[p[k]].items() if v is not None} for k in used}
-    return {"groups": groups, "points": points, "state": state}
+    return {"groups": groups, "linear": linear, "points": points, "state": state}
 
 
 def lbfgs(steps, **options):
@@ -257,7 +265,10 @@ if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     write("problem", {"x": X, "y": Y, "shapes": SHAPES, "start": START})
     for name, cases in CASES.items():
-        write(name, {case: trajectory(name, groups) for case, groups in cases.items()})
+        recorded = {case: trajectory(name, groups) for case, groups in cases.items()}
+        if name in TORCH:
+            recorded["scheduled"] = trajectory(name, cases[SCHEDULED.get(name, "plain")], RISING)
+        write(name, recorded)
     write("around", {"clip": clipped(), "ema": [averaged(0.9), averaged(0.5)]})
     write("lbfgs", {
         "strong_wolfe": lbfgs(4, strong_wolfe=True, max_iter=5),

@@ -45,14 +45,16 @@ fn going_on_from_saved_state_is_going_on() {
     let how = Lbfgs { max_iter: 3, history_size: 4, ..Lbfgs::default() };
     let (whole, resumed) = (Problem::new(DType::F64), Problem::new(DType::F64));
     let (opt, other) = (how.over(whole.all()).unwrap(), how.over(resumed.all()).unwrap());
-    (0..3).for_each(|_| drop(step(&whole, &opt, 1.0).unwrap()));
+    for _ in 0..3 {
+        step(&whole, &opt, 1.0).unwrap();
+    }
     no_grad(|| {
         for ((_, x), (_, old)) in resumed.parameters.iter().zip(&whole.parameters) {
-            x.copy_(&old.deep_clone());
+            x.copy_(old.deep_clone());
         }
     });
     for ((_, x), (_, old)) in other.named_state().iter().zip(&opt.named_state()) {
-        x.copy_(&old.deep_clone());
+        x.copy_(old.deep_clone());
     }
     for _ in 0..3 {
         assert_eq!(step(&whole, &opt, 1.0).unwrap(), step(&resumed, &other, 1.0).unwrap());

@@ -10,7 +10,7 @@ fn restore(from: &dyn Optimizer, to: &dyn Optimizer) {
     assert_eq!(saved.len(), here.len());
     for ((name, old), (other, x)) in saved.iter().zip(&here) {
         assert_eq!((name, old.spec()), (other, x.spec()));
-        x.copy_(&old.deep_clone());
+        x.copy_(old.deep_clone());
     }
 }
 
@@ -26,7 +26,7 @@ fn going_on_from_saved_state_is_going_on() {
             let other = optimizer(name, &data, &resumed);
             no_grad(|| {
                 for ((_, x), (_, old)) in resumed.parameters.iter().zip(&whole.parameters) {
-                    x.copy_(&old.deep_clone());
+                    x.copy_(old.deep_clone());
                 }
             });
             restore(&*opt, &*other);
@@ -66,7 +66,7 @@ fn half_precision_is_computed_in_single() {
         let (half, single) = (Problem::new(DType::BF16), Problem::new(DType::F32));
         no_grad(|| {
             for ((_, x), (_, y)) in single.parameters.iter().zip(&half.parameters) {
-                x.copy_(&y.cast(DType::F32));
+                x.copy_(y.cast(DType::F32));
             }
         });
         let (a, b) = (optimizer(name, &data, &half), optimizer(name, &data, &single));

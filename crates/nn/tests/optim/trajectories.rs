@@ -2,11 +2,22 @@
 
 use crate::problem::{Problem, cases, distance, numbers, optimizer};
 use pullback::DType;
+use pullback_nn::optim::Optimizer;
+use pullback_nn::schedule::{Linear, Scheduler};
+use serde_json::Value;
 
 /// How far parameters may be from PyTorch's after 100 steps in f64, relative to their size. All are the same formulas up to the order of
 /// rounding; Muon's rounds to bf16, where sums in another order make other numbers.
 fn bound(name: &str, case: &str) -> f64 {
     if (name, case) == ("muon", "bf16") { 2e-2 } else { 1e-10 }
+}
+
+/// The schedule of a case, if it has one.
+fn scheduled(opt: &dyn Optimizer, data: &Value) -> Option<Scheduler<Linear>> {
+    let linear = data["linear"].as_object()?;
+    let number = |name: &str| linear[name].as_f64().unwrap();
+    let (from, to, steps) = (number("from"), number("to"), number("steps") as u64);
+    Some(Scheduler::new(opt, Linear { from, to, steps }))
 }
 
 #[test]
@@ -22,8 +33,10 @@ fn trajectories_and_states_are_those_of_pytorch() {
                     wrong.push(format!("{name} {case}, compiled {compiled}, {what}: {far:e}"));
                 }
             };
+            let mut scheduler = scheduled(&*opt, &data);
             let mut seen = 0;
             let mut each = |t: usize| {
+                scheduler.iter_mut().for_each(Scheduler::step);
                 let Some(point) = data["points"].get(t.to_string()) else { return };
                 seen += 1;
                 for (parameter, want) in point.as_object().unwrap() {
@@ -65,9 +78,11 @@ fn compiled_steps_are_the_eager_ones() {
             let run = |compiled: bool| {
                 let problem = Problem::new(dtype);
                 let opt = optimizer(name, &data, &problem);
+                let mut scheduler = scheduled(&*opt, &data);
+                let mut each = |_| scheduler.iter_mut().for_each(Scheduler::step);
                 match compiled {
-                    true => problem.run_compiled(&*opt, 100, &mut |_| ()),
-                    false => problem.run(&*opt, 0, 100, &mut |_| ()),
+                    true => problem.run_compiled(&*opt, 100, &mut each),
+                    false => problem.run(&*opt, 0, 100, &mut each),
                 }
                 let states = opt.named_state().into_iter().flat_map(|(_, x)| x.to_f64_vec());
                 problem.values().into_iter().chain(states).collect::<Vec<f64>>()
