@@ -1,5 +1,20 @@
 //! Optimisers, one a file: each is a struct of options and a [`Rule`], which [`Stepper`] applies to groups of parameters.
 //!
+//! | optimiser | in PyTorch | its step |
+//! |---|---|---|
+//! | [`Sgd`] | `SGD` | along the gradient, or its momentum |
+//! | [`Adam`], [`AdamW`] | `Adam`, `AdamW` | the mean gradient by the root of its mean square, or of the largest of those (AMSGrad) |
+//! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a careful start; by the largest gradient |
+//! | [`RmsProp`], [`Adagrad`], [`Adadelta`] | `RMSprop`, the same | the gradient by the root of a mean, a sum, a ratio of squares |
+//! | [`Adafactor`] | the same | Adam with a small state |
+//! | [`Lion`] | – | along the sign of the momentum |
+//! | [`Muon`] | the same | along the momentum made orthogonal: matrices alone |
+//! | [`Rprop`], [`Asgd`] | `Rprop`, `ASGD` | by signs of the whole gradient; along the gradient, with an average |
+//! | [`Lbfgs`] | `LBFGS` | to where a quadratic model is lowest: takes a closure |
+//!
+//! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between backward and step, [`Ema`] after it;
+//! [`Accumulate`] makes one step of several backward passes. Rates are changed by [`schedule`](crate::schedule).
+//!
 //! ```
 //! use pullback::{Tensor, jit};
 //! use pullback_nn::optim::{Optimizer, Rule, Sgd};

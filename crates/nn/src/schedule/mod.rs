@@ -1,5 +1,17 @@
 //! Learning rates that change over time: a [`Schedule`] is a function of the step, and a [`Scheduler`] writes its rates to an optimiser.
 //! [`PlateauScheduler`] looks at a metric instead.
+//!
+//! | schedule | in PyTorch | the rate |
+//! |---|---|---|
+//! | [`Constant`], [`Factor`] | –, `LambdaLR` | the base, or any function of the step times it |
+//! | [`Held`] | `ConstantLR` | a fraction for a while |
+//! | [`Steps`], [`Milestones`], [`Exponential`] | `StepLR`, `MultiStepLR`, `ExponentialLR` | multiplied now and then, or always |
+//! | [`Linear`], [`Polynomial`] | `LinearLR`, `PolynomialLR` | from here to there |
+//! | [`Cosine`], [`CosineRestarts`] | `CosineAnnealingLR`, `CosineAnnealingWarmRestarts` | half a wave down, once or again and again |
+//! | [`WarmUp`] | `SequentialLR` of `LinearLR` and another | up, then another schedule |
+//! | [`OneCycle`], [`Cyclic`] | `OneCycleLR`, `CyclicLR` | up and down, once or again and again |
+//! | [`Sequential`] | `SequentialLR` | one schedule after the other |
+//! | [`Plateau`] | `ReduceLROnPlateau` | lower where a metric stays the same |
 
 mod cosine;
 mod cyclic;

@@ -1,8 +1,8 @@
 """Trajectories of torch.optim (2.15) in float64 on a small problem that is not convex: parameters at steps 1, 2, 10 and 100, and the
 optimiser's state at the end, one JSON file for each optimiser in `optim/` beside this script.
 
-Lion is not in torch: here it is the formula of its paper, in numpy. Muon iterates in bfloat16 in torch, where the order of sums matters;
-the cases `precise` are torch's own code with float64 in its place.
+Lion is not in torch: here it is the formula of its paper, in numpy. Muon iterates in bfloat16 in torch; the
+cases `precise` are torch's own code with float64 in its place.
 """
 import json, math, pathlib, types
 import numpy as np
@@ -143,6 +143,8 @@ CASES = {
     "adafactor": {
         "plain": one(ALL, rate=0.05),
         "options": one(ALL, rate=0.05, beta2_decay=-0.5, eps=[1e-4, 1e-2], d=1.5, weight_decay=0.05),
+        # Long enough for 1/√t to be the shorter one.
+        "shortened": one(ALL, rate=0.15, d=2.0, weight_decay=0.1),
         "maximize": one(ALL, rate=0.005, maximize=True),
     },
     "muon": {
