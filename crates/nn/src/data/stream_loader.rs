@@ -1,11 +1,13 @@
 //! Batches of a stream.
 
 use super::loader::{CollateFn, lock};
-use super::stream::skip;
 use super::workers::{Maker, Workers, attempt};
 use super::{Collate, Items, Pass, Position, Stream};
 use pullback::{Error, Result};
 use std::sync::{Arc, Mutex};
+
+/// How many items a thread skips before it looks up.
+const STEP: usize = 1 << 16;
 
 /// Batches of a stream, epoch after epoch, made by threads ahead of time: a [`Loader`](super::Loader) for data that is read from front
 /// to back. Batches and positions are as there; each thread opens the stream and skips what the others take.
@@ -146,26 +148,20 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
                     Ok(opened) => opened,
                     Err(error) => return Some(Err(error)),
                 };
-                // In steps, so that a long way is given up when nobody waits for it.
-                while place < number.saturating_mul(size) {
-                    if stop.is_raised() {
-                        return None;
-                    }
-                    let step = (number.saturating_mul(size) - place).min(4096);
-                    let what = || format!("skipping items {place} to {}", place + step);
-                    if let Err(error) = attempt(what, || Ok(skip(&mut items, step))) {
-                        return Some(Err(error));
-                    }
-                    place += step;
-                }
                 let mut batch = Vec::with_capacity(size.min(4096));
                 while batch.len() < size {
                     if stop.is_raised() {
                         return None;
                     }
-                    match attempt(|| format!("item {place}"), || items.next().transpose()) {
-                        Ok(Some(item)) => batch.push(item),
+                    let ahead = number.saturating_mul(size).saturating_sub(place);
+                    // A long way is gone in steps, so that it is given up when nobody waits for its end.
+                    let step = ahead.min(STEP);
+                    place += step;
+                    match attempt(|| format!("item {place}"), || items.nth(step).transpose()) {
                         Ok(None) => break,
+                        // The end of a step on the way is another thread's item, and so is what is wrong with it.
+                        _ if step < ahead => {}
+                        Ok(Some(item)) => batch.push(item),
                         Err(error) => return Some(Err(error)),
                     }
                     place += 1;

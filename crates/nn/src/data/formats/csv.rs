@@ -173,15 +173,17 @@ impl Csv {
     ///
     /// # Errors
     /// As [`Csv::read`].
-    pub fn read_from(&self, from: impl Read, name: &str) -> Result<Table> {
+    pub fn read_from(&self, mut from: impl Read, name: &str) -> Result<Table> {
         if !self.dtype.is_float() {
             return Err(wrong(FORMAT, name, format!("features are floats, not {}", self.dtype)));
         }
+        let mut text = Vec::new();
+        from.read_to_end(&mut text).map_err(|e| wrong(FORMAT, name, e))?;
         let mut reader = ReaderBuilder::new()
             .has_headers(self.header)
             .delimiter(self.delimiter)
             .trim(Trim::All)
-            .from_reader(from);
+            .from_reader(&text[..]);
         let said = |e: csv::Error| wrong(FORMAT, name, e);
         let mut header: Vec<String> = match self.header {
             true => reader.headers().map_err(said)?.iter().map(str::to_string).collect(),
@@ -193,7 +195,7 @@ impl Csv {
             if header.is_empty() {
                 header = (0..record.len()).map(|i| i.to_string()).collect();
             }
-            fields.lines.push(record.position().map_or(0, csv::Position::line));
+            fields.lines.push(record.position().map_or(0, |at| line(&text, at)));
             fields.columns.resize_with(header.len(), Vec::new);
             for (column, field) in fields.columns.iter_mut().zip(&record) {
                 column.push(field.to_string());
@@ -365,6 +367,12 @@ impl Reading<'_> {
         let code = |field: &String| names.binary_search(field).unwrap_or_default() as i64;
         Ok((fields.iter().map(code).collect(), names))
     }
+}
+
+/// The line of a record: its position is before the empty lines above it, which are no records.
+fn line(text: &[u8], at: &csv::Position) -> u64 {
+    let above = text.iter().skip(at.byte() as usize).take_while(|b| matches!(b, b'\r' | b'\n'));
+    at.line() + above.filter(|b| **b == b'\n').count() as u64
 }
 
 fn is_missing(field: &str) -> bool {

@@ -78,12 +78,11 @@ pub fn write_npy(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
 
 /// The bytes of a file that holds an array.
 pub(super) fn to_npy(x: &Tensor) -> Result<Vec<u8>> {
-    let shape: Vec<String> = x.shape().iter().map(|n| format!("{n},")).collect();
-    let text = format!(
-        "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-        descr(x.dtype()),
-        shape.join(" ")
-    );
+    // As Python writes tuples: `()`, `(3,)`, `(2, 3)`.
+    let lengths: Vec<String> = x.shape().iter().map(ToString::to_string).collect();
+    let shape = lengths.join(", ") + if x.rank() == 1 { "," } else { "" };
+    let descr = descr(x.dtype());
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
     // The elements start at a multiple of 64, and a newline is before them.
     let (version, width) = if text.len() < 60_000 { (1, 2) } else { (2, 4) };
     let length = (8 + width + text.len() + 1).next_multiple_of(64) - 8 - width;

@@ -1,4 +1,4 @@
-use super::{Items, Stream, skip};
+use super::{Items, Stream};
 use crate::data::{Draw, Pass};
 use pullback::{Key, Result};
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl<T, B, F: FnMut(T, usize) -> Result<B>> Iterator for Mapped<T, F> {
     }
 
     fn nth(&mut self, n: usize) -> Option<Result<B>> {
-        skip(&mut self.items, n);
-        self.place += n;
-        self.next()
+        let place = self.place + n;
+        self.place = place + 1;
+        Some(self.items.nth(n)?.and_then(|item| (self.f)(item, place)))
     }
 }

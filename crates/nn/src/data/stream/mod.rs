@@ -23,7 +23,7 @@ pub type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
 /// A data set that is read from front to back: a log, files too large for memory, a simulation.
 ///
 /// Opening it twice for one pass gives the same items. Threads share a stream by each opening it and skipping what the others take, so
-/// what is costly belongs behind the skipping: into [`Stream::map`], which does nothing for an item that is skipped.
+/// what is costly belongs into a [`Stream::map`] at the end, which does nothing for an item that is skipped.
 ///
 /// ```
 /// use pullback_nn::data::{Pass, Stream, stream};
@@ -66,7 +66,7 @@ pub trait Stream: Send + Sync + 'static {
 
     /// Shuffles through a buffer: each item is drawn from the `size` items that are in it.
     ///
-    /// Skipping needs the buffer, so put this before what is costly.
+    /// What is skipped goes through the buffer too, so put this before what is costly.
     fn shuffle(self, size: usize) -> Shuffle<Self>
     where
         Self: Sized,
@@ -83,6 +83,8 @@ pub trait Stream: Send + Sync + 'static {
     }
 
     /// The stream again and again, each round in an order of its own where it is shuffled. One without items stays so.
+    ///
+    /// Rounds that are skipped are read all the same, so put this before what is costly.
     fn cycle(self) -> Cycle<Self>
     where
         Self: Sized,
@@ -122,12 +124,5 @@ where
 
     fn open(&self, pass: Pass) -> Result<Items<T>> {
         Ok(Box::new((self.0)(pass)?))
-    }
-}
-
-/// Skips `n` items.
-pub(super) fn skip<T>(items: &mut Items<T>, n: usize) {
-    if n > 0 {
-        items.nth(n - 1);
     }
 }
