@@ -15,6 +15,8 @@ mod place;
 mod tensors;
 mod weights;
 
+pub(crate) use durable::replace_file;
+
 pub use checkpoint::{Checkpoint, Saved};
 pub use folder::{Best, Checkpoints, Found};
 pub use manifest::Record;

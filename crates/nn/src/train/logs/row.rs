@@ -1,0 +1,75 @@
+//! What a log says about one step.
+
+use super::super::{Metrics, Now};
+use pullback::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// What a log says about one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// How many steps were taken.
+    pub step: u64,
+    /// How many epochs were finished.
+    pub epoch: u64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// What was measured.
+    pub metrics: Metrics,
+}
+
+/// The columns that every row has.
+pub(super) const FIXED: [&str; 3] = ["step", "epoch", "seconds"];
+
+impl Row {
+    /// The row of now, if it is due: every so many steps, and whenever more than the step itself was measured.
+    pub(super) fn due(now: &Now, every: u64) -> Option<Row> {
+        let more = |name: &str| name.starts_with("val_") || name.starts_with("epoch_");
+        let due = now.step % every.max(1) == 0 || now.metrics.iter().any(|(name, _)| more(name));
+        due.then(|| Row {
+            step: now.step,
+            epoch: now.epoch,
+            seconds: (now.seconds * 1e6).round() / 1e6,
+            metrics: now.metrics.clone(),
+        })
+    }
+
+    /// As JSON. What is not finite is null: JSON has no word for it.
+    pub(super) fn json(&self) -> Value {
+        let mut map = Map::new();
+        map.insert("step".to_string(), self.step.into());
+        map.insert("epoch".to_string(), self.epoch.into());
+        map.insert("seconds".to_string(), self.seconds.into());
+        map.extend(self.metrics.iter().map(|(name, value)| (name.to_string(), value.into())));
+        Value::Object(map)
+    }
+
+    /// From JSON, if it is such a row.
+    pub(super) fn from_json(text: &str) -> Option<Row> {
+        let value: Map<String, Value> = serde_json::from_str(text).ok()?;
+        let metrics = value.iter().filter(|(name, _)| !FIXED.contains(&name.as_str()));
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        Some(Row {
+            step: value.get("step")?.as_u64()?,
+            epoch: value.get("epoch")?.as_u64()?,
+            seconds: value.get("seconds")?.as_f64()?,
+            metrics: metrics
+                .fold(Metrics::new(), |all, (name, value)| all.with(name.clone(), number(value))),
+        })
+    }
+}
+
+/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left out.
+///
+/// # Errors
+/// If the file cannot be read, or a line is no row: the error names it.
+pub fn read_log(path: impl AsRef<Path>) -> Result<Vec<Row>> {
+    let path = path.as_ref();
+    let wrong = |what: String| Error::argument("log", format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let row = |(i, line)| {
+        Row::from_json(line).ok_or_else(|| wrong(format!("line {} is no row of a log", i + 1)))
+    };
+    whole.lines().enumerate().map(row).collect()
+}

@@ -1,0 +1,101 @@
+//! A bar on the terminal.
+
+use super::metrics::Metrics;
+use super::{Callback, Flow, Now, Outcome};
+use indicatif::{ProgressDrawTarget, ProgressStyle};
+use pullback::Result;
+use std::io::{IsTerminal as _, Write};
+
+/// Shows how far a run is, with its rate, the time that is left, and the metrics. Where the standard error is no terminal it is silent, or
+/// says a line every so often.
+pub struct ProgressBar {
+    bar: indicatif::ProgressBar,
+    shown: bool,
+    lines: Option<(u64, Box<dyn Write>)>,
+    /// What is shown: the newest value of everything.
+    latest: Metrics,
+}
+
+impl Default for ProgressBar {
+    fn default() -> ProgressBar {
+        ProgressBar::new()
+    }
+}
+
+impl ProgressBar {
+    /// A bar on the standard error, if that is a terminal.
+    #[must_use]
+    pub fn new() -> ProgressBar {
+        let shown = std::io::stderr().is_terminal();
+        ProgressBar {
+            bar: indicatif::ProgressBar::hidden(),
+            shown,
+            lines: None,
+            latest: Metrics::new(),
+        }
+    }
+
+    /// Says a line on the standard error every `steps` steps where that is no terminal.
+    #[must_use]
+    pub fn or_lines(self, steps: u64) -> ProgressBar {
+        match self.shown {
+            true => self,
+            false => self.lines_to(steps, std::io::stderr()),
+        }
+    }
+
+    /// Says a line every `steps` steps to something else, and shows no bar.
+    #[must_use]
+    pub fn lines_to(self, steps: u64, to: impl Write + 'static) -> ProgressBar {
+        ProgressBar { shown: false, lines: Some((steps.max(1), Box::new(to))), ..self }
+    }
+
+    fn line(&mut self, now: &Now, text: &str) {
+        if let Some((_, to)) = &mut self.lines {
+            let of = now.last_step.map_or(String::new(), |last| format!("/{last}"));
+            // Nobody is helped by a run that ends because nobody listens.
+            let _ = writeln!(to, "step {}{of}, {:.1} s: {text}", now.step, now.seconds);
+        }
+    }
+}
+
+/// The bar where the end is known, and where it is not.
+const KNOWN: &str = "{bar:28.cyan/blue} {pos}/{len}  {per_sec}  {eta} left  {wide_msg}";
+const UNKNOWN: &str = "{spinner} {pos}  {per_sec}  {elapsed}  {wide_msg}";
+
+impl Callback for ProgressBar {
+    fn on_start(&mut self, now: &Now) -> Result<()> {
+        self.bar =
+            indicatif::ProgressBar::with_draw_target(now.last_step, ProgressDrawTarget::hidden());
+        let template = if now.last_step.is_some() { KNOWN } else { UNKNOWN };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style.progress_chars("━╸─"));
+        }
+        self.bar.set_position(now.step);
+        // What was done before resuming says nothing about the rate.
+        self.bar.reset_eta();
+        if self.shown {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        Ok(())
+    }
+
+    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        self.latest.extend("", now.metrics);
+        if self.shown {
+            self.bar.set_message(self.latest.to_string());
+            self.bar.set_position(now.step);
+        }
+        let due = |steps: u64| now.step % steps == 0 || now.last_step == Some(now.step);
+        if self.lines.as_ref().is_some_and(|(steps, _)| due(*steps)) {
+            self.line(now, &self.latest.to_string());
+        }
+        Ok(Flow::Continue(()))
+    }
+
+    fn on_end(&mut self, now: &Now, outcome: &Outcome) -> Result<()> {
+        self.bar.abandon();
+        self.line(now, &outcome.ended.to_string());
+        Ok(())
+    }
+}

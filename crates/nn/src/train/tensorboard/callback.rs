@@ -1,0 +1,68 @@
+//! TensorBoard as one that looks on.
+
+use super::EventWriter;
+use crate::train::{Callback, Flow, Now};
+use pullback::Result;
+use std::path::PathBuf;
+
+/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for TensorBoard.
+pub struct TensorBoard {
+    folder: PathBuf,
+    scalars: u64,
+    histograms: u64,
+    events: Option<EventWriter>,
+}
+
+impl TensorBoard {
+    /// Event files in this folder: scalars at every step, no histograms.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> TensorBoard {
+        TensorBoard { folder: folder.into(), scalars: 1, histograms: 0, events: None }
+    }
+
+    /// Scalars of steps only every so many; those of evaluations and epochs always.
+    #[must_use]
+    pub fn every(self, steps: u64) -> TensorBoard {
+        TensorBoard { scalars: steps, ..self }
+    }
+
+    /// Histograms of all weights and gradients every so many steps.
+    #[must_use]
+    pub fn histograms_every(self, steps: u64) -> TensorBoard {
+        TensorBoard { histograms: steps, ..self }
+    }
+}
+
+impl Callback for TensorBoard {
+    fn on_start(&mut self, now: &Now) -> Result<()> {
+        let mut events = EventWriter::create(&self.folder)?;
+        if now.step > 0 {
+            events.restart(now.step + 1)?;
+        }
+        self.events = Some(events);
+        Ok(())
+    }
+
+    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        let Some(events) = &mut self.events else { return Ok(Flow::Continue(())) };
+        for (name, value) in now.metrics.iter() {
+            let (group, name) = match name.split_once('_') {
+                Some(("val", name)) => ("val", name),
+                Some(("epoch", name)) => ("epoch", name),
+                _ => ("train", name),
+            };
+            if group != "train" || now.step % self.scalars.max(1) == 0 {
+                events.scalar(&format!("{group}/{name}"), now.step, value)?;
+            }
+        }
+        if self.histograms > 0 && now.step % self.histograms == 0 {
+            for (name, x) in now.parameters {
+                events.histogram(&format!("weights/{name}"), now.step, &x.to_f64_vec())?;
+                if let Some(grad) = x.grad() {
+                    events.histogram(&format!("gradients/{name}"), now.step, &grad.to_f64_vec())?;
+                }
+            }
+        }
+        Ok(Flow::Continue(()))
+    }
+}
