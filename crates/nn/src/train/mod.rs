@@ -1,7 +1,7 @@
 //! The training loop and what it reports.
 //!
 //! [`Trainer`] takes a step function and does what goes on around it; [`Callback`]s look on: a [`ProgressBar`], logs
-//! ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning curves.
+//! ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning curves ([`plots`]).
 
 mod batches;
 mod callback;
@@ -11,6 +11,7 @@ mod logs;
 mod measure;
 mod metrics;
 mod outcome;
+pub mod plots;
 mod progress;
 mod run;
 mod scheduled;

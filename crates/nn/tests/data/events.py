@@ -23,11 +23,11 @@ def histogram():
     counts = [0.0] * len(edges)
     for value in VALUES:
         counts[next(i for i, edge in enumerate(edges) if value < edge)] += 1
-    filled = [i for i, n in enumerate(counts) if n]
-    first, last = filled[0] - 1, filled[-1]
+    last = max(i for i, n in enumerate(counts) if n)
+    kept = [i for i in range(last + 1) if counts[i] or counts[i + 1]]
     return summary_pb2.HistogramProto(
         min=min(VALUES), max=max(VALUES), num=len(VALUES), sum=sum(VALUES), sum_squares=sum(x * x for x in VALUES),
-        bucket_limit=edges[first : last + 1], bucket=counts[first : last + 1])
+        bucket_limit=[edges[i] for i in kept], bucket=[counts[i] for i in kept])
 
 
 def text(value):

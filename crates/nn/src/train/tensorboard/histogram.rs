@@ -19,9 +19,10 @@ pub(super) fn message(values: &[f64]) -> Message {
         let bucket = limits.partition_point(|&limit| limit <= value);
         counts[bucket.min(limits.len() - 1)] += 1.0;
     }
-    // Buckets without values before the first and after the last one are left out; one before stays, for its limit is the first's lower one.
-    let first = counts.iter().position(|&n| n > 0.0).unwrap_or(0).saturating_sub(1);
+    // A stretch of empty buckets is one: it ends where the next full one begins. After the last full one there are none.
     let last = counts.iter().rposition(|&n| n > 0.0).unwrap_or(0);
+    let kept = (0..=last).filter(|&i| counts[i] > 0.0 || i == last || counts[i + 1] > 0.0);
+    let (limits, counts): (Vec<f64>, Vec<f64>) = kept.map(|i| (limits[i], counts[i])).unzip();
     let ends = if finite().next().is_none() {
         (0.0, 0.0)
     } else {
@@ -33,6 +34,6 @@ pub(super) fn message(values: &[f64]) -> Message {
         .double(3, finite().count() as f64)
         .double(4, finite().sum())
         .double(5, finite().map(|value| value * value).sum())
-        .doubles(6, &limits[first..=last])
-        .doubles(7, &counts[first..=last])
+        .doubles(6, &limits)
+        .doubles(7, &counts)
 }

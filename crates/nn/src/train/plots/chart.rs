@@ -1,0 +1,146 @@
+//! What is drawn: lines with names.
+
+use super::{layout, png, svg};
+use crate::state::replace_file;
+use pullback::{Error, Result};
+use std::path::Path;
+
+/// A chart of lines over a common axis.
+///
+/// ```
+/// use pullback_nn::train::plots::Chart;
+/// let chart = Chart::new("Loss").x_label("step").line("train", vec![(1.0, 2.0), (2.0, 1.0), (3.0, 0.7)]);
+/// assert!(chart.svg().starts_with("<svg "));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Chart {
+    pub(super) title: String,
+    pub(super) x_label: String,
+    pub(super) y_label: String,
+    pub(super) log_y: bool,
+    pub(super) series: Vec<Series>,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// What the legend calls it; nothing where it is not in the legend.
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    /// Which of the colours.
+    pub colour: usize,
+    /// Drawn behind the others, pale.
+    pub pale: bool,
+}
+
+impl Chart {
+    /// A chart without lines yet.
+    pub fn new(title: &str) -> Chart {
+        Chart { title: title.to_string(), ..Chart::default() }
+    }
+
+    /// What the horizontal axis is.
+    pub fn x_label(self, label: &str) -> Chart {
+        Chart { x_label: label.to_string(), ..self }
+    }
+
+    /// What the vertical axis is.
+    pub fn y_label(self, label: &str) -> Chart {
+        Chart { y_label: label.to_string(), ..self }
+    }
+
+    /// Whether the vertical axis is logarithmic. Then what is not above zero is left out.
+    pub fn log_y(self, log: bool) -> Chart {
+        Chart { log_y: log, ..self }
+    }
+
+    /// Adds a line. It has a gap where a point is not finite.
+    pub fn line(mut self, name: &str, points: Vec<(f64, f64)>) -> Chart {
+        let colour = self.colours();
+        self.series.push(Series { name: name.to_string(), points, colour, pale: false });
+        self
+    }
+
+    /// Adds a line of noisy values: they are pale, and in front of them are means over about `reach` points to each side.
+    pub fn noisy_line(mut self, name: &str, points: Vec<(f64, f64)>, reach: usize) -> Chart {
+        let colour = self.colours();
+        let smooth = smoothed(&points, reach);
+        self.series.push(Series { name: String::new(), points, colour, pale: true });
+        self.series.push(Series { name: name.to_string(), points: smooth, colour, pale: false });
+        self
+    }
+
+    /// How many colours are in use.
+    fn colours(&self) -> usize {
+        self.series.iter().map(|series| series.colour + 1).max().unwrap_or(0)
+    }
+
+    /// The chart as SVG.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        svg::text(&layout::shapes(self))
+    }
+
+    /// The chart as the bytes of a PNG file.
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        png::bytes(&layout::shapes(self))
+    }
+
+    /// Writes the chart to a file whose name ends in `.svg` or `.png`.
+    ///
+    /// # Errors
+    /// If the name ends otherwise, or the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("svg") => replace_file("plot", path, self.svg().as_bytes()),
+            Some("png") => replace_file("plot", path, &self.png()?),
+            _ => {
+                let message = format!("{} ends neither in .svg nor in .png", path.display());
+                Err(Error::argument("plot", message))
+            }
+        }
+    }
+}
+
+/// The mean of each point and its neighbours. It reaches as far to one side as to the other, so that it does not lag behind; towards the
+/// ends that is less far, but not nothing.
+fn smoothed(points: &[(f64, f64)], reach: usize) -> Vec<(f64, f64)> {
+    // The sums and counts of all finite values before each point: those of a stretch are differences.
+    let mut sums = vec![(0.0, 0.0)];
+    for &(_, y) in points {
+        let (sum, count) = sums[sums.len() - 1];
+        sums.push(if y.is_finite() { (sum + y, count + 1.0) } else { (sum, count) });
+    }
+    let mean = |(i, &(x, y)): (usize, &(f64, f64))| {
+        let near = reach.min(i).min(points.len() - 1 - i).max(reach / 4);
+        let (from, to) = (i.saturating_sub(near), (i + near + 1).min(points.len()));
+        let (sum, count) = (sums[to].0 - sums[from].0, sums[to].1 - sums[from].1);
+        // A gap in the values is a gap in their mean.
+        (x, if y.is_finite() { sum / count } else { y })
+    };
+    points.iter().enumerate().map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straight_line_stays_where_it_is_and_gaps_stay_gaps() {
+        let line: Vec<(f64, f64)> = (0..40).map(|i| (f64::from(i), f64::from(i) * 2.0)).collect();
+        let smooth = smoothed(&line, 3);
+        assert!(line.iter().zip(&smooth).all(|(a, b)| (a.1 - b.1).abs() < 1e-9));
+        let mut gap = line;
+        gap[20].1 = f64::NAN;
+        let smooth = smoothed(&gap, 8);
+        assert!(smooth[20].1.is_nan() && smooth.iter().filter(|p| p.1.is_nan()).count() == 1);
+        let zigzag: Vec<(f64, f64)> = (0..40).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        assert!(smoothed(&zigzag, 8)[8..32].iter().all(|p| (p.1 - 0.5).abs() < 0.05));
+        assert!(smoothed(&[], 8).is_empty());
+    }
+}
