@@ -72,7 +72,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         generator_opt.step()?;
         Ok((told_apart, fooled))
     });
-    for _ in 0..if quick { 1500 } else { 10_000 } {
+    for _ in 0..if quick { 5000 } else { 20_000 } {
         step.call(&())?;
     }
 

@@ -71,7 +71,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         opt.step()?;
         Ok(loss)
     });
-    let steps = if quick { 600 } else { 4000 };
+    let steps = if quick { 2000 } else { 10_000 };
     let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
     for _ in 0..steps {
         step.call(&())?;

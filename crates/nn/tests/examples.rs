@@ -141,3 +141,14 @@ fn maml_adapts_in_one_step() {
     println!("maml: before {}, after {}, plain {}", f.before, f.after, f.plain);
     assert!(f.after < f.before && f.after < f.plain);
 }
+
+#[path = "../../../examples/dqn.rs"]
+#[allow(dead_code)]
+mod dqn;
+
+#[test]
+fn dqn_balances_the_pole() {
+    let f = alone(dqn::run);
+    println!("dqn: before {}, after {}", f.before, f.after);
+    assert!(f.after > 100.0);
+}
