@@ -84,10 +84,9 @@ pub struct Figures {
 pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let mut random = uniform_numbers();
-    let (online, opt, target);
-    online = network();
-    target = online.deep_copy();
-    opt = Adam { rate: 1e-3, ..Adam::default() }.over(online.parameters())?;
+    let online = network();
+    let target = online.deep_copy();
+    let opt = Adam { rate: 1e-3, ..Adam::default() }.over(online.parameters())?;
     let criterion = HuberLoss::new(Reduction::Mean);
 
     let learn = jit(|(state, action, went_on, next): &(Tensor, Tensor, Tensor, Tensor)| {
@@ -107,7 +106,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let before = balanced(&online, &mut random);
     let mut carts: Vec<Cart> = (0..CARTS).map(|_| Cart::new(&mut random)).collect();
     let mut memory: Vec<Transition> = Vec::new();
-    let rounds = if quick { 1500 } else { 6000 };
+    let rounds = if quick { 3000 } else { 10_000 };
     for round in 0..rounds {
         // Explore much at first, little later.
         let explore = (1.0 - 2.0 * round as f32 / rounds as f32).max(0.05);

@@ -65,7 +65,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         opt.step()?;
         Ok(loss)
     });
-    let steps = if quick { 500 } else { 4000 };
+    let steps = if quick { 1500 } else { 10_000 };
     let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
     let mut residual = f32::NAN;
     for _ in 0..steps {

@@ -152,3 +152,14 @@ fn dqn_balances_the_pole() {
     println!("dqn: before {}, after {}", f.before, f.after);
     assert!(f.after > 100.0);
 }
+
+#[path = "../../../examples/char_gpt.rs"]
+#[allow(dead_code)]
+mod char_gpt;
+
+#[test]
+fn char_gpt_learns_more_than_frequencies() {
+    let f = alone(char_gpt::run);
+    println!("char_gpt: loss {}, by frequency {}\n{}", f.loss, f.by_frequency, f.sample);
+    assert!(f.loss < f.by_frequency - 0.6);
+}
