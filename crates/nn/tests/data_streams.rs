@@ -51,7 +51,8 @@ fn a_position_resumes_at_every_batch() {
     let all = [epoch(&whole), epoch(&whole)].concat();
     for stop in 0..=6 {
         let before = make(2);
-        let seen = before.iter().take(stop).map(|b| b.unwrap()).count();
+        let seen: Vec<Tensor> = before.iter().take(stop).map(|b| b.unwrap()).collect();
+        let seen = seen.len();
         let text = serde_json::to_string(&before.state()).unwrap();
         let state: Position = serde_json::from_str(&text).unwrap();
         for workers in [0, 3] {

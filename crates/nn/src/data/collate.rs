@@ -166,14 +166,12 @@ where
 
     fn collate(items: Vec<BTreeMap<K, T>>) -> Result<Self::Batch> {
         let (keys, columns) = columns(items)?;
-        let parts = keys.into_iter().zip(columns);
-        parts
-            .map(|(key, column)| Ok((named(&key, T::collate(column)), key)))
-            .map(|pair: Result<_>| {
-                let (batch, key) = pair?;
-                Ok((key, batch?))
-            })
-            .collect()
+        let mut batch = BTreeMap::new();
+        for (key, column) in keys.into_iter().zip(columns) {
+            let part = named(&key, T::collate(column))?;
+            batch.insert(key, part);
+        }
+        Ok(batch)
     }
 }
 

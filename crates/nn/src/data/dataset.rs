@@ -213,7 +213,7 @@ impl Draw {
     #[must_use]
     pub fn key(&self) -> Key {
         // The streams start past those that samplers use for the order of an epoch.
-        let epoch = Key::new(self.seed).fold_in(self.epoch).fold_in(1 + self.stream);
+        let epoch = Key::new(self.seed).fold_in(self.epoch).fold_in(self.stream.wrapping_add(1));
         epoch.fold_in(self.index)
     }
 
@@ -221,7 +221,7 @@ impl Draw {
     /// `draw.part(0)` on to it.
     #[must_use]
     pub fn part(&self, part: u64) -> Draw {
-        let stream = self.stream.wrapping_mul(64).wrapping_add(part + 1);
+        let stream = self.stream.wrapping_mul(64).wrapping_add(part).wrapping_add(1);
         Draw { stream, ..*self }
     }
 }

@@ -161,7 +161,7 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
         let batches = self.len();
         // An epoch that is through is the start of the next one.
         *lock(&self.place) = match state.batch {
-            n if n > 0 && n >= batches => (state.epoch + 1, 0),
+            n if n > 0 && n >= batches => (state.epoch.wrapping_add(1), 0),
             n => (state.epoch, n),
         };
         Ok(())
@@ -181,7 +181,6 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
             Ok((workers, batches)) => (Ok(workers), batches),
             Err(error) => (Err(Some(error)), self.len()),
         };
-        // An epoch without batches is over at once, but an empty data set is not an endless loop's reason.
         Epoch { workers, place: self.place.clone(), epoch, next: first, batches }
     }
 
@@ -257,7 +256,8 @@ impl<B: Send + 'static> Iterator for Epoch<B> {
         if let Some(Ok(_)) = made {
             self.next += 1;
             let over = self.next >= self.batches;
-            *lock(&self.place) = if over { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
+            *lock(&self.place) =
+                if over { (self.epoch.wrapping_add(1), 0) } else { (self.epoch, self.next) };
         }
         made
     }

@@ -64,7 +64,9 @@ pub use sampler::{
     WeightedSampler,
 };
 pub use split::random_split;
-pub use stream::{FromOpen, Items, Stream, stream};
+pub use stream::{
+    Chain, Cycle, FromOpen, Items, Shuffle, Stream, StreamMap, StreamMapRandom, Take, stream,
+};
 pub use stream_loader::{StreamEpoch, StreamLoader};
 pub use subset::Subset;
 pub use tensors::TensorDataset;

@@ -210,7 +210,7 @@ impl<B: Send + 'static> Iterator for StreamEpoch<B> {
                 *lock(&self.place) = (self.epoch, self.next);
             }
             // After an error the position stays.
-            None if !ended => *lock(&self.place) = (self.epoch + 1, 0),
+            None if !ended => *lock(&self.place) = (self.epoch.wrapping_add(1), 0),
             _ => {}
         }
         made

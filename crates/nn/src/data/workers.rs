@@ -71,7 +71,7 @@ impl<B: Send + 'static> Workers<B> {
             let (sender, receiver) = sync_channel(ahead);
             let (mut make, stop) = (maker(stop.clone()), stop.clone());
             let work = move || {
-                let mut number = first + lane;
+                let mut number = first.saturating_add(lane);
                 while !stop.is_raised() {
                     // The kernels of a data thread stay on it: the pool is the training step's.
                     let made = with_threads(1, || guarded(&mut make, number));
@@ -79,7 +79,7 @@ impl<B: Send + 'static> Workers<B> {
                     if sender.send(made).is_err() || ends {
                         break;
                     }
-                    number += count;
+                    number = number.saturating_add(count);
                 }
             };
             let thread = Builder::new().name(format!("data-{lane}")).spawn(work).map_err(|e| {
