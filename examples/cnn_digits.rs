@@ -52,8 +52,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let opt = AdamW { rate: 4e-3, ..AdamW::default() }.over(model.parameters())?;
     let steps = (epochs * loader.len()) as u64;
     let cosine = Cosine { steps: steps - steps / 10, lowest: 0.0 };
-    let mut schedule =
-        Scheduler::new(&opt, WarmUp { steps: steps / 10, from: 0.1, then: cosine });
+    let mut schedule = Scheduler::new(&opt, WarmUp { steps: steps / 10, from: 0.1, then: cosine });
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x), y);

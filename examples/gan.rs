@@ -66,8 +66,7 @@ pub fn run(quick: bool) -> Result<Figures> {
 
         // The discriminator gets gradients here too, and forgets them at its next step.
         generator_opt.zero_grad();
-        let fooled =
-            criterion.forward(&discriminator.forward(&fake), &Tensor::ones([batch, 1]));
+        let fooled = criterion.forward(&discriminator.forward(&fake), &Tensor::ones([batch, 1]));
         fooled.backward()?;
         generator_opt.step()?;
         Ok((told_apart, fooled))

@@ -69,7 +69,10 @@ mod vae;
 #[test]
 fn autoencoders_reconstruct() {
     let f = alone(vae::run);
-    println!("vae: plain {}, variational {}, kl {}, perfect {}", f.plain, f.variational, f.kl, f.perfect);
+    println!(
+        "vae: plain {}, variational {}, kl {}, perfect {}",
+        f.plain, f.variational, f.kl, f.perfect
+    );
     assert!(f.plain < 30.0);
 }
 

@@ -3,9 +3,11 @@
 use pullback::{Result, Tensor, Tree, no_grad};
 use pullback_nn::data::{StreamLoader, stream};
 use pullback_nn::optim::Optimizer;
+use pullback_nn::schedule::{Plateau, PlateauScheduler};
 use pullback_nn::state::{Best, Checkpoint, Checkpoints};
 use pullback_nn::train::{
     Accuracy, Callback, Confusion, EarlyStop, Ended, Every, Flow, Metrics, Now, Outcome, Trainer,
+    Watching,
 };
 use pullback_nn::{Dropout, Module};
 use std::cell::{Cell, RefCell};
@@ -222,6 +224,54 @@ fn early_stopping_restores_the_best_weights_also_after_resuming() {
         assert_eq!(outcome.ended, Ended::Early(why.to_string()), "after {interrupted_after:?}");
         assert_eq!((outcome.step, outcome.best, weight), (5, Some((3.0, 2)), 2.0));
     }
+}
+
+#[test]
+fn other_tensors_are_kept_and_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |steps: u64, group: &str| {
+        let (model, optimizer, average) = (model(), nothing(), Tensor::from(0.0));
+        let trainer = Trainer::new(&model, &optimizer)
+            .steps(steps)
+            .keep(group, vec![("weight".to_string(), average.clone())])
+            .checkpoints(Every::Steps(1), Checkpoints::new(folder.path()))
+            .resume(true);
+        let run = trainer.run(&vec![1.0; 10], |&x| {
+            average.add_(x);
+            Ok(0.0)
+        });
+        run.map(|_| average.item::<f64>())
+    };
+    assert_eq!(train(3, "average").unwrap(), 3.0);
+    assert_eq!(train(5, "average").unwrap(), 5.0);
+    let error = train(7, "other").unwrap_err().to_string();
+    assert!(error.contains("does not fit the other: 1 missing"), "{error}");
+    for name in ["best", "optimizer", "random", "a.b"] {
+        let error = train(7, name).unwrap_err().to_string();
+        assert!(error.contains(&format!("kept under the name `{name}`")), "{error}");
+    }
+}
+
+#[test]
+fn a_plateau_lowers_the_rate_also_after_resuming() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |steps: u64| {
+        let (model, optimizer) = (model(), nothing());
+        let how = Plateau { patience: 3, factor: 0.5, ..Plateau::default() };
+        let plateau = PlateauScheduler::new(&optimizer, how).unwrap();
+        Trainer::new(&model, &optimizer)
+            .steps(steps)
+            .evaluate(Every::Steps(2), |_: &Model| Ok(1.0))
+            .schedule(Every::Steps(1), Watching::new("val_loss", plateau))
+            .checkpoints(Every::Steps(2), Checkpoints::new(folder.path()))
+            .resume(true)
+            .run(&vec![0.0; 4], |&x| Ok(x))
+            .unwrap();
+        optimizer.0.item::<f64>()
+    };
+    // The first evaluation is the best; the fifth is the fourth after it that is not better.
+    assert_eq!(train(8), 0.25);
+    assert_eq!(train(10), 0.125);
 }
 
 #[test]

@@ -189,8 +189,7 @@ impl Gpt {
     #[track_caller]
     fn embedded(&self, ids: &Tensor, from: usize) -> Tensor {
         let positions = ids.shape().last().copied().unwrap_or(0);
-        self.token.forward(ids)
-            + self.position.weight.narrow(0, from as isize, positions)
+        self.token.forward(ids) + self.position.weight.narrow(0, from as isize, positions)
     }
 
     #[track_caller]

@@ -27,6 +27,6 @@ pub use measure::{Accuracy, Confusion, Mean};
 pub use metrics::Metrics;
 pub use outcome::{Ended, Outcome};
 pub use progress::ProgressBar;
-pub use scheduled::Scheduled;
+pub use scheduled::{Scheduled, Watching};
 pub use tensorboard::{EventWriter, TensorBoard};
 pub use trainer::Trainer;

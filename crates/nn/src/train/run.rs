@@ -117,6 +117,12 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
 
 impl<M: Module, B: Batches> Run<'_, '_, M, B> {
     fn begin(&mut self) -> Result<()> {
+        for (group, _) in &self.trainer.kept {
+            if [BEST, "optimizer", "random"].contains(&group.as_str()) || group.contains('.') {
+                let message = format!("other tensors cannot be kept under the name `{group}`");
+                return Err(Error::argument(OP, message).hint("name it otherwise, without dots"));
+            }
+        }
         if let (Some((_, checkpoints)), true) = (&self.trainer.checkpoints, self.trainer.resume) {
             let checkpoints = checkpoints.clone();
             self.resume(&checkpoints)?;
@@ -148,6 +154,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             let best = self.copied_weights();
             saved.restore_tensors(BEST, best.clone())?;
             self.best = Some(best);
+        }
+        for (group, named) in &self.trainer.kept {
+            saved.restore_tensors(group, named.clone())?;
         }
         self.position = self.batches.position();
         (self.place.step, self.place.epoch) = (record.step, record.epoch);
@@ -250,12 +259,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         let ended_epoch = ends_epoch.then_some(self.place.epoch);
         let is_due = |every: Every, step: u64| every.is_due(step, ended_epoch);
         let step = self.place.step;
-        let mut evaluated = false;
+        let (over, mut evaluated) = (self.is_over(), false);
         if let Some((every, evaluate)) = &mut self.trainer.evaluation {
-            let over = match self.trainer.until {
-                Every::Steps(n) => step >= n,
-                Every::Epochs(n) => self.place.epoch >= n,
-            };
             if is_due(*every, step) || over {
                 let model = self.trainer.model;
                 model.eval();
@@ -334,6 +339,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             .run(json!({ "place": self.place.state(self.seconds()), "early_stop": early_stop }));
         if let Some((_, schedule)) = &trainer.schedule {
             checkpoint = checkpoint.schedule(schedule.state());
+        }
+        for (group, named) in &trainer.kept {
+            checkpoint = checkpoint.tensors(group, named.clone());
         }
         if let Some(best) = &self.best {
             checkpoint = checkpoint.tensors(BEST, best.clone());

@@ -1,7 +1,7 @@
 //! What a training loop needs of a schedule.
 
 use super::Metrics;
-use crate::schedule::{Schedule, Scheduler};
+use crate::schedule::{PlateauScheduler, Schedule, Scheduler};
 use pullback::Result;
 use serde_json::Value;
 
@@ -31,5 +31,59 @@ impl<S: Schedule> Scheduled for Scheduler<S> {
 
     fn go_to(&mut self, state: &Value) -> Result<()> {
         self.restore(state)
+    }
+}
+
+/// A plateau schedule with the metric that it looks at, whenever that was measured.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Rule, Sgd};
+/// use pullback_nn::schedule::{Plateau, PlateauScheduler};
+/// use pullback_nn::train::{Metrics, Scheduled, Watching};
+///
+/// let optimizer = Sgd { rate: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+/// let how = Plateau { patience: 0, factor: 0.5, ..Plateau::default() };
+/// let mut schedule = Watching::new("val_loss", PlateauScheduler::new(&optimizer, how)?);
+/// for loss in [3.0, 3.0] {
+///     schedule.advance(&Metrics::new().with("loss", 0.0));
+///     schedule.advance(&Metrics::new().with("val_loss", loss));
+/// }
+/// assert_eq!(schedule.scheduler().rates(), [0.5]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Watching {
+    metric: String,
+    scheduler: PlateauScheduler,
+}
+
+impl Watching {
+    /// Looks at this metric.
+    #[must_use]
+    pub fn new(metric: &str, scheduler: PlateauScheduler) -> Watching {
+        Watching { metric: metric.to_string(), scheduler }
+    }
+
+    /// The schedule.
+    #[must_use]
+    pub fn scheduler(&self) -> &PlateauScheduler {
+        &self.scheduler
+    }
+}
+
+impl Scheduled for Watching {
+    fn advance(&mut self, metrics: &Metrics) {
+        if let Some(value) = metrics.get(&self.metric) {
+            self.scheduler.step(value);
+        }
+    }
+
+    fn state(&self) -> Value {
+        self.scheduler.state()
+    }
+
+    fn go_to(&mut self, state: &Value) -> Result<()> {
+        self.scheduler.restore(state)
     }
 }

@@ -4,7 +4,7 @@ use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, ru
 use crate::Module;
 use crate::optim::Optimizer;
 use crate::state::Checkpoints;
-use pullback::Result;
+use pullback::{Result, Tensor};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -71,6 +71,7 @@ pub struct Trainer<'a, M> {
     pub(super) batch_size: Option<u64>,
     pub(super) allow_non_finite: bool,
     pub(super) config: Value,
+    pub(super) kept: Vec<(String, Vec<(String, Tensor)>)>,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -90,6 +91,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             batch_size: None,
             allow_non_finite: false,
             config: Value::Null,
+            kept: Vec::new(),
         }
     }
 
@@ -161,6 +163,13 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// What checkpoints say the run was started with.
     pub fn config(self, config: Value) -> Self {
         Trainer { config, ..self }
+    }
+
+    /// Keeps other tensors in checkpoints too, under a name of their own, and puts them back when resuming: an average of the weights, the state
+    /// of a second optimiser.
+    pub fn keep(mut self, group: &str, named: Vec<(String, Tensor)>) -> Self {
+        self.kept.push((group.to_string(), named));
+        self
     }
 
     /// Trains.
