@@ -36,10 +36,7 @@ fn a_tree_tells_its_types_flags_and_buffers() {
     let pair = Pair { first: scale(1.0), rest: vec![scale(2.0), scale(3.0)], rate: 0.1 };
     let outline = pair.outline();
     let kinds: Vec<_> = outline.kinds.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
-    assert_eq!(
-        kinds,
-        [("", "Pair"), ("first", "Scale"), ("rest.0", "Scale"), ("rest.1", "Scale")]
-    );
+    assert_eq!(kinds, [("", "Pair"), ("first", "Scale"), ("rest.0", "Scale"), ("rest.1", "Scale")]);
     let flags: Vec<_> = outline.flags.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(flags, ["first.training", "rest.0.training", "rest.1.training"]);
     let mut buffers = Vec::new();
@@ -79,7 +76,8 @@ fn jit_sees_a_changed_flag() {
     let in_a_body =
         jit(|x: &Tensor| scan_times(2, |x: &Tensor, _: &()| (layer.of(x).detach(), ()), x).0);
     let results = || {
-        [direct.of(&x), derived.of(&x), by_argument.of(&x), in_a_body.of(&x)].map(|y| y.item::<f64>())
+        [direct.of(&x), derived.of(&x), by_argument.of(&x), in_a_body.of(&x)]
+            .map(|y| y.item::<f64>())
     };
     assert_eq!(results(), [6.0, 6.0, 2.0, 18.0]);
     assert_eq!(results(), [6.0, 6.0, 2.0, 18.0]);

@@ -15,11 +15,7 @@ const CONFIG: GptConfig =
 fn case() -> Case<Gpt> {
     let (x, y) = tokens(BATCH, CONFIG.length, CONFIG.vocabulary);
     let shaped = |ids: Vec<i64>| Tensor::from_vec(ids, [BATCH, CONFIG.length]);
-    Case {
-        model: model::filled(Gpt::new(&CONFIG)),
-        batch: (shaped(x), shaped(y)),
-        loss: Gpt::loss,
-    }
+    Case { model: model::filled(Gpt::new(&CONFIG)), batch: (shaped(x), shaped(y)), loss: Gpt::loss }
 }
 
 pub fn step() -> Vec<Row> {

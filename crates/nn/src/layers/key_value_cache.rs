@@ -1,7 +1,7 @@
 //! The keys and values of the positions so far, so that decoding computes each of them once.
 
 use crate::refuse::refuse;
-use pullback::{DType, Error, Tensor, Tree, cat};
+use pullback::{DType, Error, Tensor, Tree, cat, catch};
 
 /// Keys and values of fixed capacity, written in place: state of a decoder.
 ///
@@ -77,8 +77,19 @@ impl KeyValueCache {
         let length = keys.shape()[2];
         let positions = self.next_positions(length);
         let (k, v) = (keys.detach(), values.detach());
-        let (k, v) =
-            (self.keys.index_copy(2, &positions, &k), self.values.index_copy(2, &positions, &v));
+        // Shapes fit, so what can fail is a position beyond the last. (A compiled step says so itself, when it runs.)
+        let written = catch(|| {
+            let k = self.keys.index_copy(2, &positions, &k);
+            (k, self.values.index_copy(2, &positions, &v))
+        });
+        let (k, v) = match written {
+            Ok(written) => written,
+            Err(cause) => {
+                let message = format!("{} has no {length} places left", self.keys.spec());
+                let error = Error::argument("KeyValueCache", message).on([keys.spec()]);
+                refuse(error.hint("`reset` empties it").because(cause))
+            }
+        };
         self.keys.copy_(&k);
         self.values.copy_(&v);
         self.position.add_(length as i64);
