@@ -1,8 +1,79 @@
-//! Not yet.
-use crate::failure::Outcome;
-use crate::output::Output;
-#[derive(Debug, clap::Args)]
-pub struct Arguments {}
-pub fn run(_: &Arguments, _: &mut Output) -> Outcome {
-    Ok(())
+//! `pullback bench`: the front of the benchmark program.
+
+use crate::expression::{did_you_mean, near};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Output, columns};
+use clap::Args;
+use pullback_bench::{Request, workloads};
+
+/// What `pullback bench` takes.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  pullback bench --list              the workloads, and what each times
+  pullback bench mlp_step gpt_step   two of them
+  pullback bench --jit lstm_step     with the step compiled
+  pullback bench --json > here.jsonl all of them, a JSON object a line
+  pullback bench --scaling           how much faster two threads are than one on this machine, just now
+
+Each workload runs for about two seconds after a warm-up, in a process of its own, so that its peak of memory is its own.
+`median ms` is the time of a run; `other cpu` says how many cores others used meanwhile: above 0.1, measure again.")]
+pub struct Arguments {
+    /// The workloads; all of them if none is named
+    workloads: Vec<String>,
+    /// Compiles the steps
+    #[arg(long)]
+    jit: bool,
+    /// How many threads compute
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Prints JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Names the workloads
+    #[arg(long)]
+    list: bool,
+    /// How much faster two threads are than one, just now
+    #[arg(long)]
+    scaling: bool,
+    #[arg(long, hide = true)]
+    inner: bool,
+    #[arg(long, hide = true)]
+    first_gradient: bool,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If there is no such workload, or one fails.
+pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+    let known: Vec<&str> = workloads().map(|(name, _)| name).collect();
+    if let Some(name) = arguments.workloads.iter().find(|name| !known.contains(&name.as_str())) {
+        let near = did_you_mean(&near(name, known.iter().copied()));
+        return Err(Failure::usage(format!(
+            "there is no workload `{name}`{near} (--list names them)"
+        )));
+    }
+    if arguments.list {
+        let rows: Vec<Vec<String>> =
+            workloads().map(|(name, about)| vec![name.into(), about.into()]).collect();
+        return Ok(columns(&rows, &[]).iter().try_for_each(|line| out.line(line))?);
+    }
+    // The workloads print by themselves, and in processes of their own.
+    out.flush()?;
+    pullback_bench::runs_after(&["bench"]);
+    let code = pullback_bench::run(&Request {
+        names: arguments.workloads.clone(),
+        json: arguments.json,
+        jit: arguments.jit,
+        list: false,
+        scaling: arguments.scaling,
+        help: false,
+        threads: usize::from(arguments.threads),
+        inner: arguments.inner,
+        first_gradient: arguments.first_gradient,
+    });
+    match code == std::process::ExitCode::SUCCESS {
+        true => Ok(()),
+        false => Err(Failure::failed("a workload failed: see its line")),
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::output::{Colour, Output};
-use crate::{bench, check, completions, explain, grad, ops};
+use crate::{bench, check, completions, explain, grad, ops, train};
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -32,6 +32,8 @@ pub struct CommandLine {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Trains a network out of the box: on handwritten digits, or on text
+    Train(train::Arguments),
     /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the gradient
     Grad(grad::Arguments),
     /// Checks gradients against numeric derivatives: of an expression, or of this installation
@@ -68,6 +70,7 @@ pub fn run(words: Vec<OsString>) -> Outcome {
     };
     let mut out = Output::new(line.color);
     let outcome = match line.command {
+        Command::Train(arguments) => train::run(&arguments, &mut out),
         Command::Grad(arguments) => grad::run(&arguments, &mut out),
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Explain(arguments) => explain::run(&arguments, &mut out),

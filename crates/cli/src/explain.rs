@@ -1,8 +1,274 @@
-//! Not yet.
-use crate::failure::Outcome;
-use crate::output::Output;
-#[derive(Debug, clap::Args)]
-pub struct Arguments {}
-pub fn run(_: &Arguments, _: &mut Output) -> Outcome {
-    Ok(())
+//! `pullback explain`: what the compiler makes of a model or an expression.
+
+use crate::expression::{did_you_mean, near};
+use crate::failure::{Failure, Outcome};
+use crate::grad;
+use crate::models::{self, Cnn, Gpt, Kind, Memory, Mlp, Reader, Size};
+use crate::number::bytes;
+use crate::output::{Output, columns};
+use clap::Args;
+use pullback::{
+    DType, Jit, Key, Program, Result, Returned, Specialised, Tensor, Tree, jit, value_and_grad,
+};
+use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::{Layer, Module};
+use serde_json::{Value, json};
+
+/// What `pullback explain` takes.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  pullback explain mlp                     a training step of a perceptron on 64 digits
+  pullback explain gpt --summary           without the programs: passes, kernels, memory by source line
+  pullback explain lstm --stage fuse       the program after one pass
+  pullback explain cnn --dot | dot -Tsvg > step.svg
+  pullback explain 'x*y + sin(x*y)' x=2 y=3   an expression with its gradient
+
+The step is traced once (forget the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
+before anything runs: `peak` is what a call takes besides its inputs, and the lines below it hold the most at that moment.")]
+pub struct Arguments {
+    /// mlp, cnn, gpt, lstm, or an expression
+    model: String,
+    /// Values of an expression's variables, such as x=2 or v='[1, 2, 3]'
+    #[arg(value_name = "NAME=VALUE")]
+    assignments: Vec<String>,
+    /// Prints the program after this pass alone (`trace` is the one before all)
+    #[arg(long, value_name = "NAME")]
+    stage: Option<String>,
+    /// Leaves out the programs
+    #[arg(long)]
+    summary: bool,
+    /// How many lines of memory to list
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    lines: usize,
+    /// Prints JSON: the stages as programs, and the figures
+    #[arg(long, conflicts_with = "dot")]
+    json: bool,
+    /// Prints the last program (or that of --stage) for Graphviz
+    #[arg(long)]
+    dot: bool,
+}
+
+/// What was compiled.
+struct Compiled {
+    what: String,
+    stages: Vec<(&'static str, Program)>,
+    made: Specialised,
+}
+
+/// Compiles and prints.
+///
+/// # Errors
+/// If there is no such model or stage, or it cannot be compiled.
+pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+    let compiled = compile(arguments)?;
+    let chosen = match &arguments.stage {
+        Some(name) => Some(stage(&compiled, name)?),
+        None => None,
+    };
+    if arguments.dot {
+        let last = chosen.unwrap_or(&compiled.made.program);
+        return Ok(out.line(last.to_dot().trim_end())?);
+    }
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&to_json(&compiled, arguments)?);
+        return Ok(out.line(text.map_err(|e| Failure::failed(e.to_string()))?)?);
+    }
+    if let Some(program) = chosen {
+        return Ok(out.line(program.to_string().trim_end())?);
+    }
+    print(&compiled, arguments, out)
+}
+
+fn compile(arguments: &Arguments) -> Outcome<Compiled> {
+    let named = ["mlp", "cnn", "gpt", "lstm"];
+    let name = arguments.model.as_str();
+    if !named.contains(&name) {
+        let word = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        if word && arguments.assignments.is_empty() {
+            let near = did_you_mean(&near(name, named.into_iter()));
+            return Err(Failure::usage(format!(
+                "there is no model `{name}`{near} (there are {}; or give an expression)",
+                named.join(", ")
+            )));
+        }
+        return expression(arguments);
+    }
+    pullback::manual_seed(0);
+    // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the same.
+    let size = Size { width: 64, layers: 2, heads: 4, context: 32, dropout: 0.0 };
+    let (key, other) = Key::new(0).split();
+    let images = || (key.uniform([64, 1, 8, 8], DType::F32, 0.0, 1.0), other.randint([64], 0, 10));
+    let texts = || (key.randint([8, 32], 0, 65), other.randint([8, 32], 0, 65));
+    match name {
+        "mlp" => classifier(Kind::Mlp, &Mlp::new(&size), images()),
+        "cnn" => classifier(Kind::Cnn, &Cnn::new(&Size { width: 16, ..size }), images()),
+        "gpt" => reader(Kind::Gpt, &Gpt::new(65, &size), texts()),
+        _ => reader(Kind::Lstm, &Memory::new(65, &size), texts()),
+    }
+}
+
+fn classifier(
+    kind: Kind,
+    model: &(impl Layer + Module),
+    batch: (Tensor, Tensor),
+) -> Outcome<Compiled> {
+    step(kind, model, batch, |x| model.forward(x))
+}
+
+fn reader(
+    kind: Kind,
+    model: &(impl Reader + Module),
+    batch: (Tensor, Tensor),
+) -> Outcome<Compiled> {
+    step(kind, model, batch, |x| model.scores(x))
+}
+
+/// A whole training step.
+fn step(
+    kind: Kind,
+    model: &impl Module,
+    batch: (Tensor, Tensor),
+    scores: impl Fn(&Tensor) -> Tensor,
+) -> Outcome<Compiled> {
+    let optimizer = Adam::default().over(model.parameters())?;
+    let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
+        optimizer.zero_grad();
+        let loss = models::loss(&scores(x), y);
+        loss.backward()?;
+        optimizer.step()?;
+        Ok(loss)
+    });
+    let what = format!(
+        "a training step of `{}`: {} parameters, a batch of {} and {}",
+        kind.name(),
+        model.parameter_count(),
+        batch.0.spec(),
+        batch.1.spec()
+    );
+    compiled(what, &step, &batch)
+}
+
+/// An expression and its gradient.
+fn expression(arguments: &Arguments) -> Outcome<Compiled> {
+    let graph = grad::graph(&arguments.model, &arguments.assignments)?;
+    let inputs = graph.arguments();
+    if !graph.value(&inputs).dtype().is_float() {
+        return Err(Failure::usage("the result is a truth value, which has no gradient"));
+    }
+    let f = jit(|x: &Vec<Tensor>| value_and_grad(|x: &Vec<Tensor>| graph.value(x).sum())(x));
+    compiled(format!("`{}` with its gradient", graph.source), &f, &inputs)
+}
+
+fn compiled<T: Tree, Y: Returned, F: Fn(&T) -> Y>(
+    what: String,
+    f: &Jit<T, Y, F>,
+    x: &T,
+) -> Outcome<Compiled> {
+    let stages = f.stages(x)?;
+    f.call(x)?;
+    match f.explain().specialisations.pop() {
+        Some(made) => Ok(Compiled { what, stages, made }),
+        None => Err(Failure::failed("it was not compiled")),
+    }
+}
+
+/// The program after the last pass of this name: some run more than once.
+fn stage<'a>(compiled: &'a Compiled, name: &str) -> Outcome<&'a Program> {
+    match compiled.stages.iter().rfind(|(known, _)| *known == name) {
+        Some((_, program)) => Ok(program),
+        None => {
+            let mut names: Vec<&str> = compiled.stages.iter().map(|(name, _)| *name).collect();
+            names.sort_unstable();
+            names.dedup();
+            Err(Failure::usage(format!(
+                "there is no stage `{name}`; there are {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> Outcome {
+    let made = &compiled.made;
+    out.heading(&compiled.what)?;
+    if let (Some((_, first)), false) = (compiled.stages.first(), arguments.summary) {
+        out.line("")?;
+        out.heading(&format!("as traced: {} equations", first.equations.len()))?;
+        out.line(first.to_string().trim_end())?;
+    }
+    out.line("")?;
+    out.heading("passes")?;
+    let head = ["  pass", "equations before", "after", "time"].map(String::from).to_vec();
+    let rows = made.passes.iter().map(|(name, before, after, time)| {
+        vec![format!("  {name}"), before.to_string(), after.to_string(), format!("{time:.1?}")]
+    });
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    columns(&rows, &[1, 2, 3]).iter().try_for_each(|line| out.line(line))?;
+    if !arguments.summary {
+        out.line("")?;
+        out.heading(&format!("what runs: {} equations", made.program.equations.len()))?;
+        out.line(made.program.to_string().trim_end())?;
+    }
+    out.line("")?;
+    let total: usize = made.kernels.values().sum();
+    out.heading(&format!("kernels: {total}"))?;
+    for (name, count) in &made.kernels {
+        out.line(format!("  {count:>5}  {name}"))?;
+    }
+    out.line("")?;
+    out.heading(&format!("memory: {} at the peak, planned before it runs", bytes(made.peak)))?;
+    for (line, size) in made.peak_by_line.iter().take(arguments.lines) {
+        out.line(format!("  {:>10}  {line}", bytes(*size)))?;
+    }
+    let rest = made.peak_by_line.len().saturating_sub(arguments.lines);
+    if rest > 0 {
+        out.line(format!("  and {rest} more lines (--lines N)"))?;
+    }
+    out.line("")?;
+    let [trace, passes, prepare] = made.compile;
+    out.line(format!(
+        "compiled in: trace {trace:.1?}, passes {passes:.1?}, plan and kernels {prepare:.1?}"
+    ))?;
+    Ok(out.line(format!(
+        "captured tensors: {}, of which it writes {}",
+        made.captures.0, made.captures.1
+    ))?)
+}
+
+fn to_json(compiled: &Compiled, arguments: &Arguments) -> Outcome<Value> {
+    let read = |program: &Program| -> Outcome<Value> {
+        serde_json::from_str(&program.to_json()).map_err(|e| Failure::failed(e.to_string()))
+    };
+    let made = &compiled.made;
+    let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let mut stages = Vec::new();
+    let wanted = |name: &str| arguments.stage.as_ref().is_none_or(|stage| stage == name);
+    for (name, program) in
+        compiled.stages.iter().filter(|(name, _)| wanted(name) && !arguments.summary)
+    {
+        stages.push(json!({ "name": name, "equations": program.equations.len(), "program": read(program)? }));
+    }
+    let passes: Vec<Value> = made
+        .passes
+        .iter()
+        .map(|(name, before, after, time)| json!({ "name": name, "before": before, "after": after, "ms": milliseconds(*time) }))
+        .collect();
+    let lines: Vec<Value> = made
+        .peak_by_line
+        .iter()
+        .map(|(line, size)| json!({ "line": line, "bytes": size }))
+        .collect();
+    let [trace, pass, prepare] = made.compile.map(milliseconds);
+    Ok(json!({
+        "model": compiled.what,
+        "arguments": made.arguments,
+        "passes": passes,
+        "kernels": made.kernels,
+        "peak_bytes": made.peak,
+        "peak_by_line": lines,
+        "captures": { "all": made.captures.0, "written": made.captures.1 },
+        "compile_ms": { "trace": trace, "passes": pass, "prepare": prepare },
+        "stages": stages,
+        "program": if arguments.summary { Value::Null } else { read(&made.program)? },
+    }))
 }

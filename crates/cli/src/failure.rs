@@ -33,11 +33,6 @@ impl Failure {
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: message.into() }
     }
-
-    /// Everything was said, and it was not good.
-    pub fn silent() -> Failure {
-        Failure::failed("")
-    }
 }
 
 impl fmt::Display for Failure {

@@ -12,9 +12,11 @@ mod explain;
 mod expression;
 mod failure;
 mod grad;
+mod models;
 mod number;
 mod ops;
 mod output;
+mod train;
 
 use failure::Failure;
 use std::io::Write as _;

@@ -2,15 +2,15 @@
 
 use super::{backward, grad};
 use crate::measure::{Row, median, milliseconds, rounded};
+use crate::request::this_program;
 use pullback::Tensor;
-use std::process::Command;
 use std::time::Instant;
 
 pub fn fresh() -> Vec<Row> {
-    let program = std::env::current_exe().expect("this program has a path");
     let run = || {
         let start = Instant::now();
-        let status = Command::new(&program).arg("--first-gradient").status();
+        let status =
+            this_program().and_then(|mut command| command.arg("--first-gradient").status());
         assert!(status.is_ok_and(|s| s.success()), "a fresh process failed");
         milliseconds(start.elapsed())
     };

@@ -1,0 +1,184 @@
+//! What is asked for, and doing it: each workload in a process of its own.
+
+use crate::{compiled, measure, report, workloads};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+
+const USAGE: &str =
+    "usage: pullback-bench [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]";
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq)]
+pub struct Request {
+    /// The workloads; all if there are none.
+    pub names: Vec<String>,
+    /// As JSON lines.
+    pub json: bool,
+    /// Steps are compiled.
+    pub jit: bool,
+    /// Only name the workloads.
+    pub list: bool,
+    /// Only say how much faster two threads are than one, just now.
+    pub scaling: bool,
+    /// Only say how it is used.
+    pub help: bool,
+    /// How many threads compute.
+    pub threads: usize,
+    /// Run here, rather than in a process of its own.
+    pub inner: bool,
+    /// Only compute one gradient: what `startup` times.
+    pub first_gradient: bool,
+}
+
+/// Words before those of a request, where this program is a part of another: each workload runs in a process of its own, which is started
+/// with these.
+static BEFORE: OnceLock<&'static [&'static str]> = OnceLock::new();
+
+/// Says that a process of this program understands a request after these words.
+pub fn runs_after(words: &'static [&'static str]) {
+    // Said twice, the first counts; nobody says two things.
+    let _ = BEFORE.set(words);
+}
+
+/// This program, ready for the words of a request.
+///
+/// # Errors
+/// If the operating system does not know where it is.
+pub(crate) fn this_program() -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(BEFORE.get().copied().unwrap_or_default());
+    Ok(command)
+}
+
+/// Does what the words of a command line ask for.
+pub fn run_words(words: impl Iterator<Item = String>) -> ExitCode {
+    match parse(words, std::env::var("BENCH_THREADS").ok()) {
+        Ok(request) => run(&request),
+        Err(sentence) => {
+            eprintln!("pullback-bench: {sentence}\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result<Request, String> {
+    let count = |word: &str| match word.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("the number of threads is `{word}`, which is not a positive number")),
+    };
+    let mut request =
+        Request { threads: threads.as_deref().map_or(Ok(2), count)?, ..Request::default() };
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--json" => request.json = true,
+            "--jit" => request.jit = true,
+            "--list" => request.list = true,
+            "--threads" => {
+                request.threads = count(&words.next().ok_or("--threads needs a number")?)?
+            }
+            "--scaling" => request.scaling = true,
+            "--inner" => request.inner = true,
+            "--first-gradient" => request.first_gradient = true,
+            "-h" | "--help" => request.help = true,
+            flag if flag.starts_with('-') => return Err(format!("there is no flag `{flag}`")),
+            name => {
+                if workloads::find(name).is_none() {
+                    return Err(format!("there is no workload `{name}`; --list names them"));
+                }
+                request.names.push(name.to_string());
+            }
+        }
+    }
+    Ok(request)
+}
+
+/// Does what is asked for.
+pub fn run(request: &Request) -> ExitCode {
+    pullback::set_threads(request.threads);
+    if request.jit {
+        compiled::switch_on();
+    }
+    if request.help {
+        println!("{USAGE}");
+    } else if request.first_gradient {
+        workloads::startup::first_gradient();
+    } else if request.scaling {
+        println!("{}", measure::scaling());
+    } else if request.list {
+        report::list();
+    } else if request.inner {
+        for name in &request.names {
+            here(name, request);
+        }
+    } else {
+        return apart(request);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs one workload in this process and prints its rows.
+fn here(name: &str, request: &Request) {
+    let Some(workload) = workloads::find(name) else { return };
+    let base = measure::resident_mib("VmRSS");
+    let rows = (workload.run)();
+    let peak = measure::resident_mib("VmHWM");
+    for row in rows {
+        let row = row
+            .with("peak_mib", peak)
+            .with("base_mib", base)
+            .with("threads", request.threads as f64);
+        report::row(name, &row, request.json);
+    }
+}
+
+/// Runs each workload in a process of its own.
+fn apart(request: &Request) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    if !request.json {
+        report::header();
+    }
+    let named = |name: &str| request.names.is_empty() || request.names.iter().any(|n| n == name);
+    for workload in workloads::ALL.iter().filter(|w| named(w.name)) {
+        let status = this_program().and_then(|mut command| {
+            command.args(["--inner", workload.name, "--threads", &request.threads.to_string()]);
+            command.args(request.jit.then_some("--jit"));
+            command.args(request.json.then_some("--json")).status()
+        });
+        let error = match status {
+            Ok(status) if status.success() => continue,
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        report::failure(workload.name, &error, request.json);
+        code = ExitCode::FAILURE;
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        parse(line.split_whitespace().map(String::from), None)
+    }
+
+    #[test]
+    fn arguments_are_understood() {
+        let request = parsed("matmul --threads 4 gpt --json").unwrap();
+        assert_eq!(
+            (request.names, request.threads, request.json),
+            (vec!["matmul".into(), "gpt".into()], 4, true)
+        );
+        assert_eq!(parsed("").unwrap().threads, 2);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        assert!(parsed("--fast").unwrap_err().contains("no flag `--fast`"));
+        assert!(parsed("frobnicate").unwrap_err().contains("no workload `frobnicate`"));
+        assert!(parsed("--threads").unwrap_err().contains("needs a number"));
+        assert!(parsed("--threads none").unwrap_err().contains("`none`"));
+    }
+}

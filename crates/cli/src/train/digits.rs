@@ -1,0 +1,57 @@
+//! Training on the embedded handwritten digits.
+
+use super::job::Job;
+use super::summary;
+use crate::failure::Outcome;
+use crate::models::{self, Cnn, Kind, Mlp};
+use crate::output::Output;
+use pullback::{Result, Tensor, no_grad};
+use pullback_nn::data::{Digits, Loader, TensorDataset, digits};
+use pullback_nn::train::{Accuracy, Every, Metrics};
+use pullback_nn::{Layer, Module};
+
+/// Trains and prints the accuracy.
+///
+/// # Errors
+/// As [`Job::train`].
+pub fn run(job: &Job, out: &mut Output) -> Outcome {
+    let data = digits()?;
+    let size = &job.settings.size;
+    match job.settings.model {
+        Kind::Mlp => train(job, &data, &Mlp::new(size).to_dtype(job.settings.dtype), out),
+        _ => train(job, &data, &Cnn::new(size).to_dtype(job.settings.dtype), out),
+    }
+}
+
+fn train<M: Layer + Module>(job: &Job, data: &Digits, model: &M, out: &mut Output) -> Outcome {
+    let settings = job.settings;
+    let images = data.train.0.cast(settings.dtype);
+    let batches = Loader::new(TensorDataset::new((images, data.train.1.clone()))?)
+        .batch_size(settings.batch.min(data.train.1.len()))
+        .drop_last(true)
+        .shuffle(settings.seed);
+    let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());
+    summary::begin(
+        job,
+        model.parameter_count(),
+        &format!("{} digits, {} for testing", data.train.1.len(), labels.len()),
+        out,
+    )?;
+    let evaluate = |model: &M| -> Result<Metrics> {
+        let scores = no_grad(|| model.forward(&images));
+        let mut accuracy = Accuracy::new();
+        accuracy.add(&scores, &labels);
+        let loss = models::loss(&scores, &labels);
+        Ok(Metrics::from(loss).with("accuracy", accuracy.value()))
+    };
+    let outcome =
+        job.train(model, |x: &Tensor| model.forward(x), &batches, (Every::Epochs(1), evaluate))?;
+    let accuracy = outcome.metrics.get("val_accuracy").unwrap_or(f64::NAN);
+    let right = (accuracy * labels.len() as f64).round();
+    out.heading(&format!(
+        "test accuracy {:.2}% ({right} of {} digits)",
+        100.0 * accuracy,
+        labels.len()
+    ))?;
+    summary::end(job, &outcome, out)
+}

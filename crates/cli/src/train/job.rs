@@ -1,0 +1,107 @@
+//! What is the same for every task: the step, the loop, logs, plots, checkpoints, Ctrl-C.
+
+use super::course::Along;
+use super::folder;
+use super::settings::{Settings, Until};
+use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::models;
+use pullback::{Result, Tensor, catch, jit};
+use pullback_nn::Module;
+use pullback_nn::optim;
+use pullback_nn::schedule::{Scheduler, WarmUp};
+use pullback_nn::state::Checkpoints;
+use pullback_nn::train::{Batches, Ended, Every, Metrics, Trainer};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A run about to begin.
+pub struct Job<'a> {
+    pub settings: &'a Settings,
+    pub folder: &'a Path,
+    /// Goes on from the last checkpoint.
+    pub resume: bool,
+    /// What checkpoints say the run was started with.
+    pub config: Value,
+}
+
+/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
+fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    let handler = move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|e| Failure::failed(format!("Ctrl-C cannot be watched: {e}")))?;
+    Ok(stop)
+}
+
+impl Job<'_> {
+    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
+    ///
+    /// # Errors
+    /// If a step or a file fails, or the run is interrupted: then with how to go on.
+    pub fn train<M: Module, B: Batches<Batch = (Tensor, Tensor)>>(
+        &self,
+        model: &M,
+        scores: impl Fn(&Tensor) -> Tensor,
+        batches: &B,
+        (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
+    ) -> Outcome<pullback_nn::train::Outcome> {
+        let settings = self.settings;
+        let mut options = json!({ "rate": settings.rate });
+        if let Some(decay) = settings.weight_decay {
+            options["weight_decay"] = json!(decay);
+        }
+        let optimizer = optim::named(&settings.optimizer, vec![(model.parameters(), options)])?;
+        let last = match settings.until {
+            Until::Steps(n) => n,
+            Until::Epochs(n) => n * batches.count().unwrap_or(1),
+        };
+        let course =
+            Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
+        let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
+        let schedule = Scheduler::new(&*optimizer, warm);
+        let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
+            optimizer.zero_grad();
+            let loss = models::loss(&scores(x), y);
+            loss.backward()?;
+            optimizer.step()?;
+            Ok(loss)
+        });
+        let at = |name: &str| self.folder.join(name);
+        let trainer = Trainer::new(model, &*optimizer);
+        let trainer = match settings.until {
+            Until::Steps(n) => trainer.steps(n),
+            Until::Epochs(n) => trainer.epochs(n),
+        };
+        let outcome = trainer
+            .evaluate(every, evaluate)
+            .schedule(Every::Steps(1), schedule)
+            .checkpoints(Every::Steps((last / 5).max(1)), Checkpoints::new(at(folder::CHECKPOINTS)))
+            .resume(self.resume)
+            //LOGS
+            .stop_at(stopped_by_ctrl_c()?)
+            .batch_size(settings.batch as u64)
+            .config(self.config.clone())
+            .run(batches, |batch| match settings.jit {
+                true => step.call(batch),
+                false => catch(|| step.as_it_is(batch)),
+            })?;
+        match outcome.ended {
+            Ended::Interrupted => Err(Failure {
+                code: INTERRUPTED,
+                message: format!(
+                    "interrupted after step {}, and a checkpoint saved: go on with `pullback train --resume {}`",
+                    outcome.step,
+                    self.folder.display()
+                ),
+            }),
+            _ => Ok(outcome),
+        }
+    }
+}

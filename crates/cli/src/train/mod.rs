@@ -1,0 +1,141 @@
+//! `pullback train`: trains a network out of the box.
+//!
+//! `options.rs` is what can be said, `settings.rs` what it means, `folder.rs` where a run lives, `job.rs` the loop that all tasks share, and
+//! `digits.rs` and `text.rs` the tasks; `sample.rs` writes text with a trained network.
+
+mod course;
+mod digits;
+mod folder;
+mod job;
+mod options;
+mod sample;
+mod settings;
+mod summary;
+mod text;
+
+use crate::expression::{did_you_mean, near};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use clap::Args;
+use job::Job;
+use options::Options;
+use std::path::{Path, PathBuf};
+
+/// What `pullback train` takes.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  pullback train                        a small convolutional network on handwritten digits: above 97% in seconds
+  pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
+  pullback train text                   a small GPT on some sonnets, and then verses of its own
+  pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
+  pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
+  pullback train --resume runs/digits-cnn-1
+      goes on after Ctrl-C (or kill -9) as if nothing had happened; with --epochs or --steps, for longer
+
+A run leaves a folder (runs/NAME-1, or --out): checkpoints, log.csv, log.jsonl, tensorboard, plots, config.toml.
+Ctrl-C saves a checkpoint and exits with 130. The same options and seed give the same weights, to the bit.")]
+pub struct Arguments {
+    /// digits, text, a text file, or FILE.toml with options
+    target: Option<String>,
+    #[command(flatten)]
+    options: Options,
+    /// Does not compile the step
+    #[arg(long)]
+    no_jit: bool,
+    /// Goes on with the run in this folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["target", "out", "force"])]
+    resume: Option<PathBuf>,
+    /// The folder of the run
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Begins the run in the folder anew
+    #[arg(long)]
+    force: bool,
+    /// A run of a few seconds, to see that everything works
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Trains.
+///
+/// # Errors
+/// If the options make no sense, a file cannot be used, training fails, or it is interrupted.
+pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+    let mut flags = arguments.options.clone();
+    if arguments.no_jit {
+        flags.jit = Some(false);
+    }
+    let (said, resumed) = match &arguments.resume {
+        Some(folder) => (resumed(flags, folder)?, true),
+        None => (asked(arguments.target.as_deref(), flags)?, false),
+    };
+    let (options, settings) = settings::settle(said, arguments.quick)?;
+    let task = options.task.clone().unwrap_or_default();
+    let name = format!("{task}-{}", settings.model.name());
+    let folder = match (&arguments.resume, &arguments.out) {
+        (Some(folder), _) | (None, Some(folder)) => folder.clone(),
+        (None, None) => folder::unused(&name),
+    };
+    if !resumed {
+        folder::begin(&folder, arguments.force)?;
+    }
+    folder::write_config(&folder, &options)?;
+    if let Some(threads) = options.threads {
+        pullback::set_threads(threads);
+    }
+    pullback::manual_seed(settings.seed);
+    let config = serde_json::to_value(&options).map_err(|e| Failure::failed(e.to_string()))?;
+    let job = Job { settings: &settings, folder: &folder, resume: resumed, config };
+    match task.as_str() {
+        "text" => text::run(&job, options.text.as_deref(), out),
+        _ => digits::run(&job, out),
+    }
+}
+
+/// The options of a new run: of the command line, then of the file it names.
+fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
+    let task = |task: &str, text: Option<PathBuf>| Options {
+        task: Some(task.into()),
+        text,
+        ..Options::default()
+    };
+    let said = match target {
+        None | Some("digits") => flags.or(task("digits", None)),
+        Some("text") => flags.or(task("text", None)),
+        Some(name) if name.ends_with(".toml") => {
+            let file = Options::read(Path::new(name))?;
+            let named = if file.text.is_some() { "text" } else { "digits" };
+            flags.or(file).or(task(named, None))
+        }
+        Some(name) if Path::new(name).is_file() => {
+            let whole = std::fs::canonicalize(name).unwrap_or_else(|_| name.into());
+            flags.or(task("text", Some(whole)))
+        }
+        Some(name) => {
+            let near = did_you_mean(&near(name, ["digits", "text"].into_iter()));
+            return Err(Failure::usage(format!(
+                "`{name}` is no task and no file{near} (there are digits, text, text files and TOML files)"
+            )));
+        }
+    };
+    match said.task.as_deref() {
+        Some("digits" | "text") => Ok(said),
+        other => Err(Failure::usage(format!(
+            "there is no task `{}`; there are digits and text",
+            other.unwrap_or_default()
+        ))),
+    }
+}
+
+/// The options of a run that goes on: as they were, but for how long, and what does not change the numbers.
+fn resumed(flags: Options, folder: &Path) -> Outcome<Options> {
+    let stored = folder::read_config(folder)?;
+    if let Some(key) = flags.contradiction(&stored) {
+        let flag = key.replace('_', "-");
+        return Err(Failure::usage(format!(
+            "--{flag} cannot change when a run is resumed: {} says what it was",
+            folder.join(folder::CONFIG).display()
+        )));
+    }
+    Ok(flags.or(stored))
+}

@@ -1,0 +1,223 @@
+//! What can be said about a run: as flags, or under the same names in a TOML file.
+
+use crate::expression::{did_you_mean, near};
+use crate::failure::{Failure, Outcome};
+use crate::models::Kind;
+use clap::{Args, Command, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Options of a run. What is `None` was not said.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// `digits` or `text`; on the command line it is the first word
+    #[arg(skip)]
+    pub task: Option<String>,
+    /// The file to learn from; the embedded sonnets if it is not there
+    #[arg(skip)]
+    pub text: Option<PathBuf>,
+    /// The network: mlp or cnn for digits, gpt or lstm for text
+    #[arg(long, value_enum)]
+    pub model: Option<Kind>,
+    /// How large the network is; --width and the others change parts of it
+    #[arg(long, value_enum)]
+    pub size: Option<Preset>,
+    /// Features of hidden layers (of a cnn, channels of the first)
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// Hidden layers, or blocks
+    #[arg(long, value_name = "N")]
+    pub layers: Option<usize>,
+    /// Heads of attention
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// How many characters the network sees at once
+    #[arg(long, value_name = "N")]
+    pub context: Option<usize>,
+    /// The part of hidden features that is dropped while training
+    #[arg(long, value_name = "P")]
+    pub dropout: Option<f64>,
+    /// How many steps to take
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// How often to go through the data
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// How many examples a step takes
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// The optimiser: adamw, adam, sgd, lion, muon and others
+    #[arg(long, value_name = "NAME")]
+    pub optimizer: Option<String>,
+    /// The learning rate
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// How much of the weights decays
+    #[arg(long, value_name = "D")]
+    pub weight_decay: Option<f64>,
+    /// How the learning rate changes
+    #[arg(long, value_enum)]
+    pub schedule: Option<Course>,
+    /// Steps in which the learning rate rises at first
+    #[arg(long, value_name = "N")]
+    pub warm_up: Option<u64>,
+    /// The type of the numbers
+    #[arg(long, value_enum)]
+    pub precision: Option<Precision>,
+    /// Where random numbers begin
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// How many threads compute
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Where it is computed: cpu
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// Compiles the step (--no-jit does not)
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", overrides_with = "no_jit")]
+    pub jit: Option<bool>,
+    /// How many characters to write after training on text
+    #[arg(long, value_name = "N")]
+    pub sample: Option<usize>,
+    /// What the written text begins with
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// How daring the written text is: 0 always takes the most likely character
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f64>,
+    /// Takes only among the K most likely characters
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+}
+
+/// A size by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Learns in seconds
+    Small,
+    /// Twice as wide, a layer more
+    Medium,
+    /// Four times as wide, three layers more
+    Large,
+}
+
+/// How a learning rate changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Course {
+    /// Not at all
+    Constant,
+    /// Down to 0 along a cosine
+    Cosine,
+    /// Down to 0 along a line
+    Linear,
+}
+
+/// The type of the numbers of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single
+    F32,
+    /// Double
+    F64,
+    /// Half, with the range of single
+    Bf16,
+}
+
+impl Options {
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line or the key, and one that is near.
+    pub fn read(path: &Path) -> Outcome<Options> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::failed(format!("{shown} could not be read: {e}")))?;
+        let table: toml::Table = toml::from_str(&text)
+            .map_err(|e| Failure::usage(format!("{shown} is no TOML: {}", located(&e, &text))))?;
+        // A key may be written as its flag is.
+        let table: toml::Table =
+            table.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect();
+        let known = Options::keys();
+        if let Some(key) = table.keys().find(|key| !known.contains(key)) {
+            let near = did_you_mean(&near(key, known.iter().map(String::as_str)));
+            return Err(Failure::usage(format!("{shown}: there is no option `{key}`{near}")));
+        }
+        for (key, value) in &table {
+            let one: toml::Table = std::iter::once((key.clone(), value.clone())).collect();
+            if let Err(error) = one.try_into::<Options>() {
+                let what = error.message().trim_end().to_string();
+                return Err(Failure::usage(format!("{shown}: `{key}` is {value}: {what}")));
+            }
+        }
+        table
+            .try_into()
+            .map_err(|e: toml::de::Error| Failure::usage(format!("{shown}: {}", e.message())))
+    }
+
+    /// The names of all options.
+    pub fn keys() -> Vec<String> {
+        let flags = Options::augment_args(Command::new("train"));
+        let flags = flags.get_arguments().map(|flag| flag.get_id().to_string());
+        ["task", "text"].map(String::from).into_iter().chain(flags).collect()
+    }
+
+    /// These, and where they say nothing, the others.
+    #[must_use]
+    pub fn or(self, other: Options) -> Options {
+        Options {
+            task: self.task.or(other.task),
+            text: self.text.or(other.text),
+            model: self.model.or(other.model),
+            size: self.size.or(other.size),
+            width: self.width.or(other.width),
+            layers: self.layers.or(other.layers),
+            heads: self.heads.or(other.heads),
+            context: self.context.or(other.context),
+            dropout: self.dropout.or(other.dropout),
+            // Steps and epochs are two ways to say one thing.
+            epochs: self.epochs.or(other.epochs.filter(|_| self.steps.is_none())),
+            steps: self.steps.or(other.steps.filter(|_| self.epochs.is_none())),
+            batch: self.batch.or(other.batch),
+            optimizer: self.optimizer.or(other.optimizer),
+            rate: self.rate.or(other.rate),
+            weight_decay: self.weight_decay.or(other.weight_decay),
+            schedule: self.schedule.or(other.schedule),
+            warm_up: self.warm_up.or(other.warm_up),
+            precision: self.precision.or(other.precision),
+            seed: self.seed.or(other.seed),
+            threads: self.threads.or(other.threads),
+            device: self.device.or(other.device),
+            jit: self.jit.or(other.jit),
+            sample: self.sample.or(other.sample),
+            prompt: self.prompt.or(other.prompt),
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+        }
+    }
+
+    /// The first option that is said here and was not so there, of those that a resumed run cannot change.
+    pub fn contradiction(&self, other: &Options) -> Option<String> {
+        const FREE: [&str; 7] =
+            ["steps", "epochs", "threads", "sample", "prompt", "temperature", "top_k"];
+        let table = |options: &Options| toml::Table::try_from(options).unwrap_or_default();
+        let (mine, theirs) = (table(self), table(other));
+        let differs = |(key, value): &(&String, &toml::Value)| {
+            !FREE.contains(&key.as_str()) && theirs.get(*key) != Some(*value)
+        };
+        mine.iter().find(differs).map(|(key, _)| key.clone())
+    }
+}
+
+/// What is wrong with a TOML text, and in which line.
+fn located(error: &toml::de::Error, text: &str) -> String {
+    let line =
+        error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    match line {
+        Some(line) => format!("line {line}: {}", error.message().trim_end()),
+        None => error.message().trim_end().to_string(),
+    }
+}

@@ -1,0 +1,221 @@
+//! What a run is: every option has a value that makes sense.
+
+use super::options::{Course, Options, Precision, Preset};
+use crate::failure::{Failure, Outcome};
+use crate::models::{Kind, Size};
+use pullback::DType;
+use pullback_nn::optim;
+
+/// A run, all said.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub model: Kind,
+    pub size: Size,
+    /// How long.
+    pub until: Until,
+    pub batch: usize,
+    pub optimizer: String,
+    pub rate: f64,
+    pub weight_decay: Option<f64>,
+    pub schedule: Course,
+    pub warm_up: u64,
+    pub dtype: DType,
+    pub seed: u64,
+    pub jit: bool,
+    pub sample: usize,
+    pub prompt: Option<String>,
+    pub temperature: f64,
+    pub top_k: Option<usize>,
+}
+
+/// How long a run is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Until {
+    Steps(u64),
+    Epochs(u64),
+}
+
+/// What a model is trained with if nothing is said.
+struct Usual {
+    size: Size,
+    until: Until,
+    batch: usize,
+    rate: f64,
+    warm_up: u64,
+}
+
+#[rustfmt::skip]
+fn usual(model: Kind) -> Usual {
+    let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
+    match model {
+        Kind::Mlp  => Usual { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch: 64, rate: 2e-3, warm_up: 0 },
+        Kind::Cnn  => Usual { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch: 64, rate: 3e-3, warm_up: 0 },
+        Kind::Gpt  => Usual { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch: 16, rate: 2e-3, warm_up: 30 },
+        Kind::Lstm => Usual { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch: 16, rate: 4e-3, warm_up: 0 },
+    }
+}
+
+/// The options with everything filled in, and what they mean. `quick` makes a run of a few seconds.
+///
+/// # Errors
+/// If a value makes no sense, or does not fit another.
+pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
+    let text = options.task.as_deref() == Some("text");
+    let model = options.model.unwrap_or(if text { Kind::Gpt } else { Kind::Cnn });
+    if model.reads_text() != text {
+        let (task, fitting) = if text { ("text", "gpt or lstm") } else { ("digits", "mlp or cnn") };
+        return Err(Failure::usage(format!(
+            "the model `{}` is not for {task}: use {fitting}",
+            model.name()
+        )));
+    }
+    device(options.device.as_deref())?;
+    if options.steps.is_some() && options.epochs.is_some() {
+        return Err(Failure::usage("both steps and epochs are given: say one"));
+    }
+    let usual = usual(model);
+    let size = sized(&options, usual.size);
+    if model == Kind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
+        let message = format!(
+            "the width {} cannot be shared by {} heads: make it a multiple",
+            size.width, size.heads
+        );
+        return Err(Failure::usage(message));
+    }
+    let until = match (options.steps, options.epochs, quick) {
+        (Some(steps), ..) => Until::Steps(steps),
+        (_, Some(epochs), _) => Until::Epochs(epochs),
+        (None, None, false) => usual.until,
+        (None, None, true) if text => Until::Steps(20),
+        (None, None, true) => Until::Epochs(2),
+    };
+    let optimizer = options.optimizer.clone().unwrap_or_else(|| "adamw".into());
+    if !optim::names().any(|name| name == optimizer) {
+        let names: Vec<&str> = optim::names().collect();
+        return Err(Failure::usage(format!(
+            "there is no optimiser `{optimizer}`; there are {}",
+            names.join(", ")
+        )));
+    }
+    let settings = Settings {
+        model,
+        size,
+        until,
+        batch: options.batch.unwrap_or(usual.batch),
+        optimizer,
+        rate: options.rate.unwrap_or(usual.rate),
+        weight_decay: options.weight_decay,
+        schedule: options.schedule.unwrap_or(Course::Cosine),
+        warm_up: options.warm_up.unwrap_or(usual.warm_up),
+        dtype: match options.precision.unwrap_or(Precision::F32) {
+            Precision::F32 => DType::F32,
+            Precision::F64 => DType::F64,
+            Precision::Bf16 => DType::BF16,
+        },
+        seed: options.seed.unwrap_or(0),
+        jit: options.jit.unwrap_or(true),
+        sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),
+        prompt: options.prompt.clone(),
+        temperature: options.temperature.unwrap_or(0.8),
+        top_k: options.top_k,
+    };
+    check(&settings, &options)?;
+    Ok((filled(options, &settings), settings))
+}
+
+/// Only the CPU computes here.
+fn device(name: Option<&str>) -> Outcome {
+    match name {
+        None | Some("cpu") => Ok(()),
+        Some("cuda" | "gpu") => Err(Failure::usage(
+            "this program computes on the CPU alone: there is no cuda in it; use --device cpu",
+        )),
+        Some(other) => Err(Failure::usage(format!("there is no device `{other}`; there is cpu"))),
+    }
+}
+
+fn sized(options: &Options, usual: Size) -> Size {
+    let (factor, more) = match options.size {
+        None | Some(Preset::Small) => (1, 0),
+        Some(Preset::Medium) => (2, 1),
+        Some(Preset::Large) => (4, 3),
+    };
+    Size {
+        width: options.width.unwrap_or(usual.width * factor),
+        layers: options.layers.unwrap_or(usual.layers + more),
+        heads: options.heads.unwrap_or(usual.heads),
+        context: options.context.unwrap_or(usual.context),
+        dropout: options.dropout.unwrap_or(usual.dropout),
+    }
+}
+
+fn check(settings: &Settings, options: &Options) -> Outcome {
+    let Settings { size, .. } = settings;
+    let counts = [
+        ("width", size.width),
+        ("layers", size.layers),
+        ("heads", size.heads),
+        ("context", size.context),
+        ("batch", settings.batch),
+        ("threads", options.threads.unwrap_or(1)),
+        ("top-k", settings.top_k.unwrap_or(1)),
+    ];
+    if let Some((name, _)) = counts.into_iter().find(|(_, n)| *n == 0) {
+        return Err(Failure::usage(format!("--{name} is 0, and must be at least 1")));
+    }
+    // Numbers that nobody means would only fail for want of memory later.
+    if let Some((name, n)) = counts.into_iter().find(|(_, n)| *n > 1 << 20) {
+        return Err(Failure::usage(format!(
+            "--{name} is {n}, which is more than this program takes"
+        )));
+    }
+    let within = |name: &str, value: f64, fine: bool, words: &str| match fine {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("--{name} is {value}, and must be {words}"))),
+    };
+    within("dropout", size.dropout, (0.0..1.0).contains(&size.dropout), "at least 0 and below 1")?;
+    within("rate", settings.rate, settings.rate > 0.0 && settings.rate.is_finite(), "above 0")?;
+    let decay = settings.weight_decay.unwrap_or(0.0);
+    within("weight-decay", decay, decay >= 0.0 && decay.is_finite(), "at least 0")?;
+    let heat = settings.temperature;
+    within("temperature", heat, heat >= 0.0 && heat.is_finite(), "at least 0")
+}
+
+/// The options as they were understood: what `config.toml` says.
+fn filled(options: Options, settings: &Settings) -> Options {
+    let text = settings.model.reads_text();
+    let (steps, epochs) = match settings.until {
+        Until::Steps(n) => (Some(n), None),
+        Until::Epochs(n) => (None, Some(n)),
+    };
+    let usual = Options {
+        task: Some("digits".into()),
+        text: None,
+        model: Some(settings.model),
+        // The numbers say it all.
+        size: None,
+        width: Some(settings.size.width),
+        layers: Some(settings.size.layers),
+        heads: (settings.model == Kind::Gpt).then_some(settings.size.heads),
+        context: text.then_some(settings.size.context),
+        dropout: Some(settings.size.dropout),
+        steps,
+        epochs,
+        batch: Some(settings.batch),
+        optimizer: Some(settings.optimizer.clone()),
+        rate: Some(settings.rate),
+        weight_decay: None,
+        schedule: Some(settings.schedule),
+        warm_up: Some(settings.warm_up),
+        precision: Some(Precision::F32),
+        seed: Some(settings.seed),
+        threads: None,
+        device: Some("cpu".into()),
+        jit: Some(settings.jit),
+        sample: text.then_some(settings.sample),
+        prompt: None,
+        temperature: text.then_some(settings.temperature),
+        top_k: None,
+    };
+    Options { size: None, ..options.or(usual) }
+}

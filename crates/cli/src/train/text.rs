@@ -1,0 +1,131 @@
+//! Training on text, and writing some.
+
+use super::folder;
+use super::job::Job;
+use super::sample::{Manner, write};
+use super::summary;
+use crate::failure::{Failure, Outcome};
+use crate::models::{self, Gpt, Kind, Memory, Reader};
+use crate::output::Output;
+use pullback::{DType, Result, Tensor, no_grad};
+use pullback_nn::Module;
+use pullback_nn::data::{ByteTokens, CharTokens, Loader, TextWindows, Tokens, read_text, text};
+use pullback_nn::train::{Every, Mean, Metrics};
+use std::path::Path;
+
+/// Above this many different characters a text is read as bytes.
+const MOST_CHARACTERS: usize = 256;
+/// Batches that an evaluation takes at most.
+const MOST_BATCHES: usize = 20;
+
+/// Trains on a file, or on the embedded sonnets, and writes a text.
+///
+/// # Errors
+/// If the file or the prompt cannot be used, or as [`Job::train`].
+pub fn run(job: &Job, file: Option<&Path>, out: &mut Output) -> Outcome {
+    let text = match file {
+        Some(path) => read_text(path)?,
+        None => text().to_string(),
+    };
+    let characters = CharTokens::of(&text);
+    let tokens: Box<dyn Tokens> = match characters.size() > MOST_CHARACTERS {
+        true => Box::new(ByteTokens),
+        false => Box::new(characters),
+    };
+    // Before anything is trained: can the prompt be written?
+    if let Err(error) = tokens.encode(job.settings.prompt.as_deref().unwrap_or_default()) {
+        return Err(Failure::usage(format!("--prompt: {}", error.message())));
+    }
+    let size = &job.settings.size;
+    match job.settings.model {
+        Kind::Lstm => train(
+            job,
+            &text,
+            &*tokens,
+            &Memory::new(tokens.size(), size).to_dtype(job.settings.dtype),
+            out,
+        ),
+        _ => train(
+            job,
+            &text,
+            &*tokens,
+            &Gpt::new(tokens.size(), size).to_dtype(job.settings.dtype),
+            out,
+        ),
+    }
+}
+
+fn train<M: Reader + Module>(
+    job: &Job,
+    text: &str,
+    tokens: &dyn Tokens,
+    model: &M,
+    out: &mut Output,
+) -> Outcome {
+    let settings = job.settings;
+    let context = settings.size.context;
+    let all = tokens.encode(text)?;
+    // The last tenth is for testing, if it has a window; a text without one window is refused here.
+    let kept = all.len() - all.len() / 10;
+    let (learnt, tested) = match all.len() - kept > context {
+        true => (&all[..kept], &all[kept..]),
+        false => (&all[..], &all[..]),
+    };
+    let windows = TextWindows::new(learnt.to_vec(), context)?;
+    let batch = settings.batch.min(pullback_nn::data::Dataset::len(&windows));
+    let batches = Loader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
+    let test =
+        Loader::new(TextWindows::new(tested.to_vec(), context)?.stride(context)).batch_size(batch);
+    let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
+    let about = format!(
+        "{} tokens of {} kinds, {} for testing",
+        all.len(),
+        tokens.size(),
+        all.len() - kept
+    );
+    summary::begin(job, model.parameter_count(), &about, out)?;
+    let evaluate = |model: &M| -> Result<Metrics> {
+        let mut mean = Mean::new();
+        for (x, y) in &test {
+            let loss = no_grad(|| models::loss(&model.scores(x), y));
+            mean.add(loss.cast(DType::F64).item::<f64>(), y.len() as f64);
+        }
+        Ok(Metrics::from(mean.value()))
+    };
+    let steps = match settings.until {
+        super::settings::Until::Steps(n) => Every::Steps((n / 5).max(1)),
+        super::settings::Until::Epochs(_) => Every::Epochs(1),
+    };
+    let outcome = job.train(model, |x: &Tensor| model.scores(x), &batches, (steps, evaluate))?;
+    let loss = outcome.metrics.get("val_loss").unwrap_or(f64::NAN);
+    out.heading(&format!(
+        "test loss {loss:.4}, {:.2} bits a token",
+        loss / std::f64::consts::LN_2
+    ))?;
+    if settings.sample > 0 {
+        let prompt = settings.prompt.clone().unwrap_or_else(|| "\n".into());
+        let prompt = if tokens.encode(&prompt).is_ok() { prompt } else { String::new() };
+        let written = write(
+            model,
+            tokens,
+            &Manner {
+                prompt: &prompt,
+                length: settings.sample,
+                temperature: settings.temperature,
+                top_k: settings.top_k,
+                seed: settings.seed,
+                context,
+            },
+        )?;
+        let shown =
+            format!("{}{written}", if settings.prompt.is_some() { prompt.as_str() } else { "" });
+        let path = job.folder.join(folder::SAMPLE);
+        std::fs::write(&path, &shown).map_err(|e| {
+            Failure::failed(format!("{} could not be written: {e}", path.display()))
+        })?;
+        out.line("")?;
+        out.line(&shown)?;
+        out.line("")?;
+    }
+    summary::end(job, &outcome, out)
+}

@@ -1,0 +1,92 @@
+//! `pullback explain` and `pullback bench`: what the compiler makes of models, and the front of the benchmarks.
+
+mod run;
+
+use run::run;
+use serde_json::Value;
+
+#[test]
+fn models_are_explained() {
+    for name in ["mlp", "cnn", "gpt", "lstm"] {
+        let ran = run(&["explain", name]);
+        assert_eq!(ran.code, 0, "{name}: {}", ran.err);
+        for part in [
+            "as traced: ",
+            "passes\n",
+            "  fuse ",
+            "what runs: ",
+            "kernels: ",
+            "at the peak",
+            "compiled in: ",
+            "models/",
+        ] {
+            assert!(ran.out.contains(part), "{name} lacks {part}");
+        }
+        let short = run(&["explain", name, "--summary"]);
+        assert!(!short.out.contains("program (") && short.out.contains("kernels: "));
+    }
+}
+
+#[test]
+fn figures_are_given_as_json() {
+    let ran = run(&["explain", "mlp", "--json"]);
+    let found: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let passes = found["passes"].as_array().expect("a list");
+    let fuse = passes.iter().find(|pass| pass["name"] == "fuse").expect("there is fusion");
+    assert!(fuse["after"].as_u64() < fuse["before"].as_u64(), "{fuse}");
+    let lines = found["peak_by_line"].as_array().expect("a list");
+    let held: u64 = lines.iter().filter_map(|line| line["bytes"].as_u64()).sum();
+    let peak = found["peak_bytes"].as_u64().expect("a number");
+    assert!(held > 0 && held <= peak + 4096, "{held} of {peak}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["line"].as_str().is_some_and(|at| at.contains("classifier.rs")))
+    );
+    assert_eq!(found["stages"][0]["name"], "trace");
+    let one = run(&["explain", "mlp", "--json", "--stage", "fuse"]);
+    let one: Value = serde_json::from_str(&one.out).expect("JSON");
+    assert_eq!(one["stages"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn stages_and_graphs_of_expressions() {
+    let words = ["explain", "x*y + sin(x*y)", "x=2", "y=3"];
+    let traced = run(&[&words[..], &["--stage", "trace"]].concat());
+    assert!(
+        traced.out.starts_with("program (a: f64[], b: f64[]) {") && traced.out.contains("sin c"),
+        "{}",
+        traced.out
+    );
+    let fused = run(&[&words[..], &["--stage", "schedule"]].concat());
+    assert_eq!(fused.out.matches("  let ").count(), 1, "one region: {}", fused.out);
+    let dot = run(&[&words[..], &["--dot"]].concat());
+    assert!(dot.out.starts_with("digraph program {") && dot.out.trim_end().ends_with('}'));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    #[rustfmt::skip]
+    let cases: [(&[&str], &str); 4] = [
+        (&["explain", "gtp"],                      "there is no model `gtp`; did you mean `gpt`?"),
+        (&["explain", "mlp", "--stage", "melt"],   "there is no stage `melt`; there are common_subexpressions"),
+        (&["explain", "x +", "x=1"],               "expected a number"),
+        (&["bench", "mlp_stpe"],                   "there is no workload `mlp_stpe`; did you mean `mlp_step`?"),
+    ];
+    for (words, sentence) in cases {
+        let ran = run(words);
+        assert_eq!(ran.code, 2, "{words:?}");
+        assert!(ran.err.contains(sentence), "{words:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn workloads_are_listed_and_run() {
+    let list = run(&["bench", "--list"]);
+    assert!(list.out.contains("mlp_step ") && list.out.contains("startup "), "{}", list.out);
+    let ran = run(&["bench", "startup", "--json", "--threads", "1"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let row: Value = serde_json::from_str(ran.out.trim()).expect("JSON");
+    assert_eq!(row["workload"], "startup");
+    assert!(row["ms"].as_f64() > Some(0.0));
+}
