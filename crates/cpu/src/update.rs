@@ -90,8 +90,11 @@ fn counted(step: Source) -> i64 {
 
 /// The rate.
 fn scalar(rate: Source) -> f64 {
-    // SAFETY: `infer` asks for one element, and this is its type.
-    with_float!(rate.dtype, E => unsafe { f64::from((*rate.ptr.cast::<E>()).load()) })
+    with_float!(rate.dtype, E => {
+        // SAFETY: `infer` asks for one element, and this is its type.
+        let rate = unsafe { *rate.ptr.cast::<E>() };
+        f64::from(rate.load())
+    })
 }
 
 #[derive(Clone, Copy)]
