@@ -79,7 +79,7 @@ impl Rule for Adafactor {
             rows.matmul(&columns) / rows.mean_keep(-2).clamp_min(least)
         };
         let step = g / variance.clamp_min(least * least).sqrt();
-        let longest = at.rate.minimum(&at.count().sqrt().recip());
+        let longest = at.rate.minimum(at.count().sqrt().recip());
         let length = root_mean_square(&at.value()).clamp_min(self.eps.1) * longest;
         let size = length / (root_mean_square(&step) / self.d).clamp_min(1.0);
         at.set(&(at.decayed(self.weight_decay) - step * at.number(&size)));

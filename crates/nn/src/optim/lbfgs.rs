@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 ///     loss.backward()?;
 ///     Ok(loss)
 /// })?;
-/// assert!(x.to_vec::<f64>().iter().all(|x| (x - 1.0).abs() < 1e-6));
+/// assert!(x.to_vec::<f64>().iter().all(|x| (x - 1.0).abs() < 1e-5));
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

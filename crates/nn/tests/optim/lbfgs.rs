@@ -100,3 +100,29 @@ fn what_it_cannot_do_is_refused() {
     let error = Lbfgs { rate: f64::NAN, ..Lbfgs::default() }.over([leaf(1.0)]).unwrap_err();
     assert!(error.to_string().contains("`rate` must be a number that is not negative, not NaN"));
 }
+
+/// Rosenbrock's valley, with the points and counts of `torch.optim.LBFGS` (2.15, float64): moves, and evaluations.
+#[test]
+fn the_valley_is_followed_as_pytorch_does() {
+    for (max_iter, want, counts) in [
+        (5, [-1.4142309487677067, 1.9949020404366438], [5, 7]),
+        (20, [0.030518730338312858, -0.024366010727044536], [20, 26]),
+        (35, [0.9755558258925927, 0.9523294071687073], [35, 45]),
+        (50, [0.9999979943196398, 0.9999973438921637], [41, 51]),
+    ] {
+        let x = Tensor::from([-1.5, 2.0]).requires_grad();
+        let how = Lbfgs { max_iter, max_eval: Some(1000), ..Lbfgs::default() };
+        let opt = how.over([x.clone()]).unwrap();
+        let first = opt.step(|| {
+            opt.zero_grad();
+            let (a, b) = (x.at(0), x.at(1));
+            let loss = (1.0 - &a).square() + (b - a.square()).square() * 100.0;
+            loss.backward()?;
+            Ok(loss)
+        });
+        assert_eq!(first.unwrap().item::<f64>(), 12.5);
+        let far = distance(&x.to_vec::<f64>(), &want);
+        assert!(far < 1e-10, "{max_iter}: {far:e}");
+        assert_eq!(opt.named_state()[1].1.to_vec::<i64>()[..2], counts);
+    }
+}
