@@ -18,7 +18,7 @@ fn rows() -> Vec<Row> {
     let row = |step: u64| {
         let fall = 2.3 * (-(step as f64) / 150.0).exp();
         let mut metrics = Metrics::new().with("loss", fall + 0.05 + 0.25 * next() * (fall + 0.1));
-        if step % 50 == 0 {
+        if step.is_multiple_of(50) {
             metrics.set("val_loss", fall * 1.05 + 0.14 + step as f64 * 4e-5);
         }
         Row { step, epoch: 0, seconds: 0.0, metrics }

@@ -15,8 +15,8 @@ impl Every {
     pub fn is_due(self, step: u64, ended_epoch: Option<u64>) -> bool {
         match self {
             Every::Steps(0) | Every::Epochs(0) => false,
-            Every::Steps(n) => step % n == 0,
-            Every::Epochs(n) => ended_epoch.is_some_and(|epoch| epoch % n == 0),
+            Every::Steps(n) => step.is_multiple_of(n),
+            Every::Epochs(n) => ended_epoch.is_some_and(|epoch| epoch.is_multiple_of(n)),
         }
     }
 }

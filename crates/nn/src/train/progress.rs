@@ -86,7 +86,7 @@ impl Callback for ProgressBar {
             self.bar.set_message(self.latest.to_string());
             self.bar.set_position(now.step);
         }
-        let due = |steps: u64| now.step % steps == 0 || now.last_step == Some(now.step);
+        let due = |steps: u64| now.step.is_multiple_of(steps) || now.last_step == Some(now.step);
         if self.lines.as_ref().is_some_and(|(steps, _)| due(*steps)) {
             self.line(now, &self.latest.to_string());
         }

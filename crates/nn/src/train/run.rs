@@ -260,21 +260,21 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         let is_due = |every: Every, step: u64| every.is_due(step, ended_epoch);
         let step = self.place.step;
         let (over, mut evaluated) = (self.is_over(), false);
-        if let Some((every, evaluate)) = &mut self.trainer.evaluation {
-            if is_due(*every, step) || over {
-                let model = self.trainer.model;
-                model.eval();
-                let measured = no_grad(|| evaluate(model));
-                model.train();
-                metrics.extend("val_", &measured?);
-                evaluated = true;
-            }
+        if let Some((every, evaluate)) = &mut self.trainer.evaluation
+            && (is_due(*every, step) || over)
+        {
+            let model = self.trainer.model;
+            model.eval();
+            let measured = no_grad(|| evaluate(model));
+            model.train();
+            metrics.extend("val_", &measured?);
+            evaluated = true;
         }
         // A schedule may look at what was evaluated.
-        if let Some((every, schedule)) = &mut self.trainer.schedule {
-            if is_due(*every, step) {
-                schedule.advance(&metrics);
-            }
+        if let Some((every, schedule)) = &mut self.trainer.schedule
+            && is_due(*every, step)
+        {
+            schedule.advance(&metrics);
         }
         self.latest.extend("", &metrics);
         let mut ended = self.look_whether_better(&metrics);

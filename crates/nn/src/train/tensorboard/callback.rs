@@ -51,11 +51,11 @@ impl Callback for TensorBoard {
                 Some(("epoch", name)) => ("epoch", name),
                 _ => ("train", name),
             };
-            if group != "train" || now.step % self.scalars.max(1) == 0 {
+            if group != "train" || now.step.is_multiple_of(self.scalars.max(1)) {
                 events.scalar(&format!("{group}/{name}"), now.step, value)?;
             }
         }
-        if self.histograms > 0 && now.step % self.histograms == 0 {
+        if self.histograms > 0 && now.step.is_multiple_of(self.histograms) {
             for (name, x) in now.parameters {
                 events.histogram(&format!("weights/{name}"), now.step, &x.to_f64_vec())?;
                 if let Some(grad) = x.grad() {
