@@ -104,7 +104,7 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     manual_seed(0);
     let tokens = CharTokens::of(text);
     let ids = tokens.encode(text)?;
-    let (length, width, blocks, steps) = if quick { (32, 64, 2, 300) } else { (64, 128, 3, 1200) };
+    let (length, width, blocks, steps) = if quick { (32, 64, 2, 300) } else { (64, 96, 3, 800) };
     let windows = TextWindows::new(ids.clone(), length)?;
     let loader = Loader::new(windows).batch_size(16).shuffle(0).drop_last(true);
 
@@ -131,7 +131,7 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     let last = &losses[losses.len() - 20..];
 
     let share = Tensor::from(ids.clone()).bincount(None, tokens.size()) / ids.len() as f64;
-    let sample = tokens.decode(&model.generate(&ids[..length / 2], 300, 0.8))?;
+    let sample = tokens.decode(&model.generate(&ids[..length / 2], if quick { 100 } else { 400 }, 0.8))?;
     Ok(Figures {
         loss: last.iter().sum::<f64>() / last.len() as f64,
         by_frequency: share.entr().sum().item::<f32>().into(),

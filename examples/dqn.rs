@@ -9,6 +9,7 @@
 use pullback::{Key, Reduction, Result, Tensor, jit, manual_seed, no_grad};
 use pullback_nn::losses::{HuberLoss, Loss};
 use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::schedule::{Cosine, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 const CARTS: usize = 16;
@@ -100,6 +101,9 @@ pub fn run(quick: bool) -> Result<Figures> {
         let loss = criterion.forward(&value, &aim);
         loss.backward()?;
         opt.step()?;
+        // The target network follows slowly. It is a copy of the other, so their tensors come in the same order.
+        let pairs = target.parameters().into_iter().zip(online.parameters());
+        no_grad(|| pairs.for_each(|(slow, fast)| drop(slow.copy_(slow.lerp(&fast, 0.01)))));
         Ok(loss)
     });
 
@@ -107,6 +111,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let mut carts: Vec<Cart> = (0..CARTS).map(|_| Cart::new(&mut random)).collect();
     let mut memory: Vec<Transition> = Vec::new();
     let rounds = if quick { 3000 } else { 10_000 };
+    let mut schedule = Scheduler::new(&opt, Cosine { steps: rounds, lowest: 0.0 });
     for round in 0..rounds {
         // Explore much at first, little later.
         let explore = (1.0 - 2.0 * round as f32 / rounds as f32).max(0.05);
@@ -127,11 +132,7 @@ pub fn run(quick: bool) -> Result<Figures> {
                 learn.call(&gather(&memory, &chosen))?;
             }
         }
-        if round % 50 == 0 {
-            // The target network follows in leaps. Both are the same model, so their tensors come in the same order.
-            let pairs = target.parameters().into_iter().zip(online.parameters());
-            no_grad(|| pairs.for_each(|(to, from)| drop(to.copy_(from))));
-        }
+        schedule.step();
     }
     Ok(Figures { before, after: balanced(&online, &mut random) })
 }
