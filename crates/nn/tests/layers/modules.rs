@@ -2,6 +2,7 @@
 
 use crate::seeded;
 use pullback::{DType, Tensor, Tree, grad, jit, manual_seed, no_grad};
+use pullback_nn::optim::{AdamW, Optimizer, Rule};
 use pullback_nn::*;
 
 fn names(list: &[(String, Tensor)]) -> Vec<&str> {
@@ -269,4 +270,38 @@ fn a_model_is_what_functions_are_differentiated_over() {
     for ((name, p), slope) in net.named_parameters().iter().zip(slopes.leaves()) {
         assert_eq!(p.grad().unwrap().to_vec::<f32>(), slope.to_vec::<f32>(), "{name}");
     }
+}
+
+/// Which parameters of a network move in each step, with the first layer trained or frozen.
+fn moved<const N: usize>(compiled: bool, trained: [bool; N]) -> [Vec<bool>; N] {
+    let net = Sequential::new().then(Linear::new(3, 4)).then(Tanh).then(Linear::new(4, 2));
+    // Weight decay would move what has no gradient too, if it were looked at.
+    let optimiser = AdamW { rate: 0.1, weight_decay: 0.5, ..AdamW::default() };
+    let optimiser = optimiser.over(net.parameters()).unwrap();
+    let step = jit(|x: &Tensor| {
+        optimiser.zero_grad();
+        let loss = net.forward(x).square().mean();
+        loss.backward()?;
+        optimiser.step()?;
+        Ok(loss)
+    });
+    let x = Tensor::randn([5, 3]);
+    trained.map(|trained| {
+        net.parameters()[..2].iter().for_each(|p| p.set_requires_grad(trained));
+        let before: Vec<_> = net.parameters().iter().map(Tensor::deep_clone).collect();
+        let _ = if compiled { step.of(&x) } else { step.as_it_is(&x) };
+        let pairs = net.parameters().into_iter().zip(before);
+        pairs
+            .map(|(now, old)| now.detach().to_vec::<f32>() != old.detach().to_vec::<f32>())
+            .collect()
+    })
+}
+
+#[test]
+fn optimisers_leave_frozen_parameters_alone() {
+    let _alone = seeded(0);
+    let (frozen, all) = (vec![false, false, true, true], vec![true; 4]);
+    assert_eq!(moved(false, [false, true, false]), [frozen.clone(), all.clone(), frozen.clone()]);
+    assert_eq!(moved(true, [false, false]), [frozen.clone(), frozen.clone()]);
+    assert_eq!(moved(true, [true, false]), [all, frozen]);
 }

@@ -2,6 +2,7 @@
 
 use crate::seeded;
 use pullback::{Tensor, Tree};
+use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::*;
 
 #[derive(Tree)]
@@ -137,4 +138,24 @@ fn parts_that_share_their_first_tensor_are_told_apart() {
     let shapes: Vec<bool> =
         text.lines().filter(|l| l.contains("Relu")).map(|l| l.contains("[2, 5]")).collect();
     assert_eq!(shapes, [false, true], "{text}");
+}
+
+#[test]
+fn modules_with_a_call_of_their_own() {
+    let _alone = seeded(0);
+    let config =
+        GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 2, dropout: 0.0 };
+    let gpt = Gpt::new(&config);
+    let summary = gpt.summary_with(&Tensor::from([[1i64, 2, 3]]), |gpt, ids| gpt.forward(ids));
+    assert_eq!(summary.parameters, gpt.parameter_count());
+    assert_eq!(summary.input_bytes, 3 * 8);
+    let text = summary.to_string();
+    for (layer, shape) in [
+        ("Embedding (token)", "[1, 3, 8]"),
+        ("(blocks.1)", "[1, 3, 8]"),
+        ("Linear (linear1)", "[1, 3, 32]"),
+    ] {
+        let found = text.lines().any(|line| line.contains(layer) && line.contains(shape));
+        assert!(found, "no {layer} with {shape} in\n{text}");
+    }
 }
