@@ -5,7 +5,7 @@ mod run;
 use run::{command, ran, run};
 use std::process::Stdio;
 
-const COMMANDS: [&str; 6] = ["grad", "check", "explain", "bench", "ops", "completions"];
+const COMMANDS: [&str; 7] = ["train", "grad", "check", "explain", "bench", "ops", "completions"];
 
 #[test]
 fn help_teaches() {

@@ -7,10 +7,11 @@ use crate::failure::{Failure, INTERRUPTED, Outcome};
 use crate::models;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::Module;
-use pullback_nn::optim;
+use pullback_nn::optim::{self, Optimizer};
 use pullback_nn::schedule::{Scheduler, WarmUp};
 use pullback_nn::state::Checkpoints;
-use pullback_nn::train::{Batches, Ended, Every, Metrics, Trainer};
+use pullback_nn::train::plots::Plots;
+use pullback_nn::train::{Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +41,19 @@ fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
+fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
+    let mut options = json!({ "rate": settings.rate });
+    if let Some(decay) = settings.weight_decay {
+        options["weight_decay"] = json!(decay);
+    }
+    let (fitting, rest): (Vec<Tensor>, Vec<Tensor>) =
+        parameters.into_iter().partition(|x| settings.optimizer != "muon" || x.rank() == 2);
+    let both = [(settings.optimizer.as_str(), fitting), ("adamw", rest)];
+    let some = both.into_iter().filter(|(_, parameters)| !parameters.is_empty());
+    some.map(|(name, parameters)| optim::named(name, vec![(parameters, options.clone())])).collect()
+}
+
 impl Job<'_> {
     /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
     ///
@@ -53,11 +67,7 @@ impl Job<'_> {
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> Outcome<pullback_nn::train::Outcome> {
         let settings = self.settings;
-        let mut options = json!({ "rate": settings.rate });
-        if let Some(decay) = settings.weight_decay {
-            options["weight_decay"] = json!(decay);
-        }
-        let optimizer = optim::named(&settings.optimizer, vec![(model.parameters(), options)])?;
+        let optimizer = optimizer(settings, model.parameters())?;
         let last = match settings.until {
             Until::Steps(n) => n,
             Until::Epochs(n) => n * batches.count().unwrap_or(1),
@@ -65,7 +75,7 @@ impl Job<'_> {
         let course =
             Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
         let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
-        let schedule = Scheduler::new(&*optimizer, warm);
+        let schedule = Scheduler::new(&optimizer, warm);
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
             optimizer.zero_grad();
             let loss = models::loss(&scores(x), y);
@@ -74,7 +84,7 @@ impl Job<'_> {
             Ok(loss)
         });
         let at = |name: &str| self.folder.join(name);
-        let trainer = Trainer::new(model, &*optimizer);
+        let trainer = Trainer::new(model, &optimizer);
         let trainer = match settings.until {
             Until::Steps(n) => trainer.steps(n),
             Until::Epochs(n) => trainer.epochs(n),
@@ -84,7 +94,11 @@ impl Job<'_> {
             .schedule(Every::Steps(1), schedule)
             .checkpoints(Every::Steps((last / 5).max(1)), Checkpoints::new(at(folder::CHECKPOINTS)))
             .resume(self.resume)
-            //LOGS
+            .callback(ProgressBar::new().or_lines((last / 10).max(1)))
+            .callback(CsvLog::new(at(folder::CSV)))
+            .callback(JsonLog::new(at(folder::JSONL)))
+            .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
+            .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             .stop_at(stopped_by_ctrl_c()?)
             .batch_size(settings.batch as u64)
             .config(self.config.clone())

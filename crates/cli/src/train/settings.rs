@@ -157,6 +157,8 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
         ("heads", size.heads),
         ("context", size.context),
         ("batch", settings.batch),
+        ("steps", options.steps.map_or(1, |n| n.min(1 << 20) as usize)),
+        ("epochs", options.epochs.map_or(1, |n| n.min(1 << 20) as usize)),
         ("threads", options.threads.unwrap_or(1)),
         ("top-k", settings.top_k.unwrap_or(1)),
     ];

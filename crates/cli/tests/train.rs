@@ -1,0 +1,222 @@
+//! `pullback train`: what it learns, what it leaves, and how it goes on.
+
+mod run;
+
+use run::{Ran, command, ran, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Runs `pullback train` with a folder for the run.
+fn train(folder: &Path, words: &[&str]) -> Ran {
+    let folder = folder.to_str().expect("a plain path");
+    run(&[&["train"], words, &["--out", folder]].concat())
+}
+
+/// The newest checkpoint's weights.
+fn weights(run: &Path) -> Vec<u8> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|e| e.expect("an entry").path()).collect();
+    all.sort();
+    fs::read(all.last().expect("a checkpoint").join("model.safetensors")).expect("weights")
+}
+
+fn accuracy(ran: &Ran) -> f64 {
+    let line = ran.out.lines().find(|line| line.starts_with("test accuracy ")).unwrap_or_else(|| panic!("{}{}", ran.out, ran.err));
+    let number = line["test accuracy ".len()..].split('%').next().expect("a number");
+    number.parse().expect("a number")
+}
+
+#[test]
+fn digits_are_learnt_out_of_the_box() {
+    let place = tempfile::tempdir().expect("a folder");
+    for model in ["mlp", "cnn"] {
+        let folder = place.path().join(model);
+        let ran = train(&folder, &["--model", model]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert!(accuracy(&ran) >= 97.0, "{}", ran.out);
+        for name in ["config.toml", "log.csv", "log.jsonl", "tensorboard", "plots/loss.svg", "plots/loss.png", "checkpoints"] {
+            assert!(folder.join(name).exists(), "{model} leaves no {name}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn without_a_folder_runs_are_numbered() {
+    let place = tempfile::tempdir().expect("a folder");
+    for _ in 0..2 {
+        let output = command(&["train", "--quick", "--model", "mlp"]).current_dir(place.path()).output().expect("runs");
+        assert_eq!(ran(output).code, 0);
+    }
+    assert!(place.path().join("runs/digits-mlp-1/config.toml").is_file());
+    assert!(place.path().join("runs/digits-mlp-2/config.toml").is_file());
+}
+
+#[test]
+fn the_same_options_give_the_same_weights() {
+    let place = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| place.path().join(name);
+    let words = ["--model", "mlp", "--steps", "40", "--width", "32", "--seed", "3"];
+    assert_eq!(train(&at("a"), &[&words[..], &["--threads", "1"]].concat()).code, 0);
+    assert_eq!(train(&at("b"), &[&words[..], &["--threads", "2"]].concat()).code, 0);
+    assert_eq!(weights(&at("a")), weights(&at("b")), "any number of threads");
+    let config = at("a").join("config.toml");
+    assert_eq!(train(&at("c"), &[config.to_str().expect("a path")]).code, 0);
+    assert_eq!(weights(&at("a")), weights(&at("c")), "from its own config.toml");
+    assert_eq!(train(&at("d"), &["--model", "mlp", "--steps", "40", "--width", "32", "--seed", "4"]).code, 0);
+    assert!(weights(&at("a")) != weights(&at("d")), "another seed");
+}
+
+/// Ctrl-C somewhere in the middle, then `--resume`: the same weights as without.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_goes_on_to_the_same_bits() {
+    use std::process::{Command, Stdio};
+    let place = tempfile::tempdir().expect("a folder");
+    let (whole, parts) = (place.path().join("whole"), place.path().join("parts"));
+    let words = ["--model", "mlp", "--steps", "600", "--width", "48"];
+    assert_eq!(train(&whole, &words).code, 0);
+
+    let out = parts.to_str().expect("a path");
+    let child = command(&[&["train"], &words[..], &["--out", out]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // It is in the middle once the log has some lines.
+    let lines = || fs::read_to_string(parts.join("log.jsonl")).map_or(0, |log| log.lines().count());
+    for _ in 0..6000 {
+        if lines() > 20 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let stopped = ran(child.wait_with_output().expect("ends"));
+    assert_eq!(stopped.code, 130, "{}{}", stopped.out, stopped.err);
+    let said = stopped.err.lines().last().unwrap_or_default().to_string();
+    assert!(said.starts_with("pullback: interrupted after step ") && said.contains(&format!("`pullback train --resume {out}`")), "{said}");
+    assert!(weights(&whole) != weights(&parts), "it was interrupted before the end");
+
+    let resumed = run(&["train", "--resume", out]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    assert!(resumed.out.contains("600 steps"), "{}", resumed.out);
+    assert!(weights(&whole) == weights(&parts), "resuming changes no bit");
+    let log = fs::read_to_string(parts.join("log.jsonl")).expect("a log");
+    let steps: Vec<u64> =
+        log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()).collect();
+    assert!(steps.windows(2).all(|pair| pair[0] < pair[1]) && steps.last() == Some(&600), "no step twice");
+}
+
+#[test]
+fn runs_are_not_overwritten() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let quick = ["--model", "mlp", "--steps", "5"];
+    assert_eq!(train(&folder, &quick).code, 0);
+    let again = train(&folder, &quick);
+    assert_eq!(again.code, 1);
+    assert!(again.err.contains("holds a run already") && again.err.contains("--force"), "{}", again.err);
+    fs::write(folder.join("notes.md"), "mine").expect("written");
+    assert_eq!(train(&folder, &[&quick[..], &["--force", "--seed", "9"]].concat()).code, 0);
+    assert!(folder.join("notes.md").is_file(), "what is not of a run stays");
+    let other = place.path().join("other");
+    fs::create_dir(&other).expect("made");
+    fs::write(other.join("thesis.tex"), "years of work").expect("written");
+    let refused = train(&other, &[&quick[..], &["--force"]].concat());
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains("holds no run") && other.join("thesis.tex").is_file(), "{}", refused.err);
+    let changed = run(&["train", "--resume", folder.to_str().expect("a path"), "--width", "7"]);
+    assert_eq!(changed.code, 2);
+    assert!(changed.err.contains("--width cannot change when a run is resumed"), "{}", changed.err);
+}
+
+#[test]
+fn text_is_learnt_and_written() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("words.txt");
+    fs::write(&file, "the quick brown fox jumps over the lazy dog. ".repeat(60)).expect("written");
+    let file = file.to_str().expect("a path");
+    for model in ["gpt", "lstm"] {
+        let folder = place.path().join(model);
+        let words = [file, "--model", model, "--steps", "120", "--width", "32", "--layers", "1", "--context", "16", "--dropout", "0"];
+        let more = ["--prompt", "the quick ", "--sample", "40", "--temperature", "0"];
+        let ran = train(&folder, &[&words[..], &more[..]].concat());
+        assert_eq!(ran.code, 0, "{model}: {}", ran.err);
+        let written = fs::read_to_string(folder.join("sample.txt")).expect("a text");
+        assert!(written.starts_with("the quick brown") && written.len() == 50, "{model}: {written:?}");
+        assert!(ran.out.contains("bits a token") && ran.out.contains(&written), "{}", ran.out);
+    }
+    let folder = place.path().join("odd");
+    let odd = train(&folder, &[file, "--steps", "5", "--prompt", "Ω"]);
+    assert_eq!(odd.code, 2);
+    assert!(odd.err.contains("--prompt") && odd.err.contains("not in the vocabulary"), "{}", odd.err);
+    let short = place.path().join("short.txt");
+    fs::write(&short, "a").expect("written");
+    let short = train(&place.path().join("s"), &[short.to_str().expect("a path"), "--steps", "5"]);
+    assert_eq!(short.code, 1);
+    assert!(short.err.starts_with("pullback: ") && short.err.contains("no window"), "{}", short.err);
+}
+
+#[test]
+fn the_embedded_text_runs() {
+    let place = tempfile::tempdir().expect("a folder");
+    let ran = train(&place.path().join("run"), &["text", "--quick", "--width", "32", "--layers", "1"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("20 steps"), "{}", ran.out);
+}
+
+#[test]
+fn other_precisions_optimisers_and_schedules() {
+    let place = tempfile::tempdir().expect("a folder");
+    #[rustfmt::skip]
+    let cases: [&[&str]; 7] = [
+        &["--precision", "f64"], &["--precision", "bf16"], &["--optimizer", "muon"], &["--optimizer", "sgd", "--rate", "0.1"],
+        &["--schedule", "constant"], &["--schedule", "linear", "--warm-up", "5"], &["--no-jit"],
+    ];
+    for (i, words) in cases.iter().enumerate() {
+        let folder = place.path().join(i.to_string());
+        let ran = train(&folder, &[&["--model", "mlp", "--epochs", "3"], *words].concat());
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
+        assert!(accuracy(&ran) > 50.0, "{words:?}: {}", ran.out);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_said() {
+    let place = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_string()
+    };
+    let (near, kind, broken) =
+        (file("near.toml", "modle = \"mlp\"\n"), file("kind.toml", "width = \"wide\"\n"), file("broken.toml", "\nwidth = = 3\n"));
+    let task = file("task.toml", "task = \"chess\"\n");
+    #[rustfmt::skip]
+    let cases: [(&[&str], &str); 16] = [
+        (&["digts"],                          "`digts` is no task and no file; did you mean `digits`?"),
+        (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
+        (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),
+        (&["--device", "cuda"],               "there is no cuda in it; use --device cpu"),
+        (&["--device", "abacus"],             "there is no device `abacus`"),
+        (&["--optimizer", "adma"],            "there is no optimiser `adma`; there are adadelta"),
+        (&["--batch", "0"],                   "--batch is 0, and must be at least 1"),
+        (&["--steps", "0"],                   "--steps is 0, and must be at least 1"),
+        (&["--rate", "0"],                    "--rate is 0, and must be above 0"),
+        (&["--dropout", "1"],                 "--dropout is 1, and must be at least 0 and below 1"),
+        (&["text", "--width", "30"],          "the width 30 cannot be shared by 4 heads"),
+        (&["--steps", "5", "--epochs", "5"],  "both steps and epochs are given"),
+        (&[&near],                            "there is no option `modle`; did you mean `model`?"),
+        (&[&kind],                            "`width` is \"wide\": invalid type"),
+        (&[&broken],                          "is no TOML: line 2"),
+        (&[&task],                            "there is no task `chess`"),
+    ];
+    for (words, sentence) in cases {
+        let folder = place.path().join("never");
+        let ran = train(&folder, words);
+        assert_eq!(ran.code, 2, "{words:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.starts_with("pullback: ") && ran.err.contains(sentence), "{words:?}: {}", ran.err);
+        assert!(!folder.exists(), "{words:?} leaves nothing");
+    }
+}
