@@ -131,7 +131,8 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     let last = &losses[losses.len() - 20..];
 
     let share = Tensor::from(ids.clone()).bincount(None, tokens.size()) / ids.len() as f64;
-    let sample = tokens.decode(&model.generate(&ids[..length / 2], if quick { 100 } else { 400 }, 0.8))?;
+    let sample =
+        tokens.decode(&model.generate(&ids[..length / 2], if quick { 100 } else { 400 }, 0.8))?;
     Ok(Figures {
         loss: last.iter().sum::<f64>() / last.len() as f64,
         by_frequency: share.entr().sum().item::<f32>().into(),

@@ -80,7 +80,9 @@ pub fn run(quick: bool) -> Result<Figures> {
     // As many steps as the other student: its epochs are shorter.
     let student = mlp(16);
     let twin = student.deep_copy();
-    train(&student, &few, epochs * train_set.1.len() / KNOWN, |logits, _, labels| cross_entropy(logits, labels))?;
+    train(&student, &few, epochs * train_set.1.len() / KNOWN, |logits, _, labels| {
+        cross_entropy(logits, labels)
+    })?;
 
     let divergence = KlDivLoss::new(Reduction::BatchMean);
     train(&twin, &mixed, epochs, |logits, images, labels| {

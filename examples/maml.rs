@@ -32,14 +32,19 @@ fn mse(model: &Network, x: &Tensor, y: &Tensor) -> Tensor {
     (model.forward(x) - y).square().mean()
 }
 
-/// The model after steps of gradient descent on some points. It is a new model: nothing is written in place, so gradients of what it
-/// gives lead back to the old one, through the gradients in between.
+/// The model with its parameters moved along a direction, which is shaped as the model itself. It is a new model: nothing is written in
+/// place, so gradients of what it gives lead back to the old one, and to the direction.
+fn moved(model: &Network, direction: &Network, by: f64) -> Network {
+    let pairs = model.leaves().into_iter().zip(direction.leaves());
+    model.with_leaves(&Vec::from_iter(pairs.map(|(w, along)| w + along * by)))
+}
+
+/// The model after steps of gradient descent on some points.
 fn adapted(model: &Network, x: &Tensor, y: &Tensor, steps: usize) -> Network {
     let mut model = model.map(&mut Tensor::clone);
     for _ in 0..steps {
-        let slopes = grad(|model: &Network| mse(model, x, y))(&model).leaves();
-        let moved = model.leaves().into_iter().zip(slopes).map(|(w, slope)| w - slope * INNER_RATE);
-        model = model.with_leaves(&Vec::from_iter(moved));
+        let slopes = grad(|model: &Network| mse(model, x, y))(&model);
+        model = moved(&model, &slopes, -INNER_RATE);
     }
     model
 }
@@ -77,6 +82,21 @@ pub struct Figures {
     pub after: f32,
     /// Of a model trained plainly on the same tasks, after the same step.
     pub plain: f32,
+    /// How far the gradient through the update is from a difference of two losses, relatively.
+    pub gradient_error: f64,
+}
+
+/// The slope of the loss along its own gradient is the gradient's square. In `f64`, in which small differences are exact enough; without
+/// the second derivatives the gradient would be another.
+fn gradient_error(model: &Network) -> f64 {
+    let model = model.to_dtype(DType::F64);
+    let tasks = tasks(5).map(&mut |x| x.cast(DType::F64));
+    let loss = |model: &Network| loss_after(model, &tasks, 1);
+    let slopes = grad(loss)(&model);
+    let square: f64 = slopes.leaves().iter().map(|slope| slope.square().sum().item::<f64>()).sum();
+    let h = 1e-6;
+    let rise = loss(&moved(&model, &slopes, h)) - loss(&moved(&model, &slopes, -h));
+    (rise.item::<f64>() / (2.0 * h * square) - 1.0).abs()
 }
 
 /// Trains both models, and lets both adapt to 500 new tasks.
@@ -86,13 +106,19 @@ pub fn run(quick: bool) -> Result<Figures> {
     let (meta, plain) = (trained(1, iterations)?, trained(0, iterations)?);
     let new = tasks(500);
     let measure = |model: &Network, steps| no_grad(|| loss_after(model, &new, steps)).item();
-    Ok(Figures { before: measure(&meta, 0), after: measure(&meta, 1), plain: measure(&plain, 1) })
+    Ok(Figures {
+        before: measure(&meta, 0),
+        after: measure(&meta, 1),
+        plain: measure(&plain, 1),
+        gradient_error: gradient_error(&meta),
+    })
 }
 
 /// Prints the figures.
 pub fn main() -> Result<()> {
-    let Figures { before, after, plain } = run(false)?;
+    let Figures { before, after, plain, gradient_error } = run(false)?;
     println!("meta-learned: {before:.2} before, {after:.2} after one step on ten points");
     println!("trained plainly: {plain:.2} after that step");
+    println!("gradient against differences: {gradient_error:.1e}");
     Ok(())
 }

@@ -34,6 +34,7 @@ mod mlp_digits;
 fn mlp_recognises_digits() {
     let figures = alone(mlp_digits::run);
     println!("mlp_digits: loss {}, accuracy {}", figures.loss, figures.accuracy);
+    // It reaches 99.4%; untrained it would be right by chance, at 10%.
     assert!(figures.accuracy >= 0.97);
 }
 
@@ -45,6 +46,7 @@ mod cnn_digits;
 fn cnn_recognises_digits() {
     let figures = alone(cnn_digits::run);
     println!("cnn_digits: accuracy {}, batches {}", figures.accuracy, figures.batches);
+    // It reaches 99.4%.
     assert!(figures.accuracy >= 0.98);
     // The compiled step writes the running statistics.
     assert_eq!(figures.batches, 8 * 22);
@@ -58,8 +60,8 @@ mod lstm;
 fn lstm_continues_waves() {
     let figures = alone(lstm::run);
     println!("lstm: loss {}, error {}", figures.loss, figures.error);
-    // A flat line is off by 0.71.
-    assert!(figures.error < 0.3);
+    // Going on by itself it is off by 0.19, and a flat line by 0.71. As the next value, the last one would have a loss of 0.06.
+    assert!(figures.error < 0.4 && figures.loss < 0.001);
 }
 
 #[path = "../../../examples/vae.rs"]
@@ -73,7 +75,10 @@ fn autoencoders_reconstruct() {
         "vae: plain {}, variational {}, kl {}, perfect {}",
         f.plain, f.variational, f.kl, f.perfect
     );
-    assert!(f.plain < 30.0);
+    // Untrained, both have 44 nats. They reach 16.4 and 21.2, with 3.2 for the code: it must cost something (else the variational one gives all
+    // images one code), and not more than what it saves.
+    assert!(f.plain < 18.0 && f.variational + f.kl < 26.0);
+    assert!(f.kl > 1.0 && f.plain > f.perfect);
 }
 
 #[path = "../../../examples/gan.rs"]
@@ -84,7 +89,8 @@ mod gan;
 fn gan_covers_the_ring() {
     let f = alone(gan::run);
     println!("gan: on ring {}, rarest {}", f.on_ring, f.rarest);
-    assert!(f.on_ring > 0.7 && f.rarest > 0.02);
+    // It reaches 96%, with 11% in the rarest. An untrained generator puts everything into the middle: 0%.
+    assert!(f.on_ring > 0.75 && f.rarest > 0.04);
 }
 
 #[path = "../../../examples/distillation.rs"]
@@ -95,7 +101,8 @@ mod distillation;
 fn student_learns_from_teacher() {
     let f = alone(distillation::run);
     println!("distillation: teacher {}, alone {}, taught {}", f.teacher, f.alone, f.taught);
-    assert!(f.taught > f.alone + 0.03);
+    // They reach 99%, 89% and 96%.
+    assert!(f.teacher > 0.97 && f.taught > 0.94 && f.taught > f.alone + 0.03);
 }
 
 #[path = "../../../examples/neural_ode.rs"]
@@ -106,7 +113,8 @@ mod neural_ode;
 fn neural_ode_follows_the_spiral() {
     let f = alone(neural_ode::run);
     println!("neural_ode: before {}, after {}", f.before, f.after);
-    assert!(f.after < 0.3);
+    // It reaches 0.11, from 5.4.
+    assert!(f.before > 2.0 && f.after < 0.4);
 }
 
 #[path = "../../../examples/pinn.rs"]
@@ -117,7 +125,8 @@ mod pinn;
 fn pinn_solves_the_heat_equation() {
     let f = alone(pinn::run);
     println!("pinn: residual {}, error {}", f.residual, f.error);
-    assert!(f.error < 0.02);
+    // It reaches 0.002; without diffusion, u = sin(πx) for all times, it would be 0.86.
+    assert!(f.error < 0.01);
 }
 
 #[path = "../../../examples/physics.rs"]
@@ -131,7 +140,8 @@ fn physics_learns_the_throw() {
         "physics: before {}, after {}, velocity {:?}, bounces {}, gradient {}",
         f.before, f.after, f.velocity, f.bounces, f.gradient_error
     );
-    assert!(f.after < 0.05 && f.bounces > 0 && f.gradient_error < 1e-5);
+    // It reaches 5 mm, from 2.4 m, by way of the floor. The gradient is that of differences to 5e-9.
+    assert!(f.before > 1.0 && f.after < 0.05 && f.bounces == 1 && f.gradient_error < 1e-6);
 }
 
 #[path = "../../../examples/maml.rs"]
@@ -141,8 +151,10 @@ mod maml;
 #[test]
 fn maml_adapts_in_one_step() {
     let f = alone(maml::run);
-    println!("maml: before {}, after {}, plain {}", f.before, f.after, f.plain);
-    assert!(f.after < f.before && f.after < f.plain);
+    let maml::Figures { before, after, plain, gradient_error } = f;
+    println!("maml: before {before}, after {after}, plain {plain}, gradient {gradient_error}");
+    // They reach 2.8, 0.8 and 2.3. Without the terms of second order the gradient would be off by a few per cent at least.
+    assert!(after < 0.5 * before && after < 0.6 * plain && gradient_error < 1e-4);
 }
 
 #[path = "../../../examples/dqn.rs"]
@@ -153,7 +165,8 @@ mod dqn;
 fn dqn_balances_the_pole() {
     let f = alone(dqn::run);
     println!("dqn: before {}, after {}", f.before, f.after);
-    assert!(f.after > 100.0);
+    // It reaches 131, and from other seeds 108 to 199; always pushing to one side gives 9, at random 22.
+    assert!(f.before < 30.0 && f.after > 60.0);
 }
 
 #[path = "../../../examples/char_gpt.rs"]
@@ -164,5 +177,6 @@ mod char_gpt;
 fn char_gpt_learns_more_than_frequencies() {
     let f = alone(char_gpt::run);
     println!("char_gpt: loss {}, by frequency {}\n{}", f.loss, f.by_frequency, f.sample);
-    assert!(f.loss < f.by_frequency - 0.6);
+    // It reaches 2.35, from 3.1.
+    assert!(f.loss < f.by_frequency - 0.5 && f.sample.chars().count() == 16 + 100);
 }
