@@ -53,7 +53,7 @@ pub enum Command {
 /// # Errors
 /// With the sentence to print and the code to exit with.
 pub fn run(words: Vec<OsString>) -> Outcome {
-    let words: Vec<OsString> = words.into_iter().map(no_flag).collect();
+    let words = no_flags(words);
     let colour = asked_colour(&words);
     let choice = match colour {
         Colour::Auto => ColorChoice::Auto,
@@ -84,13 +84,19 @@ pub fn run(words: Vec<OsString>) -> Outcome {
     Ok(flushed?)
 }
 
-/// An expression may begin with a minus: `-x^2` is no flag, and goes with a blank before it, which means nothing to an expression.
-fn no_flag(word: OsString) -> OsString {
-    match word.to_str() {
+/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it, which means nothing to an expression.
+fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
+    let takes_expression =
+        |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);
+    let Some(command) = words.iter().position(takes_expression) else { return words };
+    let no_flag = |(i, word): (usize, OsString)| match word.to_str() {
         Some("-h" | "-V" | "-") | None => word,
-        Some(text) if text.starts_with('-') && !text.starts_with("--") => format!(" {text}").into(),
+        Some(text) if i > command && text.starts_with('-') && !text.starts_with("--") => {
+            format!(" {text}").into()
+        }
         Some(_) => word,
-    }
+    };
+    words.into_iter().enumerate().map(no_flag).collect()
 }
 
 /// The colours asked for, before anything is parsed: messages about the command line follow it too.

@@ -27,13 +27,15 @@ fn help_teaches() {
 #[test]
 fn exit_codes() {
     #[rustfmt::skip]
-    let cases: [(&[&str], i32); 12] = [
+    let cases: [(&[&str], i32); 14] = [
         (&["--version"], 0),
         (&["grad", "x", "x=1"], 0),
         (&["ops", "tanh"], 0),
         (&["check", "x^2", "x=3"], 0),
         (&["check", "relu(x)", "x=0"], 1),
         (&["ops", "frobnicate"], 1),
+        (&["train", "-q"], 2),
+        (&["grad", "-x", "x=1"], 0),
         (&[], 2),
         (&["frobnicate"], 2),
         (&["grad"], 2),

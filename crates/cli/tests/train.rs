@@ -14,14 +14,20 @@ fn train(folder: &Path, words: &[&str]) -> Ran {
 
 /// The newest checkpoint's weights.
 fn weights(run: &Path) -> Vec<u8> {
-    let mut all: Vec<PathBuf> =
-        fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|e| e.expect("an entry").path()).collect();
+    let mut all: Vec<PathBuf> = fs::read_dir(run.join("checkpoints"))
+        .expect("checkpoints")
+        .map(|e| e.expect("an entry").path())
+        .collect();
     all.sort();
     fs::read(all.last().expect("a checkpoint").join("model.safetensors")).expect("weights")
 }
 
 fn accuracy(ran: &Ran) -> f64 {
-    let line = ran.out.lines().find(|line| line.starts_with("test accuracy ")).unwrap_or_else(|| panic!("{}{}", ran.out, ran.err));
+    let line = ran
+        .out
+        .lines()
+        .find(|line| line.starts_with("test accuracy "))
+        .unwrap_or_else(|| panic!("{}{}", ran.out, ran.err));
     let number = line["test accuracy ".len()..].split('%').next().expect("a number");
     number.parse().expect("a number")
 }
@@ -34,7 +40,15 @@ fn digits_are_learnt_out_of_the_box() {
         let ran = train(&folder, &["--model", model]);
         assert_eq!(ran.code, 0, "{}", ran.err);
         assert!(accuracy(&ran) >= 97.0, "{}", ran.out);
-        for name in ["config.toml", "log.csv", "log.jsonl", "tensorboard", "plots/loss.svg", "plots/loss.png", "checkpoints"] {
+        for name in [
+            "config.toml",
+            "log.csv",
+            "log.jsonl",
+            "tensorboard",
+            "plots/loss.svg",
+            "plots/loss.png",
+            "checkpoints",
+        ] {
             assert!(folder.join(name).exists(), "{model} leaves no {name}: {}", ran.out);
         }
     }
@@ -44,7 +58,10 @@ fn digits_are_learnt_out_of_the_box() {
 fn without_a_folder_runs_are_numbered() {
     let place = tempfile::tempdir().expect("a folder");
     for _ in 0..2 {
-        let output = command(&["train", "--quick", "--model", "mlp"]).current_dir(place.path()).output().expect("runs");
+        let output = command(&["train", "--quick", "--model", "mlp"])
+            .current_dir(place.path())
+            .output()
+            .expect("runs");
         assert_eq!(ran(output).code, 0);
     }
     assert!(place.path().join("runs/digits-mlp-1/config.toml").is_file());
@@ -62,7 +79,10 @@ fn the_same_options_give_the_same_weights() {
     let config = at("a").join("config.toml");
     assert_eq!(train(&at("c"), &[config.to_str().expect("a path")]).code, 0);
     assert_eq!(weights(&at("a")), weights(&at("c")), "from its own config.toml");
-    assert_eq!(train(&at("d"), &["--model", "mlp", "--steps", "40", "--width", "32", "--seed", "4"]).code, 0);
+    assert_eq!(
+        train(&at("d"), &["--model", "mlp", "--steps", "40", "--width", "32", "--seed", "4"]).code,
+        0
+    );
     assert!(weights(&at("a")) != weights(&at("d")), "another seed");
 }
 
@@ -90,12 +110,17 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let killed =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
     assert!(killed.success());
     let stopped = ran(child.wait_with_output().expect("ends"));
     assert_eq!(stopped.code, 130, "{}{}", stopped.out, stopped.err);
     let said = stopped.err.lines().last().unwrap_or_default().to_string();
-    assert!(said.starts_with("pullback: interrupted after step ") && said.contains(&format!("`pullback train --resume {out}`")), "{said}");
+    assert!(
+        said.starts_with("pullback: interrupted after step ")
+            && said.contains(&format!("`pullback train --resume {out}`")),
+        "{said}"
+    );
     assert!(weights(&whole) != weights(&parts), "it was interrupted before the end");
 
     let resumed = run(&["train", "--resume", out]);
@@ -103,9 +128,14 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
     assert!(resumed.out.contains("600 steps"), "{}", resumed.out);
     assert!(weights(&whole) == weights(&parts), "resuming changes no bit");
     let log = fs::read_to_string(parts.join("log.jsonl")).expect("a log");
-    let steps: Vec<u64> =
-        log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()).collect();
-    assert!(steps.windows(2).all(|pair| pair[0] < pair[1]) && steps.last() == Some(&600), "no step twice");
+    let steps: Vec<u64> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64())
+        .collect();
+    assert!(
+        steps.windows(2).all(|pair| pair[0] < pair[1]) && steps.last() == Some(&600),
+        "no step twice"
+    );
 }
 
 #[test]
@@ -116,7 +146,11 @@ fn runs_are_not_overwritten() {
     assert_eq!(train(&folder, &quick).code, 0);
     let again = train(&folder, &quick);
     assert_eq!(again.code, 1);
-    assert!(again.err.contains("holds a run already") && again.err.contains("--force"), "{}", again.err);
+    assert!(
+        again.err.contains("holds a run already") && again.err.contains("--force"),
+        "{}",
+        again.err
+    );
     fs::write(folder.join("notes.md"), "mine").expect("written");
     assert_eq!(train(&folder, &[&quick[..], &["--force", "--seed", "9"]].concat()).code, 0);
     assert!(folder.join("notes.md").is_file(), "what is not of a run stays");
@@ -125,7 +159,11 @@ fn runs_are_not_overwritten() {
     fs::write(other.join("thesis.tex"), "years of work").expect("written");
     let refused = train(&other, &[&quick[..], &["--force"]].concat());
     assert_eq!(refused.code, 1);
-    assert!(refused.err.contains("holds no run") && other.join("thesis.tex").is_file(), "{}", refused.err);
+    assert!(
+        refused.err.contains("holds no run") && other.join("thesis.tex").is_file(),
+        "{}",
+        refused.err
+    );
     let changed = run(&["train", "--resume", folder.to_str().expect("a path"), "--width", "7"]);
     assert_eq!(changed.code, 2);
     assert!(changed.err.contains("--width cannot change when a run is resumed"), "{}", changed.err);
@@ -139,29 +177,55 @@ fn text_is_learnt_and_written() {
     let file = file.to_str().expect("a path");
     for model in ["gpt", "lstm"] {
         let folder = place.path().join(model);
-        let words = [file, "--model", model, "--steps", "120", "--width", "32", "--layers", "1", "--context", "16", "--dropout", "0"];
+        let words = [
+            file,
+            "--model",
+            model,
+            "--steps",
+            "120",
+            "--width",
+            "32",
+            "--layers",
+            "1",
+            "--context",
+            "16",
+            "--dropout",
+            "0",
+        ];
         let more = ["--prompt", "the quick ", "--sample", "40", "--temperature", "0"];
         let ran = train(&folder, &[&words[..], &more[..]].concat());
         assert_eq!(ran.code, 0, "{model}: {}", ran.err);
         let written = fs::read_to_string(folder.join("sample.txt")).expect("a text");
-        assert!(written.starts_with("the quick brown") && written.len() == 50, "{model}: {written:?}");
+        assert!(
+            written.starts_with("the quick brown") && written.len() == 50,
+            "{model}: {written:?}"
+        );
         assert!(ran.out.contains("bits a token") && ran.out.contains(&written), "{}", ran.out);
     }
     let folder = place.path().join("odd");
     let odd = train(&folder, &[file, "--steps", "5", "--prompt", "Ω"]);
     assert_eq!(odd.code, 2);
-    assert!(odd.err.contains("--prompt") && odd.err.contains("not in the vocabulary"), "{}", odd.err);
+    assert!(
+        odd.err.contains("--prompt") && odd.err.contains("not in the vocabulary"),
+        "{}",
+        odd.err
+    );
     let short = place.path().join("short.txt");
     fs::write(&short, "a").expect("written");
     let short = train(&place.path().join("s"), &[short.to_str().expect("a path"), "--steps", "5"]);
     assert_eq!(short.code, 1);
-    assert!(short.err.starts_with("pullback: ") && short.err.contains("no window"), "{}", short.err);
+    assert!(
+        short.err.starts_with("pullback: ") && short.err.contains("no window"),
+        "{}",
+        short.err
+    );
 }
 
 #[test]
 fn the_embedded_text_runs() {
     let place = tempfile::tempdir().expect("a folder");
-    let ran = train(&place.path().join("run"), &["text", "--quick", "--width", "32", "--layers", "1"]);
+    let ran =
+        train(&place.path().join("run"), &["text", "--quick", "--width", "32", "--layers", "1"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.out.contains("20 steps"), "{}", ran.out);
 }
@@ -170,9 +234,9 @@ fn the_embedded_text_runs() {
 fn other_precisions_optimisers_and_schedules() {
     let place = tempfile::tempdir().expect("a folder");
     #[rustfmt::skip]
-    let cases: [&[&str]; 7] = [
-        &["--precision", "f64"], &["--precision", "bf16"], &["--optimizer", "muon"], &["--optimizer", "sgd", "--rate", "0.1"],
-        &["--schedule", "constant"], &["--schedule", "linear", "--warm-up", "5"], &["--no-jit"],
+    let cases: [&[&str]; 9] = [
+        &["--precision", "f64"], &["--precision", "bf16"], &["--optimizer", "muon"], &["--optimizer", "sgd"], &["--optimizer", "lion"],
+        &["--schedule", "constant"], &["--schedule", "one-cycle"], &["--schedule", "linear", "--warm-up", "5"], &["--no-jit"],
     ];
     for (i, words) in cases.iter().enumerate() {
         let folder = place.path().join(i.to_string());
@@ -190,8 +254,11 @@ fn what_makes_no_sense_is_said() {
         fs::write(&path, text).expect("written");
         path.to_str().expect("a path").to_string()
     };
-    let (near, kind, broken) =
-        (file("near.toml", "modle = \"mlp\"\n"), file("kind.toml", "width = \"wide\"\n"), file("broken.toml", "\nwidth = = 3\n"));
+    let (near, kind, broken) = (
+        file("near.toml", "modle = \"mlp\"\n"),
+        file("kind.toml", "width = \"wide\"\n"),
+        file("broken.toml", "\nwidth = = 3\n"),
+    );
     let task = file("task.toml", "task = \"chess\"\n");
     #[rustfmt::skip]
     let cases: [(&[&str], &str); 16] = [
@@ -216,7 +283,11 @@ fn what_makes_no_sense_is_said() {
         let folder = place.path().join("never");
         let ran = train(&folder, words);
         assert_eq!(ran.code, 2, "{words:?}: {}{}", ran.out, ran.err);
-        assert!(ran.err.starts_with("pullback: ") && ran.err.contains(sentence), "{words:?}: {}", ran.err);
+        assert!(
+            ran.err.starts_with("pullback: ") && ran.err.contains(sentence),
+            "{words:?}: {}",
+            ran.err
+        );
         assert!(!folder.exists(), "{words:?} leaves nothing");
     }
 }

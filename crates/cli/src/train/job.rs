@@ -11,7 +11,9 @@ use pullback_nn::optim::{self, Optimizer};
 use pullback_nn::schedule::{Scheduler, WarmUp};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
-use pullback_nn::train::{Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer};
+use pullback_nn::train::{
+    Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;

@@ -105,7 +105,7 @@ pub enum Preset {
 
 /// How a learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Course {
     /// Not at all
     Constant,
@@ -113,6 +113,8 @@ pub enum Course {
     Cosine,
     /// Down to 0 along a line
     Linear,
+    /// Up and down again, along cosines
+    OneCycle,
 }
 
 /// The type of the numbers of a network.

@@ -102,8 +102,8 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
         size,
         until,
         batch: options.batch.unwrap_or(usual.batch),
+        rate: options.rate.unwrap_or_else(|| usual_rate(&optimizer, usual.rate)),
         optimizer,
-        rate: options.rate.unwrap_or(usual.rate),
         weight_decay: options.weight_decay,
         schedule: options.schedule.unwrap_or(Course::Cosine),
         warm_up: options.warm_up.unwrap_or(usual.warm_up),
@@ -121,6 +121,17 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
     };
     check(&settings, &options)?;
     Ok((filled(options, &settings), settings))
+}
+
+/// The rate of an optimiser, from that of AdamW for the same network: their steps are of other sizes.
+fn usual_rate(optimizer: &str, adamw: f64) -> f64 {
+    match optimizer {
+        "sgd" | "asgd" => 50.0 * adamw,
+        "muon" | "adagrad" => 10.0 * adamw,
+        "lion" => adamw / 5.0,
+        "adadelta" => 1.0,
+        _ => adamw,
+    }
 }
 
 /// Only the CPU computes here.
