@@ -33,7 +33,7 @@ pub struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Trains a network out of the box: on handwritten digits, or on text
-    Train(train::Arguments),
+    Train(Box<train::Arguments>),
     /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the gradient
     Grad(grad::Arguments),
     /// Checks gradients against numeric derivatives: of an expression, or of this installation

@@ -176,6 +176,23 @@ fn what_makes_no_sense_is_said() {
     assert!(ran.err.contains("no closed form"), "{}", ran.err);
 }
 
+/// Steps that change nothing, and slopes that are not finite, are no contradictions.
+#[test]
+fn odd_places_are_shown_too() {
+    #[rustfmt::skip]
+    let cases: [&[&str]; 5] = [
+        &["sum(flatten(x)) + x[0]", "x=[1, 2]"],
+        &["sum(transpose(x)) * x[1]", "x=[1, 2]"],
+        &["sum(asin(x)) + y^2", "x=[2, 0.5]", "y=3"],
+        &["sqrt(x) * y", "x=0", "y=2"],
+        &["log(x) + 1/x", "x=0"],
+    ];
+    for words in cases {
+        let ran = run(&[&["grad"], words, &["--mode", "both"]].concat());
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+    }
+}
+
 #[test]
 fn deep_and_long_expressions_end_well() {
     let deep = "(".repeat(100_000);

@@ -270,7 +270,9 @@ impl Graph {
 impl Step {
     /// Computes it.
     pub fn apply(&self, operands: &[Tensor]) -> Tensor {
-        self.action.apply(operands)
+        let value = self.action.apply(operands);
+        // What changes nothing (a vector, flattened) may be its operand itself; here it is a value with an adjoint of its own.
+        if operands.iter().any(|x| x.is_same(&value)) { value.deep_clone() } else { value }
     }
 
     /// The operands that are not constants, each once, in order.
