@@ -153,3 +153,38 @@ fn rewrites_are_named() {
     assert_eq!(names.len(), REWRITES.len());
     assert!(REWRITES.iter().all(|r| !r.says.is_empty()));
 }
+
+/// What `chunk` leaves of its gradient, in any order: one `cat`. Zeros keep their signs.
+#[test]
+fn parts_of_zeros_become_one_cat() {
+    let text = |middle: &str, order: &str| {
+        format!(
+            "program (a: f32[2,3], b: f32[2,1], c: f32[2,2]) {{
+               let z: f32[2,6] = literal{{0.0: f32[2,6]}};
+               let p: f32[2,6] = put{{[slice{{[0:2:1, 0:3:1]}}]}} z a;
+               let q: f32[2,6] = put{{[slice{{[0:2:1, {middle}]}}]}} z b;
+               let r: f32[2,6] = put{{[slice{{[0:2:1, 4:2:1]}}]}} z c;
+               {order}
+               return e
+             }}"
+        )
+    };
+    let left = "let d: f32[2,6] = add p q; let e: f32[2,6] = add d r;";
+    let right = "let d: f32[2,6] = add p r; let e: f32[2,6] = add q d;";
+    let inputs =
+        vec![vec![1.0, -0.0, 0.0, -3.0, f64::INFINITY, 2.0], vec![-0.0, 5.0], vec![-0.0; 4]];
+    for (middle, order, joined) in [
+        ("3:1:1", left, true),
+        ("3:1:1", right, true),
+        ("2:1:1", left, false),
+        ("5:1:1", right, false),
+    ] {
+        let program: Program = text(middle, order).parse().unwrap();
+        let simple = dead_code(&simplify(&program));
+        simple.verify().unwrap();
+        let count = |name: &str| simple.equations.iter().filter(|e| e.op.name() == name).count();
+        assert_eq!((count("cat") == 1, count("put") == 0), (joined, joined), "{simple}");
+        assert_eq!(simplify(&simple), simple);
+        assert!(same_bits(&run(&program, &inputs), &run(&simple, &inputs)), "{simple}");
+    }
+}

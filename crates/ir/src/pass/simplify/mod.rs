@@ -8,6 +8,7 @@
 //! Promises: no more work than before, and no rule of the table applies to the result: idempotent. What nobody reads any more is left
 //! to `dead_code`.
 
+mod parts;
 mod values;
 mod views;
 
@@ -64,6 +65,7 @@ pub static REWRITES: &[Rewrite] = &[
     row("put_all",            "put of everything → the source",          "",                                                    values::put_all),
     row("pad_nothing",        "pad by nothing → x",                      "",                                                    values::pad_nothing),
     row("cat_one",            "cat of one → x",                          "",                                                    values::cat_one),
+    row("parts_side_by_side", "a sum of parts put into zeros that fill everything → cat of parts + 0", "every element is one part's and +0 of all others", parts::parts_side_by_side),
     row("reduce_one",         "a reduction over length 1 → reshape; a sum of floats → x + 0, reshaped", "kernels start sums from +0, which turns −0 into +0", values::reduce_one),
     row("reduce_reduce",      "max of max, min of min → one",            "order does not matter to an extreme",                 values::reduce_reduce),
     row("view_of_all",        "a view of all in order → x",              "",                                                    views::view_of_all),

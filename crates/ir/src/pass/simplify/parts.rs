@@ -1,0 +1,79 @@
+//! A rule about parts that are put side by side: what is left of the gradient of `chunk` and of `split`.
+
+use super::{Seen, Step};
+use crate::{Binary, Op, Scalar, Span, Var, Vars, View};
+use smallvec::SmallVec;
+
+/// More parts than anyone adds up.
+const MOST_PARTS: usize = 64;
+
+/// A part, and which span of each axis it takes.
+type Part = (SmallVec<[Span; 2]>, Var);
+
+pub(super) fn parts_side_by_side(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::Binary(Binary::Add) = op else { return None };
+    let mut parts = summed(seen, of)?;
+    let shape = seen.new.spec(of[0]).shape.clone();
+    // All of them are whole on all axes but one, and follow each other there.
+    let is_whole = |part: &Part, axis: usize| match part.0.get(axis) {
+        Some(span) => (span.start, span.len) == (0, shape[axis]) && span.step == 1,
+        None => true,
+    };
+    let axis = (0..shape.len()).find(|&i| !is_whole(&parts[0], i))?;
+    let mut others = (0..shape.len()).filter(|&i| i != axis);
+    if others.any(|i| parts.iter().any(|part| !is_whole(part, i))) {
+        return None;
+    }
+    parts.sort_by_key(|part| part.0.get(axis).map(|span| (span.start, span.len)));
+    let mut end = 0;
+    for part in &parts {
+        let span = part.0.get(axis)?;
+        if span.start != end || span.step != 1 {
+            return None;
+        }
+        end += span.len;
+    }
+    if end != shape[axis] {
+        return None;
+    }
+    let mut sources = Vars::new();
+    for (_, source) in parts {
+        let spec = seen.new.spec(source).clone();
+        let zero = Op::Literal { value: Scalar::Int(0), shape: spec.shape, dtype: spec.dtype };
+        let zero = seen.new.emit(zero, &[], seen.at)?;
+        sources.push(seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
+    }
+    Some(Step::Op(Op::Cat(axis), sources))
+}
+
+/// The parts of zeros that a tree of sums is made of, if it is made of nothing else.
+fn summed(seen: &Seen, of: &[Var]) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut open = Vec::from(of);
+    while let Some(v) = open.pop() {
+        match seen.made_by(v)? {
+            (Op::Binary(Binary::Add), of) => open.extend(of),
+            (Op::Put(views), of) => {
+                let [View::Slice(spans)] = &views[..] else { return None };
+                if !is_zero(seen.literal(of[0])?) {
+                    return None;
+                }
+                parts.push((spans.clone(), of[1]));
+            }
+            _ => return None,
+        }
+        if parts.len() + open.len() > MOST_PARTS {
+            return None;
+        }
+    }
+    Some(parts)
+}
+
+/// Zero, and for floats the positive one.
+fn is_zero(value: Scalar) -> bool {
+    match value {
+        Scalar::Float(v) => v.0.to_bits() == 0,
+        Scalar::Int(v) => v == 0,
+        Scalar::Bool(v) => !v,
+    }
+}
