@@ -303,7 +303,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         }
         Op::DotRegion(of) => {
             let (_held, rest) = dense(op, &x[2..])?;
-            Kernel::new(of)?.run_after_dot(of, x[0], x[1], &rest, out);
+            Kernel::new(of)?.run_after_dot(of, x[0], x[1].into(), &rest, out);
         }
         Op::Flow(_) => {
             return Err(Error::argument(op.name(), "has no kernel of its own"));

@@ -259,12 +259,13 @@ unsafe fn pack<E: Elem<Compute = C>, C: Tiled + Float>(
     count: usize,
     to: *mut C,
 ) {
-    let rank = x.shape.len();
+    let (k, width) = (x.shape[x.shape.len() - 1], C::kernels().cols);
     let packing = Packing::<E> {
         b: Matrix::of(x, begin(x, index)).at(from, 0).transposed(),
         count,
-        k: x.shape[rank - 1],
-        width: C::kernels().cols,
+        k,
+        width,
+        stride: k * width,
         dst: Shared(to),
     };
     (0..packing.tasks()).for_each(|task| packing.run(task));

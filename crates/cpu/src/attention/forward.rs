@@ -47,6 +47,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
         count: s,
         k: d,
         width: cols,
+        stride: d * cols,
         dst: Shared(keys.at(n * stride)),
     };
     let in_place = TypeId::of::<E>() == TypeId::of::<C>()

@@ -25,6 +25,11 @@
 //! by. Packing makes all strides and transposes alike, so `Aᵀ·B` and `A·Bᵀ`, which are what
 //! backward needs, run at the speed of `A·B`.
 //!
+//! # Packed ahead
+//!
+//! A loop multiplies with the same weights at every turn. With few rows the packing of B is then a good part of the work, so a loop
+//! packs it once ([`panels`]) and hands it to every product ([`Right`]). Packing is only a copy: the bits are the same.
+//!
 //! # The same bits for any number of threads
 //!
 //! How k is blocked and how C is cut into tasks depends on shapes only, and each element of C is
@@ -33,12 +38,15 @@
 //! Batches of small matrices are spread over the threads whole. Where B is the same for the whole
 //! batch and the rows of A follow each other, the batch is folded into the rows.
 
+mod ahead;
 mod integer;
 pub(crate) mod pack;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;
 mod vector;
+
+pub(crate) use ahead::{Panels, Right, panels};
 
 use crate::buffer::Buffer;
 use crate::elem::{Bool, Elem};
@@ -65,6 +73,9 @@ const TASK_COLS: usize = 8;
 const TASKS: usize = 12;
 /// Elements of an A that stays in a core's second cache while the panels of B pass by.
 const IN_PLACE: usize = 1 << 17;
+/// Elements between the panels of A. Steps are packed one after the other, each into all panels: were these a power of two apart,
+/// the lines that are being filled would drive each other out of the nearest cache.
+const APART: usize = 16;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
@@ -73,27 +84,21 @@ const GRAIN: usize = 1 << 17;
 pub(crate) type After<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
 /// The matrix product of the last two axes; the axes before them are alike in all three.
-pub(crate) fn dot(a: Source, b: Source, out: Sink) {
-    run(a, b, out, None);
+pub(crate) fn dot<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) {
+    run(a, b.into(), out, None);
 }
 
 /// As [`dot`], and `after` for each part while it is in cache. `false`, and only the product done, where parts are not told apart:
 /// integers and narrow floats.
-pub(crate) fn dot_then(a: Source, b: Source, out: Sink, after: After) -> bool {
+pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
     let hooked = matches!(out.dtype, DType::F64 | DType::F32) && out.shape.len() >= 2;
     run(a, b, out, hooked.then_some(after));
     hooked
 }
 
-fn run(a: Source, b: Source, out: Sink, after: Option<After>) {
-    let rank = out.shape.len();
-    if rank < 2 || out.is_empty() {
-        return;
-    }
-    let (m, n, k) = (out.shape[rank - 2], out.shape[rank - 1], a.shape[rank - 1]);
-    let batches =
-        Walk::new(&out.shape[..rank - 2], [&a.strides[..rank - 2], &b.strides[..rank - 2]]);
-    let job = Job { m, n, k, a, b, out, batches, after };
+fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
+    let Some(mut job) = Job::new(a, b.source, out) else { return };
+    (job.panels, job.after) = (b.panels, after);
     match out.dtype {
         DType::F64 => job.float::<f64>(),
         DType::F32 => job.float::<f32>(),
@@ -108,20 +113,21 @@ fn run(a: Source, b: Source, out: Sink, after: Option<After>) {
 
 /// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would be three. `false`, and
 /// nothing done, where there is no kernel for it: batches, vectors, integers and narrow floats.
-pub(crate) fn dot_add(a: Source, b: Source, out: Sink) -> bool {
+pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool {
     let &[m, n] = out.shape else { return false };
     if m < 2 || n < 2 {
         return false;
     }
-    fn add<C: Tiled + vector::Float + Elem<Compute = C>>(a: &Source, b: &Source, out: Sink) {
+    fn add<C: Tiled + vector::Float + Elem<Compute = C>>(a: &Source, b: Right, out: Sink) {
         let (m, n, k) = (out.shape[0], out.shape[1], a.shape[1]);
-        let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(b, 0));
+        let ready = b.panels.and_then(|panels| panels.of(m, n, k, out.dtype));
+        let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(&b.source, 0));
         let target = Target { c: Shared(out.ptr.cast()), add: true, after: None, row: 0 };
-        multiply(m, n, k, a, b, target);
+        multiply(m, n, k, a, (b, ready), target);
     }
     match out.dtype {
-        DType::F64 => add::<f64>(&a, &b, out),
-        DType::F32 => add::<f32>(&a, &b, out),
+        DType::F64 => add::<f64>(&a, b.into(), out),
+        DType::F32 => add::<f32>(&a, b.into(), out),
         _ => return false,
     }
     true
@@ -161,6 +167,7 @@ struct Job<'a> {
     b: Source<'a>,
     out: Sink<'a>,
     batches: Walk<2>,
+    panels: Option<&'a Panels>,
     after: Option<After<'a>>,
 }
 
@@ -196,7 +203,33 @@ pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
     }
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// A product with nothing packed ahead and nothing to follow; `None` if there is nothing to compute.
+    fn new(a: Source<'a>, b: Source<'a>, out: Sink<'a>) -> Option<Job<'a>> {
+        let rank = out.shape.len();
+        if rank < 2 || out.is_empty() {
+            return None;
+        }
+        let (m, n, k) = (out.shape[rank - 2], out.shape[rank - 1], a.shape[rank - 1]);
+        let strides = [&a.strides[..rank - 2], &b.strides[..rank - 2]];
+        let batches = Walk::new(&out.shape[..rank - 2], strides);
+        Some(Job { m, n, k, a, b, out, batches, panels: None, after: None })
+    }
+
+    /// All of it as one product, if it is one: its rows and its operands.
+    fn as_one<S>(&self) -> Option<(usize, Matrix<S>, Matrix<S>)> {
+        let (m, count) = (self.m, self.batches.len());
+        let (a, b) = (Matrix::of(&self.a, 0), Matrix::of(&self.b, 0));
+        if count == 1 {
+            return Some((m, a, b));
+        }
+        // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
+        let [batch] = self.batches.axes() else { return None };
+        let runs_on = batch.strides[0] == a.row * m as isize || m == 1;
+        let row = if m == 1 { batch.strides[0] } else { a.row };
+        (batch.strides[1] == 0 && runs_on).then_some((m * count, Matrix { row, ..a }, b))
+    }
+
     fn float<C: Tiled + vector::Float + Elem<Compute = C>>(&self) {
         self.run::<C, C>(Shared(self.out.ptr.cast()));
     }
@@ -219,19 +252,10 @@ impl Job<'_> {
     fn run<S: Elem<Compute = C>, C: Tiled + vector::Float>(&self, c: Shared<C>) {
         let (m, n, k) = (self.m, self.n, self.k);
         let count = self.batches.len();
-        let whole = (Matrix::<S>::of(&self.a, 0), Matrix::<S>::of(&self.b, 0));
         let target = Target { c, add: false, after: self.after, row: 0 };
-        if count == 1 {
-            return multiply(m, n, k, whole.0, whole.1, target);
-        }
-        // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
-        if let [batch] = self.batches.axes()
-            && batch.strides[1] == 0
-            && (batch.strides[0] == whole.0.row * m as isize || m == 1)
-        {
-            let row = if m == 1 { batch.strides[0] } else { whole.0.row };
-            let a = Matrix { row, ..whole.0 };
-            return multiply(m * count, n, k, a, whole.1, target);
+        if let Some((rows, a, b)) = self.as_one::<S>() {
+            let ready = self.panels.and_then(|panels| panels.of(rows, n, k, self.out.dtype));
+            return multiply(rows, n, k, a, (b, ready), target);
         }
         let one = |i: usize| {
             let [a, b] = self.batches.offsets(i);
@@ -240,7 +264,7 @@ impl Job<'_> {
                 n,
                 k,
                 Matrix::<S>::of(&self.a, a),
-                Matrix::of(&self.b, b),
+                (Matrix::of(&self.b, b), None),
                 Target { c: Shared(c.at(i * m * n)), row: i * m, ..target },
             );
         };
@@ -256,43 +280,73 @@ impl Job<'_> {
     }
 }
 
-/// One product into dense row-major `c`.
+/// A way to compute one product: see the head of this file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// No steps: zeros.
+    Nothing,
+    Vector,
+    Direct,
+    HalfPacked,
+    Packed,
+}
+
+/// The way for a product of this size whose operands have their columns so far apart.
+fn way<C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Way {
+    // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
+    let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
+    if k == 0 {
+        Way::Nothing
+    } else if m == 1 || n == 1 {
+        Way::Vector
+    } else if b_col == 1 && few {
+        Way::Direct
+    } else if a_col == 1 && n >= 4 * C::kernels().cols && m * k <= IN_PLACE {
+        Way::HalfPacked
+    } else {
+        Way::Packed
+    }
+}
+
+/// One product into dense row-major `c`. `b` may have been packed ahead.
 fn multiply<S: Elem<Compute = C>, C>(
     m: usize,
     n: usize,
     k: usize,
     a: Matrix<S>,
-    b: Matrix<S>,
+    (b, ready): (Matrix<S>, Option<Shared<C>>),
     target: Target<C>,
 ) where
     C: Tiled + vector::Float,
 {
-    if k == 0 {
-        if !target.add {
-            // SAFETY: there is room for the product; all zero bits are zero.
-            unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
+    match way::<C>(m, n, k, a.col, b.col) {
+        Way::Nothing => {
+            if !target.add {
+                // SAFETY: there is room for the product; all zero bits are zero.
+                unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
+            }
+            target.done(0..m, 0..n);
         }
-        return target.done(0..m, 0..n);
-    }
-    // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
-    let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
-    if m == 1 || n == 1 || (b.col == 1 && few) {
-        let (_a, a) = wide(m, k, a);
-        let (_b, b) = wide(k, n, b);
-        if n == 1 {
-            vector::multiply(m, k, a, b.ptr, b.row, target.c);
-            target.done(0..m, 0..1);
-        } else if m == 1 {
-            vector::multiply(n, k, b.transposed(), a.ptr, a.col, target.c);
-            target.done(0..1, 0..n);
-        } else {
+        Way::Vector => {
+            let (_a, a) = wide(m, k, a);
+            let (_b, b) = wide(k, n, b);
+            if n == 1 {
+                vector::multiply(m, k, a, b.ptr, b.row, target.c);
+            } else {
+                vector::multiply(n, k, b.transposed(), a.ptr, a.col, target.c);
+            }
+            target.done(0..m, 0..n);
+        }
+        Way::Direct => {
+            let (_a, a) = wide(m, k, a);
+            let (_b, b) = wide(k, n, b);
             direct(m, n, k, a, b, target);
         }
-    } else if a.col == 1 && n >= 4 * C::kernels().cols && m * k <= IN_PLACE {
-        let (_a, a) = wide(m, k, a);
-        half_packed(m, n, k, a, b, target);
-    } else {
-        packed(m, n, k, a, b, target);
+        Way::HalfPacked => {
+            let (_a, a) = wide(m, k, a);
+            half_packed(m, n, k, a, (b, ready), target);
+        }
+        Way::Packed => packed(m, n, k, a, b, target),
     }
 }
 
@@ -368,6 +422,12 @@ thread_local! {
     static PANEL: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
+/// The columns of a task where A stays where it lies: whole panels.
+fn task_columns<C: Tiled>(m: usize, n: usize, k: usize) -> usize {
+    let cols = C::kernels().cols;
+    even(n, (GRAIN / (m * k)).max(1) * cols, cols)
+}
+
 /// A where it lies, B packed a panel at a time by the thread that multiplies with it: what one core packs, no other
 /// core reads. With few rows in A, sharing the panels costs more than half the product.
 fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
@@ -375,14 +435,14 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
     n: usize,
     k: usize,
     a: Matrix<C>,
-    b: Matrix<S>,
+    (b, ready): (Matrix<S>, Option<Shared<C>>),
     to: Target<C>,
 ) {
     let Target { c, add, .. } = to;
     let kernels = C::kernels();
     let height = even(m, kernels.rows, 1);
     let kc = even(k, KC, 1);
-    let broad = even(n, (GRAIN / (m * k)).max(1) * kernels.cols, kernels.cols);
+    let broad = task_columns::<C>(m, n, k);
     par::for_each(n.div_ceil(broad), |task| {
         let mut room = PANEL.take().unwrap_or_else(|| scratch::<C>(KC * 2 * 16).0);
         let panel = Shared(room.as_mut_ptr().cast::<C>());
@@ -390,8 +450,15 @@ fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
             let cols = kernels.cols.min(n - j);
             for p in (0..k).step_by(kc) {
                 let steps = kc.min(k - p);
-                let from = b.at(p, j);
-                Packing { b: from, count: cols, k: steps, width: kernels.cols, dst: panel }.all();
+                let panel = match ready {
+                    Some(panels) => Shared(panels.at(j * k + p * kernels.cols)),
+                    None => {
+                        let (b, width) = (b.at(p, j), kernels.cols);
+                        let stride = steps * width;
+                        Packing { b, count: cols, k: steps, width, stride, dst: panel }.all();
+                        panel
+                    }
+                };
                 for i in (0..m).step_by(height) {
                     let tile = Tile {
                         k: steps,
@@ -429,7 +496,8 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     let nc = even(n, NC, kernels.cols);
     let mc = even(m, MC, kernels.rows);
     let (_b, b_panels) = scratch::<C>(kc * nc.min(n.next_multiple_of(kernels.cols)));
-    let (_a, a_panels) = scratch::<C>(kc * mc.min(m.next_multiple_of(kernels.rows)));
+    let a_count = mc.min(m.next_multiple_of(kernels.rows)) / kernels.rows;
+    let (_a, a_panels) = scratch::<C>(a_count * (kc * kernels.rows + APART));
     for j0 in (0..n).step_by(nc) {
         let cols = nc.min(n - j0);
         for p0 in (0..k).step_by(kc) {
@@ -437,13 +505,16 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
             // Before the last step of k nothing is finished.
             let after = if p0 + steps == k { to.after } else { None };
             let to = Target { add: to.add || p0 > 0, after, ..to };
-            let block = Block { kernels, n, steps, to, a: a_panels, b: b_panels };
+            let (b_stride, a_stride) = (steps * kernels.cols, steps * kernels.rows + APART);
+            let block = Block { kernels, n, steps, to, a: a_panels, a_stride, b: b_panels };
             for i0 in (0..m).step_by(mc) {
                 let rows = mc.min(m - i0);
                 // B is packed with the first rows of A, for all of them.
                 let (b, a) = (b.at(p0, j0), a.at(i0, p0).transposed());
-                let b = Packing { b, count: cols, k: steps, width: kernels.cols, dst: b_panels };
-                let a = Packing { b: a, count: rows, k: steps, width: kernels.rows, dst: a_panels };
+                let (width, stride) = (kernels.cols, b_stride);
+                let b = Packing { b, count: cols, k: steps, width, stride, dst: b_panels };
+                let (width, stride) = (kernels.rows, a_stride);
+                let a = Packing { b: a, count: rows, k: steps, width, stride, dst: a_panels };
                 let b_tasks = if i0 == 0 { b.tasks() } else { 0 };
                 par::for_each(b_tasks + a.tasks(), |task| {
                     if task < b_tasks { b.run(task) } else { a.run(task - b_tasks) }
@@ -460,6 +531,7 @@ struct Block<'a, C: Tiled> {
     steps: usize,
     to: Target<'a, C>,
     a: Shared<C>,
+    a_stride: usize,
     b: Shared<C>,
 }
 
@@ -486,7 +558,7 @@ impl<C: Tiled> Block<'_, C> {
                     let width = kernels.cols.min(j_to - j);
                     let tile = Tile {
                         k: self.steps,
-                        a: self.a.at(i * self.steps),
+                        a: self.a.at(i / kernels.rows * self.a_stride),
                         a_row: 1,
                         a_step: kernels.rows as isize,
                         b: self.b.at(j * self.steps),

@@ -50,7 +50,9 @@ pub(crate) struct Packing<S: Elem> {
     pub k: usize,
     /// Columns per panel.
     pub width: usize,
-    /// Room for `k` times `count` rounded up to whole panels.
+    /// Elements from the start of a panel to the start of the next, at least `k * width`.
+    pub stride: usize,
+    /// Room for all panels.
     pub dst: Shared<S::Compute>,
 }
 
@@ -70,13 +72,12 @@ impl<S: Elem> Packing<S> {
 
     /// Everything, on this thread.
     pub(super) fn all(&self) {
-        let stride = self.k * self.width;
         // SAFETY: the whole lies inside the source and the destination.
-        unsafe { panels(self.b, self.count, self.k, self.width, self.dst.at(0), stride) }
+        unsafe { panels(self.b, self.count, self.k, self.width, self.dst.at(0), self.stride) }
     }
 
     pub(crate) fn run(&self, task: usize) {
-        let (width, stride) = (self.width, self.k * self.width);
+        let (width, stride) = (self.width, self.stride);
         // SAFETY: the part of this task lies inside the source and the destination.
         unsafe {
             if self.b.col == 1 {
@@ -98,7 +99,7 @@ impl<S: Elem> Packing<S> {
                     count,
                     self.k,
                     width,
-                    self.dst.at(from * self.k),
+                    self.dst.at(task * Self::PANELS * stride),
                     stride,
                 );
             }

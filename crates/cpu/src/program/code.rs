@@ -1,15 +1,17 @@
 //! Prepared steps: what is left to do at run time is to add offsets to base addresses.
 
 use super::flow::Turns;
+use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::Kernel;
 use crate::run::dispatch;
-use crate::{Buffer, dot, pointwise};
+use crate::{Buffer, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Plan, Product, Role};
 use pullback_ir::{
     DType, Error, ErrorKind, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec,
     Strides, Var,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A program as steps over memory.
@@ -43,6 +45,8 @@ pub(super) struct Step {
     pub(super) sources: Box<[Operand]>,
     pub(super) sinks: Box<[Target]>,
     pub(super) at: Option<Place>,
+    /// The right operand of a product, where a loop has packed it for all turns.
+    panels: Option<Panels>,
 }
 
 /// What a step does.
@@ -146,7 +150,13 @@ impl Step {
     #[inline]
     pub(super) fn run(&mut self, bases: &[*mut u8]) -> Result<()> {
         let (sources, sinks) = (&self.sources, &self.sinks);
+        let panels = self.panels.as_ref();
         let done = match &mut self.action {
+            Action::Kernel(Op::Dot) => {
+                let (a, b) = (sources[0].source(bases), sources[1].source(bases));
+                dot::dot(a, Right { source: b, panels }, sinks[0].sink(bases));
+                Ok(())
+            }
             Action::Kernel(op) => listed(
                 sources,
                 |o| o.source(bases),
@@ -169,7 +179,8 @@ impl Step {
                         sinks,
                         |t| t.sink(bases),
                         |out| {
-                            compiled.run_after_dot(region, x[0], x[1], rest, out);
+                            let b = Right { source: x[1], panels };
+                            compiled.run_after_dot(region, x[0], b, rest, out);
                         },
                     );
                     Ok(())
@@ -177,7 +188,7 @@ impl Step {
             ),
             Action::AddProduct => {
                 let (a, b) = (sources[0].source(bases), sources[1].source(bases));
-                match dot::dot_add(a, b, sinks[0].sink(bases)) {
+                match dot::dot_add(a, Right { source: b, panels }, sinks[0].sink(bases)) {
                     true => Ok(()),
                     false => Err(Error::argument("dot", "has no kernel that adds to its result")),
                 }
@@ -185,6 +196,24 @@ impl Step {
             Action::Flow(turns) => turns.run(sources, sinks, bases),
         };
         done.map_err(|error| self.explain(error))
+    }
+
+    /// Packs the right operand of a product if it lies in one of these bases.
+    fn pack(&mut self, fixed: &Range<usize>, bases: &[*mut u8]) {
+        let [a, b, ..] = &self.sources[..] else { return };
+        let (shape, dtype) = match (&self.action, &self.sinks[..]) {
+            (Action::AfterDot(_, region), _) => {
+                let product = &region.inputs[0].spec;
+                (&product.shape, product.dtype)
+            }
+            (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
+            (Action::Kernel(_) | Action::AddProduct | Action::Region(_) | Action::Flow(_), _) => {
+                return;
+            }
+        };
+        if fixed.contains(&b.base) {
+            self.panels = dot::panels(a.source(bases), b.source(bases), shape, dtype);
+        }
     }
 
     #[cold]
@@ -245,6 +274,17 @@ impl Code {
     #[inline(always)]
     pub(super) fn set_arena(&mut self, ptr: *mut u8) {
         self.bases.0[ARENA] = ptr;
+    }
+
+    /// Packs what products multiply with of the first `fixed` inputs, which must then stay as they are until [`Code::unpack`].
+    pub(super) fn pack(&mut self, fixed: usize) {
+        let bases = &self.bases.0[..];
+        self.steps.iter_mut().for_each(|step| step.pack(&(FIRST..FIRST + fixed), bases));
+    }
+
+    /// Gives the memory of packed operands back.
+    pub(super) fn unpack(&mut self) {
+        self.steps.iter_mut().for_each(|step| step.panels = None);
     }
 
     /// Runs all steps, up to the first that fails.
@@ -318,8 +358,14 @@ impl Compiler<'_> {
         let equation = &self.program.equations[e];
         let sources = || equation.inputs.iter().map(|&v| self.operand(v));
         let sinks = || equation.outputs.iter().map(|&v| self.target(v)).collect();
-        let step =
-            |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        let step = |action, sources, sinks| Step {
+            equation: e,
+            action,
+            sources,
+            sinks,
+            at: equation.at,
+            panels: None,
+        };
         match &equation.op {
             Op::View(view) => {
                 let [x, y] = [equation.inputs[0], equation.outputs[0]];
@@ -395,6 +441,7 @@ impl Compiler<'_> {
                         sources: Box::new([source]),
                         sinks: Box::new([target]),
                         at: equation.at,
+                        panels: None,
                     });
                     operand
                 }
@@ -407,8 +454,14 @@ impl Compiler<'_> {
         let equation = &self.program.equations[e];
         let matrices = [0, 1].map(|i| self.operand(equation.inputs[i]));
         let spec = &region.inputs[0].spec;
-        let step =
-            |action, sources, sinks| Step { equation: e, action, sources, sinks, at: equation.at };
+        let step = |action, sources, sinks| Step {
+            equation: e,
+            action,
+            sources,
+            sinks,
+            at: equation.at,
+            panels: None,
+        };
         let product = match self.plan.products[e] {
             Some(Product::Added(_)) => {
                 let sinks = Box::new([self.target(equation.outputs[0])]);
@@ -446,6 +499,7 @@ impl Compiler<'_> {
                 sources: Box::new([from]),
                 sinks: Box::new([to]),
                 at: None,
+                panels: None,
             });
         };
         let moves = &self.plan.moves;

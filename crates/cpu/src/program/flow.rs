@@ -2,6 +2,7 @@
 //!
 //! A turn of a loop costs what its steps cost and a few stores: operands that are shared by all turns are set once, the carry stays
 //! in the memory of the results (the body's plan updates it there), and rows of sequences and of stacked results are base addresses that move on.
+//! Shared matrices that the turns multiply with are packed once, before the first turn.
 
 use super::code::{ARENA, Code, Operand, Target};
 use crate::operand::Source;
@@ -76,6 +77,8 @@ impl Turns {
                     share(code, &x[..*shared], &x[*shared..], out, bases);
                 }
                 test.set_output(0, said);
+                let mut packed = Packed::new([test, body], *shared);
+                let [test, body] = &mut packed.codes;
                 let mut turn = 0usize;
                 loop {
                     let failed = |error: Error| error.detail(format!("in turn {turn} of the loop"));
@@ -94,6 +97,9 @@ impl Turns {
                 begin(&fixed[*shared..], state, bases);
                 body.set_arena(arena);
                 share(body, &fixed[..*shared], &fixed[*shared..], state, bases);
+                // For one turn, packing as it goes is as good.
+                let mut packed = Packed::new([body], if *length > 1 { *shared } else { 0 });
+                let [body] = &mut packed.codes;
                 for turn in 0..*length {
                     let row = if *reverse { *length - 1 - turn } else { turn };
                     for (i, x) in sequences.iter().enumerate() {
@@ -111,6 +117,24 @@ impl Turns {
                 Ok(())
             }
         }
+    }
+}
+
+/// Codes whose shared operands are packed, for as long as this lives.
+struct Packed<'a, const N: usize> {
+    codes: [&'a mut Code; N],
+}
+
+impl<'a, const N: usize> Packed<'a, N> {
+    fn new(mut codes: [&'a mut Code; N], shared: usize) -> Self {
+        codes.iter_mut().for_each(|code| code.pack(shared));
+        Packed { codes }
+    }
+}
+
+impl<const N: usize> Drop for Packed<'_, N> {
+    fn drop(&mut self) {
+        self.codes.iter_mut().for_each(|code| code.unpack());
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::Kernel;
 use super::exec::enlarged;
-use crate::dot;
+use crate::dot::{self, Right};
 use crate::operand::{Sink, Source};
 use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ impl Kernel {
         &self,
         region: &Region,
         a: Source,
-        b: Source,
+        b: Right,
         rest: &[Source],
         outputs: &[Sink],
     ) {

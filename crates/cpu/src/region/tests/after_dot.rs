@@ -171,7 +171,7 @@ fn products_added_in_place_and_reduced() {
                 Sink { ptr: sums.as_mut_ptr(), shape: &c.spec.shape[..1], dtype: DType::F32 },
             ];
             let (a, b) = (source(&a, &strides[0]), source(&b, &strides[1]));
-            kernel.run_after_dot(&region, a, b, &[over], &sinks[..region.outputs.len()]);
+            kernel.run_after_dot(&region, a, b.into(), &[over], &sinks[..region.outputs.len()]);
             let out = Dense { buffer: Rc::new(out), spec: c.spec.clone() }.elements();
             for i in 0..m {
                 for j in 0..n {

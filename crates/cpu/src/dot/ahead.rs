@@ -1,0 +1,74 @@
+//! Right operands that are packed before the products they are used in.
+
+use super::pack::Packing;
+use super::tile::Tiled;
+use super::{Job, Shared, Way, scratch, task_columns, way};
+use crate::buffer::Buffer;
+use crate::elem::Elem;
+use crate::operand::{Sink, Source};
+use crate::par;
+use half::{bf16, f16};
+use pullback_ir::DType;
+
+/// The right operand of a product, and its panels if it was packed ahead.
+#[derive(Clone, Copy)]
+pub(crate) struct Right<'a> {
+    pub source: Source<'a>,
+    /// Made by [`panels`] from what the source still holds.
+    pub panels: Option<&'a Panels>,
+}
+
+impl<'a> From<Source<'a>> for Right<'a> {
+    fn from(source: Source<'a>) -> Right<'a> {
+        Right { source, panels: None }
+    }
+}
+
+/// All the panels of a right operand, one after the other, each with all of its steps: blocks of steps follow each other in it.
+pub(crate) struct Panels {
+    buffer: Buffer,
+    /// Rows, columns and steps of the product they are for, and the type of its result.
+    made_for: (usize, usize, usize, DType),
+}
+
+impl Panels {
+    /// The first panel, for a product of this kind. `C` is what its type computes in.
+    pub(super) fn of<C>(&self, m: usize, n: usize, k: usize, dtype: DType) -> Option<Shared<C>> {
+        // Products only read them.
+        let first = Shared(self.buffer.as_ptr().cast_mut().cast());
+        (self.made_for == (m, n, k, dtype)).then_some(first)
+    }
+}
+
+/// Packs the right operand of a product that will be computed many times, with other left operands that lie as this one does. `None`
+/// where the product uses it as it lies, or where the packing is little beside the product.
+pub(crate) fn panels(a: Source, b: Source, shape: &[usize], dtype: DType) -> Option<Panels> {
+    let job = Job::new(a, b, Sink { ptr: std::ptr::null_mut(), shape, dtype })?;
+    match dtype {
+        DType::F64 => job.pack::<f64, f64>(),
+        DType::F32 => job.pack::<f32, f32>(),
+        DType::BF16 => job.pack::<bf16, f32>(),
+        DType::F16 => job.pack::<f16, f32>(),
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
+    }
+}
+
+impl Job<'_> {
+    fn pack<S: Elem<Compute = C>, C: Tiled + Default>(&self) -> Option<Panels> {
+        let (n, k) = (self.n, self.k);
+        let (m, a, b) = self.as_one::<S>()?;
+        if way::<C>(m, n, k, a.col, b.col) != Way::HalfPacked {
+            return None;
+        }
+        let width = C::kernels().cols;
+        let (buffer, to) = scratch::<C>(k * n.next_multiple_of(width));
+        // In the tasks of the product, so that a core packs what it will read.
+        let broad = task_columns::<C>(m, n, k);
+        par::for_each(n.div_ceil(broad), |task| {
+            let first = task * broad;
+            let (b, dst) = (b.at(0, first), Shared(to.at(first * k)));
+            Packing { b, count: broad.min(n - first), k, width, stride: k * width, dst }.all();
+        });
+        Some(Panels { buffer, made_for: (m, n, k, self.out.dtype) })
+    }
+}
