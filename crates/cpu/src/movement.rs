@@ -6,6 +6,7 @@
 use crate::operand::{Sink, Source};
 use crate::{par, pointwise};
 use pullback_ir::{Layout, Padding, Shape, Strides, View, dense_strides};
+use std::ops::Range;
 
 /// `x` with zeros around its elements and between them.
 pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
@@ -24,12 +25,69 @@ pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
 
 /// The sources one after the other along `axis`.
 pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
+    /// Bytes that are worth a thread.
+    const TASK: usize = 32 << 10;
     let strides = dense_strides(out.shape);
-    let mut start = 0;
-    for &x in xs {
-        copy_part(x, out, start, &strides);
-        start += x.shape[axis] * strides[axis] as usize;
-    }
+    let part = |rows: Range<usize>| {
+        let mut start = 0;
+        for &x in xs {
+            let mut shape = Shape::from_slice(x.shape);
+            let (mut ptr, mut to) = (x.ptr, start);
+            // Without its own axis cut, a source has the rows of the result.
+            if axis > 0 {
+                shape[0] = rows.len();
+                let before = rows.start as isize * x.strides[0] * x.dtype.size() as isize;
+                ptr = ptr.wrapping_offset(before);
+                to += rows.start * strides[0] as usize;
+            }
+            copy_part(Source { ptr, shape: &shape, ..x }, out, to, &strides);
+            start += x.shape[axis] * strides[axis] as usize;
+        }
+    };
+    let (rows, bytes) = (out.shape[0], out.len() * out.dtype.size());
+    let parts = if axis == 0 { 1 } else { par::threads().min(bytes / TASK).clamp(1, rows.max(1)) };
+    par::for_each(parts, |t| part(rows * t / parts..rows * (t + 1) / parts));
+}
+
+/// Several copies that do not get in each other's way. Each thread takes its share of each, so that where it wrote the sources, it has
+/// them near.
+pub(crate) fn copies(all: &[(Source<'_>, Sink<'_>)]) {
+    /// Bytes that are worth a thread.
+    const TASK: usize = 8 << 10;
+    let bytes: usize = all.iter().map(|(_, to)| to.len() * to.dtype.size()).sum();
+    let parts = par::threads().min(bytes / TASK).max(1);
+    par::for_each(parts, |t| {
+        for &(from, to) in all {
+            let size = to.dtype.size();
+            let (len, rows) = (to.len(), to.shape.first().map_or(1, |&n| n));
+            if parts == 1 || (!from.is_dense() && rows < parts) {
+                if t == 0 {
+                    pointwise::copy(from, to);
+                }
+                continue;
+            }
+            // Whole lines of what lies dense, whole rows of what does not.
+            let (count, each) = if from.is_dense() { (len, 1) } else { (rows, len / rows) };
+            let cut = |t: usize| match each {
+                1 if t < parts => (count * t / parts) & !63,
+                _ => count * t / parts,
+            };
+            let (first, end) = (cut(t), cut(t + 1));
+            let mut shape = Shape::from_slice(to.shape);
+            let mut strides = Strides::from_slice(from.strides);
+            if from.is_dense() {
+                (shape, strides) = (Shape::from_slice(&[len]), Strides::from_slice(&[1]));
+            }
+            shape[0] = end - first;
+            let offset = first as isize * strides[0] * size as isize;
+            let ptr = from.ptr.wrapping_offset(offset);
+            let from = Source { ptr, shape: &shape, strides: &strides, dtype: from.dtype };
+            if !from.is_empty() {
+                let ptr = to.ptr.wrapping_add(first * each * size);
+                pointwise::copy(from, Sink { ptr, shape: &shape, dtype: to.dtype });
+            }
+        }
+    });
 }
 
 /// `base` with the part seen through the chain of views replaced by `source`.
@@ -171,6 +229,29 @@ mod tests {
                     g == v[r * columns + c % columns]
                 }));
             });
+        }
+    }
+
+    #[test]
+    fn copies_in_shares() {
+        let v = counting(100 * 301);
+        // Dense, transposed, flipped with few rows, one element, nothing.
+        let sources = [
+            source(&v, 0, &[100, 301], &[301, 1]),
+            source(&v, 0, &[301, 100], &[1, 301]),
+            source(&v, 601, &[2, 301], &[-301, -1]),
+            source(&v, 7, &[], &[]),
+            source(&v, 0, &[0, 5], &[5, 1]),
+        ];
+        let alone = sources.map(|x| filled(x.shape, |out| pointwise::copy(x, out)));
+        for threads in [1, 2, 3, 8] {
+            let mut made = sources.map(|x| vec![f32::NAN; x.len()]);
+            let sinks: Vec<Sink> = (made.iter_mut().zip(&sources))
+                .map(|(v, x)| Sink { ptr: v.as_mut_ptr().cast(), shape: x.shape, dtype: x.dtype })
+                .collect();
+            let all: Vec<(Source, Sink)> = sources.into_iter().zip(sinks).collect();
+            par::with_threads(threads, || copies(&all));
+            assert_eq!(made, alone);
         }
     }
 }

@@ -1,13 +1,11 @@
 //! Right operands that are packed before the products they are used in.
 
-use super::pack::Packing;
 use super::tile::Tiled;
-use super::{Job, Shared, Way, scratch, task_columns, way};
+use super::{Job, Shared, Way, half, way};
 use crate::buffer::Buffer;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
-use crate::par;
-use half::{bf16, f16};
+use ::half::{bf16, f16};
 use pullback_ir::DType;
 
 /// The right operand of a product, and its panels if it was packed ahead.
@@ -57,18 +55,10 @@ impl Job<'_> {
     fn pack<S: Elem<Compute = C>, C: Tiled + Default>(&self) -> Option<Panels> {
         let (n, k) = (self.n, self.k);
         let (m, a, b) = self.as_one::<S>()?;
-        if way::<C>(m, n, k, a.col, b.col) != Way::HalfPacked {
+        if way::<S, C>(m, n, k, a.col, b.col) != Way::HalfPacked {
             return None;
         }
-        let width = C::kernels().cols;
-        let (buffer, to) = scratch::<C>(k * n.next_multiple_of(width));
-        // In the tasks of the product, so that a core packs what it will read.
-        let broad = task_columns::<C>(m, n, k);
-        par::for_each(n.div_ceil(broad), |task| {
-            let first = task * broad;
-            let (b, dst) = (b.at(0, first), Shared(to.at(first * k)));
-            Packing { b, count: broad.min(n - first), k, width, stride: k * width, dst }.all();
-        });
+        let (buffer, _) = half::pack_all::<S, C>(n, k, b);
         Some(Panels { buffer, made_for: (m, n, k, self.out.dtype) })
     }
 }

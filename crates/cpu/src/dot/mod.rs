@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, at the speed of memory |
 //! | few rows, few steps or tiny, B with adjacent columns | tiles on the operands where they lie |
-//! | A small enough for a core's cache, with dense rows | A where it lies, B packed panel by panel by the thread that uses it |
+//! | A or B small enough for a core's cache, A with dense rows | [`half`]: A where it lies, B packed |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
 //!
@@ -32,13 +32,14 @@
 //!
 //! # The same bits for any number of threads
 //!
-//! How k is blocked and how C is cut into tasks depends on shapes only, and each element of C is
-//! summed by one thread, in order.
+//! How k is blocked depends on shapes only, and each element of C is summed by one thread, in order. So how C is cut into tasks
+//! does not matter.
 //!
 //! Batches of small matrices are spread over the threads whole. Where B is the same for the whole
 //! batch and the rows of A follow each other, the batch is folded into the rows.
 
 mod ahead;
+mod half;
 mod integer;
 pub(crate) mod pack;
 #[cfg(test)]
@@ -53,10 +54,10 @@ use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::walk::Walk;
-use half::{bf16, f16};
+use ::half::{bf16, f16};
 use pack::{Matrix, Packing};
 use pullback_ir::DType;
-use std::cell::Cell;
+use std::any::TypeId;
 use std::ops::Range;
 use tile::{Kernels, Tile, Tiled};
 
@@ -71,7 +72,8 @@ const TASK_ROWS: usize = 4;
 const TASK_COLS: usize = 8;
 /// Tasks that a block should have at least, where it is large enough.
 const TASKS: usize = 12;
-/// Elements of an A that stays in a core's second cache while the panels of B pass by.
+/// Elements of an A that stays in a core's second cache while the panels of B pass by. (Of a B whose panels may pass by the rows of
+/// A again and again, twice as many.)
 const IN_PLACE: usize = 1 << 17;
 /// Elements between the panels of A. Steps are packed one after the other, each into all panels: were these a power of two apart,
 /// the lines that are being filled would drive each other out of the nearest cache.
@@ -292,7 +294,7 @@ enum Way {
 }
 
 /// The way for a product of this size whose operands have their columns so far apart.
-fn way<C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Way {
+fn way<S: 'static, C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Way {
     // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
     let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
     if k == 0 {
@@ -301,7 +303,10 @@ fn way<C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Wa
         Way::Vector
     } else if b_col == 1 && few {
         Way::Direct
-    } else if a_col == 1 && n >= 4 * C::kernels().cols && m * k <= IN_PLACE {
+    } else if a_col == 1
+        && n >= 4 * C::kernels().cols
+        && (m * k <= IN_PLACE || (k * n <= 2 * IN_PLACE && TypeId::of::<S>() == TypeId::of::<C>()))
+    {
         Way::HalfPacked
     } else {
         Way::Packed
@@ -319,7 +324,7 @@ fn multiply<S: Elem<Compute = C>, C>(
 ) where
     C: Tiled + vector::Float,
 {
-    match way::<C>(m, n, k, a.col, b.col) {
+    match way::<S, C>(m, n, k, a.col, b.col) {
         Way::Nothing => {
             if !target.add {
                 // SAFETY: there is room for the product; all zero bits are zero.
@@ -344,7 +349,7 @@ fn multiply<S: Elem<Compute = C>, C>(
         }
         Way::HalfPacked => {
             let (_a, a) = wide(m, k, a);
-            half_packed(m, n, k, a, (b, ready), target);
+            half::multiply(m, n, k, a, (b, ready), target);
         }
         Way::Packed => packed(m, n, k, a, b, target),
     }
@@ -356,7 +361,7 @@ fn wide<S: Elem<Compute = C>, C: Copy + 'static>(
     cols: usize,
     x: Matrix<S>,
 ) -> (Option<Buffer>, Matrix<C>) {
-    if std::any::TypeId::of::<S>() == std::any::TypeId::of::<C>() {
+    if TypeId::of::<S>() == TypeId::of::<C>() {
         return (None, Matrix { ptr: x.ptr.cast(), row: x.row, col: x.col });
     }
     let (buffer, copy) = scratch::<C>(rows * cols);
@@ -416,72 +421,6 @@ fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to
     });
 }
 
-thread_local! {
-    /// Room for one panel of B. It stays with its thread: memory that another core has written last is slow to write
-    /// again, and packing does little but write.
-    static PANEL: Cell<Option<Buffer>> = const { Cell::new(None) };
-}
-
-/// The columns of a task where A stays where it lies: whole panels.
-fn task_columns<C: Tiled>(m: usize, n: usize, k: usize) -> usize {
-    let cols = C::kernels().cols;
-    even(n, (GRAIN / (m * k)).max(1) * cols, cols)
-}
-
-/// A where it lies, B packed a panel at a time by the thread that multiplies with it: what one core packs, no other
-/// core reads. With few rows in A, sharing the panels costs more than half the product.
-fn half_packed<S: Elem<Compute = C>, C: Tiled + Default>(
-    m: usize,
-    n: usize,
-    k: usize,
-    a: Matrix<C>,
-    (b, ready): (Matrix<S>, Option<Shared<C>>),
-    to: Target<C>,
-) {
-    let Target { c, add, .. } = to;
-    let kernels = C::kernels();
-    let height = even(m, kernels.rows, 1);
-    let kc = even(k, KC, 1);
-    let broad = task_columns::<C>(m, n, k);
-    par::for_each(n.div_ceil(broad), |task| {
-        let mut room = PANEL.take().unwrap_or_else(|| scratch::<C>(KC * 2 * 16).0);
-        let panel = Shared(room.as_mut_ptr().cast::<C>());
-        for j in (task * broad..n.min((task + 1) * broad)).step_by(kernels.cols) {
-            let cols = kernels.cols.min(n - j);
-            for p in (0..k).step_by(kc) {
-                let steps = kc.min(k - p);
-                let panel = match ready {
-                    Some(panels) => Shared(panels.at(j * k + p * kernels.cols)),
-                    None => {
-                        let (b, width) = (b.at(p, j), kernels.cols);
-                        let stride = steps * width;
-                        Packing { b, count: cols, k: steps, width, stride, dst: panel }.all();
-                        panel
-                    }
-                };
-                for i in (0..m).step_by(height) {
-                    let tile = Tile {
-                        k: steps,
-                        a: a.at(i, p).ptr,
-                        a_row: a.row,
-                        a_step: a.col,
-                        b: panel.at(0),
-                        b_step: kernels.cols as isize,
-                        c: c.at(i * n + j),
-                        c_row: n as isize,
-                        cols,
-                        add: add || p > 0,
-                    };
-                    // SAFETY: the panel is packed, A has these rows, and this part of C is this task's.
-                    unsafe { kernels.half[height.min(m - i) - 1](&tile) };
-                }
-            }
-        }
-        PANEL.set(Some(room));
-        to.done(0..m, task * broad..n.min((task + 1) * broad));
-    });
-}
-
 /// Panels, then tiles: see the head of this file.
 fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     m: usize,
@@ -515,9 +454,16 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
                 let b = Packing { b, count: cols, k: steps, width, stride, dst: b_panels };
                 let (width, stride) = (kernels.rows, a_stride);
                 let a = Packing { b: a, count: rows, k: steps, width, stride, dst: a_panels };
+                // A share for each thread: it will multiply with the rows of A that it packs.
+                let parts = par::threads().min(rows.div_ceil(4 * kernels.rows));
                 let b_tasks = if i0 == 0 { b.tasks() } else { 0 };
-                par::for_each(b_tasks + a.tasks(), |task| {
-                    if task < b_tasks { b.run(task) } else { a.run(task - b_tasks) }
+                let each = b_tasks + a.tasks();
+                par::for_each(parts * each, |task| {
+                    let (part, task) = (task / each, task % each);
+                    match task.checked_sub(b_tasks) {
+                        None => b.share(part, parts).run(task),
+                        Some(task) => a.share(part, parts).run(task),
+                    }
                 });
                 block.multiply(i0, rows, j0, cols);
             }
@@ -548,9 +494,9 @@ impl<C: Tiled> Block<'_, C> {
         }
         let tall = even(rows, tall * kernels.rows, kernels.rows);
         let broad = even(cols, broad * kernels.cols, kernels.cols);
-        let down = rows.div_ceil(tall);
-        par::for_each(down * cols.div_ceil(broad), |task| {
-            let (i_from, j_from) = (task % down * tall, task / down * broad);
+        let across = cols.div_ceil(broad);
+        par::for_each(rows.div_ceil(tall) * across, |task| {
+            let (i_from, j_from) = (task / across * tall, task % across * broad);
             let (i_to, j_to) = (rows.min(i_from + tall), cols.min(j_from + broad));
             for i in (i_from..i_to).step_by(kernels.rows) {
                 let height = kernels.rows.min(i_to - i);

@@ -8,6 +8,7 @@
 use super::Shared;
 use crate::elem::Elem;
 use crate::operand::Source;
+use std::any::TypeId;
 
 /// A matrix somewhere in memory; strides in elements.
 #[derive(Clone, Copy)]
@@ -70,6 +71,15 @@ impl<S: Elem> Packing<S> {
         }
     }
 
+    /// One of several shares of the panels, as even as can be.
+    pub(super) fn share(&self, part: usize, parts: usize) -> Packing<S> {
+        let panels = self.count.div_ceil(self.width);
+        let cut = |part: usize| panels * part / parts;
+        let (from, end) = (cut(part) * self.width, self.count.min(cut(part + 1) * self.width));
+        let (b, dst) = (self.b.at(0, from), Shared(self.dst.at(cut(part) * self.stride)));
+        Packing { b, count: end.saturating_sub(from), dst, ..*self }
+    }
+
     /// Everything, on this thread.
     pub(super) fn all(&self) {
         // SAFETY: the whole lies inside the source and the destination.
@@ -93,7 +103,10 @@ impl<S: Elem> Packing<S> {
                 );
             } else {
                 let from = task * Self::PANELS * width;
-                let count = (Self::PANELS * width).min(self.count - from);
+                let count = (Self::PANELS * width).min(self.count.saturating_sub(from));
+                if count == 0 {
+                    return;
+                }
                 panels(
                     self.b.at(0, from),
                     count,
@@ -108,7 +121,7 @@ impl<S: Elem> Packing<S> {
 }
 
 /// Packs `count` columns and `k` rows of `b` into panels of `width` columns, `stride` apart.
-pub(crate) unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default>(
+pub(crate) unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default + 'static>(
     b: Matrix<S>,
     count: usize,
     k: usize,
@@ -180,14 +193,18 @@ unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
 }
 
 #[inline(always)]
-unsafe fn copy<S: Elem<Compute = C>, C, const N: usize>(src: *const S, dst: *mut C) {
+unsafe fn copy<S: Elem<Compute = C>, C: 'static, const N: usize>(src: *const S, dst: *mut C) {
     // By value, or the compiler would have to fear that they overlap and go one by one.
+    if TypeId::of::<S>() == TypeId::of::<C>() {
+        // SAFETY: the caller has `N` elements on both sides, of the same type.
+        return unsafe { dst.cast::<[C; N]>().write(src.cast::<[C; N]>().read()) };
+    }
     // SAFETY: the caller has `N` elements on both sides.
     unsafe { dst.cast::<[C; N]>().write(src.cast::<[S; N]>().read().map(S::load)) };
 }
 
 fn is_f32<S: 'static>() -> bool {
-    std::any::TypeId::of::<S>() == std::any::TypeId::of::<f32>()
+    TypeId::of::<S>() == TypeId::of::<f32>()
 }
 
 /// Four columns, each `k` adjacent elements, to `k` steps of four adjacent elements.

@@ -1,7 +1,7 @@
 //! The product against three plain loops in f64, over shapes, strides and dtypes.
 
 use super::*;
-use half::{bf16, f16};
+use ::half::{bf16, f16};
 
 /// Numbers in [-1, 1) that repeat nowhere near.
 fn noise(len: usize, seed: u64) -> Vec<f64> {
@@ -48,6 +48,7 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
         (20, 140, 300),
         (33, 129, 520),
     ];
+    let mut packed_ahead = 0;
     for (m, n, k) in sizes {
         for (how_a, how_b) in
             [(0, 0), (1, 0), (0, 1), (1, 1), (2, 3), (3, 2), (4, 0), (0, 4), (5, 0), (0, 5), (4, 3)]
@@ -82,6 +83,21 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
                 });
                 let wide = matches!(dtype, DType::F32 | DType::F64);
                 assert_eq!(added, wide && m > 1 && n > 1);
+                // Packed ahead: the same bits.
+                if let Some(panels) = panels(left, right, &[m, n], dtype) {
+                    packed_ahead += 1;
+                    let right = Right { source: right, panels: Some(&panels) };
+                    let mut again: [Vec<T>; 2] = [vec![from(-1.0); m * n], vec![from(7.0); m * n]];
+                    par::with_threads(threads, || {
+                        let [c, sum] = again.each_mut().map(|c| c.as_mut_ptr().cast());
+                        dot(left, right, Sink { ptr: c, shape: &[m, n], dtype });
+                        dot_add(left, right, Sink { ptr: sum, shape: &[m, n], dtype });
+                    });
+                    for (was, now) in [&c, &sum].into_iter().zip(&again) {
+                        let same = |(&a, &b): (&T, &T)| to(a).to_bits() == to(b).to_bits();
+                        assert!(was.iter().zip(now).all(same), "{m} {n} {k} lay {how_a} {how_b}");
+                    }
+                }
                 let now: Vec<u64> = c.iter().map(|&x| to(x).to_bits()).collect();
                 match &bits {
                     Some(bits) => assert!(*bits == now, "{m} {n} {k} on {threads} threads"),
@@ -108,6 +124,35 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
                     }
                 }
             }
+        }
+    }
+    assert!(packed_ahead > 20, "{packed_ahead}");
+}
+
+/// A tall product with a small B, which leaves A where it lies, against the same a few rows at a time.
+#[test]
+fn tall_products_are_their_rows() {
+    let (m, n, k) = (701, 130, 300);
+    let a: Vec<f32> = noise(m * k, 1).into_iter().map(|x| x as f32).collect();
+    let b: Vec<f32> = noise(k * n, 2).into_iter().map(|x| x as f32).collect();
+    let dtype = DType::F32;
+    let of = |x: &[f32], at: usize| x.as_ptr().wrapping_add(at).cast();
+    for strides in [[n as isize, 1], [1, k as isize]] {
+        let b = Source { ptr: of(&b, 0), shape: &[k, n], strides: &strides, dtype };
+        let product = |from: usize, rows: usize, c: &mut [f32]| {
+            let (shape, strides) = ([rows, k], [k as isize, 1]);
+            let a = Source { ptr: of(&a, from * k), shape: &shape, strides: &strides, dtype };
+            let ptr = c[from * n..].as_mut_ptr().cast();
+            dot(a, b, Sink { ptr, shape: &[rows, n], dtype });
+        };
+        assert!(m * k > IN_PLACE && way::<f32, f32>(m, n, k, 1, strides[1]) == Way::HalfPacked);
+        let mut want = vec![0f32; m * n];
+        (0..m).step_by(50).for_each(|i| product(i, 50.min(m - i), &mut want));
+        for threads in [1, 2, 3, 8] {
+            let mut got = vec![0f32; m * n];
+            par::with_threads(threads, || product(0, m, &mut got));
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+            assert!(got.iter().zip(&want).all(same), "{strides:?} on {threads} threads");
         }
     }
 }

@@ -5,12 +5,13 @@ use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::Kernel;
 use crate::run::dispatch;
-use crate::{Buffer, pointwise};
-use pullback_ir::pass::plan::{Base, Home, Plan, Product, Role};
+use crate::{Buffer, movement, pointwise};
+use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
 use pullback_ir::{
     DType, Error, ErrorKind, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec,
     Strides, Var,
 };
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -59,6 +60,8 @@ pub(super) enum Action {
     AfterDot(Box<Kernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.
     AddProduct,
+    /// Copies, none of which writes what another reads.
+    Copies,
     /// A choice or a loop.
     Flow(Box<Turns>),
 }
@@ -193,6 +196,13 @@ impl Step {
                     false => Err(Error::argument("dot", "has no kernel that adds to its result")),
                 }
             }
+            Action::Copies => {
+                let from = sources.iter().map(|from| from.source(bases));
+                let to = sinks.iter().map(|to| to.sink(bases));
+                let all: SmallVec<[(Source, Sink); 4]> = from.zip(to).collect();
+                movement::copies(&all);
+                Ok(())
+            }
             Action::Flow(turns) => turns.run(sources, sinks, bases),
         };
         done.map_err(|error| self.explain(error))
@@ -207,9 +217,8 @@ impl Step {
                 (&product.shape, product.dtype)
             }
             (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
-            (Action::Kernel(_) | Action::AddProduct | Action::Region(_) | Action::Flow(_), _) => {
-                return;
-            }
+            (Action::Kernel(_) | Action::AddProduct | Action::Region(_), _)
+            | (Action::Copies | Action::Flow(_), _) => return,
         };
         if fixed.contains(&b.base) {
             self.panels = dot::panels(a.source(bases), b.source(bases), shape, dtype);
@@ -233,6 +242,7 @@ impl Step {
             Action::Region(_) => "region",
             Action::AfterDot(..) => "dot_region",
             Action::AddProduct => "dot_add",
+            Action::Copies => "copy",
             Action::Flow(turns) => turns.name(),
         }
     }
@@ -492,36 +502,35 @@ impl Compiler<'_> {
 
     /// What moves at the end: to outputs, then to waiting places, then to inputs.
     fn moves(&self, steps: &mut Vec<Step>) {
-        let mut copy = |from: Operand, to: Target| {
+        let mut copies = |all: Vec<(Operand, Target)>| {
+            if all.is_empty() {
+                return;
+            }
+            let (sources, sinks): (Vec<Operand>, Vec<Target>) = all.into_iter().unzip();
             steps.push(Step {
                 equation: self.program.equations.len(),
-                action: Action::Kernel(Op::Copy),
-                sources: Box::new([from]),
-                sinks: Box::new([to]),
+                action: Action::Copies,
+                sources: sources.into(),
+                sinks: sinks.into(),
                 at: None,
                 panels: None,
             });
         };
         let moves = &self.plan.moves;
-        let to = |m: &pullback_ir::pass::plan::Move| {
+        let to = |m: &Move| {
             let spec = self.program.spec(m.var);
             let (shape, dtype) = (spec.shape.clone(), spec.dtype);
             Target { base: self.base(m.to), start: 0, shape, dtype }
         };
         let waits = |start: usize, v: Var| self.in_arena(start, self.program.spec(v));
-        for m in moves.iter().filter(|m| matches!(m.to, Base::Output(_))) {
-            copy(self.operand(m.var), to(m));
-        }
-        for m in moves {
-            if let Some(start) = m.via {
-                copy(self.operand(m.var), waits(start, m.var));
-            }
-        }
-        for m in moves.iter().filter(|m| !matches!(m.to, Base::Output(_))) {
-            match m.via {
-                Some(start) => copy(waits(start, m.var).operand(), to(m)),
-                None => copy(self.operand(m.var), to(m)),
-            }
-        }
+        let outward = |m: &&Move| matches!(m.to, Base::Output(_));
+        copies(moves.iter().filter(outward).map(|m| (self.operand(m.var), to(m))).collect());
+        let wait = |m: &Move| Some((self.operand(m.var), waits(m.via?, m.var)));
+        copies(moves.iter().filter_map(wait).collect());
+        let replace = |m: &Move| match m.via {
+            Some(start) => (waits(start, m.var).operand(), to(m)),
+            None => (self.operand(m.var), to(m)),
+        };
+        copies(moves.iter().filter(|m| !outward(m)).map(replace).collect());
     }
 }

@@ -4,6 +4,7 @@
 mod random_programs;
 
 mod flow;
+mod packed;
 mod plain;
 
 use super::*;

@@ -17,6 +17,7 @@ use crate::operand::{Sink, Source};
 use crate::par;
 use crate::pointwise::fence;
 use crate::reduce::Joined;
+use crate::simd::BLOCK;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -137,9 +138,13 @@ impl Kernel {
             return self.execute_chunked(inputs, outputs);
         }
         if self.reducing.is_empty() {
-            let (len, task) = (domain.len(), self.task);
-            let tasks = len.div_ceil(task);
-            par::for_each(tasks, |t| {
+            let (len, mut task) = (domain.len(), self.task);
+            let (tasks, threads) = (len.div_ceil(task), par::threads());
+            if tasks >= threads && tasks < 8 * threads {
+                // As many for each thread: the same share of the elements, from kernel to kernel.
+                task = len.div_ceil(tasks.next_multiple_of(threads)).next_multiple_of(4 * BLOCK);
+            }
+            par::for_each(len.div_ceil(task), |t| {
                 self.with_bench(inputs, outputs, None, |bench| {
                     bench.pass(&self.passes[0], t * task..len.min((t + 1) * task), self.tile);
                 });

@@ -14,7 +14,7 @@ fn mul(p: &mut Program, a: Var, b: Var) -> Var {
     push(p, Op::Binary(Binary::Mul), &[a, b])[0]
 }
 
-fn tanh(p: &mut Program, x: Var) -> Var {
+pub(super) fn tanh(p: &mut Program, x: Var) -> Var {
     push(p, Op::Unary(Unary::Tanh), &[x])[0]
 }
 
@@ -41,7 +41,7 @@ fn row(p: &mut Program, x: Var, i: usize) -> Var {
 }
 
 /// The same program with each scan written out.
-fn unrolled(program: &Program) -> Program {
+pub(super) fn unrolled(program: &Program) -> Program {
     let mut out = Program { updates: program.updates.clone(), ..Program::default() };
     let mut to: Vec<Option<Var>> = vec![None; program.specs.len()];
     for &v in &program.inputs {
@@ -90,7 +90,7 @@ fn written_out(out: &mut Program, scan: &Scan, x: &[Var]) -> Vec<Var> {
 }
 
 /// The compiled program gives the bits of the written-out one, eagerly, and of the op run on its own.
-fn agree_unrolled(program: &Program, seed: u64) -> Executable {
+pub(super) fn agree_unrolled(program: &Program, seed: u64) -> Executable {
     let executable = agree(program, seed);
     let flat = unrolled(program);
     flat.verify().expect("a program");
@@ -106,7 +106,7 @@ fn agree_unrolled(program: &Program, seed: u64) -> Executable {
 }
 
 /// A program of one scan.
-fn scanning(scan: Scan, inputs: &[Spec]) -> Program {
+pub(super) fn scanning(scan: Scan, inputs: &[Spec]) -> Program {
     let mut p = Program::default();
     let vars: Vec<Var> = inputs.iter().map(|s| p.input(s.clone())).collect();
     p.outputs = push(&mut p, Op::Flow(Arc::new(Flow::Scan(scan))), &vars).to_vec();

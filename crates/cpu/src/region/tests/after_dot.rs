@@ -98,7 +98,7 @@ fn a_region_after_any_product() {
                         kernel.run_after_dot(
                             &region,
                             sources[0],
-                            sources[1],
+                            sources[1].into(),
                             &sources[2..],
                             &sinks,
                         );
