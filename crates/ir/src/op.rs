@@ -175,6 +175,8 @@ pub enum Unary {
     Gelu,
     GeluTanh,
     Silu,
+    /// The same value, without a derivative: where `stop_gradient` was called in a function that is replayed.
+    Stop,
 }
 
 /// Functions of two elements.
@@ -485,7 +487,7 @@ impl Unary {
         Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not, Square, Sqrt, Rsqrt, Recip,
         Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Sin, Cos, Tan, Asin, Acos, Atan,
         Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Erfcx, Erfinv, LogNdtr, Ndtri,
-        Lgamma, Digamma, I0, I0e, I1, I1e, Sigmoid, Relu, Gelu, GeluTanh, Silu,
+        Lgamma, Digamma, I0, I0e, I1, I1e, Sigmoid, Relu, Gelu, GeluTanh, Silu, Stop,
     ] };
 
     /// Whether [`Op::UnaryVjp`] has a kernel for this function, and from which value: those whose
@@ -498,7 +500,7 @@ impl Unary {
             Gelu | GeluTanh | Silu | Sin | Cos | Log | Abs | Square | Erf => Some(Kept::X),
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | Exp | Exp2 | Expm1 | Log2 | Log10 | Log1p
             | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc | Erfcx
-            | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e => None,
+            | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e | Stop => None,
         }
     }
 

@@ -8,9 +8,25 @@ thread_local! {
     static CATCHING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Leaves a formula with an error. Inside [`catch`] the error itself travels, silently.
+/// Leaves a formula with an error, as the operations here do: a panic with its text, which [`catch`] turns back into an `Err`. For layers and
+/// functions of your own, whose callers should not have to write `?`.
+///
+/// ```
+/// use pullback::{Error, Tensor, catch, raise};
+/// fn halves(x: &Tensor) -> Vec<Tensor> {
+///     if x.shape().last().is_none_or(|n| n % 2 == 1) {
+///         raise(Error::shape("halves", "the last axis is not even").on([x.spec()]));
+///     }
+///     x.chunk(2, -1)
+/// }
+/// let error = catch(|| halves(&Tensor::zeros([2, 3]))).unwrap_err();
+/// assert!(error.to_string().contains("not even"));
+/// ```
+///
+/// # Panics
+/// Always.
 #[track_caller]
-pub(crate) fn raise(error: Error) -> ! {
+pub fn raise(error: Error) -> ! {
     if CATCHING.get() > 0 {
         panic::resume_unwind(Box::new(error));
     }

@@ -141,6 +141,9 @@ impl Tensor {
 
     fn cut(&self, op: &'static str, caller: &'static Location<'static>) -> Tensor {
         let at = mode::user_line(caller);
+        if trace::in_body() && self.dtype().is_float() {
+            return fail::or_raise(trace::stopped(self, at));
+        }
         let history = self.lock().history.clone();
         let history = if trace::is_outside(history.key().map_or(u64::MAX, |key| key.0)) {
             History::None

@@ -13,7 +13,7 @@ use crate::apply;
 use crate::rule::Val;
 use crate::storage::Writer;
 use crate::tape::{History, Node};
-use crate::tensor::Tangents;
+use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
 use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops, trace};
 use pullback_cpu::Input;
@@ -135,7 +135,14 @@ impl Tensor {
                 "make it its own with deep_clone() first",
             );
         }
-        if self.lock().frozen || root.lock().frozen {
+        let frozen = [self.lock().frozen, root.lock().frozen];
+        if frozen.contains(&Frozen::Cut) {
+            return refuse(
+                "a detached tensor, or a view made in no_grad, is written in place inside the body of a loop or of vmap",
+                "there it shares no memory with what it was made of: write to that, or to a deep_clone()",
+            );
+        }
+        if frozen.contains(&Frozen::Argument) {
             return refuse(
                 "the argument of a function that is being differentiated, traced or mapped is written in place",
                 "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",

@@ -100,7 +100,7 @@ pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
 pub use create::{IntoAxes, IntoShape};
-pub use fail::catch;
+pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};

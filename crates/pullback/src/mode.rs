@@ -6,6 +6,8 @@ use std::panic::Location;
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
+    /// Whether the user said so: the library also switches recording off for itself, which cuts nothing.
+    static NO_GRAD: Cell<bool> = const { Cell::new(false) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
@@ -35,7 +37,7 @@ fn with<T: Copy + 'static, R>(
 /// assert!(!y.is_tracked());
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    with(&RECORDING, false, f)
+    with(&RECORDING, false, || with(&NO_GRAD, true, f))
 }
 
 /// Runs `f` with recording on, also inside [`no_grad`].
@@ -46,7 +48,12 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 /// assert!(no_grad(|| enable_grad(|| &w * &w)).is_tracked());
 /// ```
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
-    with(&RECORDING, true, f)
+    with(&RECORDING, true, || with(&NO_GRAD, false, f))
+}
+
+/// Whether the user switched recording off.
+pub(crate) fn in_no_grad() -> bool {
+    NO_GRAD.get()
 }
 
 pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {

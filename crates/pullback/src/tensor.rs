@@ -54,9 +54,20 @@ pub(crate) struct State {
     pub tangents: Tangents,
     /// The storage version for which `history` and `tangents` hold.
     pub version: u64,
-    /// The argument of a function that is being differentiated: its memory is the caller's, so it is
-    /// not to be written to.
-    pub frozen: bool,
+    /// Whether it may be written to.
+    pub frozen: Frozen,
+}
+
+/// Why a tensor may not be written in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Frozen {
+    /// It may.
+    #[default]
+    Not,
+    /// The argument of a function that is being differentiated: its memory is the caller's.
+    Argument,
+    /// A value whose derivative was cut inside a body: a variable of its own, where outside it would share memory.
+    Cut,
 }
 
 /// Tangents by level, in ascending order. Nearly always empty.
@@ -102,8 +113,14 @@ impl Tensor {
     /// [`Tensor::alias`] as the argument of a function that is being differentiated.
     pub(crate) fn argument(&self, history: History, tangents: Tangents) -> Tensor {
         let out = self.alias(history, tangents);
-        out.lock().frozen = true;
+        out.lock().frozen = Frozen::Argument;
         out
+    }
+
+    /// The tensor is new, and shares memory with nobody.
+    pub(crate) fn written_freely(self) -> Tensor {
+        self.lock().frozen = Frozen::Not;
+        self
     }
 
     /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.

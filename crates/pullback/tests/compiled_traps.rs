@@ -196,3 +196,71 @@ fn functions_that_call_themselves_or_are_differentiated_forwards() {
     };
     assert_eq!(values(&hessian(counted)(&Tensor::from([1.0, 2.0]))), [6.0, 0.0, 0.0, 12.0]);
 }
+
+/// The derivative by `w`, at 2, of a function of it, eagerly and compiled.
+fn by_two(f: impl Fn(&Tensor) -> Tensor) -> [f64; 2] {
+    let w = Tensor::from(2.0);
+    let compiled = jit(|w: &Tensor| grad(&f)(w));
+    [grad(&f)(&w).item(), compiled.of(&w).item()]
+}
+
+/// Bodies are recorded, and differentiated where they are replayed: what was cut in them stays cut. Each derivative is 12, and 24 without
+/// the cut.
+#[test]
+fn gradients_stop_inside_bodies_too() {
+    let xs = Tensor::from([1.0, 2.0, 3.0]);
+    let zero = Tensor::from(0.0);
+    type Cut = fn(&Tensor, &Tensor) -> Tensor;
+    let cuts: [(&str, Cut); 6] = [
+        ("stop_gradient", |w, x| (w * x).stop_gradient()),
+        ("detach", |w, x| (w * x).detach()),
+        ("detach of a capture", |w, x| w.detach() * x),
+        ("no_grad", |w, x| no_grad(|| w * x)),
+        ("no_grad, a view", |w, x| no_grad(|| w.unsqueeze(0)).squeeze() * x),
+        ("no_grad, written in place", |w, x| {
+            no_grad(|| {
+                let y = w * x * 0.5;
+                y.mul_(2.0);
+                y
+            })
+        }),
+    ];
+    for (name, cut) in cuts {
+        let mapped = |w: &Tensor| vmap(|x: &Tensor| cut(w, x) * w, 0, 0)(&xs).sum();
+        assert_eq!(by_two(mapped), [12.0; 2], "{name} in vmap");
+        let turn = |w: &Tensor, s: &Tensor, x: &Tensor| (s + cut(w, x) * w, ());
+        let scanned = |w: &Tensor| scan(|s, x| turn(w, s, x), &zero, &xs).0;
+        assert_eq!(by_two(scanned), [12.0; 2], "{name} in scan");
+        let six = Tensor::from(6.0);
+        let chosen = |w: &Tensor| cond(&w.gt(0.0), |w: &Tensor| cut(w, &six) * w, Tensor::clone, w);
+        assert_eq!(by_two(chosen), [12.0; 2], "{name} in cond");
+        let nested = |w: &Tensor| {
+            vmap(|x: &Tensor| scan(|s, x| turn(w, s, x), &zero, &x.unsqueeze(0)).0, 0, 0)(&xs).sum()
+        };
+        assert_eq!(by_two(nested), [12.0; 2], "{name} in scan in vmap");
+        // Forward mode sees the same cut.
+        let along = jvp(mapped, &Tensor::from(2.0), &Tensor::from(1.0)).1;
+        assert_eq!(along.item::<f64>(), 12.0, "{name} forward");
+    }
+    // The library's own passes without recording cut nothing: a gradient inside a body can be differentiated again.
+    let inner =
+        |w: &Tensor| vmap(|x: &Tensor| grad(|x: &Tensor| w * x.powi(3))(x), 0, 0)(&xs).sum();
+    assert_eq!(by_two(inner), [3.0 * 14.0; 2]);
+    // All of it inside no_grad: nothing is left.
+    let outside = |w: &Tensor| no_grad(|| vmap(|x: &Tensor| w * x, 0, 0)(&xs).sum()) * w;
+    assert_eq!(by_two(outside), [12.0; 2]);
+}
+
+/// Outside a body a detached tensor shares memory with what it was made of; inside it cannot, so a write is refused rather than lost.
+#[test]
+fn a_write_through_a_cut_inside_a_body_is_refused() {
+    let xs = Tensor::from([1.0, 2.0]);
+    let write = |x: &Tensor| {
+        let y = x * 2.0;
+        y.detach().add_(1.0);
+        y
+    };
+    let error = catch(|| vmap(write, 0, 0)(&xs)).unwrap_err();
+    assert!(error.to_string().contains("a detached tensor"), "{error}");
+    assert!(error.to_string().contains("compiled_traps.rs"), "{error}");
+}

@@ -22,6 +22,7 @@ macro_rules! tables {
                 Unary::Ceil     => map1!(l, $T, |x| x.ceil()),
                 Unary::Round    => map1!(l, $T, |x| x.round_ties_even()),
                 Unary::Trunc    => map1!(l, $T, |x| x.trunc()),
+                Unary::Stop     => map1!(l, $T, |x| x),
                 Unary::Not      => map1!(l, $T, |x| if x == 0.0 { 1.0 } else { 0.0 }),
                 Unary::Square   => map1!(l, $T, |x| x * x),
                 Unary::Sqrt     => map1!(l, $T, |x| x.sqrt()),
@@ -90,7 +91,7 @@ macro_rules! tables {
                 | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Tan
                 | Unary::Asin | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Asinh
                 | Unary::Acosh | Unary::Atanh | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr
-                | Unary::Ndtri | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e => map2!(l, $T, |_x, _dy| 0.0),
+                | Unary::Ndtri | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e | Unary::Stop => map2!(l, $T, |_x, _dy| 0.0),
             }
         }
 

@@ -15,7 +15,7 @@ pub(crate) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
         Unary::Neg    => map1!(l, i64, |x| x.wrapping_neg()),
         Unary::Abs    => map1!(l, i64, |x| x.wrapping_abs()),
         Unary::Sign   => map1!(l, i64, |x| x.signum()),
-        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => map1!(l, i64, |x| x),
+        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Stop => map1!(l, i64, |x| x),
         Unary::Not if dtype == DType::Bool => map1!(l, i64, |x| x ^ 1),
         Unary::Not    => map1!(l, i64, |x| !x),
         Unary::Square => map1!(l, i64, |x| x.wrapping_mul(x)),

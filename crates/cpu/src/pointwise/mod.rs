@@ -107,7 +107,7 @@ fn light(op: Unary) -> bool {
     use Unary::*;
     matches!(
         op,
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Sqrt | Recip | Relu
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Sqrt | Recip | Relu | Stop
     )
 }
 

@@ -93,6 +93,7 @@ fn naive(op: Unary, x: f64) -> f64 {
         Ceil => x.ceil(),
         Round => x.round_ties_even(),
         Trunc => x.trunc(),
+        Stop => x,
         Not => f64::from(u8::from(x == 0.0)),
         Square => x * x,
         Sqrt => x.sqrt(),

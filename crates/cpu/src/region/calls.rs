@@ -273,7 +273,7 @@ pub(super) fn weight(op: &Op) -> usize {
     use Unary::*;
     match op {
         Op::Unary(f) => match f {
-            Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu => 1,
+            Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu | Stop => 1,
             Sqrt | Rsqrt | Recip => 2,
             Exp | Exp2 | Log | Log2 | Tanh | Sigmoid | Gelu | GeluTanh | Silu | Erf => 8,
             Expm1 | Log10 | Log1p | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh

@@ -206,6 +206,7 @@ fn is_cheap(op: &Op) -> bool {
                 | Unary::Ceil
                 | Unary::Round
                 | Unary::Trunc
+                | Unary::Stop
         ),
         Op::Binary(f) => matches!(
             f,

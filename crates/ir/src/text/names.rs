@@ -42,7 +42,7 @@ unary_names! {
     LogNdtr "log_ndtr",  Ndtri "ndtri",       Lgamma "lgamma",     Digamma "digamma",
     I0 "i0",             I0e "i0e",           I1 "i1",             I1e "i1e",
     Sigmoid "sigmoid",   Relu "relu",         Gelu "gelu",         GeluTanh "gelu_tanh",
-    Silu "silu",
+    Silu "silu",         Stop "stop_gradient",
 }
 
 impl Binary {
@@ -417,7 +417,7 @@ mod tests {
             Neg Abs Sign Floor Ceil Round Trunc Not Square Sqrt Rsqrt Recip
             Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan
             Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Erfcx Erfinv LogNdtr Ndtri
-            Lgamma Digamma I0 I0e I1 I1e Sigmoid Relu Gelu GeluTanh Silu);
+            Lgamma Digamma I0 I0e I1 I1e Sigmoid Relu Gelu GeluTanh Silu Stop);
         assert_all!(Binary:
             Add Sub Mul Div Remainder Fmod FloorDiv Pow Atan2 Copysign Zeta Gammainc Gammaincc
             Maximum Minimum And Or Xor);

@@ -302,6 +302,6 @@ fn optimisers_leave_frozen_parameters_alone() {
     let _alone = seeded(0);
     let (frozen, all) = (vec![false, false, true, true], vec![true; 4]);
     assert_eq!(moved(false, [false, true, false]), [frozen.clone(), all.clone(), frozen.clone()]);
-    assert_eq!(moved(true, [false, false]), [frozen.clone(), frozen.clone()]);
-    assert_eq!(moved(true, [true, false]), [all, frozen]);
+    assert_eq!(moved(true, [false, true, false]), [frozen.clone(), all.clone(), frozen.clone()]);
+    assert_eq!(moved(true, [true, false, true]), [all.clone(), frozen, all]);
 }

@@ -16,6 +16,8 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
     match f {
         Neg      => linear("`-dy`", |_, _, dy| -dy),
         Sign | Floor | Ceil | Round | Trunc | Not => Grad::Zero,
+        // By promise.
+        Stop     => Grad::Zero,
         Abs      => slopes!(X => |x| x.sign()),
         Square   => slopes!(X => |x| x * 2.0),
         Sqrt     => slopes!(Y => |y| 0.5 / y),

@@ -3,6 +3,7 @@
 use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
+use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor};
 use pullback_ir::infer::infer_one;
 use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
@@ -23,7 +24,7 @@ impl Trace {
         let var = self.log.borrow_mut().program.input(spec.clone());
         let argument = self.tensor(var, "an argument", at);
         // A program takes its arguments by value: a write to one would be lost.
-        argument.lock().frozen = true;
+        argument.lock().frozen = Frozen::Argument;
         argument
     }
 
@@ -187,6 +188,10 @@ impl Trace {
                     log.program.push(op.clone(), &[var], Some(at.into())).map_err(|e| e.at(at))?;
                 log.windows.insert(key, (version, made[0]));
             }
+        }
+        if !self.owns(x) && !self.is_body() {
+            // It is captured here, so that it is known by the tensor itself and not by a window made inside.
+            self.root_of(x, op.name(), at)?;
         }
         let parent = Some(Box::new((x.clone(), view.clone())));
         Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent))

@@ -27,10 +27,10 @@ pub use program::trace;
 use crate::rule::Outs;
 use crate::storage::{Storage, Writer};
 use crate::tape::{self, History, Leaf};
-use crate::tensor::Tangents;
+use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
 use crate::{Error, Flag, Key, Result, Tensor, apply, fail, mode};
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
+use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -55,6 +55,8 @@ pub(crate) struct Trace {
     /// Numbers of the tape and of forward mode from which on things were made inside.
     first_node: u64,
     first_level: u64,
+    /// Whether it began inside `no_grad`.
+    in_no_grad: bool,
     /// The number of examples that the body stands for, where it stands for several.
     lanes: Option<usize>,
     log: RefCell<Log>,
@@ -226,6 +228,7 @@ pub(crate) fn record<R>(
         kind,
         first_node: tape::next_number(),
         first_level: levels::next_number(),
+        in_no_grad: mode::in_no_grad(),
         lanes,
         log: RefCell::default(),
     });
@@ -255,8 +258,11 @@ pub(crate) fn apply_traced(
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
+    // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must be cut there too.
+    let cut = trace.is_body() && mode::in_no_grad() && !trace.in_no_grad;
     if let (Op::View(view), [x]) = (op, inputs) {
-        return Ok(SmallVec::from_elem(trace.view(op, view, x, at)?, 1));
+        let y = trace.view(op, view, x, at)?;
+        return Ok(SmallVec::from_elem(if cut { stopped(&y, at)? } else { y }, 1));
     }
     let vars = inputs
         .iter()
@@ -268,7 +274,23 @@ pub(crate) fn apply_traced(
         .program
         .push(op.clone(), &vars, Some(at.into()))
         .map_err(|e| e.at(at))?;
-    Ok(made.iter().map(|&v| trace.tensor(v, op.name(), at)).collect())
+    let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
+    match cut {
+        false => Ok(new.collect()),
+        true => new.map(|y| Ok(stopped(&y, at)?.written_freely())).collect(),
+    }
+}
+
+/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. Writing to it would
+/// not change what it was made of, as it would outside, so that is refused.
+pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+    let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
+    let op = Op::Unary(Unary::Stop);
+    let var = trace.var_of(x, op.name(), at)?;
+    let made = trace.log.borrow_mut().program.push(op.clone(), &[var], Some(at.into()));
+    let y = trace.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at);
+    y.lock().frozen = Frozen::Cut;
+    Ok(y)
 }
 
 /// The tensor as the innermost body sees it: from outside, a plain variable.

@@ -191,6 +191,7 @@ fn unary(f: Unary, x: f64, dtype: DType) -> f64 {
         Unary::Ceil     => x.ceil(),
         Unary::Round    => x.round_ties_even(),
         Unary::Trunc    => x.trunc(),
+        Unary::Stop     => x,
         Unary::Not      => if dtype == DType::Bool { 1.0 - x } else { -x - 1.0 },
         Unary::Square   => x * x,
         Unary::Sqrt     => x.sqrt(),

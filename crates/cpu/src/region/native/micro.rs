@@ -121,6 +121,7 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
             | Unary::Ceil
             | Unary::Round
             | Unary::Trunc
+            | Unary::Stop
             | Unary::Square
             | Unary::Sqrt
             | Unary::Rsqrt
@@ -367,6 +368,7 @@ impl Writer {
             Unary::Ceil => self.does(l, Round(UP), &[x]),
             Unary::Round => self.does(l, Round(NEAREST), &[x]),
             Unary::Trunc => self.does(l, Round(CUT), &[x]),
+            Unary::Stop => x,
             Unary::Square => self.does(l, Mul, &[x, x]),
             Unary::Sqrt => self.does(l, Sqrt, &[x]),
             Unary::Rsqrt => {

@@ -57,6 +57,7 @@ pub static REWRITES: &[Rewrite] = &[
     row("same_twice",         "max(x,x), min(x,x), x∧x, x∨x → x",        "",                                                    values::same_twice),
     row("undone",             "−(−x), ¬(¬x) → x",                        "both turn one bit (or all bits, or wrap) and back",    values::undone),
     row("done_already",       "|−x| → |x|; rounding, abs, sign, relu again → once", "the second has nothing left to do",         values::done_already),
+    row("stopped",            "stop_gradient(x) → x",                    "what is compiled is not differentiated again",         values::stopped),
     row("cast_same",          "a cast to the dtype it has → x",          "",                                                    values::cast_same),
     row("cast_chain",         "cast of a cast → one cast",               "only where the first loses nothing and both round once", values::cast_chain),
     row("select_same",        "select(c,x,x) → x",                       "",                                                    values::select_same),

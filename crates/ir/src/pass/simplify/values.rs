@@ -61,6 +61,12 @@ pub(super) fn undone(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     (inner == op).then(|| Step::Value(source[0]))
 }
 
+/// What is compiled is not differentiated any more. A copy, so that results keep memory of their own where they must.
+pub(super) fn stopped(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+    let Op::Unary(Unary::Stop) = op else { return None };
+    Some(Step::Op(Op::Copy, Vars::from_slice(of)))
+}
+
 pub(super) fn done_already(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign, Trunc};
     let Op::Unary(outer) = op else { return None };
