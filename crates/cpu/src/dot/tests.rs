@@ -126,13 +126,14 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
             }
         }
     }
-    assert!(packed_ahead > 20, "{packed_ahead}");
+    assert!(packed_ahead > 20 || !dtype.is_float(), "{packed_ahead}");
 }
 
 /// A tall product with a small B, which leaves A where it lies, against the same a few rows at a time.
 #[test]
 fn tall_products_are_their_rows() {
-    let (m, n, k) = (701, 130, 300);
+    // Large enough that a few rows are not multiplied with B where it lies, which would sum in longer blocks.
+    let (m, n, k) = (701, 260, 300);
     let a: Vec<f32> = noise(m * k, 1).into_iter().map(|x| x as f32).collect();
     let b: Vec<f32> = noise(k * n, 2).into_iter().map(|x| x as f32).collect();
     let dtype = DType::F32;
