@@ -436,3 +436,23 @@ fn a_weight_used_many_times_sums_its_products() {
         }
     }
 }
+
+/// A target may lie on the way to another: the walk goes on behind it.
+#[test]
+fn targets_may_lie_behind_each_other() {
+    let (x, y) = (Tensor::from(3.0).requires_grad(), Tensor::from([2.0, 4.0]).requires_grad());
+    let v = &x * &x;
+    let z = &v / &y;
+    let loss = (&z * &z).sum() + &v;
+    let all = |order: [&Tensor; 4]| {
+        let grads = Backward::of(&loss).retain_graph().wrt(&order).unwrap();
+        grads.iter().map(Tensor::to_vec::<f64>).collect::<Vec<_>>()
+    };
+    let [dz, dv] = [vec![9.0, 4.5], vec![1.0 + 4.5 + 1.125]];
+    let (dx, dy) = (vec![6.0 * dv[0]], vec![-81.0 / 4.0, -81.0 / 32.0]);
+    assert_eq!(all([&z, &v, &x, &y]), [dz.clone(), dv.clone(), dx.clone(), dy.clone()]);
+    assert_eq!(all([&x, &y, &z, &v]), [dx, dy, dz.clone(), dv]);
+    // Alone, and where the other way to what lies behind goes past the target.
+    let alone = Backward::of(&loss).retain_graph().wrt(&[&z]).unwrap();
+    assert_eq!(alone[0].to_vec::<f64>(), dz);
+}

@@ -385,22 +385,27 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
     let mut plan = Plan { leading: FxHashSet::default(), outside: false };
     let targets: FxHashSet<Key> = targets.iter().copied().collect();
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
-    let mut nodes: FxHashMap<u64, Arc<Node>> = FxHashMap::default();
-    let mut stack: Vec<History> = roots.cloned().collect();
-    while let Some(history) = stack.pop() {
+    // Nodes, and whether they were reached without passing through a target. What lies behind a target matters only for targets there.
+    let mut nodes: FxHashMap<u64, (Arc<Node>, bool)> = FxHashMap::default();
+    let mut stack: Vec<(History, bool)> = roots.cloned().map(|h| (h, true)).collect();
+    while let Some((history, direct)) = stack.pop() {
+        let direct = direct && !history.key().is_some_and(|key| targets.contains(&key));
         match &history {
-            _ if history.key().is_some_and(|key| targets.contains(&key)) => {}
             History::None | History::Cut(_) => {}
-            History::Leaf(_) => plan.outside = true,
-            History::Node(node, _) if node.seq < oldest => plan.outside = true,
+            History::Leaf(_) => plan.outside |= direct,
+            History::Node(node, _) if node.seq < oldest => plan.outside |= direct,
             History::Node(node, _) => {
-                if nodes.insert(node.seq, node.clone()).is_none() {
-                    stack.extend(node.inputs.iter().cloned());
+                let anew = match nodes.get_mut(&node.seq) {
+                    Some(known) => direct && !std::mem::replace(&mut known.1, true),
+                    None => nodes.insert(node.seq, (node.clone(), direct)).is_none(),
+                };
+                if anew {
+                    stack.extend(node.inputs.iter().cloned().map(|h| (h, direct)));
                 }
             }
         }
     }
-    let mut order: Vec<&Arc<Node>> = nodes.values().collect();
+    let mut order: Vec<&Arc<Node>> = nodes.values().map(|(node, _)| node).collect();
     order.sort_unstable_by_key(|node| node.seq);
     for node in order {
         let leads = |h: &History| match h.key() {

@@ -25,7 +25,8 @@ impl Row {
     /// The row of now, if it is due: every so many steps, and whenever more than the step itself was measured.
     pub(super) fn due(now: &Now, every: u64) -> Option<Row> {
         let more = |name: &str| name.starts_with("val_") || name.starts_with("epoch_");
-        let due = now.step.is_multiple_of(every.max(1)) || now.metrics.iter().any(|(name, _)| more(name));
+        let due =
+            now.step.is_multiple_of(every.max(1)) || now.metrics.iter().any(|(name, _)| more(name));
         due.then(|| Row {
             step: now.step,
             epoch: now.epoch,
