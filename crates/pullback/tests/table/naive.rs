@@ -259,7 +259,7 @@ fn slope(f: Unary, v: f64) -> f64 {
         Unary::Abs      => v.signum(),
         Unary::Square   => 2.0 * v,
         Unary::Erf      => FRAC_2_SQRT_PI * (-v * v).exp(),
-        Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not
+        Unary::Neg | Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not | Unary::Stop
         | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Tan
         | Unary::Asin | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Asinh
         | Unary::Acosh | Unary::Atanh | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr | Unary::Ndtri
