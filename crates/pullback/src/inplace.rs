@@ -135,7 +135,9 @@ impl Tensor {
                 "make it its own with deep_clone() first",
             );
         }
-        let frozen = [self.lock().frozen, root.lock().frozen];
+        // One lock after the other: the two may be one tensor.
+        let own = self.lock().frozen;
+        let frozen = [own, root.lock().frozen];
         if frozen.contains(&Frozen::Cut) {
             return refuse(
                 "a detached tensor, or a view made in no_grad, is written in place inside the body of a loop or of vmap",
