@@ -158,6 +158,13 @@ fn csv_columns_labels_and_types() {
 
     let target = Csv::new().target("y").read_from("x,y\n1,0.5\n2,1.5\n".as_bytes(), "t").unwrap();
     assert_eq!(target.labels.unwrap().to_vec::<f32>(), [0.5, 1.5]);
+    // Numbers as they are, however they are written; names are sorted, and among them 10 comes before 2.
+    let whole =
+        Csv::new().label("y").read_from("x,y\n1,10.0\n2,2\n3,-1e1\n".as_bytes(), "t").unwrap();
+    assert_eq!(whole.labels.unwrap().to_vec::<i64>(), [10, 2, -10]);
+    assert!(whole.classes.is_empty());
+    let names = Csv::new().label("y").read_from("x,y\n1,10.5\n2,2\n".as_bytes(), "t").unwrap();
+    assert_eq!(names.classes, ["10.5", "2"]);
     let plain = Csv::new().header(false).read_from("1,2\n3,4\n".as_bytes(), "t").unwrap();
     assert_eq!(plain.columns, ["0", "1"]);
     assert!(plain.into_dataset().is_err());

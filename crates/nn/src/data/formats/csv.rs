@@ -351,9 +351,14 @@ impl Reading<'_> {
         Ok(out)
     }
 
-    /// The column as integers, if it holds nothing else.
+    /// The column as integers, if it holds nothing else. `2.0` is one: other programs write them so where values are missing.
     fn whole_numbers(&self, column: usize) -> Option<Vec<i64>> {
-        self.fields.columns[column].iter().map(|field| field.parse().ok()).collect()
+        let whole = |x: &f64| x.fract() == 0.0 && x.abs() < 2f64.powi(53);
+        let number = |field: &String| {
+            let float = || field.parse().ok().filter(whole).map(|x| x as i64);
+            field.parse().ok().or_else(float)
+        };
+        self.fields.columns[column].iter().map(number).collect()
     }
 
     /// Each field's place among the sorted distinct ones.
