@@ -5,7 +5,8 @@ use pullback_nn::Module;
 use pullback_nn::optim::{Optimizer, Rule, Sgd};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::{
-    CsvLog, EventWriter, Every, JsonLog, Outcome, ProgressBar, TensorBoard, Trainer, read_log,
+    CsvLog, EventWriter, Every, JsonLog, Metrics, Outcome, ProgressBar, TensorBoard, Trainer,
+    read_log,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -140,6 +141,22 @@ fn a_log_that_is_none_is_refused_by_line_and_a_folder_that_is_none_by_name() {
     assert!(error.contains("log.csv could not be written"), "{error}");
     let error = run(trainer().callback(TensorBoard::new(file)));
     assert!(error.contains("tensorboard: ") && error.contains("could not be written"), "{error}");
+}
+
+#[test]
+fn a_metric_that_is_named_as_a_column_does_not_spoil_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Model { weight: Tensor::from([1.0]).requires_grad() };
+    let optimizer = Sgd::default().over(model.parameters()).unwrap();
+    let (json, table) = (folder.path().join("log.jsonl"), folder.path().join("log.csv"));
+    Trainer::new(&model, &optimizer)
+        .callback(JsonLog::new(&json))
+        .callback(CsvLog::new(&table))
+        .run(&vec![0.5], |&x| Ok(Metrics::from([("loss", x), ("step", 7.5), ("epoch", 8.5)])))
+        .unwrap();
+    let rows = read_log(&json).unwrap();
+    assert_eq!((rows[0].step, rows[0].epoch, rows[0].metrics.get("loss")), (1, 1, Some(0.5)));
+    assert!(csv(folder.path())[1].starts_with(&["1".to_string(), "1".to_string()]));
 }
 
 /// Everything in the event files of a folder, in the order of the files' names.

@@ -35,13 +35,14 @@ impl Row {
         })
     }
 
-    /// As JSON. What is not finite is null: JSON has no word for it.
+    /// As JSON. What is not finite is null: JSON has no word for it. A metric that is named as one of the columns that every row has is left out.
     pub(super) fn json(&self) -> Value {
         let mut map = Map::new();
+        let metrics = self.metrics.iter().filter(|(name, _)| !FIXED.contains(name));
         map.insert("step".to_string(), self.step.into());
         map.insert("epoch".to_string(), self.epoch.into());
         map.insert("seconds".to_string(), self.seconds.into());
-        map.extend(self.metrics.iter().map(|(name, value)| (name.to_string(), value.into())));
+        map.extend(metrics.map(|(name, value)| (name.to_string(), value.into())));
         Value::Object(map)
     }
 
