@@ -1,7 +1,7 @@
 //! What every module can do: name its parameters and buffers, be frozen, switch between training and evaluation, be copied.
 
 use crate::Summary;
-use pullback::{DType, Path, Tensor, Tree};
+use pullback::{DType, Flag, Path, Tensor, Tree};
 
 /// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and options of such.
 ///
@@ -130,6 +130,20 @@ fn named(module: &impl Tree, wanted: impl Fn(&Path) -> bool) -> Vec<(String, Ten
 
 fn set_training(module: &impl Tree, on: bool) {
     module.outline().flags.iter().for_each(|(_, flag)| flag.set(on));
+}
+
+/// Runs `f` with the module in evaluation, and puts every part back into the mode it was in, also where `f` panics.
+pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
+    struct Restore(Vec<(bool, Flag)>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            self.0.iter().for_each(|(mode, flag)| flag.set(*mode));
+        }
+    }
+    let modes = module.outline().flags.into_iter().map(|(_, flag)| (flag.get(), flag));
+    let _restore = Restore(modes.collect());
+    set_training(module, false);
+    f()
 }
 
 /// The module with every tensor replaced by a new leaf, tied ones by the same.

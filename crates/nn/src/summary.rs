@@ -4,6 +4,7 @@
 //! [`seen`](crate::seen()). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
 //! deepest comes first, as it ends first; layers without tensors are matched in the order of their calls.
 
+use crate::module::in_evaluation;
 use crate::seen::{Call, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
 use std::fmt::{self, Display};
@@ -129,18 +130,7 @@ impl Summary {
         call: impl FnOnce(&M, &T) -> R,
     ) -> Summary {
         let mut summary = Summary::new(module);
-        let flags: Vec<_> =
-            module.outline().flags.into_iter().map(|(_, flag)| (flag.get(), flag)).collect();
-        struct Restore(Vec<(bool, pullback::Flag)>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                self.0.iter().for_each(|(value, flag)| flag.set(*value));
-            }
-        }
-        let restore = Restore(flags);
-        restore.0.iter().for_each(|(_, flag)| flag.set(false));
-        let (_, calls) = watched(|| no_grad(|| call(module, inputs)));
-        drop(restore);
+        let (_, calls) = in_evaluation(module, || watched(|| no_grad(|| call(module, inputs))));
         summary.called = true;
         summary.input_bytes = inputs.leaves().iter().map(|x| x.len() * x.dtype().size()).sum();
         for call in calls {

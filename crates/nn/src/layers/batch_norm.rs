@@ -100,7 +100,7 @@ impl<const N: usize> BatchNorm<N> {
     fn by_batch(&self, x: &Tensor, running: Option<(&Tensor, &Tensor)>) -> Tensor {
         let each = x.len() / self.num_features;
         demand(each > 1, Self::NAME, || {
-            format!("training takes more than one value per channel, and {} has one", x.spec())
+            format!("training takes more than one value per channel, and {} has {each}", x.spec())
         });
         let (weight, bias, eps) = (self.weight.as_ref(), self.bias.as_ref(), self.eps);
         let Some((mean, var)) = running else { return x.batch_norm(weight, bias, eps) };

@@ -24,6 +24,10 @@ pub type GruCell = RecurrentCell<GruStep>;
 
 impl Gru {
     /// One layer; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> Gru {
         RecurrentConfig::new(inputs, hidden).gru()
@@ -32,6 +36,10 @@ impl Gru {
 
 impl GruCell {
     /// With biases; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> GruCell {
         RecurrentConfig::new(inputs, hidden).gru_cell()
@@ -39,10 +47,10 @@ impl GruCell {
 }
 
 impl RecurrentConfig {
-    /// GruStep recurrent units.
+    /// Gated recurrent units.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn gru(self) -> Gru {
@@ -52,7 +60,7 @@ impl RecurrentConfig {
     /// One step of a gated recurrent unit; layers and directions do not matter.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn gru_cell(self) -> GruCell {

@@ -28,6 +28,10 @@ pub type LstmCell = RecurrentCell<LstmStep>;
 
 impl Lstm {
     /// One layer; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> Lstm {
         RecurrentConfig::new(inputs, hidden).lstm()
@@ -36,6 +40,10 @@ impl Lstm {
 
 impl LstmCell {
     /// With biases; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> LstmCell {
         RecurrentConfig::new(inputs, hidden).lstm_cell()
@@ -44,12 +52,20 @@ impl LstmCell {
 
 impl RecurrentConfig {
     /// Long short-term memories.
+    ///
+    /// # Panics
+    /// If there are no layers or no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn lstm(self) -> Lstm {
         self.build(LstmStep)
     }
 
     /// One step of a long short-term memory; layers and directions do not matter.
+    ///
+    /// # Panics
+    /// If there are no layers or no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn lstm_cell(self) -> LstmCell {
         LstmCell::build(self, LstmStep)

@@ -1,6 +1,7 @@
 //! Attention of several heads, with all that decoders want of it.
 
 use super::attention_masks::{AttentionMasks, added};
+use super::dropout::probability;
 use super::key_value_cache::{KeyValueCache, KeyValues};
 use super::rotary::Rotary;
 use crate::init::xavier_uniform_;
@@ -82,11 +83,12 @@ impl AttentionConfig {
     /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and values, biases of 0.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features, or those of queries not those of keys.
+    /// With the caller's line, if the heads cannot share the features, or those of queries not those of keys, or the dropout is no probability.
     #[track_caller]
     #[must_use]
     pub fn build(self) -> MultiHeadAttention {
         let AttentionConfig { embed, heads, bias, dropout, rotary, .. } = self;
+        let dropout = probability(NAME, dropout);
         let kv_heads = self.kv_heads.unwrap_or(heads);
         if heads == 0 || embed % heads != 0 {
             let message = format!("{heads} heads cannot share {embed} features");

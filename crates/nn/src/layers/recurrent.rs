@@ -9,8 +9,9 @@
 //! - Sequences of different lengths share a batch: a step beyond a sequence's end leaves its state as it was and gives zeros. Read
 //!   backwards, the state therefore starts at the last step of each.
 
+use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
-use crate::refuse::refuse;
+use crate::refuse::{demand, refuse};
 use crate::seen_with;
 use pullback::{Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
@@ -84,6 +85,8 @@ impl RecurrentConfig {
 
     #[track_caller]
     pub(super) fn build<K: Recurrence>(self, kind: K) -> Recurrent<K> {
+        demand(self.layers > 0, K::LAYER, || "takes at least one layer".into());
+        probability(K::LAYER, self.dropout);
         let directions = if self.both { 2 } else { 1 };
         let output = self.projected.unwrap_or(self.hidden);
         let inputs = |layer| if layer == 0 { self.inputs } else { output * directions };

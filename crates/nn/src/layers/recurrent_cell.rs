@@ -2,7 +2,7 @@
 
 use super::recurrent::RecurrentConfig;
 use crate::init::uniform_;
-use crate::refuse::refuse;
+use crate::refuse::{demand, refuse};
 use crate::seen_with;
 use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
@@ -68,8 +68,11 @@ impl<K: Recurrence> RecurrentCell<K> {
             let error = Error::argument(K::LAYER, "has no projection (`proj_size`)");
             refuse(error.hint("an LSTM has one"));
         }
+        demand(hidden > 0 && projected != Some(0), K::LAYER, || {
+            "takes at least one number in its state, and in its projection".into()
+        });
         let (rows, outputs) = (K::GATES * hidden, projected.unwrap_or(hidden));
-        let bound = if hidden == 0 { 0.0 } else { (hidden as f64).powf(-0.5) };
+        let bound = (hidden as f64).powf(-0.5);
         let draw = |shape: &[usize]| {
             let weight = Tensor::zeros(shape).requires_grad();
             uniform_(&weight, -bound, bound);

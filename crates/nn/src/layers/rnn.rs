@@ -25,6 +25,10 @@ pub type RnnCell = RecurrentCell<ElmanStep>;
 
 impl Rnn {
     /// One layer with tanh; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> Rnn {
         RecurrentConfig::new(inputs, hidden).rnn()
@@ -33,6 +37,10 @@ impl Rnn {
 
 impl RnnCell {
     /// With tanh; [`RecurrentConfig`] has the options.
+    ///
+    /// # Panics
+    /// If there are no hidden numbers.
+    #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, hidden: usize) -> RnnCell {
         RecurrentConfig::new(inputs, hidden).rnn_cell()
@@ -43,7 +51,7 @@ impl RecurrentConfig {
     /// Plain recurrent layers with tanh.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn(self) -> Rnn {
@@ -53,7 +61,7 @@ impl RecurrentConfig {
     /// Plain recurrent layers with relu.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn_relu(self) -> Rnn {
@@ -63,7 +71,7 @@ impl RecurrentConfig {
     /// One step of a plain recurrent layer with tanh; layers and directions do not matter.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn_cell(self) -> RnnCell {
@@ -73,7 +81,7 @@ impl RecurrentConfig {
     /// [`RecurrentConfig::rnn_cell`] with relu.
     ///
     /// # Panics
-    /// If there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn_relu_cell(self) -> RnnCell {

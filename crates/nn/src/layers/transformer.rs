@@ -1,5 +1,6 @@
 //! What the layers and stacks of transformers are made from, and the part that encoders and decoders share.
 
+use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
 use super::rotary::Rotary;
 use super::transformer_decoder::TransformerDecoder;
@@ -181,8 +182,10 @@ impl TransformerConfig {
         if self.bias { norm } else { norm.without_bias() }
     }
 
+    #[track_caller]
     pub(super) fn manner(&self) -> Manner {
-        let TransformerConfig { dropout, gelu, norm_first, .. } = *self;
+        let TransformerConfig { gelu, norm_first, .. } = *self;
+        let dropout = probability("Transformer", self.dropout);
         Manner { dropout, gelu, norm_first, training: Flag::new(true) }
     }
 }

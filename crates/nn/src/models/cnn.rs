@@ -1,10 +1,10 @@
-//! Three convolutions with batch normalisation.
+//! Convolutions with batch normalisation.
 
 use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d};
 use pullback::{Tensor, Tree};
 
-/// A small network for images: three 3×3 convolutions, each with batch normalisation and relu, a pooling by two before the last, the mean
-/// over the image, and a linear layer.
+/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling by two before the last, the mean over the
+/// image, and a linear layer.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -26,7 +26,7 @@ impl Cnn {
     /// Of images with this many channels, through these numbers of channels, to so many classes.
     ///
     /// # Panics
-    /// With the caller's line, if one of them is 0 or there are no channels to go through.
+    /// With the caller's line, if one of them is 0.
     #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, channels: &[usize], classes: usize) -> Cnn {

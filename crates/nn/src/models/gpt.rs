@@ -1,6 +1,8 @@
 //! A decoder-only transformer, and how text is drawn from it.
 
 use crate::init::normal_;
+use crate::module::in_evaluation;
+use crate::refuse::demand;
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
     TransformerEncoderLayer,
@@ -151,12 +153,7 @@ impl Gpt {
             let message = format!("a temperature of {} is negative or no number", how.temperature);
             return Err(Error::argument("generate", message));
         }
-        let modes: Vec<_> =
-            self.outline().flags.into_iter().map(|(_, flag)| (flag.get(), flag)).collect();
-        self.eval();
-        let drawn = catch(|| no_grad(|| self.draw(prompt, count, how)));
-        modes.iter().for_each(|(mode, flag)| flag.set(*mode));
-        drawn
+        in_evaluation(self, || catch(|| no_grad(|| self.draw(prompt, count, how))))
     }
 
     fn draw(&self, prompt: &[i64], count: usize, how: &Sampling) -> Vec<i64> {
@@ -189,6 +186,9 @@ impl Gpt {
     #[track_caller]
     fn embedded(&self, ids: &Tensor, from: usize) -> Tensor {
         let positions = ids.shape().last().copied().unwrap_or(0);
+        demand(positions <= self.length(), "Gpt", || {
+            format!("reads at most {} positions, not {}", self.length(), ids.spec())
+        });
         self.token.forward(ids) + self.position.weight.narrow(0, from as isize, positions)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::seeded;
 use pullback::{Tensor, catch};
+use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::*;
 
 /// Runs `f`, which must fail, and checks that the sentence holds every part and names a line of this file.
@@ -54,6 +55,7 @@ fn inputs_that_do_not_fit() {
     fails(|| BatchNorm2d::new(4).forward(&x(&[2, 4])), &["BatchNorm2d", "[n, c, h, w] with c = 4"]);
     fails(|| BatchNorm1d::new(4).forward(&x(&[2, 3])), &["BatchNorm1d", "c = 4", "f32[2,3]"]);
     fails(|| BatchNorm1d::new(4).forward(&x(&[1, 4])), &["more than one value per channel"]);
+    fails(|| BatchNorm1d::new(4).forward(&x(&[0, 4])), &["per channel, and f32[0,4] has 0"]);
     fails(|| InstanceNorm1d::new(4).forward(&x(&[2, 4, 1])), &["more than one value per channel"]);
     fails(|| InstanceNorm2d::new(4).forward(&x(&[4, 2])), &["InstanceNorm2d", "f32[4,2]"]);
     fails(|| Flatten::over(1, 5).forward(&x(&[2, 3])), &["flatten", "axis 5"]);
@@ -61,6 +63,22 @@ fn inputs_that_do_not_fit() {
     fails(|| PixelShuffle::new(0).forward(&x(&[1, 4, 2, 2])), &["PixelShuffle", "multiple of 0"]);
     fails(|| PixelUnshuffle::new(2).forward(&x(&[1, 3, 2])), &["PixelUnshuffle", "f32[1,3,2]"]);
     fails(|| Glu::default().forward(&x(&[2, 3])), &["glu"]);
+}
+
+#[test]
+fn recurrent_layers_and_attention_that_cannot_be() {
+    let _alone = seeded(0);
+    fails(|| Lstm::new(3, 0), &["Lstm: takes at least one number in its state"]);
+    fails(|| RecurrentConfig::new(3, 4).proj_size(0).lstm(), &["and in its projection"]);
+    fails(|| RecurrentConfig::new(3, 4).layers(0).gru(), &["Gru: takes at least one layer"]);
+    let no_probability = ["a probability lies between 0 and 1, not -1"];
+    fails(|| RecurrentConfig::new(3, 4).dropout(-1.0).rnn(), &no_probability);
+    fails(|| AttentionConfig::new(8, 2).dropout(-1.0).build(), &no_probability);
+    fails(|| TransformerConfig::new(8, 2).dropout(-1.0).encoder_layer(), &no_probability);
+    let sizes = GptConfig { vocabulary: 5, length: 2, width: 8, heads: 2, layers: 1, dropout: 0.0 };
+    let gpt = Gpt::new(&sizes);
+    let ids = Tensor::from([[1i64, 2, 3]]);
+    fails(|| gpt.forward(&ids), &["Gpt: reads at most 2 positions, not i64[1,3]"]);
 }
 
 #[test]
