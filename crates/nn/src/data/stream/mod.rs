@@ -93,6 +93,8 @@ pub trait Stream: Send + Sync + 'static {
     }
 
     /// These items, and after them those of another stream.
+    ///
+    /// Items of the first that are skipped are made all the same, because it must be known when they end; so put this before what is costly.
     fn chain<S: Stream<Item = Self::Item>>(self, other: S) -> Chain<Self, S>
     where
         Self: Sized,
