@@ -1,7 +1,7 @@
 //! The training loop: how long it runs, what it does when, what stops it.
 
 use pullback::{Result, Tensor, Tree, no_grad};
-use pullback_nn::data::{StreamLoader, stream};
+use pullback_nn::data::{Loader, StreamLoader, from_fn, stream};
 use pullback_nn::optim::Optimizer;
 use pullback_nn::schedule::{Plateau, PlateauScheduler};
 use pullback_nn::state::{Best, Checkpoint, Checkpoints};
@@ -383,4 +383,126 @@ fn accuracy_and_confusion() {
     let metrics = Metrics::from([("loss", Tensor::from(0.5f32)), ("n", Tensor::from(3i64))]);
     assert_eq!((metrics.get("loss"), metrics.get("n")), (Some(0.5), Some(3.0)));
     assert!(model().parameters().len() == 1);
+}
+
+#[test]
+fn a_look_at_the_first_batch_is_no_harm() {
+    let (model, optimizer) = (model(), nothing());
+    let loader = Loader::new(from_fn(10, |i| Ok(i as i64))).batch_size(2);
+    loader.iter().next().unwrap().unwrap();
+    let mut first = Vec::new();
+    let outcome = Trainer::new(&model, &optimizer).epochs(2).run(&loader, |batch: &Tensor| {
+        first.push(batch.at(0).item::<i64>());
+        Ok(0.0)
+    });
+    // The first epoch is what was left of it.
+    assert_eq!((outcome.unwrap().epoch, first), (2, vec![2, 4, 6, 8, 0, 2, 4, 6, 8]));
+    assert_eq!((loader.state().epoch, loader.state().batch), (2, 0));
+}
+
+#[test]
+fn no_batch_of_a_stream_is_lost_where_a_run_ends() {
+    let (model, optimizer) = (model(), nothing());
+    let loader = StreamLoader::new(stream(|_| Ok((0..10i64).map(Ok)))).workers(2);
+    let mut seen = Vec::new();
+    for steps in [3, 4, 5] {
+        let run = Trainer::new(&model, &optimizer).steps(steps).run(&loader, |batch: &Tensor| {
+            seen.push(batch.at(0).item::<i64>());
+            Ok(0.0)
+        });
+        run.unwrap();
+    }
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]);
+}
+
+#[test]
+fn the_best_checkpoint_is_the_one_that_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, optimizer) = (model(), nothing());
+    let mut values = [0.5, 0.1, 0.9].into_iter();
+    let checkpoints =
+        Checkpoints::new(folder.path()).keep_last(1).keep_best("val_loss", Best::Lowest);
+    let outcome = Trainer::new(&model, &optimizer)
+        .steps(12)
+        .evaluate(Every::Steps(4), |_| Ok(values.next().unwrap()))
+        .checkpoints(Every::Steps(1), checkpoints.clone())
+        .run(&vec![0.0; 5], |&x| Ok(x));
+    assert_eq!(outcome.unwrap().metrics.get("val_loss"), Some(0.9));
+    // Those after it have no value of their own, although none was worse in between.
+    assert_eq!(checkpoints.best().unwrap().unwrap().checkpoint.record.step, 8);
+}
+
+#[test]
+fn evaluation_leaves_each_part_in_its_mode() {
+    let (model, optimizer) = (model(), nothing());
+    let mut modes = Vec::new();
+    let run = Trainer::new(&model, &optimizer)
+        .evaluate(Every::Steps(1), |model: &Model| {
+            assert!(!model.dropout.training.get());
+            Ok(0.0)
+        })
+        .run(&vec![0.0; 3], |&x| {
+            modes.push(model.dropout.training.get());
+            model.dropout.eval();
+            Ok(x)
+        });
+    run.unwrap();
+    assert_eq!(modes, [true, false, false]);
+}
+
+#[test]
+fn what_cannot_be_resumed_from_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |batch: usize, kept: usize, groups: usize| {
+        let (model, other) = (model(), Tensor::zeros([kept]));
+        let optimizer = vec![nothing(), nothing()].into_iter().take(groups).collect::<Vec<_>>();
+        let loader = Loader::new(from_fn(40, |i| Ok(i as i64))).batch_size(batch);
+        let run = Trainer::new(&model, &optimizer)
+            .steps(3)
+            .keep("other", vec![("x".to_string(), other)])
+            .checkpoints(Every::Steps(1), Checkpoints::new(folder.path()))
+            .resume(true)
+            .run(&loader, |_: &Tensor| {
+                no_grad(|| model.weight.add_(1.0));
+                optimizer.iter().for_each(|o| drop(o.0.fill_(0.5)));
+                Ok(0.0)
+            });
+        let rate = optimizer[0].0.item::<f64>();
+        let found = (model.weight.item::<f64>(), rate, loader.state().batch);
+        (run.map(|outcome| outcome.step).map_err(|error| error.to_string()), found)
+    };
+    assert_eq!(train(2, 2, 1), (Ok(3), (3.0, 0.5, 3)));
+    let rows = [
+        (4, 2, 1, "its data"),
+        (2, 5, 1, "does not fit the other: 1 mismatching"),
+        (2, 2, 2, "does not fit the optimizer: 1 missing"),
+    ];
+    for (batch, kept, groups, why) in rows {
+        let (run, found) = train(batch, kept, groups);
+        let error = run.unwrap_err();
+        assert!(error.contains(why), "no {why:?} in {error}");
+        assert_eq!(found, (0.0, 0.25, 0), "{why}");
+    }
+    assert_eq!(train(2, 2, 1), (Ok(3), (3.0, 0.5, 3)));
+}
+
+#[test]
+fn metrics_that_are_not_finite_are_resumed_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = |steps: u64| {
+        let (model, optimizer) = (model(), nothing());
+        Trainer::new(&model, &optimizer)
+            .steps(steps)
+            .evaluate(Every::Steps(2), |_| Ok(f64::INFINITY))
+            .early_stop(EarlyStop::new("val_loss", Best::Lowest).patience(9))
+            .checkpoints(Every::Steps(1), Checkpoints::new(folder.path()))
+            .resume(true)
+            .run(&vec![0.0; 4], |&x| Ok(Metrics::from([("loss", x), ("size", f64::INFINITY)])))
+            .unwrap()
+    };
+    train(3);
+    let outcome = train(4);
+    assert_eq!((outcome.best, outcome.step), (Some((f64::INFINITY, 2)), 4));
+    assert_eq!(outcome.metrics.get("epoch_size"), Some(f64::INFINITY));
+    assert_eq!(outcome.metrics.get("val_loss"), Some(f64::INFINITY));
 }

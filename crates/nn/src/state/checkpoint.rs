@@ -120,6 +120,20 @@ impl Checkpoint {
     }
 }
 
+/// Tensors of a checkpoint that fit where they go.
+pub(crate) struct Checked {
+    fitted: Vec<Fitted>,
+    random: Tensor,
+}
+
+impl Checked {
+    pub fn write(self) -> Result<()> {
+        self.fitted.into_iter().try_for_each(Fitted::write)?;
+        set_random_state(&self.random);
+        Ok(())
+    }
+}
+
 /// A checkpoint that was read and is as it was written.
 #[derive(Clone, Debug)]
 pub struct Saved {
@@ -152,13 +166,22 @@ impl Saved {
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
     pub fn restore(&self, model: &impl Module, optimizer: &dyn Optimizer) -> Result<()> {
-        let model = self.fit_model(model)?;
-        let optimizer = self.fit_group(OPTIMIZER, optimizer.named_state())?;
-        let random = self.random()?;
-        model.write()?;
-        optimizer.write()?;
-        set_random_state(&random);
-        Ok(())
+        self.checked(model, optimizer, &[])?.write()
+    }
+
+    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked and not yet written.
+    pub(crate) fn checked(
+        &self,
+        model: &impl Module,
+        optimizer: &dyn Optimizer,
+        groups: &[(String, Vec<(String, Tensor)>)],
+    ) -> Result<Checked> {
+        let mut fitted =
+            vec![self.fit_model(model)?, self.fit_group(OPTIMIZER, optimizer.named_state())?];
+        for (group, named) in groups {
+            fitted.push(self.fit_group(group, named.clone())?);
+        }
+        Ok(Checked { fitted, random: self.random()? })
     }
 
     /// Puts the model alone where it was.

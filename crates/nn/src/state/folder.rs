@@ -61,7 +61,8 @@ impl Checkpoints {
         Checkpoints { last: count.max(1), ..self }
     }
 
-    /// Keeps the one with the best value of this metric besides.
+    /// Keeps the one with the best value of this metric besides. A checkpoint that was saved at a step where the metric was not measured does
+    /// not count, so evaluate at the steps at which you save.
     pub fn keep_best(self, metric: &str, best: Best) -> Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }

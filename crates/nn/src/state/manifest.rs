@@ -29,7 +29,7 @@ pub struct Record {
     pub step: u64,
     /// How many epochs were finished.
     pub epoch: u64,
-    /// What was measured last.
+    /// What was measured at this step.
     #[serde(with = "numbers")]
     pub metrics: BTreeMap<String, f64>,
     /// The state of the learning rate's schedule.
@@ -145,19 +145,26 @@ fn head(rest: &str) -> String {
     format!("{{\n  \"sha256\": \"{}\",\n", sha256(rest.as_bytes()))
 }
 
-/// Numbers of which some may not be finite: JSON has no word for those, so they are strings.
+/// A number as JSON. JSON has no word for those that are not finite, so they are strings.
+pub(crate) fn json_of(x: f64) -> Value {
+    if x.is_finite() { x.into() } else { x.to_string().into() }
+}
+
+/// The number that [`json_of`] wrote.
+pub(crate) fn number_in(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// Numbers of which some may not be finite.
 mod numbers {
+    use super::{json_of, number_in};
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
     use std::collections::BTreeMap;
 
     pub fn serialize<S: Serializer>(map: &BTreeMap<String, f64>, to: S) -> Result<S::Ok, S::Error> {
-        let value = |x: &f64| match x.is_finite() {
-            true => Value::from(*x),
-            false => Value::from(x.to_string()),
-        };
-        let map: BTreeMap<&String, Value> = map.iter().map(|(k, v)| (k, value(v))).collect();
+        let map: BTreeMap<&String, Value> = map.iter().map(|(k, v)| (k, json_of(*v))).collect();
         map.serialize(to)
     }
 
@@ -166,7 +173,7 @@ mod numbers {
     ) -> Result<BTreeMap<String, f64>, D::Error> {
         let map = BTreeMap::<String, Value>::deserialize(from)?;
         let number = |(name, value): (String, Value)| {
-            let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+            let number = number_in(&value);
             let number = number.ok_or_else(|| D::Error::custom(format!("{name} is no number")))?;
             Ok((name, number))
         };

@@ -16,6 +16,7 @@ mod tensors;
 mod weights;
 
 pub(crate) use durable::replace_file;
+pub(crate) use manifest::{json_of, number_in};
 
 pub use checkpoint::{Checkpoint, Saved};
 pub use folder::{Best, Checkpoints, Found};

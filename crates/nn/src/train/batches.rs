@@ -12,6 +12,11 @@ pub trait Batches {
     /// What is left of the epoch, of which so many batches were taken. Something with a position of its own knows that itself.
     fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
 
+    /// How many batches of the epoch were handed out before the run, by something with a position of its own: a look at the first one counts.
+    fn taken(&self) -> u64 {
+        0
+    }
+
     /// How many batches an epoch has, where that is known.
     fn count(&self) -> Option<u64> {
         None
@@ -56,6 +61,10 @@ impl<D: Dataset, B: Send + 'static> Batches for Loader<D, B> {
         Some(self.len() as u64)
     }
 
+    fn taken(&self) -> u64 {
+        self.state().batch as u64
+    }
+
     fn position(&self) -> Value {
         json!(self.state())
     }
@@ -70,6 +79,10 @@ impl<S: Stream, B: Send + 'static> Batches for StreamLoader<S, B> {
 
     fn rest(&self, _: u64) -> Box<dyn Iterator<Item = Result<B>> + '_> {
         Box::new(self.iter())
+    }
+
+    fn taken(&self) -> u64 {
+        self.state().batch as u64
     }
 
     fn position(&self) -> Value {

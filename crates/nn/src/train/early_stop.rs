@@ -1,7 +1,7 @@
 //! Stopping when it gets no better.
 
 use super::Metrics;
-use crate::state::Best;
+use crate::state::{Best, json_of, number_in};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ impl EarlyStop {
     }
 
     pub(crate) fn state(&self) -> Value {
-        let held = self.held.map(|(value, step)| json!({ "value": value, "step": step }));
+        let held = self.held.map(|(value, step)| json!({ "value": json_of(value), "step": step }));
         json!({ "metric": self.metric, "best": held, "waited": self.waited })
     }
 
@@ -114,7 +114,7 @@ impl EarlyStop {
         self.waited = state["waited"].as_u64().ok_or_else(wrong)?;
         self.held = match &state["best"] {
             Value::Null => None,
-            held => Some(held["value"].as_f64().zip(held["step"].as_u64()).ok_or_else(wrong)?),
+            held => Some(number_in(&held["value"]).zip(held["step"].as_u64()).ok_or_else(wrong)?),
         };
         Ok(())
     }
@@ -140,6 +140,16 @@ mod tests {
         let mut other = EarlyStop::new("loss", Best::Lowest);
         other.restore_state(&stop.state()).unwrap();
         assert_eq!((other.held, other.waited), (Some((0.85, 3)), 2));
+    }
+
+    #[test]
+    fn a_best_that_is_infinite_comes_back() {
+        let mut stop = EarlyStop::new("loss", Best::Lowest);
+        assert_eq!(stop.look(1, &Metrics::from(f64::INFINITY)), Verdict::Better);
+        let mut other = EarlyStop::new("loss", Best::Lowest);
+        let state = serde_json::from_str(&stop.state().to_string()).unwrap();
+        other.restore_state(&state).unwrap();
+        assert_eq!(other.held, Some((f64::INFINITY, 1)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a run goes.
 //!
-//! After each step, in this order: the schedule advances; if the epoch is over its means are taken; the model is evaluated if that is due;
+//! After each step, in this order: if the epoch is over its means are taken; the model is evaluated if that is due; the schedule advances;
 //! early stopping looks; callbacks are told; a checkpoint is saved if that is due. So a checkpoint lies between two steps with nothing
 //! left to do for the first, and logs hold its step before it is on the disk.
 //!
@@ -11,7 +11,8 @@ use super::early_stop::Verdict;
 use super::trainer::Trainer;
 use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
 use crate::Module;
-use crate::state::{Checkpoint, Checkpoints};
+use crate::module::in_evaluation;
+use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
 use pullback::{Error, Result, Tensor, catch, no_grad};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering;
@@ -59,7 +60,10 @@ impl Place {
     }
 
     fn state(&self, seconds: f64) -> Value {
-        let parts = |(name, mean): &(String, Mean)| (name.clone(), json!(mean.parts()));
+        let parts = |(name, mean): &(String, Mean)| {
+            let (sum, weight) = mean.parts();
+            (name.clone(), json!([json_of(sum), json_of(weight)]))
+        };
         let means: Map<String, Value> = self.means.iter().map(parts).collect();
         json!({ "batch": self.batch, "means": means, "seconds": seconds })
     }
@@ -67,12 +71,10 @@ impl Place {
     fn restore(&mut self, state: &Value) -> Option<()> {
         self.batch = state["batch"].as_u64()?;
         self.seconds = state["seconds"].as_f64()?;
-        // A mean that is not finite was written as null, and stays so.
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let mean = |(name, parts): (&String, &Value)| {
-            (name.clone(), Mean::from_parts(number(&parts[0]), number(&parts[1])))
+            Some((name.clone(), Mean::from_parts(number_in(&parts[0])?, number_in(&parts[1])?)))
         };
-        self.means = state["means"].as_object()?.iter().map(mean).collect();
+        self.means = state["means"].as_object()?.iter().map(mean).collect::<Option<_>>()?;
         Some(())
     }
 }
@@ -86,6 +88,8 @@ struct Run<'r, 'a, M, B> {
     parameters: Vec<(String, Tensor)>,
     /// The weights of the best step so far.
     best: Option<Vec<(String, Tensor)>>,
+    /// What the last step measured.
+    measured: Metrics,
     /// The last value of everything that was measured.
     latest: Metrics,
     notes: Vec<String>,
@@ -102,10 +106,11 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     let mut run = Run {
         trainer,
         batches,
-        place: Place::default(),
+        place: Place { batch: batches.taken(), ..Place::default() },
         started: Instant::now(),
         parameters,
         best: None,
+        measured: Metrics::new(),
         latest: Metrics::new(),
         notes: Vec::new(),
         position: batches.position(),
@@ -141,30 +146,41 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             let folder = saved.folder().display();
             Error::argument(OP, format!("{folder} cannot be resumed from: {what}"))
         };
-        // The tensors are checked and written first: where they do not fit, nothing has changed.
-        saved.restore(self.trainer.model, self.trainer.optimizer)?;
-        self.batches.go_to(&record.data).map_err(|e| wrong("its data").because(e))?;
-        if let Some((_, schedule)) = &mut self.trainer.schedule {
-            schedule.go_to(&record.schedule).map_err(|e| wrong("its schedule").because(e))?;
+        // Where something does not fit, nothing outside of this run is changed: tensors are written last.
+        let mut groups = self.trainer.kept.clone();
+        if saved.has_tensors(BEST) {
+            let best = self.copied_weights();
+            groups.push((BEST.to_string(), best.clone()));
+            self.best = Some(best);
         }
+        let tensors = saved.checked(self.trainer.model, self.trainer.optimizer, &groups)?;
+        (self.place.step, self.place.epoch) = (record.step, record.epoch);
+        let latest = self.place.restore(&record.run["place"]).and_then(|()| {
+            record.run["latest"]
+                .as_object()?
+                .iter()
+                .map(|(k, v)| Some((k, number_in(v)?)))
+                .collect()
+        });
+        let latest: Vec<(&String, f64)> = latest.ok_or_else(|| wrong("it is of no such loop"))?;
+        latest.into_iter().for_each(|(name, value)| self.latest.set(name, value));
+        self.place.saved = Some(record.step);
         if let Some(stop) = &mut self.trainer.early_stop {
             stop.restore_state(&record.run["early_stop"])?;
         }
-        if saved.has_tensors(BEST) {
-            let best = self.copied_weights();
-            saved.restore_tensors(BEST, best.clone())?;
-            self.best = Some(best);
+        self.batches.go_to(&record.data).map_err(|e| wrong("its data").because(e))?;
+        if let Some((_, schedule)) = &mut self.trainer.schedule
+            && let Err(error) = schedule.go_to(&record.schedule)
+        {
+            self.batches.go_to(&self.position)?;
+            return Err(wrong("its schedule").because(error));
         }
-        for (group, named) in &self.trainer.kept {
-            saved.restore_tensors(group, named.clone())?;
+        tensors.write()?;
+        // Rates are the optimiser's tensors; a schedule that was changed since has the last word on them.
+        if let Some((_, schedule)) = &mut self.trainer.schedule {
+            schedule.go_to(&record.schedule)?;
         }
         self.position = self.batches.position();
-        (self.place.step, self.place.epoch) = (record.step, record.epoch);
-        self.place.restore(&record.run["place"]).ok_or_else(|| wrong("it is of no such loop"))?;
-        self.place.saved = Some(record.step);
-        for (name, value) in &record.metrics {
-            self.latest.set(name.clone(), *value);
-        }
         self.notes = passed_over;
         Ok(())
     }
@@ -264,9 +280,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             && (is_due(*every, step) || over)
         {
             let model = self.trainer.model;
-            model.eval();
-            let measured = no_grad(|| evaluate(model));
-            model.train();
+            let measured = in_evaluation(model, || no_grad(|| evaluate(model)));
             metrics.extend("val_", &measured?);
             evaluated = true;
         }
@@ -277,6 +291,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             schedule.advance(&metrics);
         }
         self.latest.extend("", &metrics);
+        self.measured = metrics.clone();
         let mut ended = self.look_whether_better(&metrics);
         if let Some(size) = self.trainer.batch_size {
             let here = self.started.elapsed().as_secs_f64() + self.place.seconds;
@@ -331,12 +346,18 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         }
         let trainer = &self.trainer;
         let early_stop = trainer.early_stop.as_ref().map(super::EarlyStop::state);
+        let latest = self.latest.iter().map(|(name, value)| (name.to_string(), json_of(value)));
+        let latest: Map<String, Value> = latest.collect();
         let mut checkpoint = Checkpoint::of(trainer.model)
             .optimizer(trainer.optimizer)
             .at(self.place.step, self.place.epoch)
             .data(self.position.clone())
             .config(trainer.config.clone())
-            .run(json!({ "place": self.place.state(self.seconds()), "early_stop": early_stop }));
+            .run(json!({
+                "place": self.place.state(self.seconds()),
+                "early_stop": early_stop,
+                "latest": latest,
+            }));
         if let Some((_, schedule)) = &trainer.schedule {
             checkpoint = checkpoint.schedule(schedule.state());
         }
@@ -346,7 +367,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         if let Some(best) = &self.best {
             checkpoint = checkpoint.tensors(BEST, best.clone());
         }
-        for (name, value) in self.latest.iter() {
+        for (name, value) in self.measured.iter() {
             checkpoint = checkpoint.metric(name, value);
         }
         checkpoints.save(&checkpoint)?;
@@ -388,6 +409,10 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
 
     fn end(mut self, ended: Ended) -> Result<Outcome> {
         self.save()?;
+        // A batch that was asked for only to know whether there is one is still to come.
+        if self.batches.position() != self.position {
+            self.batches.go_to(&self.position)?;
+        }
         if let Some(best) = self.best.take() {
             let model = self.trainer.model.named_state();
             catch(|| {

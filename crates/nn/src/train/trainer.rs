@@ -18,20 +18,10 @@ pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics>
 /// [`jit`](pullback::jit) or not. It gives the loss, or several [`Metrics`].
 ///
 /// ```
-/// use pullback::{Result, Tensor, Tree, jit, no_grad};
+/// use pullback::{Tensor, Tree, jit};
 /// use pullback_nn::Module;
-/// use pullback_nn::optim::Optimizer;
+/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
 /// use pullback_nn::train::{Every, Trainer};
-/// # struct Descent(Vec<Tensor>, Tensor);
-/// # impl Optimizer for Descent {
-/// #     fn step(&self) -> Result<()> {
-/// #         no_grad(|| for x in &self.0 { if let Some(g) = x.grad() { x.sub_(&g * &self.1); } });
-/// #         Ok(())
-/// #     }
-/// #     fn groups(&self) -> Vec<Vec<Tensor>> { vec![self.0.clone()] }
-/// #     fn rates(&self) -> Vec<Tensor> { vec![self.1.clone()] }
-/// #     fn named_state(&self) -> Vec<(String, Tensor)> { vec![("0.rate".to_string(), self.1.clone())] }
-/// # }
 ///
 /// #[derive(Tree)]
 /// struct Line {
@@ -39,7 +29,7 @@ pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics>
 /// }
 ///
 /// let model = Line { slope: Tensor::from(0.0).requires_grad() };
-/// let optimizer = Descent(model.parameters(), Tensor::from(0.1));
+/// let optimizer = Sgd { rate: 0.1, ..Sgd::default() }.over(model.parameters())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     optimizer.zero_grad();
 ///     let loss = (x * &model.slope - y).square().mean();
@@ -105,8 +95,8 @@ impl<'a, M: Module> Trainer<'a, M> {
         Trainer { until: Every::Steps(count), ..self }
     }
 
-    /// Evaluates every so often, and after the last step. The model is switched to evaluation meanwhile, and nothing is
-    /// recorded. Its metrics are named `val_…`.
+    /// Evaluates every so often, and after the last step. The model is in evaluation meanwhile, and nothing is recorded; after it each part
+    /// is in the mode it was in. Its metrics are named `val_…`.
     pub fn evaluate<R: Into<Metrics>>(
         self,
         every: Every,
