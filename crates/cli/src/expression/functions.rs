@@ -125,7 +125,6 @@ fn rows() -> Vec<Row> {
         ("entr",          of!(1, [], |x, _n| x[0].entr())),
         ("ndtr",          of!(1, [], |x, _n| x[0].ndtr())),
         ("frac",          of!(1, [], |x, _n| x[0].frac())),
-        ("stop_gradient", of!(1, [], |x, _n| x[0].stop_gradient())),
         ("cat",           Kind::Several(|x| cat(x, 0))),
         ("stack",         Kind::Several(|x| stack(x, 0))),
         ("power",         of!(1, [Number { name: "exponent", usual: None, whole: false }], |x, n| power(&x[0], n[0]))),

@@ -32,7 +32,7 @@ pub fn markdown() -> String {
 
 fn derivative(row: &Grad) -> String {
     match row {
-        Grad::Zero => "zero: piecewise constant".to_string(),
+        Grad::Zero => "zero".to_string(),
         Grad::Slopes(slopes) => {
             let clean = |s: &str| {
                 s.replace(".clone()", "").split_whitespace().collect::<Vec<_>>().join(" ")
