@@ -89,6 +89,7 @@ fn counted(step: Source) -> i64 {
 }
 
 /// The rate.
+#[allow(clippy::useless_conversion)] // of one of the two compute types
 fn scalar(rate: Source) -> f64 {
     with_float!(rate.dtype, E => {
         // SAFETY: `infer` asks for one element, and this is its type.
