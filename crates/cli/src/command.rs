@@ -84,13 +84,17 @@ pub fn run(words: Vec<OsString>) -> Outcome {
     Ok(flushed?)
 }
 
-/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it, which means nothing to an expression.
+/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it, which means nothing to an expression. Negative
+/// numbers stay as they are: those commands allow them.
 fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     let takes_expression =
         |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);
     let Some(command) = words.iter().position(takes_expression) else { return words };
     let no_flag = |(i, word): (usize, OsString)| match word.to_str() {
         Some("-h" | "-V" | "-") | None => word,
+        Some(text) if text.starts_with('-') && text.parse::<f64>().is_ok_and(f64::is_finite) => {
+            word
+        }
         Some(text) if i > command && text.starts_with('-') && !text.starts_with("--") => {
             format!(" {text}").into()
         }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 /// What `pullback explain` takes.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 #[command(after_long_help = "Examples:
   pullback explain mlp                     a training step of a perceptron on 64 digits
   pullback explain gpt --summary           without the programs: passes, kernels, memory by source line
@@ -92,6 +93,11 @@ fn compile(arguments: &Arguments) -> Outcome<Compiled> {
             )));
         }
         return expression(arguments);
+    }
+    if let Some(given) = arguments.assignments.first() {
+        return Err(Failure::usage(format!(
+            "`{given}` is given, but the model `{name}` has no variables"
+        )));
     }
     pullback::manual_seed(0);
     // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the same.

@@ -49,16 +49,16 @@ impl From<Complaint> for Failure {
 
 impl From<pullback::Error> for Failure {
     fn from(error: pullback::Error) -> Failure {
-        // The line is one of this program, which means nothing to its user.
-        let hint = error.to_string();
-        let hint = hint.lines().find(|line| line.trim_start().starts_with("hint:"));
-        let op = if error.op().is_empty() { String::new() } else { format!("{}: ", error.op()) };
-        Failure::failed(format!(
-            "{op}{}{}",
-            error.message(),
-            hint.map_or(String::new(), |h| format!("\n{h}"))
-        ))
+        let text = error.to_string();
+        let lines: Vec<&str> = text.lines().filter(|line| !is_place(line)).collect();
+        Failure::failed(lines.join("\n"))
     }
+}
+
+/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which means nothing to its user.
+fn is_place(line: &str) -> bool {
+    let place = line.trim_start().strip_prefix("at ").and_then(|place| place.rsplit_once(".rs:"));
+    place.is_some_and(|(_, rest)| rest.chars().all(|c| c.is_ascii_digit() || c == ':'))
 }
 
 impl From<io::Error> for Failure {

@@ -24,7 +24,7 @@ pub struct Arguments {
     /// One operation, in full
     name: Option<String>,
     /// Only those with this text in their name, formula or derivative
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "name")]
     filter: Option<String>,
     /// Only the primitives: the rows of the op table
     #[arg(long)]

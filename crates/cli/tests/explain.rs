@@ -67,10 +67,11 @@ fn stages_and_graphs_of_expressions() {
 #[test]
 fn what_is_not_there_is_said() {
     #[rustfmt::skip]
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["explain", "gtp"],                      "there is no model `gtp`; did you mean `gpt`?"),
         (&["explain", "mlp", "--stage", "melt"],   "there is no stage `melt`; there are common_subexpressions"),
         (&["explain", "x +", "x=1"],               "expected a number"),
+        (&["explain", "mlp", "x=1"],               "`x=1` is given, but the model `mlp` has no variables"),
         (&["bench", "mlp_stpe"],                   "there is no workload `mlp_stpe`; did you mean `mlp_step`?"),
     ];
     for (words, sentence) in cases {

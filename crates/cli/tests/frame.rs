@@ -54,6 +54,21 @@ fn exit_codes() {
 }
 
 #[test]
+fn words_that_only_look_like_flags_or_filters() {
+    #[rustfmt::skip]
+    let cases: [(&[&str], &str); 4] = [
+        (&["check", "x", "x=1", "--tolerance", "-1"], "--tolerance is -1, which is not a positive number"),
+        (&["grad", "x", "x=1", "--digits", "-5"],     "invalid value '-5' for '--digits <N>'"),
+        (&["grad", "-5"],                             "the expression has no variables"),
+        (&["ops", "tanh", "--filter", "x"],           "cannot be used with"),
+    ];
+    for (words, sentence) in cases {
+        let ran = run(words);
+        assert!(ran.code == 2 && ran.err.contains(sentence), "{words:?}: {}", ran.err);
+    }
+}
+
+#[test]
 fn colours_only_when_asked_for() {
     let coloured = |words: &[&str]| run(words).out.contains('\x1b');
     let base = ["grad", "x^2", "x=3"];
@@ -128,6 +143,15 @@ fn check_compares_derivatives() {
     let cut = run(&["check", "stop_gradient(x) * x", "x=3"]);
     assert_eq!(cut.code, 1);
     assert!(cut.out.contains("differs") && cut.err.contains("found differences"), "{}", cut.out);
+    // Steps suit the function and the place; only what is infinite is near infinity.
+    for words in
+        [["sin(x)", "x=1000"], ["exp(x)", "x=700"], ["log(x)", "x=1e-6"], ["cos(100*x)", "x=3"]]
+    {
+        let ran = run(&[&["check"], &words[..]].concat());
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.out);
+    }
+    let pole = run(&["check", "1/x", "x=0"]);
+    assert!(pole.code == 1 && pole.out.contains("differs"), "{}", pole.out);
     let report: serde_json::Value =
         serde_json::from_str(&run(&["check", "x^3", "x=2", "--json"]).out).expect("JSON");
     assert_eq!(report["derivatives"][0]["reverse"].as_f64(), Some(12.0));

@@ -91,6 +91,9 @@ fn forward_mode_costs_a_pass_per_input() {
         (cost["forward"]["passes"].as_u64(), cost["reverse"]["passes"].as_u64()),
         (Some(4), Some(1))
     );
+    // Three products; with a cotangent, two more for each; with tangents, two more and a sum for each, in every pass.
+    let ops = ["function", "reverse", "forward"].map(|mode| cost[mode]["ops"].as_u64());
+    assert_eq!(ops, [Some(3), Some(9), Some(4 * 12)], "{cost}");
     let of = |mode: &str| cost[mode]["multiplications"].as_u64().expect("a number");
     assert!(of("forward") > 2 * of("reverse"), "{cost}");
     assert!(cost["reverse"]["kept_bytes"].as_u64() > Some(0));
@@ -101,7 +104,7 @@ fn forward_mode_costs_a_pass_per_input() {
 #[test]
 fn bad_input_is_pointed_at() {
     #[rustfmt::skip]
-    let cases: [(&[&str], &str, &str); 31] = [
+    let cases: [(&[&str], &str, &str); 32] = [
         (&["x +"],                        "     ^",       "expected a number, a name, `(` or `[`, found the end"),
         (&["x +* y"],                     "     ^",       "found `*`"),
         (&[""],                           "  ^",          "found the end"),
@@ -133,6 +136,7 @@ fn bad_input_is_pointed_at() {
         (&["x < 1 < 2", "x=1"],           "        ^",    "comparisons cannot be chained"),
         (&["x", "x=1+"],                  "      ^",      "expected a number"),
         (&["x", "x=y"],                   "    ^",        "`y` has no value"),
+        (&["x * 1e400", "x=1"],           "      ^^^^^",  "`1e400` is larger than numbers go here; infinity is `inf`"),
     ];
     let mut wrong = String::new();
     for (words, carets, sentence) in cases {
@@ -174,6 +178,16 @@ fn what_makes_no_sense_is_said() {
     let ran = run(&["grad", "gammainc(x, 1)", "x=2"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("no closed form"), "{}", ran.err);
+}
+
+/// A variable may be called as steps are: then they have another letter.
+#[test]
+fn steps_and_variables_have_different_names() {
+    let ran = run(&["grad", "v1*v2", "v1=3", "v2=4"]);
+    assert!(ran.out.contains("  w1 = v1·v2  = 12  ∂w1/∂v1 = 4, ∂w1/∂v2 = 3"), "{}", ran.out);
+    let json = run(&["grad", "v1*v2", "v1=3", "v2=4", "--json"]).out;
+    assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON")["steps"][0]["name"], "w1");
+    assert!(run(&["grad", "v*x", "v=3", "x=4"]).out.contains("  v1 = v·x"));
 }
 
 /// Steps that change nothing, and slopes that are not finite, are no contradictions.

@@ -202,6 +202,7 @@ fn text_is_learnt_and_written() {
         );
         assert!(ran.out.contains("bits a token") && ran.out.contains(&written), "{}", ran.out);
     }
+    assert_refused_texts_leave_nothing(place.path());
     let folder = place.path().join("odd");
     let odd = train(&folder, &[file, "--steps", "5", "--prompt", "Ω"]);
     assert_eq!(odd.code, 2);
@@ -210,6 +211,7 @@ fn text_is_learnt_and_written() {
         "{}",
         odd.err
     );
+    assert!(!folder.exists(), "a prompt that cannot be written leaves nothing");
     let short = place.path().join("short.txt");
     fs::write(&short, "a").expect("written");
     let short = train(&place.path().join("s"), &[short.to_str().expect("a path"), "--steps", "5"]);
@@ -219,6 +221,114 @@ fn text_is_learnt_and_written() {
         "{}",
         short.err
     );
+}
+
+/// What cannot be trained leaves no folder that would pass for a run.
+fn assert_refused_texts_leave_nothing(place: &Path) {
+    #[rustfmt::skip]
+    let cases: [(&[u8], &str); 3] = [
+        (b"",             " is empty: there is nothing to learn"),
+        (b"a few words",  "the text has 11 tokens, which is no window of --context 64"),
+        (b"caf\xe9 noir", "the byte at offset 3 is not UTF-8 text"),
+    ];
+    for (bytes, sentence) in cases {
+        let (file, folder) = (place.join("refused.txt"), place.join("refused"));
+        fs::write(&file, bytes).expect("written");
+        let ran = train(&folder, &[file.to_str().expect("a path"), "--quick"]);
+        assert_eq!(ran.code, 1, "{}", ran.err);
+        assert!(ran.err.starts_with("pullback: ") && ran.err.contains(sentence), "{}", ran.err);
+        assert!(!folder.exists(), "{sentence}");
+    }
+}
+
+/// What is wrong with each checkpoint is said, down to the tensor; and a run is not shortened.
+#[test]
+fn what_cannot_be_resumed_is_said() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let words = ["--model", "mlp", "--steps", "8", "--width", "16"];
+    assert_eq!(train(&folder, &words).code, 0);
+    let resume = |more: &[&str]| {
+        run(&[&["train", "--resume", folder.to_str().expect("a path")], more].concat())
+    };
+    let config = || fs::read_to_string(folder.join("config.toml")).expect("a config");
+    let before = config();
+    let shorter = resume(&["--steps", "3"]);
+    assert_eq!(shorter.code, 2, "{}", shorter.out);
+    assert!(
+        shorter.err.contains("has taken 8 steps already, and is to end at 3"),
+        "{}",
+        shorter.err
+    );
+    assert_eq!(config(), before, "what is refused changes nothing");
+
+    // Another width: which tensors do not fit.
+    fs::write(folder.join("config.toml"), before.replace("width = 16", "width = 20"))
+        .expect("written");
+    let other = resume(&[]);
+    assert_eq!(other.code, 1, "{}", other.out);
+    assert!(
+        other.err.contains("does not fit the model") && other.err.contains("layers.0.weight"),
+        "{}",
+        other.err
+    );
+    assert!(!other.err.contains(".rs:"), "no lines of this program: {}", other.err);
+    fs::write(folder.join("config.toml"), &before).expect("written");
+
+    // A bit of every file of weights.
+    for entry in fs::read_dir(folder.join("checkpoints")).expect("checkpoints") {
+        let path = entry.expect("an entry").path().join("model.safetensors");
+        let mut bytes = fs::read(&path).expect("weights");
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&path, bytes).expect("written");
+    }
+    let corrupt = resume(&[]);
+    assert_eq!(corrupt.code, 1, "{}", corrupt.out);
+    let named = corrupt.err.matches("model.safetensors").count();
+    assert!(corrupt.err.contains("can be used") && named >= 3, "{}", corrupt.err);
+}
+
+/// Ctrl-C while text is written ends the writing, not the process at the next one.
+#[cfg(unix)]
+#[test]
+fn writing_is_interrupted_too() {
+    use std::process::{Command, Stdio};
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let out = folder.to_str().expect("a path");
+    let words = [
+        "train",
+        "text",
+        "--steps",
+        "2",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--sample",
+        "100000000",
+    ];
+    let mut child = command(&[&words[..], &["--out", out]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // The plots are the last that training leaves.
+    for _ in 0..6000 {
+        if folder.join("plots/loss.png").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(child.try_wait().expect("runs").is_none(), "it writes");
+    let killed =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let stopped = ran(child.wait_with_output().expect("ends"));
+    assert_eq!(stopped.code, 130, "{}", stopped.err);
+    assert!(stopped.err.contains("interrupted"), "{}", stopped.err);
 }
 
 #[test]
@@ -260,8 +370,9 @@ fn what_makes_no_sense_is_said() {
         file("broken.toml", "\nwidth = = 3\n"),
     );
     let task = file("task.toml", "task = \"chess\"\n");
+    let both = file("both.toml", "task = \"digits\"\ntext = \"book.txt\"\n");
     #[rustfmt::skip]
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 22] = [
         (&["digts"],                          "`digts` is no task and no file; did you mean `digits`?"),
         (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
         (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),
@@ -275,7 +386,13 @@ fn what_makes_no_sense_is_said() {
         (&["text", "--width", "30"],          "the width 30 cannot be shared by 4 heads"),
         (&["--steps", "5", "--epochs", "5"],  "both steps and epochs are given"),
         (&[&near],                            "there is no option `modle`; did you mean `model`?"),
-        (&[&kind],                            "`width` is \"wide\": invalid type"),
+        (&[&kind],                            "`width` is \"wide\": invalid type: string \"wide\", expected a whole number, 0 or more"),
+        (&["--rate", "-1"],                   "--rate is -1, and must be above 0"),
+        (&["--steps", "-5"],                  "invalid value '-5' for '--steps <N>'"),
+        (&["--prompt", "To be"],              "`prompt` is given, which means nothing to the model `cnn`"),
+        (&["--heads", "4"],                   "`heads` is given, which means nothing to the model `cnn`"),
+        (&["text", "--model", "lstm", "--heads", "4"], "`heads` is given, which means nothing to the model `lstm`"),
+        (&[&both],                            "`text` is given, which means nothing to the model `cnn`"),
         (&[&broken],                          "is no TOML: line 2"),
         (&[&task],                            "there is no task `chess`"),
     ];

@@ -193,9 +193,21 @@ impl Graph {
     pub fn name(&self, what: Ref, digits: Digits) -> String {
         match what {
             Ref::Input(i) => self.inputs[i].0.clone(),
-            Ref::Step(k) => format!("v{}", k + 1),
+            Ref::Step(k) => self.step_name(k),
             Ref::Constant(i) => tensor(&self.constants[i], digits),
         }
+    }
+
+    /// What a step is called: `v1`, or with another letter where a variable has such a name.
+    pub fn step_name(&self, k: usize) -> String {
+        let taken = |letter: &&str| {
+            let numbered = |name: &str| {
+                name.strip_prefix(*letter).is_some_and(|rest| rest.parse::<usize>().is_ok())
+            };
+            self.inputs.iter().any(|(name, _)| numbered(name))
+        };
+        let letter = ["v", "w", "u", "s", "t"].into_iter().find(|letter| !taken(letter));
+        format!("{}{}", letter.unwrap_or("step"), k + 1)
     }
 
     /// A step as a formula of names: `x·y`.

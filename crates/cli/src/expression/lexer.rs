@@ -60,6 +60,10 @@ pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
             let value: f64 = text.parse().map_err(|_| {
                 Complaint::new(source, start..at, format!("`{text}` is not a number"))
             })?;
+            if value.is_infinite() {
+                let message = format!("`{text}` is larger than numbers go here; infinity is `inf`");
+                return Err(Complaint::new(source, start..at, message));
+            }
             Token::Number(value)
         } else if c.is_alphabetic() || c == '_' {
             let rest = chars[at..].iter().take_while(|c| c.is_alphanumeric() || **c == '_');

@@ -33,14 +33,13 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
     let f = |x: &Vec<Tensor>| graph.value(x);
     let plain = trace(|x| f(&x.to_vec()), &specs)?;
     let columns: usize = graph.arguments().iter().map(Tensor::len).sum();
-    let mut costs = vec![Cost { name: "function", passes: 0, kept: 0, ..counted(&plain, 0) }];
+    let mut costs = vec![Cost { name: "function", ..counted(&plain, 0) }];
+    // Tangents and cotangents are given, as the variables are: making them is no part of the cost.
+    let split = specs.len();
     if mode.forward() {
         let pass = trace(
-            |x| {
-                let ones: Vec<Tensor> = x.iter().map(Tensor::ones_like).collect();
-                jvp(f, &x.to_vec(), &ones)
-            },
-            &specs,
+            |x| jvp(f, &x[..split].to_vec(), &x[split..].to_vec()),
+            &[&specs[..], &specs[..]].concat(),
         )?;
         let one = counted(&pass, 0);
         costs.push(Cost {
@@ -54,13 +53,13 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
     if mode.reverse() {
         let recorded = trace(|x| vjp(f, &x.to_vec()).0, &specs)?;
         let start = recorded.equations.len();
+        let result = graph.value(&graph.arguments()).spec().clone();
         let both = trace(
             |x| {
-                let (y, back) = vjp(f, &x.to_vec());
-                let dx = back(&y.ones_like());
-                (y, dx)
+                let (y, back) = vjp(f, &x[..split].to_vec());
+                (y, back(&x[split]))
             },
-            &specs,
+            &[&specs[..], &[result]].concat(),
         )?;
         let (there, back) = (counted(&recorded, 0), counted(&both, start));
         costs.push(Cost {
@@ -68,7 +67,7 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
             passes: rows,
             ops: there.ops + rows * back.ops,
             multiplications: there.multiplications + rows * back.multiplications,
-            kept: kept(&both, start),
+            kept: kept(&both, split, start),
         });
     }
     Ok(costs)
@@ -98,12 +97,12 @@ fn counted(program: &Program, from: usize) -> Cost {
     Cost { name: "", passes: 1, ops, multiplications, kept: 0 }
 }
 
-/// Bytes of what is made (or given) before an equation and read from it on. A view is the value it views.
-fn kept(program: &Program, start: usize) -> usize {
+/// Bytes of what is made (or is one of so many variables) before an equation and read from it on. A view is the value it views.
+fn kept(program: &Program, variables: usize, start: usize) -> usize {
     let mut base: Vec<usize> = (0..program.specs.len()).collect();
     let mut literal = vec![false; program.specs.len()];
     let mut before = vec![false; program.specs.len()];
-    program.inputs.iter().for_each(|v| before[v.index()] = true);
+    program.inputs[..variables].iter().for_each(|v| before[v.index()] = true);
     for e in &program.equations[..start] {
         for v in &e.outputs {
             before[v.index()] = true;

@@ -29,7 +29,7 @@ pub fn of(found: &Findings) -> String {
         ));
     }
     for (k, step) in graph.steps.iter().enumerate() {
-        let formula = format!("v{} = {}", k + 1, graph.formula(step, digits));
+        let formula = format!("{} = {}", graph.step_name(k), graph.formula(step, digits));
         let (value, adjoint) =
             (tensor(&sweep.values[k], digits), tensor(&sweep.adjoints[k], digits));
         line(format!(

@@ -24,7 +24,7 @@ pub fn of(found: &Findings) -> Value {
             })
         });
         json!({
-            "name": format!("v{}", k + 1),
+            "name": graph.step_name(k),
             "formula": graph.formula(&graph.steps[k], full),
             "value": to_json(&sweep.values[k]),
             "adjoint": to_json(&sweep.adjoints[k]),

@@ -19,6 +19,7 @@ use sweep::Sweep;
 
 /// What `pullback grad` takes.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 #[command(after_long_help = "Examples:
   pullback grad 'x*y + sin(x*y)' x=2 y=3
       the tape, the reverse sweep and the gradient: 5.8805 and 3.9203

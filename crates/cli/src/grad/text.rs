@@ -88,7 +88,7 @@ fn tape(found: &Findings, out: &mut Output) -> io::Result<()> {
         .iter()
         .enumerate()
         .map(|(k, step)| {
-            let name = format!("v{}", k + 1);
+            let name = graph.step_name(k);
             let local = |edge: &Edge| {
                 format!(
                     "∂{name}/∂{} = {}",
@@ -125,7 +125,7 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
     sweep.edges.iter().flatten().for_each(|edge| *waiting.entry(edge.operand).or_default() += 1);
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (k, edges) in sweep.edges.iter().enumerate().rev() {
-        let own = format!("v{}", k + 1);
+        let own = graph.step_name(k);
         for edge in edges {
             let name = graph.name(edge.operand, digits);
             let left = waiting.entry(edge.operand).or_default();
@@ -172,7 +172,7 @@ fn forward(found: &Findings, out: &mut Output) -> io::Result<()> {
             .iter()
             .enumerate()
             .map(|(k, step)| {
-                let own = format!("v{}", k + 1);
+                let own = graph.step_name(k);
                 let terms: Vec<String> = step
                     .variables()
                     .iter()
@@ -200,10 +200,9 @@ fn cost(found: &Findings, out: &mut Output) -> io::Result<()> {
     let mut rows = vec![head.map(String::from).to_vec()];
     for c in costs {
         let kept = if c.name == "reverse" { bytes(c.kept) } else { "0 B".into() };
-        let passes = if c.passes == 0 { "1".into() } else { c.passes.to_string() };
         rows.push(vec![
             format!("  {}", c.name),
-            passes,
+            c.passes.to_string(),
             plain(c.ops as f64, 9),
             plain(c.multiplications as f64, 9),
             kept,
@@ -214,10 +213,13 @@ fn cost(found: &Findings, out: &mut Output) -> io::Result<()> {
         if n == 1 { format!("the {one}") } else { format!("each of the {n} {one}s") }
     };
     let inputs: usize = found.graph.inputs.iter().map(|(_, x)| x.len()).sum();
-    let results = found.sweep.result.len();
+    let reverse = match (found.sweep.result.rank(), &found.jacobian) {
+        (0, _) => "the result".into(),
+        (_, None) => "the cotangent".into(),
+        (_, Some(_)) => plural(found.sweep.result.len(), "result"),
+    };
     out.line(format!(
-        "  forward mode needs a pass for {}, reverse mode one for {}",
-        plural(inputs, "input"),
-        plural(results, "result")
+        "  forward mode needs a pass for {}, reverse mode one for {reverse}",
+        plural(inputs, "input")
     ))
 }

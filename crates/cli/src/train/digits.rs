@@ -31,12 +31,8 @@ fn train<M: Layer + Module>(job: &Job, data: &Digits, model: &M, out: &mut Outpu
         .drop_last(true)
         .shuffle(settings.seed);
     let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());
-    summary::begin(
-        job,
-        model.parameter_count(),
-        &format!("{} digits, {} for testing", data.train.1.len(), labels.len()),
-        out,
-    )?;
+    let about = format!("{} digits, {} for testing", data.train.1.len(), labels.len());
+    job.begin(model.parameter_count(), &about, &batches, out)?;
     let evaluate = |model: &M| -> Result<Metrics> {
         let scores = no_grad(|| model.forward(&images));
         let mut accuracy = Accuracy::new();

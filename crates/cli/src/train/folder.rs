@@ -76,8 +76,11 @@ fn clear(folder: &Path) -> Outcome {
 pub fn write_config(folder: &Path, options: &Options) -> Outcome {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
-    let path = folder.join(CONFIG);
-    std::fs::write(&path, head + &text).map_err(|e| failed("written", &path, &e))
+    // Beside the old one, and then in its place: a run that is resumed and killed just now still has one.
+    let (path, fresh) = (folder.join(CONFIG), folder.join("config.toml.new"));
+    std::fs::write(&fresh, head + &text)
+        .and_then(|()| std::fs::rename(&fresh, &path))
+        .map_err(|e| failed("written", &path, &e))
 }
 
 /// What the run in a folder is.

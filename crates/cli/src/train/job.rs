@@ -1,10 +1,12 @@
 //! What is the same for every task: the step, the loop, logs, plots, checkpoints, Ctrl-C.
 
 use super::course::Along;
-use super::folder;
+use super::options::Options;
 use super::settings::{Settings, Until};
+use super::{folder, summary};
 use crate::failure::{Failure, INTERRUPTED, Outcome};
 use crate::models;
+use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::Module;
 use pullback_nn::optim::{self, Optimizer};
@@ -14,7 +16,7 @@ use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
     Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +24,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A run about to begin.
 pub struct Job<'a> {
     pub settings: &'a Settings,
+    /// What was said, with everything filled in: the folder and the checkpoints keep it.
+    pub options: &'a Options,
     pub folder: &'a Path,
     /// Goes on from the last checkpoint.
     pub resume: bool,
-    /// What checkpoints say the run was started with.
-    pub config: Value,
+    /// Begins the run that is in the folder anew.
+    pub force: bool,
+    /// Ctrl-C was pressed.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
-fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
+///
+/// # Errors
+/// If the system does not tell about Ctrl-C.
+pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let handler = move || {
@@ -57,6 +66,41 @@ fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn
 }
 
 impl Job<'_> {
+    /// The number of the last step, where an epoch has so many batches.
+    fn last(&self, batches: &impl Batches) -> u64 {
+        match self.settings.until {
+            Until::Steps(n) => n,
+            Until::Epochs(n) => n.saturating_mul(batches.count().unwrap_or(1)),
+        }
+    }
+
+    /// Makes the folder, and says what is trained on what. What cannot be trained was refused before, and leaves nothing.
+    ///
+    /// # Errors
+    /// If the folder cannot be used, or the run in it is longer already.
+    pub fn begin(
+        &self,
+        parameters: usize,
+        data: &str,
+        batches: &impl Batches,
+        out: &mut Output,
+    ) -> Outcome {
+        if self.resume {
+            let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
+            let (taken, last) = (found.map_or(0, |f| f.checkpoint.record.step), self.last(batches));
+            if taken > last {
+                return Err(Failure::usage(format!(
+                    "the run in {} has taken {taken} steps already, and is to end at {last}: give more --steps or --epochs",
+                    self.folder.display()
+                )));
+            }
+        } else {
+            folder::begin(self.folder, self.force)?;
+        }
+        folder::write_config(self.folder, self.options)?;
+        summary::begin(self, parameters, data, out)
+    }
+
     /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
     ///
     /// # Errors
@@ -70,10 +114,9 @@ impl Job<'_> {
     ) -> Outcome<pullback_nn::train::Outcome> {
         let settings = self.settings;
         let optimizer = optimizer(settings, model.parameters())?;
-        let last = match settings.until {
-            Until::Steps(n) => n,
-            Until::Epochs(n) => n * batches.count().unwrap_or(1),
-        };
+        let last = self.last(batches);
+        let config =
+            serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
             Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
         let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
@@ -101,9 +144,9 @@ impl Job<'_> {
             .callback(JsonLog::new(at(folder::JSONL)))
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
-            .stop_at(stopped_by_ctrl_c()?)
+            .stop_at(self.stop.clone())
             .batch_size(settings.batch as u64)
-            .config(self.config.clone())
+            .config(config)
             .run(batches, |batch| match settings.jit {
                 true => step.call(batch),
                 false => catch(|| step.as_it_is(batch)),

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// What `pullback train` takes.
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)] // so that they are refused with their name
 #[command(after_long_help = "Examples:
   pullback train                        a small convolutional network on handwritten digits: above 97% in seconds
   pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
@@ -76,16 +77,18 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         (Some(folder), _) | (None, Some(folder)) => folder.clone(),
         (None, None) => folder::unused(&name),
     };
-    if !resumed {
-        folder::begin(&folder, arguments.force)?;
-    }
-    folder::write_config(&folder, &options)?;
     if let Some(threads) = options.threads {
         pullback::set_threads(threads);
     }
     pullback::manual_seed(settings.seed);
-    let config = serde_json::to_value(&options).map_err(|e| Failure::failed(e.to_string()))?;
-    let job = Job { settings: &settings, folder: &folder, resume: resumed, config };
+    let job = Job {
+        settings: &settings,
+        options: &options,
+        folder: &folder,
+        resume: resumed,
+        force: arguments.force,
+        stop: job::stopped_by_ctrl_c()?,
+    };
     match task.as_str() {
         "text" => text::run(&job, options.text.as_deref(), out),
         _ => digits::run(&job, out),
@@ -103,14 +106,12 @@ fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
         None | Some("digits") => flags.or(task("digits", None)),
         Some("text") => flags.or(task("text", None)),
         Some(name) if name.ends_with(".toml") => {
-            let file = Options::read(Path::new(name))?;
+            let mut file = Options::read(Path::new(name))?;
+            file.text = file.text.map(whole);
             let named = if file.text.is_some() { "text" } else { "digits" };
             flags.or(file).or(task(named, None))
         }
-        Some(name) if Path::new(name).is_file() => {
-            let whole = std::fs::canonicalize(name).unwrap_or_else(|_| name.into());
-            flags.or(task("text", Some(whole)))
-        }
+        Some(name) if Path::new(name).is_file() => flags.or(task("text", Some(whole(name.into())))),
         Some(name) => {
             let near = did_you_mean(&near(name, ["digits", "text"].into_iter()));
             return Err(Failure::usage(format!(
@@ -125,6 +126,11 @@ fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
             other.unwrap_or_default()
         ))),
     }
+}
+
+/// The path from the root, so that a run goes on from wherever it is resumed.
+fn whole(path: PathBuf) -> PathBuf {
+    std::fs::canonicalize(&path).unwrap_or(path)
 }
 
 /// The options of a run that goes on: as they were, but for how long, and what does not change the numbers.

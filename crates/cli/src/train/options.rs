@@ -151,7 +151,7 @@ impl Options {
         for (key, value) in &table {
             let one: toml::Table = std::iter::once((key.clone(), value.clone())).collect();
             if let Err(error) = one.try_into::<Options>() {
-                let what = error.message().trim_end().to_string();
+                let what = in_words(error.message().trim_end());
                 return Err(Failure::usage(format!("{shown}: `{key}` is {value}: {what}")));
             }
         }
@@ -212,6 +212,17 @@ impl Options {
         };
         mine.iter().find(differs).map(|(key, _)| key.clone())
     }
+}
+
+/// A message about a value, without the names of Rust's types.
+fn in_words(message: &str) -> String {
+    let Some((start, kind)) = message.rsplit_once("expected ") else { return message.into() };
+    let wanted = match kind {
+        "u64" | "usize" => "a whole number, 0 or more",
+        "f64" => "a number",
+        other => other,
+    };
+    format!("{start}expected {wanted}")
 }
 
 /// What is wrong with a TOML text, and in which line.

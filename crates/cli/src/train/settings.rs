@@ -69,6 +69,7 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
             model.name()
         )));
     }
+    fitting(&options, model)?;
     device(options.device.as_deref())?;
     if options.steps.is_some() && options.epochs.is_some() {
         return Err(Failure::usage("both steps and epochs are given: say one"));
@@ -131,6 +132,27 @@ fn usual_rate(optimizer: &str, adamw: f64) -> f64 {
         "lion" => adamw / 5.0,
         "adadelta" => 1.0,
         _ => adamw,
+    }
+}
+
+/// Options that would change nothing are refused: who says them expects something.
+fn fitting(options: &Options, model: Kind) -> Outcome {
+    let text = model.reads_text();
+    let said = [
+        ("text", options.text.is_some(), text),
+        ("heads", options.heads.is_some(), model == Kind::Gpt),
+        ("context", options.context.is_some(), text),
+        ("sample", options.sample.is_some(), text),
+        ("prompt", options.prompt.is_some(), text),
+        ("temperature", options.temperature.is_some(), text),
+        ("top-k", options.top_k.is_some(), text),
+    ];
+    match said.into_iter().find(|(_, said, fits)| *said && !fits) {
+        Some((name, ..)) => Err(Failure::usage(format!(
+            "`{name}` is given, which means nothing to the model `{}`",
+            model.name()
+        ))),
+        None => Ok(()),
     }
 }
 

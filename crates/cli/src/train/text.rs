@@ -4,14 +4,16 @@ use super::folder;
 use super::job::Job;
 use super::sample::{Manner, write};
 use super::summary;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, INTERRUPTED, Outcome};
 use crate::models::{self, Gpt, Kind, Memory, Reader};
 use crate::output::Output;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
 use pullback_nn::data::{ByteTokens, CharTokens, Loader, TextWindows, Tokens, read_text, text};
+use pullback_nn::models::Sampling;
 use pullback_nn::train::{Every, Mean, Metrics};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 /// Above this many different characters a text is read as bytes.
 const MOST_CHARACTERS: usize = 256;
@@ -27,6 +29,10 @@ pub fn run(job: &Job, file: Option<&Path>, out: &mut Output) -> Outcome {
         Some(path) => read_text(path)?,
         None => text().to_string(),
     };
+    if text.is_empty() {
+        let path = file.unwrap_or(Path::new("the text")).display();
+        return Err(Failure::failed(format!("{path} is empty: there is nothing to learn")));
+    }
     let characters = CharTokens::of(&text);
     let tokens: Box<dyn Tokens> = match characters.size() > MOST_CHARACTERS {
         true => Box::new(ByteTokens),
@@ -65,7 +71,13 @@ fn train<M: Reader + Module>(
     let settings = job.settings;
     let context = settings.size.context;
     let all = tokens.encode(text)?;
-    // The last tenth is for testing, if it has a window; a text without one window is refused here.
+    if all.len() <= context {
+        return Err(Failure::failed(format!(
+            "the text has {} tokens, which is no window of --context {context} and the token that follows: give more text or a smaller --context",
+            all.len()
+        )));
+    }
+    // The last tenth is for testing, if it has a window.
     let kept = all.len() - all.len() / 10;
     let (learnt, tested) = match all.len() - kept > context {
         true => (&all[..kept], &all[kept..]),
@@ -83,7 +95,7 @@ fn train<M: Reader + Module>(
         tokens.size(),
         all.len() - kept
     );
-    summary::begin(job, model.parameter_count(), &about, out)?;
+    job.begin(model.parameter_count(), &about, &batches, out)?;
     let evaluate = |model: &M| -> Result<Metrics> {
         let mut mean = Mean::new();
         for (x, y) in &test {
@@ -111,12 +123,22 @@ fn train<M: Reader + Module>(
             &Manner {
                 prompt: &prompt,
                 length: settings.sample,
-                temperature: settings.temperature,
-                top_k: settings.top_k,
-                seed: settings.seed,
+                sampling: Sampling {
+                    temperature: settings.temperature,
+                    top_k: settings.top_k,
+                    seed: settings.seed,
+                },
                 context,
             },
+            &job.stop,
         )?;
+        if job.stop.load(Ordering::Relaxed) {
+            let again = job.folder.display();
+            let message = format!(
+                "interrupted while it wrote; the training is done: `pullback train --resume {again}` writes again"
+            );
+            return Err(Failure { code: INTERRUPTED, message });
+        }
         let shown =
             format!("{}{written}", if settings.prompt.is_some() { prompt.as_str() } else { "" });
         let path = job.folder.join(folder::SAMPLE);

@@ -77,6 +77,43 @@ impl Default for Sampling {
     }
 }
 
+impl Sampling {
+    /// Draws the token of number `i` by these logits. The same seed and number draw the same.
+    ///
+    /// ```
+    /// use pullback_nn::models::Sampling;
+    /// let logits = [0.0, 2f64.ln(), 0.0];
+    /// assert_eq!(Sampling { temperature: 0.0, ..Sampling::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(Sampling { top_k: Some(1), ..Sampling::default() }.pick(&logits, 7), 1);
+    /// // The second is twice as likely as each of the others.
+    /// let seconds = (0..1000).filter(|&i| Sampling::default().pick(&logits, i) == 1).count();
+    /// assert!((450..550).contains(&seconds), "{seconds}");
+    /// ```
+    ///
+    /// # Panics
+    /// If there are no logits.
+    #[must_use]
+    pub fn pick(&self, logits: &[f64], i: usize) -> i64 {
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+        if self.temperature == 0.0 {
+            return order[0] as i64;
+        }
+        order.truncate(self.top_k.unwrap_or(usize::MAX).max(1));
+        let weight = |token: usize| ((logits[token] - logits[order[0]]) / self.temperature).exp();
+        let total: f64 = order.iter().map(|&token| weight(token)).sum();
+        let uniform = Key::new(self.seed).fold_in(i as u64).uniform([1], DType::F64, 0.0, 1.0);
+        let mut left = uniform.item::<f64>() * total;
+        for &token in &order {
+            left -= weight(token);
+            if left <= 0.0 {
+                return token as i64;
+            }
+        }
+        order[order.len() - 1] as i64
+    }
+}
+
 impl Gpt {
     /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a block adds to what it was given.
     ///
@@ -175,7 +212,7 @@ impl Gpt {
             }
             read += unread.len();
             let logits = self.logits(&x.at((0, -1)));
-            let token = pick(&logits.to_f64_vec(), how, i);
+            let token = how.pick(&logits.to_f64_vec(), i);
             all.push(token);
             unread = vec![token];
         }
@@ -196,25 +233,4 @@ impl Gpt {
     fn logits(&self, x: &Tensor) -> Tensor {
         self.norm.forward(x).matmul(&self.token.weight.t())
     }
-}
-
-/// Draws the token of number `i` by these logits.
-fn pick(logits: &[f64], how: &Sampling, i: usize) -> i64 {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
-    if how.temperature == 0.0 {
-        return order[0] as i64;
-    }
-    order.truncate(how.top_k.unwrap_or(usize::MAX).max(1));
-    let weight = |token: usize| ((logits[token] - logits[order[0]]) / how.temperature).exp();
-    let total: f64 = order.iter().map(|&token| weight(token)).sum();
-    let uniform = Key::new(how.seed).fold_in(i as u64).uniform([1], DType::F64, 0.0, 1.0);
-    let mut left = uniform.item::<f64>() * total;
-    for &token in &order {
-        left -= weight(token);
-        if left <= 0.0 {
-            return token as i64;
-        }
-    }
-    order[order.len() - 1] as i64
 }
