@@ -516,7 +516,7 @@ fn what_does_not_fit_is_refused_at_the_users_line() {
     let lengths = Tensor::from([1i64, 2, 3]);
     fails(|| lstm.forward_with(&x, None, Some(&lengths)), &["Lstm", "2 integers", "i64[3]"]);
     fails(|| RecurrentConfig::new(3, 5).proj_size(2).gru(), &["Gru", "proj_size"]);
-    fails(|| RecurrentConfig::new(3, 5).layers(0).gru().forward(&x), &["Gru", "no layers"]);
+    fails(|| RecurrentConfig::new(3, 5).layers(0).gru(), &["Gru", "at least one layer"]);
     fails(|| LstmCell::new(3, 5).forward(&zeros(&[2, 4]), None), &["LstmCell", "[batch, 3]"]);
     let h = zeros(&[3, 5]);
     fails(|| RnnCell::new(3, 5).forward(&zeros(&[2, 3]), Some(&h)), &["RnnCell", "f32[3,5]"]);
