@@ -6,6 +6,7 @@
 //! An op whose row is `Decompose` is replaced by its decomposition when a derivative is wanted, and
 //! runs as one fused kernel otherwise.
 
+use crate::memory::checkpoint;
 use crate::rule::{Facts, Grad, Maybe, Outs, Val};
 use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
@@ -69,6 +70,9 @@ struct Operands {
 impl Operands {
     fn of(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Operands> {
         let mut all = Operands { list: SmallVec::new(), noted: false, differentiated: false };
+        if checkpoint::is_watching() {
+            checkpoint::note_reads(inputs, at);
+        }
         for x in inputs {
             let operand = x.state(at)?;
             if !matches!(operand.history, History::None) || !operand.tangents.is_empty() {
@@ -243,7 +247,7 @@ fn record(
         others |= !y.dtype().is_float();
     }
     if any && floats && mode::is_grad_enabled() {
-        let saved = keep(&row, inputs, &operands, outs, &tracked);
+        let saved = keep(&row, (&op, at), inputs, &operands, outs, &tracked);
         let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
         let in_specs = match uniform {
             true => Box::default(),
@@ -290,6 +294,7 @@ fn record(
 /// The values that the row wants for backward.
 fn keep(
     row: &Grad,
+    saver: (&Op, &'static Location<'static>),
     inputs: &[&Tensor],
     operands: &[Operand],
     outs: &[Tensor],
@@ -298,12 +303,14 @@ fn keep(
     let mut saved = Vec::new();
     for (i, x) in inputs.iter().enumerate() {
         if row.keeps(Val::In(i), tracked) {
-            saved.push(Saved::pack(From::Input(i as u32), x, &operands[i].tangents));
+            let Operand { history, tangents } = &operands[i];
+            saved.push(Saved::pack(From::Input(i as u32), x, tangents, saver, history));
         }
     }
     for (k, y) in outs.iter().enumerate() {
         if row.keeps(Val::Out(k), tracked) {
-            saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new()));
+            let none = &History::None;
+            saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new(), saver, none));
         }
     }
     saved

@@ -1,5 +1,6 @@
 //! Flags: plain yes or no values that compiled functions look at.
 
+use crate::memory::checkpoint;
 use crate::{Path, Tensor, Tree, trace};
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ impl Flag {
     pub fn get(&self) -> bool {
         let value = self.peek();
         trace::looked_at(self, value);
+        checkpoint::looked_at(self, value);
         value
     }
 

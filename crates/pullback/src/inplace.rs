@@ -10,6 +10,7 @@
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
 use crate::apply;
+use crate::memory::checkpoint;
 use crate::rule::Val;
 use crate::storage::Writer;
 use crate::tape::{History, Node};
@@ -146,7 +147,7 @@ impl Tensor {
         }
         if frozen.contains(&Frozen::Argument) {
             return refuse(
-                "the argument of a function that is being differentiated, traced or mapped is written in place",
+                "the argument of a function that is being differentiated, traced, mapped or checkpointed is written in place",
                 "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
             );
         }
@@ -169,6 +170,9 @@ impl Tensor {
                 "a tracked value is written in place inside no_grad: its gradient would be wrong",
                 "write outside no_grad, or to a deep_clone() of the detached value",
             );
+        }
+        if checkpoint::is_watching() {
+            checkpoint::note_write(name, root, histories[1].is_tracked(), at)?;
         }
         Ok(())
     }

@@ -83,6 +83,7 @@ mod grad;
 mod inplace;
 mod jit;
 mod lock;
+mod memory;
 mod mode;
 mod ops;
 mod random;
@@ -105,6 +106,9 @@ pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use jit::{Explanation, Jit, Returned, Specialised, jit};
+pub use memory::{
+    Checkpoint, Pack, Packed, SavedValue, checkpoint, checkpoint_sequential, with_packing,
+};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::update;
 pub use ops::{

@@ -88,6 +88,11 @@ pub(crate) fn speaking_for<R>(at: &'static Location<'static>, f: impl FnOnce() -
     with(&SPEAKER, Some(at), f)
 }
 
+/// Runs `f` with every op inside it naming its own line, whoever is being spoken for outside.
+pub(crate) fn speaking_for_itself<R>(f: impl FnOnce() -> R) -> R {
+    with(&SPEAKER, None, f)
+}
+
 /// The user's line: the caller, unless someone else is being spoken for.
 pub(crate) fn user_line(caller: &'static Location<'static>) -> &'static Location<'static> {
     SPEAKER.get().unwrap_or(caller)

@@ -11,9 +11,11 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
+use crate::memory::checkpoint;
 use crate::ops::cat;
 use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, no_grad, trace};
 use pullback_ir::Random;
+use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
@@ -406,11 +408,51 @@ impl Key {
 /// anew at each call: the count is state that the step reads and writes.
 static GENERATOR: Mutex<Option<Tensor>> = Mutex::new(None);
 
+/// What a function drew from the generator, so that it can run again and draw the same.
+#[derive(Clone)]
+pub(crate) struct Draws {
+    /// Where the generator stood when it began; inside a trace that is not known.
+    pub state: Option<Tensor>,
+    /// The keys it was given, in order. Bodies inside it have keys of their own, made from these.
+    pub keys: Vec<Key>,
+    /// The trace in which it runs.
+    pub trace: u64,
+}
+
+thread_local! {
+    /// The draws that are being repeated, with how many keys were given again.
+    static REPEATED: RefCell<Option<(Draws, usize)>> = const { RefCell::new(None) };
+}
+
+/// Runs `f`, which draws what was drawn before; the global generator stays where it is.
+pub(crate) fn repeating<R>(draws: Draws, f: impl FnOnce() -> R) -> R {
+    struct Return(Option<(Draws, usize)>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            REPEATED.set(self.0.take());
+        }
+    }
+    let _return = Return(REPEATED.replace(Some((draws, 0))));
+    f()
+}
+
+/// The next key of those that are given again.
+fn repeated_key() -> Option<Key> {
+    REPEATED.with_borrow_mut(|repeated| {
+        let (draws, given) = repeated.as_mut().filter(|r| r.0.trace == trace::number())?;
+        *given += 1;
+        draws.keys.get(*given - 1).cloned()
+    })
+}
+
 /// Calls `f` with the generator, one caller at a time.
 fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
+    if let Some(state) = REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone())) {
+        return no_grad(|| f(&state));
+    }
     let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let state = held.get_or_insert_with(|| trace::computing(|| Tensor::from([0i64, 0])));
-    no_grad(|| f(state))
+    checkpoint::unwatched(|| no_grad(|| f(state)))
 }
 
 /// Seeds the global generator: what follows is the same in every run. Without this the seed is 0.
@@ -471,6 +513,12 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 #[must_use]
 pub fn next_key() -> Key {
     let at = mode::user_line(Location::caller());
+    let key = repeated_key().unwrap_or_else(|| fresh_key(at));
+    checkpoint::note_key(&key);
+    key
+}
+
+fn fresh_key(at: &'static Location<'static>) -> Key {
     if let Some(key) = trace::key_from_outside(at) {
         return key;
     }

@@ -16,6 +16,8 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
     memory: Memory,
+    /// The number that the tape's next node had when this was made: what is older than a stretch of code has a smaller one.
+    pub born: u64,
     version: AtomicU64,
     writer: Mutex<Option<Writer>>,
 }
@@ -52,7 +54,8 @@ impl Storage {
     }
 
     fn of(memory: Memory) -> Storage {
-        Storage { memory, version: AtomicU64::new(0), writer: Mutex::new(None) }
+        let born = crate::tape::next_number();
+        Storage { memory, born, version: AtomicU64::new(0), writer: Mutex::new(None) }
     }
 
     /// The value of a program that this stands for, if it is not memory.
@@ -92,6 +95,12 @@ impl Storage {
 
     pub fn writer(&self) -> Option<Writer> {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error with a line about who wrote last.
+    pub fn named_writer(&self, error: Error) -> Error {
+        let Some(Writer { op, at }) = self.writer() else { return error };
+        error.detail(format!("overwritten  {op:<8} at {at}   (version {})", self.version()))
     }
 
     /// Notes a write and gives the new version. Called while the write lock is held.

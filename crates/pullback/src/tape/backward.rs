@@ -11,6 +11,7 @@
 use super::hooks::any_ready_hook;
 use super::saved::From;
 use super::{History, Key, Leaf, Node};
+use crate::memory::checkpoint;
 use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Op, View};
@@ -107,6 +108,13 @@ impl<'a> Walk<'a> {
 
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
     fn go(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
+        let mark = checkpoint::mark();
+        let done = self.go_on(roots);
+        checkpoint::forget_since(mark);
+        done
+    }
+
+    fn go_on(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
         mode::set_recording(self.manner.create, || {
             fail::catch(|| {
                 self.run(roots)?;

@@ -121,6 +121,11 @@ pub(crate) fn next_number() -> u64 {
     SEQUENCE.load(Ordering::Relaxed)
 }
 
+/// A number between those of what was made before and of what will be made.
+pub(crate) fn take_number() -> u64 {
+    next_seq()
+}
+
 fn next_seq() -> u64 {
     SEQUENCE.fetch_add(1, Ordering::Relaxed)
 }

@@ -171,6 +171,11 @@ pub(crate) fn current() -> Option<Rc<Trace>> {
     GOING_ON.with_borrow(|all| all.last().cloned())
 }
 
+/// Which trace is the innermost; 0 for none.
+pub(crate) fn number() -> u64 {
+    current().map_or(0, |trace| trace.id)
+}
+
 /// Runs `f` outside the innermost trace, in the one around it or in none.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     struct Return(Option<Rc<Trace>>);

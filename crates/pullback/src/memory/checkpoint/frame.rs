@@ -1,0 +1,317 @@
+//! The first run of a checkpointed function: what is noted of it.
+
+use super::replay;
+use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::storage::Storage;
+use crate::tape::saved::{Kept, Window};
+use crate::tape::{History, take_number};
+use crate::tensor::Tangents;
+use crate::{Error, Flag, Key, Result, Spec, Tensor, fail, mode, random_state, trace};
+use pullback_ir::ErrorKind;
+use rustc_hash::FxHasher;
+use std::cell::{Cell, RefCell};
+use std::hash::Hasher;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Runs the function again on these arguments; its results are thrown away.
+pub(super) type Again = Box<dyn Fn(&[Tensor]) + Send + Sync>;
+
+/// A checkpointed call.
+pub(super) struct Frame {
+    pub at: &'static Location<'static>,
+    pub again: Again,
+    pub arguments: Vec<Argument>,
+    /// Memory that is older than this is from outside.
+    number: u64,
+    /// The trace in which the function runs.
+    trace: u64,
+    /// Where the generator stood when the function began.
+    pub random: Option<Tensor>,
+    pub verify: bool,
+    notes: Mutex<Notes>,
+}
+
+pub(super) struct Argument {
+    pub spec: Spec,
+    pub kept: Kept,
+    pub tracked: bool,
+    pub tangents: Tangents,
+}
+
+#[derive(Default)]
+pub(super) struct Notes {
+    /// The values that were saved, in order.
+    pub slots: Vec<Slot>,
+    /// The function has returned.
+    sealed: bool,
+    /// Memory from outside that was read.
+    pub read: Vec<Read>,
+    /// Memory from outside that was written.
+    pub written: Vec<Written>,
+    /// The flags that were looked at.
+    pub flags: Vec<(Flag, bool)>,
+    /// The random keys that were drawn, in order.
+    pub keys: Vec<Key>,
+}
+
+/// A value that a node of the first run saved.
+pub(super) struct Slot {
+    pub name: String,
+    pub at: &'static Location<'static>,
+    pub spec: Spec,
+    pub hash: Option<u64>,
+    /// The value: until the function has returned, and between its recomputation and its use.
+    pub value: Option<Window>,
+    /// Its node no longer wants it.
+    pub freed: bool,
+}
+
+pub(super) struct Read {
+    pub storage: Weak<Storage>,
+    pub version: u64,
+    pub spec: Spec,
+    pub at: &'static Location<'static>,
+}
+
+pub(super) struct Written {
+    pub tensor: Tensor,
+    /// What was there when the function began to write.
+    pub old: Tensor,
+}
+
+/// What a node holds instead of a saved value.
+struct Ticket {
+    frame: Arc<Frame>,
+    slot: usize,
+    /// The value itself, which somebody else may still hold.
+    alive: Option<(Weak<Storage>, Window0)>,
+}
+
+/// A window without its memory.
+struct Window0(Spec, pullback_ir::Layout, u64);
+
+impl Frame {
+    pub fn open(
+        leaves: &[Tensor],
+        again: Again,
+        verify: bool,
+        at: &'static Location<'static>,
+    ) -> Arc<Frame> {
+        let keep = |x: &Tensor| {
+            let state = fail::or_raise(x.state(at));
+            let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
+            let tracked = state.history.is_tracked();
+            Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
+        };
+        let random = (!trace::active()).then(|| mode::speaking_for(at, random_state));
+        Arc::new(Frame {
+            at,
+            again,
+            arguments: leaves.iter().map(keep).collect(),
+            // Between what was there before and what the function makes.
+            number: take_number(),
+            trace: trace::number(),
+            random,
+            verify,
+            notes: Mutex::default(),
+        })
+    }
+
+    pub fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the function, noting what it saves, reads and writes.
+    pub fn run<R>(self: &Arc<Frame>, f: impl FnOnce() -> R) -> R {
+        let frames = FRAMES.with_borrow(|all| all.iter().cloned().chain([self.clone()]).collect());
+        with_frames(frames, || door::with_packing(Arc::new(First(self.clone())), f))
+    }
+
+    /// The function has returned: its values are dropped.
+    pub fn seal(&self) {
+        let mut notes = self.notes();
+        notes.sealed = true;
+        let dropped: Vec<Option<Window>> = notes.slots.iter_mut().map(|s| s.value.take()).collect();
+        // What the function wrote itself is as it left it.
+        let Notes { read, written, .. } = &mut *notes;
+        for read in read.iter_mut() {
+            let Some(storage) = read.storage.upgrade() else { continue };
+            if written.iter().any(|w| Arc::ptr_eq(&w.tensor.0.storage, &storage)) {
+                read.version = storage.version();
+            }
+        }
+        drop(notes);
+        drop(dropped);
+    }
+
+    fn is_outside(&self, storage: &Storage) -> bool {
+        storage.born <= self.number
+    }
+}
+
+/// The packer of the first run.
+struct First(Arc<Frame>);
+
+impl Pack for First {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        let frame = &self.0;
+        let x = value.tensor();
+        let window = Window::of(x);
+        let outside = frame.is_outside(&window.storage);
+        let mut notes = frame.notes();
+        // What is there anyway has a slot all the same, so that both runs count alike.
+        notes.slots.push(Slot {
+            name: value.name().to_string(),
+            at: value.at(),
+            spec: x.spec().clone(),
+            hash: (frame.verify && !outside && trace::knows(x)).then(|| hash(x)),
+            value: (!outside).then(|| window.clone()),
+            freed: outside,
+        });
+        if outside {
+            return Ok(None);
+        }
+        let place = Window0(x.spec().clone(), x.0.layout.clone(), window.version);
+        let alive = trace::knows(x).then(|| (Arc::downgrade(&window.storage), place));
+        Ok(Some(Arc::new(Ticket { frame: frame.clone(), slot: notes.slots.len() - 1, alive })))
+    }
+}
+
+impl Packed for Ticket {
+    fn unpack(&self) -> Result<Tensor> {
+        // Somebody may have kept it anyway, as the next function keeps the result of this one.
+        if let Some((storage, Window0(spec, layout, version))) = &self.alive
+            && let Some(storage) = storage.upgrade()
+            && storage.version() == *version
+        {
+            return Ok(Tensor::new(spec.clone(), layout.clone(), storage));
+        }
+        replay::value(&self.frame, self.slot)
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut notes = self.frame.notes();
+        let slot = &mut notes.slots[self.slot];
+        slot.freed = true;
+        let value = slot.value.take();
+        drop(notes);
+        drop(value);
+    }
+}
+
+/// A number that differs where a bit of a value differs, almost surely.
+pub(super) fn hash(x: &Tensor) -> u64 {
+    let mut hasher = FxHasher::default();
+    x.to_f64_vec().iter().for_each(|v| hasher.write_u64(v.to_bits()));
+    hasher.finish()
+}
+
+thread_local! {
+    static ANY: Cell<bool> = const { Cell::new(false) };
+    /// The checkpointed calls that are going on, the outermost first.
+    static FRAMES: RefCell<Vec<Arc<Frame>>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(super) fn with_frames<R>(frames: Vec<Arc<Frame>>, f: impl FnOnce() -> R) -> R {
+    struct Return(Vec<Arc<Frame>>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            ANY.set(!self.0.is_empty());
+            FRAMES.set(std::mem::take(&mut self.0));
+        }
+    }
+    let any = !frames.is_empty();
+    let _return = Return(FRAMES.replace(frames));
+    ANY.set(any);
+    f()
+}
+
+/// Whether a checkpointed function runs for the first time.
+pub(crate) fn is_watching() -> bool {
+    ANY.get()
+}
+
+/// Runs `f`, what it reads and writes being nobody's business.
+pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
+    if !is_watching() {
+        return f();
+    }
+    with_frames(Vec::new(), f)
+}
+
+/// Notes which memory from outside an op reads.
+pub(crate) fn note_reads(inputs: &[&Tensor], at: &'static Location<'static>) {
+    FRAMES.with_borrow(|all| {
+        for frame in all {
+            for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
+                let storage = Arc::downgrade(&x.0.storage);
+                let mut notes = frame.notes();
+                if !notes.read.iter().any(|r| r.storage.ptr_eq(&storage)) {
+                    let (version, spec) = (x.0.storage.version(), x.spec().clone());
+                    notes.read.push(Read { storage, version, spec, at });
+                }
+            }
+        }
+    });
+}
+
+/// Notes that memory from outside is about to be written, with what is there.
+pub(crate) fn note_write(
+    name: &'static str,
+    root: &Tensor,
+    tracked: bool,
+    at: &'static Location<'static>,
+) -> Result<()> {
+    let frames = FRAMES.with_borrow(Clone::clone);
+    for frame in frames.iter().filter(|frame| frame.is_outside(&root.0.storage)) {
+        if tracked {
+            let message = "a tracked tensor from outside is written in place by a checkpointed function, which will run again";
+            return Err(Error::new(ErrorKind::InPlace, name, message)
+                .on([root.spec()])
+                .at(at)
+                .hint("write to a deep_clone() of it, and return that"));
+        }
+        let known = |w: &Written| Arc::ptr_eq(&w.tensor.0.storage, &root.0.storage);
+        if frame.notes().written.iter().any(known) {
+            continue;
+        }
+        let copy = || mode::set_recording(false, || root.detach().deep_clone());
+        let old = door::with_packers(Vec::new(), || unwatched(copy));
+        let tensor = root.alias(History::None, Tangents::new());
+        frame.notes().written.push(Written { tensor, old });
+    }
+    Ok(())
+}
+
+/// Notes that a flag was looked at.
+pub(crate) fn looked_at(flag: &Flag, value: bool) {
+    if !is_watching() {
+        return;
+    }
+    FRAMES.with_borrow(|all| {
+        for frame in all {
+            let mut notes = frame.notes();
+            if !notes.flags.iter().any(|(seen, _)| seen.is_same(flag)) {
+                notes.flags.push((flag.clone(), value));
+            }
+        }
+    });
+}
+
+/// Notes that a key was drawn.
+pub(crate) fn note_key(key: &Key) {
+    if !is_watching() {
+        return;
+    }
+    let here = trace::number();
+    FRAMES.with_borrow(|all| {
+        all.iter().filter(|f| f.trace == here).for_each(|f| f.notes().keys.push(key.clone()));
+    });
+}

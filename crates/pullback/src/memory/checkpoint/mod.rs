@@ -1,0 +1,195 @@
+//! Checkpointing: a function whose values are not kept for backward but computed again.
+//!
+//! The function runs once and is recorded as ever: its nodes are on the tape, with their edges, lines and hooks. Only what they save is
+//! dropped when the function has returned (`frame.rs`). When backward first asks for one of the dropped values, the function runs again on
+//! its kept arguments (`replay.rs`), and what it saves the second time, in the same order, is what the nodes of the first run get.
+//! The second run's own nodes are thrown away. So whatever works on the tape works here: hooks inside the function, several results,
+//! gradients of intermediate values, double backward (a value that comes back gets its history from the node's own edge).
+//!
+//! The second run must compute the same. What it could see change is put back or refused:
+//!
+//! - Random numbers: it draws the keys of the first run, and the generator stays where it is.
+//! - Memory from outside that the function writes (running statistics): it finds the old contents, and what is there now returns
+//!   afterwards. So nothing is written twice.
+//! - Memory from outside that somebody else wrote since, a flag that has changed, an argument that was overwritten: an error.
+//! - Anything else (clocks, counters of the user's) is noticed where the function saves other values: by their ops and shapes always, and by
+//!   a hash of each in debug builds or where [`Checkpoint::verify`] asks for it.
+//!
+//! Checkpoints nest: the arguments of an inner one are saved through the door of the outer one, which drops them and has them again.
+
+mod frame;
+mod replay;
+
+pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
+pub(crate) use replay::{forget_since, mark};
+
+use crate::tensor::Frozen;
+use crate::{Tensor, Tree, mode};
+use frame::Frame;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// `f(x)`, without keeping what backward needs of it: `f` runs again when backward gets there.
+///
+/// Costs one more run of `f` and saves the memory of all it does, except its arguments. `f` may capture parameters (a clone of a
+/// [`Tensor`] is the same tensor); their gradients arrive as ever. Random numbers repeat.
+///
+/// ```
+/// use pullback::{Tensor, checkpoint};
+/// let (x, w) = (Tensor::from([0.5, 1.0]).requires_grad(), Tensor::from(3.0).requires_grad());
+/// let f = { let w = w.clone(); move |x: &Tensor| (x * &w).sin().exp() };
+/// let plain = f(&x).sum();
+/// plain.backward()?;
+/// let expected = (x.grad().unwrap().to_vec::<f64>(), w.grad().unwrap().item::<f64>());
+/// x.zero_grad();
+/// w.zero_grad();
+/// checkpoint(f, &x).sum().backward()?;
+/// assert_eq!((x.grad().unwrap().to_vec::<f64>(), w.grad().unwrap().item::<f64>()), expected);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// Where an operation of `f` fails, or `f` writes in place to a tracked tensor from outside. Backward gives an error where the second run
+/// differs from the first.
+#[track_caller]
+pub fn checkpoint<T, Y, F>(f: F, x: &T) -> Y
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree,
+    F: Fn(&T) -> Y + Send + Sync + 'static,
+{
+    Checkpoint::new().call(f, x)
+}
+
+/// How to checkpoint: [`checkpoint`] with its options spelled out.
+///
+/// ```
+/// use pullback::{Checkpoint, Tensor};
+/// let x = Tensor::from(2.0).requires_grad();
+/// let y = Checkpoint::new().verify(true).call(|x: &Tensor| x.exp().sin(), &x);
+/// y.backward()?;
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Checkpoint {
+    verify: bool,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Checkpoint {
+        Checkpoint { verify: cfg!(debug_assertions) }
+    }
+}
+
+impl Checkpoint {
+    /// As [`checkpoint`] does it.
+    #[must_use]
+    pub fn new() -> Checkpoint {
+        Checkpoint::default()
+    }
+
+    /// Whether values are compared with those of the first run, by a hash: by default in debug builds. (What is traced has no values.)
+    #[must_use]
+    pub fn verify(mut self, verify: bool) -> Checkpoint {
+        self.verify = verify;
+        self
+    }
+
+    /// `f(x)`: see [`checkpoint`].
+    ///
+    /// # Panics
+    /// See [`checkpoint`].
+    #[track_caller]
+    pub fn call<T, Y, F>(self, f: F, x: &T) -> Y
+    where
+        T: Tree + Send + Sync + 'static,
+        Y: Tree,
+        F: Fn(&T) -> Y + Send + Sync + 'static,
+    {
+        self.call_at(f, x, mode::user_line(Location::caller()))
+    }
+
+    fn call_at<T, Y, F>(self, f: F, x: &T, at: &'static Location<'static>) -> Y
+    where
+        T: Tree + Send + Sync + 'static,
+        Y: Tree,
+        F: Fn(&T) -> Y + Send + Sync + 'static,
+    {
+        if !mode::is_grad_enabled() {
+            return f(x);
+        }
+        let leaves = x.leaves();
+        let template = x.map(&mut |x| Tensor::zeros_of(x.spec()));
+        let f = Arc::new(f);
+        let again = {
+            let f = f.clone();
+            move |leaves: &[Tensor]| drop(f(&template.with_leaves(leaves)))
+        };
+        let frame = Frame::open(&leaves, Box::new(again), self.verify, at);
+        let arguments = frozen(&leaves, at);
+        let y = frame.run(|| f(&x.with_leaves(&arguments)));
+        // What the function returns may be its argument, which is nobody's any more.
+        arguments.iter().for_each(|x| x.lock().frozen = Frozen::Not);
+        frame.seal();
+        y
+    }
+}
+
+/// The arguments as the function sees them: not to be written to.
+fn frozen(leaves: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
+    let freeze = |x: &Tensor| {
+        let state = crate::fail::or_raise(x.state(at));
+        let x = x.alias(state.history, state.tangents);
+        x.lock().frozen = Frozen::Argument;
+        x
+    };
+    leaves.iter().map(freeze).collect()
+}
+
+/// One function after the other, in segments that are checkpointed: the values between segments are kept, the values inside are computed
+/// again. Without a number there are about √n segments, so that what is kept and what is computed at a time both grow as √n.
+/// The last segment is not checkpointed: backward needs its values at once.
+///
+/// ```
+/// use pullback::{Tensor, checkpoint_sequential};
+/// let layers = vec![|x: &Tensor| x.tanh() * 1.1; 16];
+/// let x = Tensor::from([0.3, 0.4]).requires_grad();
+/// checkpoint_sequential(&layers, None, &x).sum().backward()?;
+/// let expected = x.grad().unwrap().to_vec::<f64>();
+/// x.zero_grad();
+/// layers.iter().fold(x.clone(), |x, layer| layer(&x)).sum().backward()?;
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), expected);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// If there are to be no segments at all, or as [`checkpoint`].
+#[track_caller]
+pub fn checkpoint_sequential<T, F>(layers: &[F], segments: Option<usize>, x: &T) -> T
+where
+    T: Tree + Send + Sync + 'static,
+    F: Fn(&T) -> T + Clone + Send + Sync + 'static,
+{
+    let at = mode::user_line(Location::caller());
+    let count = segments.unwrap_or_else(|| (layers.len() as f64).sqrt().round().max(1.0) as usize);
+    if count == 0 {
+        let message = "there must be at least one segment";
+        crate::raise(crate::Error::argument("checkpoint_sequential", message).at(at));
+    }
+    let count = count.min(layers.len().max(1));
+    let mut x = x.with_leaves(&x.leaves());
+    for k in 0..count {
+        // As even as can be.
+        let (from, to) = (k * layers.len() / count, (k + 1) * layers.len() / count);
+        let segment: Vec<F> = layers[from..to].to_vec();
+        let run = move |x: &T| {
+            let copy = x.with_leaves(&x.leaves());
+            segment.iter().fold(copy, |x, layer| layer(&x))
+        };
+        x = match k + 1 == count {
+            true => run(&x),
+            false => Checkpoint::new().call_at(run, &x, at),
+        };
+    }
+    x
+}

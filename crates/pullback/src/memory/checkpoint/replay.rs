@@ -1,0 +1,221 @@
+//! The second run of a checkpointed function: its values back.
+
+use super::frame::{Frame, Notes, Written, hash, with_frames};
+use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::storage::Writer;
+use crate::tape::saved::{Kept, Window};
+use crate::tape::{History, Leaf};
+use crate::tensor::Frozen;
+use crate::transform::levels;
+use crate::{Error, Key, Result, Tensor, fail, mode, no_grad, random, trace};
+use pullback_ir::ErrorKind;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+thread_local! {
+    /// Calls whose values were computed again by the backward passes that are going on, on this thread.
+    static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where the list of replayed calls ends now.
+pub(crate) fn mark() -> usize {
+    REPLAYED.with_borrow(Vec::len)
+}
+
+/// Drops the values that were computed again since then and that nothing asked for: a backward pass is over.
+pub(crate) fn forget_since(mark: usize) {
+    let ended = REPLAYED.with_borrow_mut(|all| match all.len() > mark {
+        true => all.split_off(mark),
+        false => Vec::new(),
+    });
+    for frame in ended.iter().filter_map(Weak::upgrade) {
+        let left: Vec<Option<Window>> =
+            frame.notes().slots.iter_mut().map(|s| s.value.take()).collect();
+        drop(left);
+    }
+}
+
+/// The value of a slot, computed again if it is not there.
+pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
+    let there = frame.notes().slots[slot].value.take();
+    let window = match there {
+        Some(window) => window,
+        None => {
+            let mut made = replay(frame)?;
+            let mine = made[slot].take();
+            let mut notes = frame.notes();
+            for (slot, value) in notes.slots.iter_mut().zip(made) {
+                if !slot.freed && slot.value.is_none() {
+                    slot.value = value;
+                }
+            }
+            drop(notes);
+            REPLAYED.with_borrow_mut(|all| all.push(Arc::downgrade(frame)));
+            mine.ok_or_else(|| differs(frame, "it saved fewer values than the first time"))?
+        }
+    };
+    window.tensor().ok_or_else(|| differs(frame, "it overwrote a value that it had saved"))
+}
+
+/// Runs the function again and gives what it saves.
+fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
+    let arguments = frame.arguments.iter().enumerate().map(|(i, _)| argument(frame, i));
+    let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
+    check_unchanged(frame)?;
+    let second = Arc::new(Second { frame: frame.clone(), made: Mutex::default() });
+    let draws = random::Draws {
+        state: frame.random.as_ref().map(|s| mode::set_recording(false, || s.deep_clone())),
+        keys: frame.notes().keys.iter().map(|key| Key::from_tensor(&again(key.tensor()))).collect(),
+        trace: trace::number(),
+    };
+    let _contents = OldContents::put_back(frame);
+    let run = || fail::catch(|| (frame.again)(&arguments));
+    let run = || with_frames(Vec::new(), run);
+    let run = || door::with_packers(vec![second.clone()], run);
+    let run = || random::repeating(draws.clone(), run);
+    mode::enable_grad(|| mode::speaking_for_itself(run))?;
+    let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
+    let before = frame.notes().slots.len();
+    if made.len() != before {
+        let how = format!("it saved {} values, and {before} the first time", made.len());
+        return Err(differs(frame, &how));
+    }
+    Ok(made)
+}
+
+/// An argument of the first run, tracked if it was.
+fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
+    let argument = &frame.arguments[i];
+    let x = match &argument.kept {
+        Kept::Packed(spec, packed) => door::unpack(&**packed, spec)?,
+        Kept::Memory(window) => window.tensor().ok_or_else(|| {
+            let message = format!(
+                "argument {i} of a checkpointed function was overwritten before backward computed it again"
+            );
+            let error = Error::new(ErrorKind::InPlace, "checkpoint", message);
+            window
+                .storage
+                .named_writer(error.on([&argument.spec]).at(frame.at))
+                .hint("write to a deep_clone() of it, or call backward first")
+        })?,
+    };
+    let history = match argument.tracked {
+        true => History::Leaf(Arc::new(Leaf::new())),
+        false => History::None,
+    };
+    let x = again(&x).alias(history, levels::alive(&argument.tangents));
+    x.lock().frozen = Frozen::Argument;
+    Ok(x)
+}
+
+/// The value for the second run. Inside a trace that must be another variable, or the two runs would become one again.
+fn again(x: &Tensor) -> Tensor {
+    x.clone()
+}
+
+/// What the function saw of the outside must be as it was.
+fn check_unchanged(frame: &Frame) -> Result<()> {
+    let notes = frame.notes();
+    for read in &notes.read {
+        let Some(storage) = read.storage.upgrade() else { continue };
+        if storage.version() != read.version {
+            let message = "a tensor that a checkpointed function uses was overwritten before backward computed it again";
+            let error =
+                Error::new(ErrorKind::InPlace, "checkpoint", message).on([&read.spec]).detail(
+                    format!("used                  at {}   (version {})", read.at, read.version),
+                );
+            return Err(storage.named_writer(error).at(frame.at).hint(
+                "call backward before the tensor is written, as before the optimiser's step",
+            ));
+        }
+    }
+    match notes.flags.iter().find(|(flag, value)| flag.peek() != *value) {
+        Some((_, value)) => {
+            let message = format!(
+                "a flag that a checkpointed function looks at, such as whether a layer is in training, was {value} and is {} now",
+                !value
+            );
+            Err(Error::new(ErrorKind::Gradient, "checkpoint", message)
+                .at(frame.at)
+                .hint("call backward before train() or eval()"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn differs(frame: &Frame, how: &str) -> Error {
+    let message = format!("a checkpointed function computed something else the second time: {how}");
+    Error::new(ErrorKind::Gradient, "checkpoint", message).at(frame.at).hint(
+        "it must do the same again: nothing in it may depend on a counter, a clock, or random numbers from elsewhere",
+    )
+}
+
+/// The packer of the second run: takes what is saved, in order.
+struct Second {
+    frame: Arc<Frame>,
+    made: Mutex<Vec<Option<Window>>>,
+}
+
+impl Pack for Second {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = self.frame.notes();
+        let x = value.tensor();
+        let Some(first) = notes.slots.get(made.len()) else {
+            drop(notes);
+            let how = format!("`{}` at {} saved a value more", value.name(), value.at());
+            return Err(differs(&self.frame, &how));
+        };
+        let (name, at, spec) = (first.name.clone(), first.at, first.spec.clone());
+        let (known, wanted) = (first.hash, !first.freed);
+        drop(notes);
+        if name != value.name() || spec != *x.spec() {
+            let how = format!(
+                "`{}` saved {} at {}, where `{name}` saved {spec} at {at} the first time",
+                value.name(),
+                x.spec(),
+                value.at()
+            );
+            return Err(differs(&self.frame, &how));
+        }
+        if let Some(known) = known
+            && trace::knows(x)
+            && hash(x) != known
+        {
+            let what = if value.is_output() { "the result" } else { "an operand" };
+            let how = format!("{what} of `{name}` at {at}, {spec}, has other values");
+            return Err(differs(&self.frame, &how));
+        }
+        made.push(wanted.then(|| Window::of(x)));
+        Ok(None)
+    }
+}
+
+/// Memory from outside that the function writes, as it was when the function began; dropped, as it is now.
+struct OldContents(Vec<(Tensor, Tensor, u64, Option<Writer>)>);
+
+impl OldContents {
+    fn put_back(frame: &Frame) -> OldContents {
+        let Notes { written, .. } = &*frame.notes();
+        let put = |w: &Written| {
+            let storage = &w.tensor.0.storage;
+            let (version, writer) = (storage.version(), storage.writer());
+            let now = no_grad(|| w.tensor.deep_clone());
+            no_grad(|| w.tensor.copy_(&w.old));
+            (w.tensor.clone(), now, version, writer)
+        };
+        OldContents(with_frames(Vec::new(), || written.iter().map(put).collect()))
+    }
+}
+
+impl Drop for OldContents {
+    fn drop(&mut self) {
+        for (tensor, now, version, writer) in &self.0 {
+            with_frames(Vec::new(), || no_grad(|| tensor.copy_(now)));
+            // Nothing has happened, as far as others can see. A trace counts on.
+            if trace::knows(tensor) {
+                tensor.0.storage.restore(*version, *writer);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The door through which values saved for backward pass.
+//!
+//! A node keeps what its row names. Usually that is a window on the memory of the value. Inside [`with_packing`] somebody else decides: a
+//! [`Pack`] takes the value and gives something to keep in its place, [`Packed`], which gives the value back when backward needs it.
+//! The history of a saved value is not part of this: it is the node's own edge, so a value that was packed and unpacked is differentiated
+//! like any other, to any order.
+//!
+//! Packers nest. The innermost is asked first; what it does not take is offered to the one around it, and what nobody takes is kept as it is.
+
+use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
+use pullback_ir::ErrorKind;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Decides how values saved for backward are kept.
+///
+/// ```
+/// use pullback::{DType, Pack, Packed, Result, SavedValue, Tensor, with_packing};
+/// use std::sync::Arc;
+///
+/// /// Keeps `f64` values with the precision of `f32`, in half the memory.
+/// struct Halved;
+/// struct Half(Tensor);
+///
+/// impl Pack for Halved {
+///     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+///         let x = value.tensor();
+///         match x.dtype() == DType::F64 && !value.is_parameter() {
+///             true => Ok(Some(Arc::new(Half(x.cast(DType::F32))))),
+///             false => Ok(None),
+///         }
+///     }
+/// }
+/// impl Packed for Half {
+///     fn unpack(&self) -> Result<Tensor> {
+///         Ok(self.0.cast(DType::F64))
+///     }
+///     fn bytes(&self) -> usize {
+///         self.0.spec().bytes()
+///     }
+/// }
+///
+/// let x = Tensor::from([0.1, 0.2]).requires_grad();
+/// let y = with_packing(Arc::new(Halved), || (&x * 1.0).sin()).sum();
+/// y.backward()?;
+/// let g = x.grad().unwrap().to_vec::<f64>();
+/// assert!((g[0] - 0.1f64.cos()).abs() < 1e-8 && g[0] != 0.1f64.cos());
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub trait Pack: Send + Sync {
+    /// Takes a value and gives what is kept in its place; `None` leaves it to the packer around this one.
+    ///
+    /// Nothing is recorded meanwhile, and what is saved by nobody is packed by nobody: tensor operations are free to use. Inside a trace
+    /// the value is not known ([`SavedValue::is_traced`]): operations on it become part of the program.
+    ///
+    /// # Errors
+    /// What keeps it from being packed. The operation that wanted to save the value fails with it.
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>>;
+}
+
+/// A value that was saved for backward and packed.
+pub trait Packed: Send + Sync {
+    /// The value as it was: the same shape and dtype. Called once for each time that backward passes.
+    ///
+    /// # Errors
+    /// What keeps it from being had again. Backward fails with it, and changes no gradient.
+    fn unpack(&self) -> Result<Tensor>;
+
+    /// How many bytes of memory it takes meanwhile.
+    fn bytes(&self) -> usize;
+}
+
+/// A value that a node is about to save.
+pub struct SavedValue<'a> {
+    pub(crate) tensor: Tensor,
+    pub(crate) op: Option<&'a Op>,
+    pub(crate) name: &'a str,
+    pub(crate) at: &'static Location<'static>,
+    pub(crate) is_output: bool,
+    pub(crate) is_parameter: bool,
+}
+
+impl SavedValue<'_> {
+    /// The value, without history.
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// The op that saves it; `None` where it is the argument of a checkpointed function.
+    pub fn op(&self) -> Option<&Op> {
+        self.op
+    }
+
+    /// The name of the op, or `checkpoint`.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The user's line.
+    pub fn at(&self) -> &'static Location<'static> {
+        self.at
+    }
+
+    /// Whether it is a result of the op, and not an operand.
+    pub fn is_output(&self) -> bool {
+        self.is_output
+    }
+
+    /// Whether it is a leaf that requires grad: its memory is there anyway, so packing it saves nothing.
+    pub fn is_parameter(&self) -> bool {
+        self.is_parameter
+    }
+
+    /// Whether its value is not known, because a function is being traced.
+    pub fn is_traced(&self) -> bool {
+        self.tensor.0.storage.as_traced().is_some()
+    }
+}
+
+thread_local! {
+    static ANY: Cell<bool> = const { Cell::new(false) };
+    static PACKERS: RefCell<Vec<Arc<dyn Pack>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f`; values that its operations save for backward go through `packer`.
+pub fn with_packing<R>(packer: Arc<dyn Pack>, f: impl FnOnce() -> R) -> R {
+    let all = PACKERS.with_borrow(|all| all.iter().cloned().chain([packer]).collect());
+    with_packers(all, f)
+}
+
+/// Runs `f` with these packers, and no others.
+pub(crate) fn with_packers<R>(packers: Vec<Arc<dyn Pack>>, f: impl FnOnce() -> R) -> R {
+    struct Return(Vec<Arc<dyn Pack>>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            ANY.set(!self.0.is_empty());
+            PACKERS.set(std::mem::take(&mut self.0));
+        }
+    }
+    let any = !packers.is_empty();
+    let _return = Return(PACKERS.replace(packers));
+    ANY.set(any);
+    f()
+}
+
+/// Whether somebody packs what is saved on this thread.
+pub(crate) fn is_attended() -> bool {
+    ANY.get()
+}
+
+/// Offers a value to the packers, from the innermost out.
+pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
+    let packers = PACKERS.with_borrow(Clone::clone);
+    let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
+    let packed = with_packers(Vec::new(), || mode::set_recording(false, ask));
+    fail::or_raise(packed.map_err(|e| e.at(value.at)))
+}
+
+/// The value back, as it was.
+pub(crate) fn unpack(packed: &dyn Packed, spec: &Spec) -> Result<Tensor> {
+    let value = with_packers(Vec::new(), || mode::set_recording(false, || packed.unpack()))?;
+    if value.spec() == spec {
+        return Ok(value);
+    }
+    let message = format!("a saved {spec} was unpacked as {}", value.spec());
+    Err(Error::new(ErrorKind::Gradient, "unpack", message))
+}
