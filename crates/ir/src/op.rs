@@ -60,6 +60,10 @@ pub enum Op {
     View(View),
     /// The same values in fresh, dense memory.
     Copy,
+    /// The value of the first operand, but not before the others (*tokens*) have been computed. It is how a value is computed a second time, late:
+    /// `f(after x t)` is not `f(x)` to any pass, and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view of the
+    /// first operand; run on its own, it is a copy.
+    After,
     /// The base with the part seen through a chain of views replaced by the second operand.
     Put(Vec<View>),
     /// Zeros around and between the elements.

@@ -99,6 +99,12 @@ impl Replay<'_> {
                 assert_eq!(there.layout, layout);
                 return;
             }
+        } else if equation.op == Op::After {
+            let (x, y) = (equation.inputs[0], equation.outputs[0]);
+            self.values[y.index()] = self.values[x.index()].clone();
+            assert_eq!(self.plan.homes[y.index()], self.plan.homes[x.index()], "it costs nothing");
+            equation.inputs.iter().for_each(|&v| self.check(v, "waited for"));
+            return;
         } else {
             for &v in &equation.outputs {
                 let count = self.program.spec(v).len();

@@ -82,7 +82,7 @@ fn ops() -> impl Strategy<Value = Op> {
                 Fused::AttentionVjp(_) => Fused::AttentionVjp(attention(n, flag, real)),
             }),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
-            Op::Select | Op::Copy | Op::Dot => form,
+            Op::Select | Op::Copy | Op::After | Op::Dot => form,
             Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => unreachable!("not among the forms"),
             Op::Conv(mut conv) => {
                 conv.groups = n;
@@ -324,6 +324,7 @@ fn texts_are_readable() {
         (Op::Compare(Compare::Lt),                                "lt"),
         (Op::Select,                                              "select"),
         (Op::Cast(DType::F32),                                    "cast{f32}"),
+        (Op::After,                                               "after"),
         (Op::View(View::Reshape([2, 3].into())),                "reshape{[2,3]}"),
         (Op::View(View::Broadcast([].into())),                  "broadcast{[]}"),
         (Op::View(View::Slice(spans.clone())),                    "slice{[0:5:1, 2:3:2]}"),

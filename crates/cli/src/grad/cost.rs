@@ -76,7 +76,7 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
 fn counted(program: &Program, from: usize) -> Cost {
     let (mut ops, mut multiplications) = (0, 0);
     for e in &program.equations[from..] {
-        if matches!(e.op, Op::View(_) | Op::Literal { .. }) {
+        if matches!(e.op, Op::View(_) | Op::After | Op::Literal { .. }) {
             continue;
         }
         ops += 1;
@@ -107,7 +107,7 @@ fn kept(program: &Program, variables: usize, start: usize) -> usize {
         for v in &e.outputs {
             before[v.index()] = true;
             literal[v.index()] = matches!(e.op, Op::Literal { .. });
-            if let (Op::View(_), Some(viewed)) = (&e.op, e.inputs.first()) {
+            if let (Op::View(_) | Op::After, Some(viewed)) = (&e.op, e.inputs.first()) {
                 base[v.index()] = base[viewed.index()];
             }
         }

@@ -386,6 +386,8 @@ impl Compiler<'_> {
                     steps.push(step(Action::Kernel(Op::Copy), sources().collect(), sinks));
                 }
             }
+            // The plan gives it the home of its operand, and the order of equations is the order of steps.
+            Op::After => {}
             Op::Copy => {
                 let (from, to) =
                     (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));

@@ -113,6 +113,13 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Select => pointwise::select(operands("select", inputs)?),
         Op::Cast(dtype) => Ok(operands::<1>("cast", inputs)?[0].with_dtype(*dtype)),
         Op::Copy => Ok(operands::<1>("copy", inputs)?[0].clone()),
+        Op::After => match inputs {
+            [x, _, ..] => Ok((*x).clone()),
+            _ => {
+                let message = format!("takes 2 operands or more, not {}", inputs.len());
+                Err(Error::argument("after", message))
+            }
+        },
         Op::View(v) => view::view(v, operands(op.name(), inputs)?),
         Op::Put(views) => view::put(views, operands("put", inputs)?),
         Op::Pad(padding) => movement::pad(padding, operands("pad", inputs)?),

@@ -70,6 +70,8 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
             None
         }
         Op::Flow(flow) => return fold_flow(new, e, flow, inputs, evaluate),
+        // What waits is not to be known earlier.
+        Op::After => None,
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } | Op::Reduce(..) => None,
         Op::Gather(_) | Op::Scatter(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => None,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => None,

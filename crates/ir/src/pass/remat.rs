@@ -91,10 +91,16 @@ impl Facts {
         for (i, e) in program.equations.iter().enumerate().rev() {
             // What a view shows is needed as long as the view.
             let until = match e.op {
-                Op::View(_) => e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i),
+                Op::View(_) | Op::After => {
+                    e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i)
+                }
                 _ => i,
             };
-            e.inputs.iter().for_each(|v| last[v.index()] = last[v.index()].max(until));
+            for (k, v) in e.inputs.iter().enumerate() {
+                // What is waited for is not kept by it.
+                let until = if e.op == Op::After && k > 0 { i } else { until };
+                last[v.index()] = last[v.index()].max(until);
+            }
         }
         let mut barriers = Vec::with_capacity(count + 1);
         let mut so_far = 0;
@@ -183,7 +189,7 @@ fn joins_a_region(op: &Op) -> bool {
 }
 
 fn costs_nothing(op: &Op) -> bool {
-    matches!(op, Op::View(_) | Op::Literal { .. } | Op::Iota { .. })
+    matches!(op, Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. })
 }
 
 fn costs_nothing_to_repeat(op: &Op) -> bool {

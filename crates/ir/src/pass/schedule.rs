@@ -1,7 +1,7 @@
 //! Orders equations for less memory at a time.
 //!
 //! A greedy list: of the equations whose operands are there, the one that frees most (what it reads last, less what it makes) comes next;
-//! of several, the first of the program as it was. What replaces an input waits for what may fail. Views, literals and counters make nothing, but a view keeps what it shows.
+//! of several, the first of the program as it was. What replaces an input waits for what may fail. Views, literals and counters make nothing, but a view keeps what it shows. So does `after`.
 //!
 //! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
 //! raise it is thrown away). Programs inside control flow are ordered too. Variables are renumbered in order.
@@ -66,7 +66,7 @@ fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
     let mut bytes = vec![0; program.specs.len()];
     for e in &program.equations {
         match e.op {
-            Op::View(_) => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
+            Op::View(_) | Op::After => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
             Op::Literal { .. } | Op::Iota { .. } => {}
             _ => e.outputs.iter().for_each(|v| bytes[v.index()] = program.spec(*v).bytes()),
         }

@@ -322,6 +322,7 @@ impl Op {
             Op::Cast(_)               => "cast",
             Op::View(view)            => view.name(),
             Op::Copy                  => "copy",
+            Op::After                 => "after",
             Op::Put(_)                => "put",
             Op::Pad(_)                => "pad",
             Op::Cat(_)                => "cat",
@@ -353,6 +354,7 @@ impl Op {
             Op::Select,
             Op::Cast(dtype),
             Op::Copy,
+            Op::After,
             Op::Put(Vec::new()),
             Op::Pad(SmallVec::new()),
             Op::Cat(0),
@@ -463,7 +465,7 @@ mod tests {
         let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow)];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
-            Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::Put(_),
+            Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
             Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_));

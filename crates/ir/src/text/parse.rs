@@ -108,7 +108,7 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         })?,
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
-        Op::Select | Op::Copy | Op::Dot => form,
+        Op::Select | Op::Copy | Op::After | Op::Dot => form,
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => return Err(c.error("unknown op")),
     })
 }

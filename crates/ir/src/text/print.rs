@@ -119,7 +119,7 @@ impl Display for Op {
                 }
             },
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
-            Op::Select | Op::Copy | Op::Dot | Op::View(_) => Ok(()),
+            Op::Select | Op::Copy | Op::After | Op::Dot | Op::View(_) => Ok(()),
         }
     }
 }

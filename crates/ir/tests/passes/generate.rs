@@ -141,11 +141,12 @@ impl Choices {
                 let dtype = if spec.dtype.is_float() { spec.dtype } else { DType::F64 };
                 (Op::Literal { value, shape, dtype }, vec![])
             }
-            12 => match self.below(4) {
+            12 => match self.below(5) {
                 0 => (Op::Random { kind: Random::Uniform, shape, dtype: DType::F64 }, vec![key])
                     .into_whole(whole)?,
                 1 => (Op::Iota { len: shape.iter().product(), dtype: DType::F64 }, vec![]),
                 2 => (Op::Copy, vec![a]),
+                3 => (Op::After, vec![a, self.pick(live)]),
                 _ => {
                     let padding = (0..shape.len()).map(|_| Padding {
                         before: self.below(2),

@@ -1,5 +1,6 @@
 //! Passes: what they make of programs, and that it means the same.
 
+mod after;
 mod cases;
 mod generate;
 mod golden;

@@ -139,7 +139,11 @@ impl Author {
                 self.push(Op::Reduce(Reduction::Sum, [axis].as_slice().into()), &[x]);
             }
             9 => {
-                self.push(Op::Copy, &[x]);
+                let token = self.like(&spec);
+                match self.dice.roll(2) {
+                    0 => self.push(Op::Copy, &[x]),
+                    _ => self.push(Op::After, &[x, token]),
+                };
             }
             10 => {
                 let view = self.view_of(&spec);

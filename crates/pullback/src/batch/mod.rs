@@ -123,6 +123,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Unary(_) | Op::UnaryVjp(_)       => Pointwise,
         Op::Binary(_) | Op::Compare(_)       => Pointwise,
         Op::Select | Op::Cast(_) | Op::Copy  => Pointwise,
+        Op::After                            => Hand(view::after),
         Op::View(View::Broadcast(_))         => Hand(view::broadcast),
         Op::View(v)                          => Axes(Op::View(view::shifted(v, n))),
         Op::Put(views)                       => Axes(Op::Put(views.iter().map(|v| view::shifted(v, n)).collect())),

@@ -1,8 +1,10 @@
 //! Views, and writing through them.
 
 use super::{Lane, Lanes, later, one, operands, with};
-use crate::Op;
+use crate::apply::apply;
+use crate::{Op, Tensor};
 use pullback_ir::{Span, View};
+use smallvec::{SmallVec, smallvec};
 
 /// The same view behind an axis of `n` examples.
 pub(super) fn shifted(view: &View, n: usize) -> View {
@@ -27,4 +29,10 @@ pub(super) fn broadcast(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::View(view @ View::Broadcast(shape)) = op else { unreachable!("called for Broadcast") };
     let [x] = operands(lanes);
     one(Op::View(shifted(view, n)), &[&x.beside(shape.len())])
+}
+
+/// Waiting for one example is waiting for all of them; the value is as batched as it was.
+pub(super) fn after(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
+    let values: SmallVec<[&Tensor; 4]> = lanes.iter().map(|lane| &lane.value).collect();
+    smallvec![Lane { value: apply(op.clone(), &values), batched: lanes[0].batched }]
 }

@@ -86,6 +86,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Select => compare::select_row(),
         Op::Cast(_) => linear("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype)),
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
+        Op::After => after_row(),
         Op::View(v) => view::row(v),
         Op::Put(_) => view::put_row(),
         Op::Pad(_) => movement::pad_row(),
@@ -105,6 +106,13 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Region(_) | Op::DotRegion(_) => region::row(),
         Op::Flow(_) => crate::control::row(),
     }
+}
+
+/// What is waited for has no part in the value.
+fn after_row() -> Grad {
+    let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
+    let formula = "`dy` for the first operand";
+    Grad::Linear(Linear { wrt: Set::Of(&[0]), uses: Set::Of(&[]), transpose, formula })
 }
 
 /// Linear in all operands.

@@ -93,7 +93,7 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         }
         Op::Cast(dtype) => one(Array { dtype: *dtype, ..x[0].map(|v| cast(v, *dtype)) }),
         Op::View(view) => one(viewed(view, &x[0])),
-        Op::Copy => one(x[0].clone()),
+        Op::Copy | Op::After => one(x[0].clone()),
         Op::Put(views) => one(put(views, &x[0], &x[1])),
         Op::Pad(padding) => one(pad(padding, &x[0])),
         Op::Cat(axis) => {

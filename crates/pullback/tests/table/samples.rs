@@ -236,6 +236,14 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 .into_iter()
                 .for_each(|shape| add(Op::Copy, vec![dice.tensor(shape, WIDE)], few(shape)));
         }
+        Op::After => {
+            for shape in SHAPES {
+                let token = dice.tensor(&[3], WIDE);
+                add(Op::After, vec![dice.tensor(shape, WIDE), token], few(shape));
+            }
+            let (numbers, tests) = (dice.index(&[2, 3], 9), dice.bools(&[4]));
+            add(Op::After, vec![numbers, tests, dice.tensor(&[], WIDE)], true);
+        }
         Op::Put(_) => {
             for (views, base, part) in puts() {
                 add(Op::Put(views), vec![dice.tensor(&base, WIDE), dice.tensor(&part, WIDE)], true);

@@ -66,6 +66,9 @@ fn large(form: &Op) -> Vec<Sample> {
             DType::ALL.into_iter().for_each(|d| add(Op::Cast(d), vec![random(dice, &[MANY], WIDE)]))
         }
         Op::Copy => add(Op::Copy, vec![random(dice, &SQUARE, WIDE).t()]),
+        Op::After => {
+            add(Op::After, vec![random(dice, &SQUARE, WIDE).t(), random(dice, &[2], WIDE)])
+        }
         Op::View(_) => {
             add(Op::View(View::Reshape([MANY].into())), vec![random(dice, &SQUARE, WIDE).t()])
         }

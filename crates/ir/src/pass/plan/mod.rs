@@ -4,7 +4,7 @@
 //!
 //! A variable lives in the memory of an input, in that of an output, among the constants, or at an offset in one arena, and is seen
 //! there through a [`Layout`]. So a view has a home too (that of what it views) and costs nothing; only a reshape of elements that are
-//! not evenly spaced is a copy. A literal is one element, seen at every index.
+//! not evenly spaced is a copy. What [`Op::After`](crate::Op::After) gives is its first operand. A literal is one element, seen at every index.
 //!
 //! # Slots
 //!

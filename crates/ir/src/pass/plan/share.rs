@@ -50,6 +50,7 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
         | Op::Iota { .. }
         | Op::Random { .. }
         | Op::View(_)
+        | Op::After
         | Op::Pad(_)
         | Op::Cat(_)
         | Op::Gather(_)

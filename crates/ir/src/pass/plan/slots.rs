@@ -107,6 +107,11 @@ impl<'a> Planner<'a> {
                         self.layouts[out] = layout;
                     }
                 }
+                Op::After => {
+                    let x = equation.inputs[0].index();
+                    self.roots[out] = self.roots[x];
+                    self.layouts[out] = self.layouts[x].clone();
+                }
                 Op::Literal { shape, .. } => self.layouts[out] = Layout::splat(shape.clone()),
                 _ => {}
             }

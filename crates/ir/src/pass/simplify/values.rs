@@ -126,7 +126,7 @@ pub(super) fn copy(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let source = of[0];
     let shared = match seen.made_by(source) {
         None => true,
-        Some((Op::View(_), _)) => true,
+        Some((Op::View(_) | Op::After, _)) => true,
         Some(_) => seen.outputs.get(source.index()).copied().unwrap_or(false),
     };
     (!(seen.output && shared)).then(|| Step::Value(source))
