@@ -87,3 +87,24 @@ impl Buffer {
         Some(out)
     }
 }
+
+/// The elements of dense memory, or `None` if they are not of this type.
+pub fn elements<T: HostElement>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
+    // Any bits are a number, but not any byte is a truth value.
+    if dtype != T::DTYPE || (dtype == DType::Bool && bytes.iter().any(|&b| b > 1)) {
+        return None;
+    }
+    // SAFETY: the sealed trait admits only plain numbers, for which any bits are a value, and truth values, which were looked at.
+    let (before, elements, after) = unsafe { bytes.align_to::<T>() };
+    (before.is_empty() && after.is_empty()).then_some(elements)
+}
+
+/// The elements of dense memory, to be written, or `None` if they are not of this type.
+pub fn elements_mut<T: HostElement>(dtype: DType, bytes: &mut [u8]) -> Option<&mut [T]> {
+    if dtype != T::DTYPE || (dtype == DType::Bool && bytes.iter().any(|&b| b > 1)) {
+        return None;
+    }
+    // SAFETY: as above, and whatever is written as a `T` is plain bytes again.
+    let (before, elements, after) = unsafe { bytes.align_to_mut::<T>() };
+    (before.is_empty() && after.is_empty()).then_some(elements)
+}

@@ -11,6 +11,7 @@
 mod attention;
 pub mod buffer;
 mod conv;
+mod custom;
 mod dot;
 mod elem;
 mod fft;
@@ -37,7 +38,7 @@ mod update;
 mod walk;
 
 pub use buffer::Buffer;
-pub use host::HostElement;
+pub use host::{HostElement, elements, elements_mut};
 pub use program::{Bound, Executable, Timed};
 pub use run::{
     Input, Output, Outputs, Target, add_product, copy_into, run, run_all, run_in_place, run_over,

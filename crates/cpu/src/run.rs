@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, dot, fft, index, linalg, movement, norm, pointwise, pool, program,
-    random, ranks, reduce, region::Kernel, scan, sort, update,
+    Buffer, attention, conv, custom, dot, fft, index, linalg, movement, norm, pointwise, pool,
+    program, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
@@ -58,7 +58,11 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
 
 /// Whether an op is run as a program of one equation: what it holds is compiled first.
 fn has_programs(op: &Op) -> bool {
-    matches!(op, Op::Region(_) | Op::DotRegion(_) | Op::Flow(_))
+    match op {
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => true,
+        Op::Custom(custom) => custom.body().is_some(),
+        _ => false,
+    }
 }
 
 fn run_on(op: &Op, specs: &[&Spec], sources: &[Source]) -> Result<Output> {
@@ -307,6 +311,10 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         }
         Op::Flow(_) => {
             return Err(Error::argument(op.name(), "has no kernel of its own"));
+        }
+        Op::Custom(of) => {
+            let (_held, x) = dense(op, x)?;
+            return custom::call(of, &x, out);
         }
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),

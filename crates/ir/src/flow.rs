@@ -168,11 +168,11 @@ impl Flow {
     }
 }
 
-fn results(program: &Program) -> Specs {
+pub(crate) fn results(program: &Program) -> Specs {
     program.outputs.iter().map(|&v| program.spec(v).clone()).collect()
 }
 
-fn takes(program: &Program, given: &[&Spec]) -> std::result::Result<(), String> {
+pub(crate) fn takes(program: &Program, given: &[&Spec]) -> std::result::Result<(), String> {
     let wanted: Specs = program.inputs.iter().map(|&v| program.spec(v).clone()).collect();
     match wanted.iter().eq(given.iter().copied()) {
         true => Ok(()),
@@ -187,6 +187,6 @@ fn is_test(spec: &Spec) -> std::result::Result<(), String> {
     }
 }
 
-fn list(specs: &[Spec]) -> String {
+pub(crate) fn list(specs: &[Spec]) -> String {
     format!("({})", specs.iter().map(Spec::to_string).collect::<Vec<_>>().join(", "))
 }

@@ -5,6 +5,7 @@
 //! and dtype errors arise, and [`Error`] is the one error type.
 #![forbid(unsafe_code)]
 
+mod custom;
 mod dtype;
 mod error;
 mod few;
@@ -24,6 +25,7 @@ mod text;
 mod view;
 mod window;
 
+pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;

@@ -11,7 +11,7 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{DType, Flow, Real, Region, Scalar};
+use crate::{Custom, DType, Flow, Real, Region, Scalar};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -125,6 +125,8 @@ pub enum Op {
     DotRegion(Arc<Region>),
     /// A choice or a loop.
     Flow(Arc<Flow>),
+    /// An operation that the user brought, with its derivative.
+    Custom(Arc<Custom>),
 }
 
 /// Functions of one element.
@@ -584,13 +586,14 @@ impl Op {
             Op::Linalg(f) => f.results(),
             Op::Region(region) | Op::DotRegion(region) => region.outputs.len(),
             Op::Flow(flow) => flow.results(),
+            Op::Custom(custom) => custom.results(),
             Op::Fused(Fused::Sgd(how)) => 1 + usize::from(how.remembers()),
             Op::Fused(Fused::Adam(how)) => 3 + usize::from(how.amsgrad),
             _ => 1,
         }
     }
 
-    /// Whether a kernel may find its operands' values wrong and stop: an index out of range.
+    /// Whether a kernel may find its operands' values wrong and stop: an index out of range, or what the code of a user refuses.
     pub fn may_fail(&self) -> bool {
         match self {
             Op::Gather(_) | Op::Scatter(..) => true,
@@ -599,6 +602,7 @@ impl Op {
             Op::Flow(flow) => {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
             }
+            Op::Custom(custom) => custom.may_fail(),
             _ => false,
         }
     }

@@ -13,7 +13,7 @@ use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, control, fail, lock, mode, ops, trace};
+use crate::{Error, Result, Tensor, control, custom, fail, lock, mode, ops, trace};
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
 use pullback_ir::{Layout, Op, Spec, View};
@@ -92,7 +92,7 @@ fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> 
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
-        if let Some(mut outs) = decompose(&op, inputs, at)? {
+        if let Some(mut outs) = decompose(&op, inputs, &operands, at)? {
             return Ok(outs.swap_remove(0));
         }
         if let Some(mut outs) = prepared(&op, inputs, caller)? {
@@ -120,7 +120,7 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
-        if let Some(outs) = decompose(&op, inputs, at)? {
+        if let Some(outs) = decompose(&op, inputs, &operands, at)? {
             return Ok(outs);
         }
         if let Some(outs) = prepared(&op, inputs, caller)? {
@@ -135,9 +135,14 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
         return Ok(outs);
     }
     check_memory(&op, inputs).map_err(|e| e.at(at))?;
-    let outputs =
-        lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs)).map_err(|e| e.at(at))?;
-    let outs: Outs = outputs.into_iter().map(from_output).collect();
+    let outs: Outs = match custom::body(&op) {
+        Some(body) => custom::run_body(body, inputs),
+        None => lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs))
+            .map_err(|e| e.at(at))?
+            .into_iter()
+            .map(from_output)
+            .collect(),
+    };
     if operands.noted {
         record(op, inputs, operands.list, &outs, at);
     }
@@ -164,8 +169,20 @@ fn prepared(
 }
 
 /// The results by way of simpler ops, if the row says so.
-fn decompose(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Option<Outs>> {
-    let Grad::Decompose(decompose) = ops::row(op) else { return Ok(None) };
+fn decompose(
+    op: &Op,
+    inputs: &[&Tensor],
+    operands: &Operands,
+    at: &'static Location<'static>,
+) -> Result<Option<Outs>> {
+    let decompose = match ops::row(op) {
+        Grad::Decompose(decompose) => decompose,
+        Grad::Custom(handle) => {
+            handle.refuse_captured(op.name(), inputs, &operands.list).map_err(|e| e.at(at))?;
+            return Ok(None);
+        }
+        _ => return Ok(None),
+    };
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
     infer(op, &specs).map_err(|e| e.at(at))?;
@@ -196,7 +213,10 @@ fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
     check_memory(op, inputs)?;
     match op {
         Op::View(view) => run_view(op, view, inputs),
-        _ => lock::read(inputs, |inputs| pullback_cpu::run(op, inputs)).map(from_output),
+        _ => match custom::body(op) {
+            Some(body) => Ok(custom::run_body(body, inputs).swap_remove(0)),
+            None => lock::read(inputs, |inputs| pullback_cpu::run(op, inputs)).map(from_output),
+        },
     }
 }
 
@@ -367,6 +387,17 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
             levels::remember(&node, &present);
         }
     }
+}
+
+/// Records an op whose results are known already: what a custom function has computed.
+pub(crate) fn record_done(
+    op: Op,
+    inputs: &[&Tensor],
+    operands: SmallVec<[Operand; 2]>,
+    outs: &[Tensor],
+    at: &'static Location<'static>,
+) {
+    record(op, inputs, operands, outs, at);
 }
 
 /// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.

@@ -76,6 +76,7 @@ mod batch;
 pub mod check;
 mod control;
 mod create;
+mod custom;
 mod display;
 mod fail;
 mod flag;
@@ -101,6 +102,10 @@ pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
 pub use create::{IntoAxes, IntoShape};
+pub use custom::{
+    CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
+    UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,
+};
 pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};

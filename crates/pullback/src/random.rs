@@ -497,6 +497,14 @@ pub fn set_random_state(state: &Tensor) {
     mode::speaking_for(at, || generator(|state| state.copy_(key.tensor())));
 }
 
+/// Seed and count of the global generator, whatever is being traced.
+pub(crate) fn position() -> [i64; 2] {
+    trace::computing(|| {
+        let values = generator(|state| state.to_vec::<i64>());
+        [values[0], values[1]]
+    })
+}
+
 /// Keys that were given are this far from the keys that users make of the same seed.
 const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 

@@ -7,8 +7,10 @@
 //! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded like
 //! anything else: double backward needs no second implementation.
 
+use crate::custom::Handle;
 use crate::{Error, Op, Result, Spec, Tensor, fail};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
 pub(crate) enum Grad {
@@ -26,6 +28,8 @@ pub(crate) enum Grad {
     Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Outs),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
+    /// As its user says.
+    Custom(Arc<Handle>),
 }
 
 /// The tensors an op gives or a rule returns; nearly always one or two.
@@ -176,6 +180,16 @@ impl<'a> Facts<'a> {
         &self.in_spec(i).shape
     }
 
+    /// The spec of a result.
+    pub fn out_spec(&self, k: usize) -> &Spec {
+        &self.out_specs[k]
+    }
+
+    /// How many operands and results there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.needs.len(), self.out_specs.len())
+    }
+
     pub fn needs(&self, i: usize) -> bool {
         self.needs[i]
     }
@@ -195,6 +209,7 @@ impl Grad {
             Grad::Linear(linear) => linear.wrt.has(i),
             Grad::Bilinear(_) => i < 2,
             Grad::Hand(_) | Grad::Flow(..) | Grad::Decompose(_) => true,
+            Grad::Custom(custom) => custom.reaches(i),
         }
     }
 
@@ -212,6 +227,7 @@ impl Grad {
             Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
             Grad::Hand(hand) => hand.uses.contains(&val),
             Grad::Flow(..) => true,
+            Grad::Custom(custom) => custom.rule().keeps(val),
         }
     }
 
@@ -232,6 +248,7 @@ impl Grad {
             Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(facts, i, dy)),
             Grad::Hand(hand) => (hand.vjp)(facts, dys),
             Grad::Flow(vjp, _) => vjp(facts, dys),
+            Grad::Custom(custom) => custom.rule().vjp(facts, dys),
         })
     }
 
@@ -270,6 +287,7 @@ impl Grad {
             }
             Grad::Hand(hand) => Some((hand.jvp)(facts, tangents)),
             Grad::Flow(_, jvp) => Some(jvp(facts, tangents)),
+            Grad::Custom(custom) => Some(custom.rule().jvp(facts, tangents)),
         }
     }
 }

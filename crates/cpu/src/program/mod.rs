@@ -29,6 +29,7 @@ use crate::Buffer;
 use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
+use pullback_ir::pass::{has_bodies, inline};
 use pullback_ir::{Error, Layout, Op, Place, Program, Result, Spec};
 use std::time::Instant;
 
@@ -114,6 +115,15 @@ impl Executable {
 
     /// As [`Executable::new`], for a program that was verified and inputs that lie as given from their first element on.
     fn bound(program: &Program, layouts: Vec<Layout>) -> Result<Executable> {
+        // Programs that went through no passes may still hold custom ops with bodies.
+        let inlined;
+        let program = match has_bodies(program) {
+            false => program,
+            true => {
+                inlined = inline(program);
+                &inlined
+            }
+        };
         let plan = plan_bound(program, &layouts);
         let code = Code::new(program, &plan)?;
         let own = |k: &usize| program.updates.iter().all(|u| u.0 != *k);
@@ -277,14 +287,17 @@ impl Executable {
 fn verify(program: &Program) -> Result<()> {
     program.verify()?;
     for equation in &program.equations {
-        if let Op::Flow(flow) = &equation.op {
-            for inner in flow.programs() {
-                let located = |error: Error| match equation.at {
-                    Some(at) => error.at(at),
-                    None => error,
-                };
-                verify(inner).map_err(located)?;
-            }
+        let inside = match &equation.op {
+            Op::Flow(flow) => flow.programs(),
+            Op::Custom(custom) => custom.body().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        for inner in inside {
+            let located = |error: Error| match equation.at {
+                Some(at) => error.at(at),
+                None => error,
+            };
+            verify(inner).map_err(located)?;
         }
     }
     Ok(())

@@ -173,7 +173,10 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
         | Op::Fused(_)
         | Op::Region(_)
         | Op::DotRegion(_)
-        | Op::Flow(_) => return Err(Error::argument("region", "an instruction is not pointwise")),
+        | Op::Flow(_)
+        | Op::Custom(_) => {
+            return Err(Error::argument("region", "an instruction is not pointwise"));
+        }
     };
     Ok(Call { run, round: if exact(op) { None } else { round(to) } })
 }

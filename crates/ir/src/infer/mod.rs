@@ -48,6 +48,7 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Region(region) => region.infer(inputs),
         Op::DotRegion(region) => region.infer_after_dot(inputs),
         Op::Flow(flow) => flow.infer(inputs),
+        Op::Custom(custom) => custom.infer(inputs),
         _ => Ok(smallvec![infer_one(op, inputs)?]),
     }
 }
@@ -141,7 +142,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Linalg(f) => Ok(linalg::linalg(*f, inputs)?.swap_remove(0)),
         Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
             match infer(op, inputs)?.into_iter().next() {
                 Some(spec) => Ok(spec),
                 None => Err(Error::argument(op.name(), "has no result")),

@@ -76,6 +76,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
         Op::Gather(_) | Op::Scatter(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => None,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => None,
         Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) => None,
+        Op::Custom(_) => None,
     };
     match value {
         Some(value) => {

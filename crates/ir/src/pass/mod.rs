@@ -7,6 +7,7 @@
 //!
 //! | pass | what it does | changes results |
 //! |---|---|---|
+//! | [`inline`] | puts the bodies of custom ops in their place | no |
 //! | [`dead_code`] | drops what no result needs | no |
 //! | [`common_subexpressions`] | computes equal things once | no |
 //! | [`fold`] | computes what is constant | no |
@@ -23,6 +24,7 @@ mod dead_code;
 mod epilogue;
 mod fold;
 mod fuse;
+mod inline;
 mod layout;
 mod pipeline;
 pub mod plan;
@@ -36,6 +38,7 @@ pub use dead_code::dead_code;
 pub use epilogue::epilogue;
 pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
+pub use inline::{has_bodies, inline};
 pub use layout::layout;
 pub use pipeline::{Pass, Pipeline, Stage};
 pub use remat::{Remat, remat, remat_where};

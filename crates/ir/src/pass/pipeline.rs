@@ -1,8 +1,8 @@
 //! Passes in order.
 
 use super::{
-    Constant, common_subexpressions, dead_code, epilogue, fold, fuse, layout, remat, schedule,
-    simplify,
+    Constant, common_subexpressions, dead_code, epilogue, fold, fuse, inline, layout, remat,
+    schedule, simplify,
 };
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
@@ -54,6 +54,7 @@ impl<'a> Pipeline<'a> {
     /// What `jit` runs. The callback computes pointwise ops of constants; see [`fold`].
     pub fn standard(evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a) -> Pipeline<'a> {
         Pipeline::new()
+            .then("inline", inline)
             .then("dead_code", dead_code)
             .then("fold", move |program| fold(program, &evaluate))
             .then("simplify", simplify)
@@ -145,6 +146,9 @@ impl Program {
         for e in &self.equations {
             if let Op::Flow(flow) = &e.op {
                 flow.programs().into_iter().try_for_each(Program::verify_deeply)?;
+            }
+            if let Op::Custom(custom) = &e.op {
+                custom.body().map_or(Ok(()), Program::verify_deeply)?;
             }
         }
         Ok(())

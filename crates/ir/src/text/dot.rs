@@ -39,6 +39,7 @@ fn write_program(program: &Program, prefix: &str, out: &mut String) -> Vec<Strin
         let names: Vec<String> = e.outputs.iter().map(Var::to_string).collect();
         let text = match &e.op {
             Op::Flow(flow) => flow.name().to_owned(),
+            Op::Custom(custom) => format!("custom {}", custom.name()),
             Op::Region(region) | Op::DotRegion(region) => {
                 let lines: Vec<String> = region.body.iter().map(ToString::to_string).collect();
                 format!("{} {:?}\n{}", e.op.name(), &region.shape[..], lines.join("\n"))

@@ -61,6 +61,7 @@ fn equation(out: &mut String, program: &Program, e: &Equation) {
             text.push('}');
             string(out, &text);
         }
+        Op::Custom(custom) => string(out, &format!("custom{{{}}}", custom.name())),
         op => string(out, &op.to_string()),
     }
     out.push_str(",\"inputs\":");
@@ -84,6 +85,12 @@ fn equation(out: &mut String, program: &Program, e: &Equation) {
             out.push(':');
             write_program(program, out);
         }
+    }
+    if let Op::Custom(custom) = &e.op
+        && let Some(body) = custom.body()
+    {
+        out.push_str("\"body\":");
+        write_program(body, out);
     }
     out.push_str("}}");
 }

@@ -342,6 +342,7 @@ impl Op {
             Op::Region(_)             => "region",
             Op::DotRegion(_)          => "dot_region",
             Op::Flow(flow)            => flow.name(),
+            Op::Custom(custom)        => custom.name(),
         }
     }
 
@@ -389,7 +390,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Flow, Program, Region};
+    use crate::{Custom, Flow, Program, Region, Work};
     use std::collections::BTreeSet;
     use std::fmt::Debug;
     use std::sync::Arc;
@@ -462,13 +463,14 @@ mod tests {
         // Structure has no least form: its text is read by `program.rs`.
         let region = || Arc::new(Region { shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
-        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow)];
+        let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
+        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom)];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
-            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_));
+            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_));
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }

@@ -52,6 +52,11 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
             c.keyword(name)?;
             return Ok(Op::Flow(Arc::new(c.braced(|c| read_program::flow(c, name))?)));
         }
+        "custom" => {
+            let message =
+                "a custom op holds code, which a text cannot: run the program that defines it";
+            return Err(c.error(message));
+        }
         _ => {}
     }
     let form = c.read(|name| {
@@ -109,7 +114,9 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::After | Op::Dot => form,
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => return Err(c.error("unknown op")),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+            return Err(c.error("unknown op"));
+        }
     })
 }
 

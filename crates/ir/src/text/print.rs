@@ -11,6 +11,10 @@ impl Display for Op {
         if let Op::View(view) = self {
             return view.fmt(f);
         }
+        // What the user named may have any name.
+        if let Op::Custom(custom) = self {
+            return Display::fmt(&**custom, f);
+        }
         f.write_str(self.name())?;
         match self {
             Op::Literal { value: Scalar::Float(v), shape, dtype } => {
@@ -120,6 +124,7 @@ impl Display for Op {
             },
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
             Op::Select | Op::Copy | Op::After | Op::Dot | Op::View(_) => Ok(()),
+            Op::Custom(_) => Ok(()),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Variables are letters, `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
 use super::print::separated;
-use crate::{Equation, Flow, Place, Program, Scan, Var};
+use crate::{Custom, Equation, Flow, Place, Program, Scan, Var};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Var {
@@ -169,6 +169,22 @@ impl Display for Flow {
             }
         }
         f.write_str(if inline { "" } else { "\n" })
+    }
+}
+
+/// `custom{name}`, or `custom{name,body=…}`: to be looked at. It holds code, so it does not read back.
+impl Display for Custom {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "custom{{{}", self.name())?;
+        match self.body() {
+            None => {}
+            Some(body) if f.alternate() => {
+                write!(Indented(f), ",\nbody={}", Nested(body, false))?;
+                f.write_str("\n")?;
+            }
+            Some(body) => write!(f, ",body={}", Nested(body, true))?,
+        }
+        f.write_str("}")
     }
 }
 

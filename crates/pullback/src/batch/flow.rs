@@ -22,10 +22,10 @@ pub(super) fn flow(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
 }
 
 /// A program on many examples.
-struct Batched {
-    traced: Traced,
+pub(crate) struct Batched {
+    pub traced: Traced,
     /// Which outputs have a row for each example.
-    outputs: Vec<bool>,
+    pub outputs: Vec<bool>,
 }
 
 fn batched_spec(spec: &Spec, batched: bool, n: usize) -> Spec {
@@ -37,7 +37,7 @@ fn batched_spec(spec: &Spec, batched: bool, n: usize) -> Spec {
 }
 
 /// Batches a program; `forced` outputs get rows also where all examples share the value.
-fn batch_program(
+pub(crate) fn batch_program(
     program: &Program,
     name: &'static str,
     inputs: &[bool],

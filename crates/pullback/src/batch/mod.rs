@@ -34,7 +34,7 @@ mod attention;
 mod batch_norm;
 mod conv;
 mod dot;
-mod flow;
+pub(crate) mod flow;
 mod index;
 mod linalg;
 mod norm;
@@ -146,6 +146,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Region(_)                        => Hand(region::region),
         Op::DotRegion(_)                     => Hand(region::dot_region),
         Op::Flow(_)                          => Hand(flow::flow),
+        Op::Custom(_)                        => Hand(crate::custom::batch),
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Fused(f) => norm::row(*f),
         Op::Region(_) | Op::DotRegion(_) => region::row(),
         Op::Flow(_) => crate::control::row(),
+        Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
     }
 }
 

@@ -413,7 +413,9 @@ pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
-        (Kind::Body("cond"), None) => Some(outside(|| mode::speaking_for(at, crate::next_key))),
+        (Kind::Body("cond" | "custom"), None) => {
+            Some(outside(|| mode::speaking_for(at, crate::next_key)))
+        }
         (Kind::Body(name), None) => {
             let message =
                 format!("the global generator would give the same key at every turn of {name}");

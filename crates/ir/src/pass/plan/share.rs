@@ -64,6 +64,7 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
         | Op::Pool(_)
         | Op::Linalg(_)
         | Op::Fft(_)
+        | Op::Custom(_)
         | Op::Fused(
             Fused::Softmax(_)
             | Fused::SoftmaxVjp(_)

@@ -1,0 +1,266 @@
+//! A custom op on many examples: its body on many, or its kernel once for each, and its rule under `vmap`.
+
+use super::call::body;
+use super::reverse::specs;
+use super::rule::{Handle, Role, Rule, handle};
+use crate::apply::apply_all;
+use crate::batch::flow::batch_program;
+use crate::batch::{Lane, Lanes};
+use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::transform::BatchAxes;
+use crate::{Error, Op, Result, Shape, Spec, Tensor, fail, mode, vmap};
+use pullback_ir::infer::Specs;
+use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Work};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The row of custom ops in the table of batching.
+pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+    let Op::Custom(custom) = op else { unreachable!("the row of custom ops") };
+    let at = mode::user_line(Location::caller());
+    let mut rows: Vec<bool> = lanes.iter().map(|x| x.batched).collect();
+    let mut values: Vec<Tensor> = lanes.iter().map(|x| x.value.clone()).collect();
+    let work = match (custom.work(), body(op)) {
+        (_, Some(body)) => {
+            // Every result gets rows, so that a cotangent belongs to one example.
+            let forced = vec![true; body.outputs.len()];
+            let traced = batch_program(body, "custom", &rows, &forced, n, at).traced;
+            values.extend(traced.constants);
+            Work::Body(traced.program)
+        }
+        (Work::Kernel { kernel, results }, None) => {
+            let (kernel, results) = (kernel.clone(), *results);
+            match handle(custom).rule().takes_leading_axes() {
+                true => {
+                    values = lanes.iter().map(|x| x.spread(n)).collect();
+                    rows.fill(true);
+                    Work::Kernel { kernel, results }
+                }
+                false => {
+                    let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
+                    Work::Kernel { kernel: Arc::new(each), results }
+                }
+            }
+        }
+        (Work::Body(_) | Work::Done(_), None) => {
+            fail::raise(Error::argument(custom.name(), "cannot run again").at(at))
+        }
+    };
+    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n }));
+    let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
+    let made = mode::speaking_for(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
+    made.into_iter().map(Lane::batched).collect()
+}
+
+/// A kernel, once for each example.
+struct Each {
+    name: &'static str,
+    kernel: Arc<dyn Kernel>,
+    /// Which operands have a row for each example.
+    rows: Vec<bool>,
+    n: usize,
+}
+
+fn example(spec: &Spec) -> Spec {
+    spec.with_shape(&spec.shape[1..])
+}
+
+impl Kernel for Each {
+    fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
+        let mut given = Vec::new();
+        for (i, &spec) in inputs.iter().enumerate() {
+            given.push(match self.rows.get(i) {
+                Some(true) if spec.shape.first() == Some(&self.n) => example(spec),
+                Some(false) => spec.clone(),
+                Some(true) | None => {
+                    let message =
+                        format!("operand {i}, {spec}, has no row for each of {} examples", self.n);
+                    return Err(Error::shape(self.name, message));
+                }
+            });
+        }
+        let made = self.kernel.infer(&given.iter().collect::<Vec<_>>())?;
+        let rows = |spec: &Spec| {
+            let shape: Shape = std::iter::once(self.n).chain(spec.shape.iter().copied()).collect();
+            spec.with_shape(shape)
+        };
+        Ok(made.iter().map(rows).collect())
+    }
+
+    fn run(&self, inputs: &[Bytes<'_>], outputs: &mut [BytesMut<'_>]) -> Result<()> {
+        let one =
+            |(i, x): (usize, &Bytes)| if self.rows[i] { example(x.spec) } else { x.spec.clone() };
+        let in_specs: Vec<Spec> = inputs.iter().enumerate().map(one).collect();
+        let out_specs: Vec<Spec> = outputs.iter().map(|y| example(y.spec)).collect();
+        for turn in 0..self.n {
+            let input = |(i, x): (usize, &Bytes)| -> (usize, usize) {
+                let size = in_specs[i].bytes();
+                let start = if self.rows[i] { turn * size } else { 0 };
+                let _ = x;
+                (start, start + size)
+            };
+            let given: Vec<Bytes> = (inputs.iter().enumerate())
+                .map(|(i, x)| {
+                    let (from, to) = input((i, x));
+                    Bytes { spec: &in_specs[i], bytes: &x.bytes[from..to] }
+                })
+                .collect();
+            let mut made: Vec<BytesMut> = (outputs.iter_mut().zip(&out_specs))
+                .map(|(y, spec)| {
+                    let size = spec.bytes();
+                    BytesMut { spec, bytes: &mut y.bytes[turn * size..(turn + 1) * size] }
+                })
+                .collect();
+            self.kernel
+                .run(&given, &mut made)
+                .map_err(|e| e.detail(format!("for example {turn}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The rule of one example, for many.
+struct Batched {
+    one: Arc<Custom>,
+    /// Which operands have a row for each example; every result has.
+    rows: Vec<bool>,
+    n: usize,
+}
+
+impl Batched {
+    fn axis(&self, operand: usize) -> Option<isize> {
+        self.rows.get(operand).copied().unwrap_or(false).then_some(0)
+    }
+
+    /// The specs of one example.
+    fn example_specs(&self, facts: &Facts) -> (Vec<Spec>, Vec<Spec>) {
+        let (mut inputs, outputs) = specs(facts);
+        inputs.truncate(self.rows.len());
+        let one = |(i, spec): (usize, &Spec)| match self.rows[i] {
+            true => example(spec),
+            false => spec.clone(),
+        };
+        (inputs.iter().enumerate().map(one).collect(), outputs.iter().map(example).collect())
+    }
+
+    /// Runs the rule of one example under `vmap`: `run` is given facts of one example and the other values.
+    fn mapped(
+        &self,
+        facts: &Facts,
+        keeps: impl Fn(Val) -> bool,
+        others: Vec<(Tensor, Option<isize>)>,
+        needs: SmallVec<[bool; 4]>,
+        run: impl Fn(&Facts, &[Tensor]) -> Vec<Tensor>,
+    ) -> Vec<Tensor> {
+        let (inputs, outputs) = self.example_specs(facts);
+        let (mut values, mut axes, mut vals) = (Vec::new(), Vec::new(), Vec::new());
+        for i in (0..inputs.len()).filter(|&i| keeps(Val::In(i))) {
+            vals.push(Val::In(i));
+            values.push(facts.x(i).clone());
+            axes.push(self.axis(i));
+        }
+        for k in (0..outputs.len()).filter(|&k| keeps(Val::Out(k))) {
+            vals.push(Val::Out(k));
+            values.push(facts.y(k).clone());
+            axes.push(Some(0));
+        }
+        for (value, axis) in others {
+            values.push(value);
+            axes.push(axis);
+        }
+        let op = Op::Custom(self.one.clone());
+        let one = |values: &Vec<Tensor>| {
+            let mut inside = Facts::new(&op, &inputs, &outputs, needs.clone());
+            let (kept, others) = values.split_at(vals.len());
+            vals.iter().zip(kept).for_each(|(&val, x)| inside.set(val, x.clone()));
+            run(&inside, others)
+        };
+        if axes.iter().all(Option::is_none) {
+            // Nothing differs between the examples.
+            let made = one(&values);
+            return made.iter().map(|y| Lane::shared(y.clone()).spread(self.n)).collect();
+        }
+        vmap(one, BatchAxes::from(axes), 0)(&values)
+    }
+}
+
+impl Rule for Batched {
+    fn keeps(&self, val: Val) -> bool {
+        match val {
+            Val::In(i) if i >= self.rows.len() => false,
+            val => handle(&self.one).rule().keeps(val),
+        }
+    }
+
+    fn role(&self, operand: usize) -> Role {
+        match operand < self.rows.len() {
+            true => handle(&self.one).rule().role(operand),
+            // What batching brought with it: constants of its own.
+            false => Role::Captured,
+        }
+    }
+
+    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+        let rule = handle(&self.one);
+        let (inputs, _) = self.example_specs(facts);
+        let count = facts.counts().0;
+        let wants = |i: usize| facts.needs(i) && inputs[i].dtype.is_float();
+        let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| wants(i)).collect();
+        let mut out: Maybe = SmallVec::from_elem(None, count);
+        if wanted.is_empty() {
+            return out;
+        }
+        let needs = (0..inputs.len()).map(wants).collect();
+        let there: Vec<bool> = dys.iter().map(Option::is_some).collect();
+        let given = dys.iter().flatten().map(|dy| (dy.clone(), Some(0))).collect();
+        let made = self.mapped(
+            facts,
+            |val| self.keeps(val),
+            given,
+            needs,
+            |facts, others| {
+                let mut next = others.iter();
+                let dys: Maybe =
+                    there.iter().map(|&t| if t { next.next().cloned() } else { None }).collect();
+                let found = rule.rule().vjp(facts, &dys);
+                let gradient =
+                    |&i: &usize| found[i].clone().unwrap_or_else(|| Tensor::zeros_of(&inputs[i]));
+                wanted.iter().map(gradient).collect()
+            },
+        );
+        for (&i, g) in wanted.iter().zip(made) {
+            // What all examples share has the sum of their gradients.
+            out[i] = Some(if self.rows[i] { g } else { g.sum_over(0) });
+        }
+        out
+    }
+
+    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
+        let rule = handle(&self.one);
+        let (inputs, outputs) = self.example_specs(facts);
+        let there: Vec<bool> = tangents[..inputs.len()].iter().map(Option::is_some).collect();
+        let given = (tangents[..inputs.len()].iter().enumerate())
+            .filter_map(|(i, t)| Some((t.clone()?, self.axis(i))))
+            .collect();
+        let needs = SmallVec::from_elem(true, inputs.len());
+        let made = self.mapped(
+            facts,
+            |_| true,
+            given,
+            needs,
+            |facts, others| {
+                let mut next = others.iter();
+                let tangents: Maybe =
+                    there.iter().map(|&t| if t { next.next().cloned() } else { None }).collect();
+                rule.rule().jvp(facts, &tangents).into_vec()
+            },
+        );
+        debug_assert_eq!(made.len(), outputs.len());
+        made.into_iter().collect()
+    }
+
+    fn takes_leading_axes(&self) -> bool {
+        handle(&self.one).rule().takes_leading_axes()
+    }
+}

@@ -1,0 +1,200 @@
+//! How a function becomes a node of the tape, or an equation of a program.
+
+use super::rule::{Handle, Role, Rule, captured};
+use crate::apply::{Operand, apply_all, record_done};
+use crate::rule::{Grad, Outs};
+use crate::tape::History;
+use crate::tensor::Tangents;
+use crate::trace::{self, Kind, evaluate};
+use crate::{Spec, Tensor, fail, mode, ops, random};
+use pullback_ir::{Custom, Op, Program, Var, Work};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The body of a custom op.
+pub(crate) fn body(op: &Op) -> Option<&Program> {
+    match op {
+        Op::Custom(custom) => custom.body(),
+        _ => None,
+    }
+}
+
+/// The results of a body, as values: how they came about is not recorded.
+pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Outs {
+    let inputs: Vec<Tensor> = inputs.iter().map(|x| plain(x)).collect();
+    mode::set_recording(false, || evaluate(body, &inputs)).into_iter().collect()
+}
+
+fn plain(x: &Tensor) -> Tensor {
+    x.argument(History::None, Tangents::new())
+}
+
+/// A residual: where backward finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is an operand.
+    Input(usize),
+    /// It is a result of the op: one of the function's, or one that is there for this.
+    Output(usize),
+}
+
+/// How the values that are kept besides arguments and results are had again, with their history.
+pub(super) enum Again {
+    /// By the function, with the generator where it stood if it drew from it.
+    Function(Option<Tensor>),
+    /// By the body, whose last results they are.
+    Body(Program),
+}
+
+/// What is known of a call, for its rule.
+pub(super) struct Call {
+    pub name: &'static str,
+    /// How many operands are arguments; those after them were captured.
+    pub arguments: usize,
+    /// How many results are the function's; those after them are kept for backward.
+    pub results: usize,
+    /// Of each operand that was captured, whether results depend on it.
+    pub captured: Vec<bool>,
+    /// Of each residual.
+    pub residuals: Vec<Place>,
+    pub again: Again,
+}
+
+impl Call {
+    pub fn role(&self, operand: usize) -> Role {
+        match operand.checked_sub(self.arguments).map(|i| self.captured.get(i).copied()) {
+            None => Role::Argument,
+            Some(Some(false)) => Role::Constant,
+            Some(Some(true) | None) => Role::Captured,
+        }
+    }
+}
+
+/// Applies a function that gives results and residuals. `rule` is made once it is known what became of the residuals.
+pub(super) fn call(
+    name: &'static str,
+    arguments: &[Tensor],
+    at: &'static Location<'static>,
+    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    rule: &dyn Fn(Call) -> Box<dyn Rule>,
+) -> Vec<Tensor> {
+    match trace::active() {
+        false => eager(name, arguments, at, function, rule),
+        true => traced(name, arguments, at, function, rule),
+    }
+}
+
+fn eager(
+    name: &'static str,
+    arguments: &[Tensor],
+    at: &'static Location<'static>,
+    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    rule: &dyn Fn(Call) -> Box<dyn Rule>,
+) -> Vec<Tensor> {
+    let states: SmallVec<[Operand; 2]> =
+        arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
+    let noted =
+        states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
+    let inside: Vec<Tensor> = arguments.iter().map(plain).collect();
+    let before = noted.then(random::position);
+    let (ys, residuals) = function(&inside);
+    for y in ys.iter().chain(&residuals) {
+        if y.is_tracked() || y.carries_tangents() {
+            fail::raise(captured(name, y.spec()).at(at));
+        }
+    }
+    // A result that shares memory with an argument would change with it. The others are given a place in the tape of their own.
+    let own = |y: &Tensor| match inside.iter().any(|x| x.shares_memory(y)) {
+        true => mode::set_recording(false, || y.deep_clone()),
+        false => y.alias(History::None, Tangents::new()),
+    };
+    let mut outs: Vec<Tensor> = ys.iter().map(own).collect();
+    if !noted {
+        return outs;
+    }
+    let mut places = Vec::new();
+    for r in &residuals {
+        let input = inside.iter().position(|x| x.is_same(r)).map(Place::Input);
+        let output = || ys.iter().position(|y| y.is_same(r)).map(Place::Output);
+        places.push(input.or_else(output).unwrap_or_else(|| {
+            outs.push(r.alias(History::None, Tangents::new()));
+            Place::Output(outs.len() - 1)
+        }));
+    }
+    let drawn = before.filter(|before| random::position() != *before);
+    let call = Call {
+        name,
+        arguments: arguments.len(),
+        results: ys.len(),
+        captured: Vec::new(),
+        residuals: places,
+        again: Again::Function(drawn.map(|position| Tensor::from(position))),
+    };
+    let work = Work::Done(outs.len());
+    let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
+    record_done(op, &arguments.iter().collect::<Vec<_>>(), states, &outs, at);
+    outs.truncate(ys.len());
+    outs
+}
+
+fn traced(
+    name: &'static str,
+    arguments: &[Tensor],
+    at: &'static Location<'static>,
+    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    rule: &dyn Fn(Call) -> Box<dyn Rule>,
+) -> Vec<Tensor> {
+    let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
+    let traced = trace::record(Kind::Body("custom"), None, &specs, at, |args| {
+        let (ys, residuals) = function(args);
+        (ys.len(), [ys, residuals].concat())
+    });
+    let (results, recorded) = fail::or_raise(traced);
+    let (mut program, captures) = (recorded.program, recorded.captures);
+    let residuals = program.outputs.split_off(results);
+    let mut places = Vec::new();
+    for r in residuals {
+        let input = program.inputs.iter().position(|&v| v == r).map(Place::Input);
+        let output = program.outputs.iter().position(|&v| v == r).map(Place::Output);
+        places.push(input.or(output).unwrap_or_else(|| {
+            program.outputs.push(r);
+            Place::Output(program.outputs.len() - 1)
+        }));
+    }
+    let body = program.renumbered();
+    let captured = (arguments.len()..body.inputs.len()).map(|i| depends(&body, body.inputs[i]));
+    let call = Call {
+        name,
+        arguments: arguments.len(),
+        results,
+        captured: captured.collect(),
+        residuals: places,
+        again: Again::Body(body.clone()),
+    };
+    let handle = Arc::new(Handle(rule(call)));
+    let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
+    let operands: Vec<&Tensor> =
+        arguments.iter().chain(captures.iter().map(|c| &c.tensor)).collect();
+    let mut outs = mode::speaking_for(at, || apply_all(op, &operands)).into_vec();
+    outs.truncate(results);
+    outs
+}
+
+/// Whether a derivative of some result with respect to an input may be other than zero.
+fn depends(program: &Program, input: Var) -> bool {
+    let mut moved = vec![false; program.specs.len()];
+    moved[input.index()] = program.spec(input).dtype.is_float();
+    for e in &program.equations {
+        let row = ops::row(&e.op);
+        // What a custom op inside captured is as much a part of its result as its arguments.
+        let reaches = |i: usize| match &row {
+            Grad::Custom(handle) => handle.rule().role(i) != Role::Constant,
+            row => row.reaches(i),
+        };
+        if e.inputs.iter().enumerate().any(|(i, v)| moved[v.index()] && reaches(i)) {
+            e.outputs.iter().for_each(|v| moved[v.index()] = program.spec(*v).dtype.is_float());
+        }
+    }
+    program.outputs.iter().any(|v| moved[v.index()])
+}

@@ -1,0 +1,403 @@
+//! [`CustomOp`]: code that is not made of tensors.
+
+use super::gate::Gate;
+use super::memo::Site;
+use super::reverse::specs;
+use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed};
+use crate::apply::apply_all;
+use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::{DType, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
+use pullback_cpu::{elements, elements_mut};
+use pullback_ir::infer::{Specs, fits_memory};
+use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Work};
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An operation by code of yours: a table lookup, a call of another library, anything that fills memory from memory.
+///
+/// ```
+/// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
+///
+/// struct Cube;
+///
+/// impl CustomOp for Cube {
+///     fn name(&self) -> &'static str {
+///         "cube"
+///     }
+///     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
+///         Ok(vec![inputs[0].clone()])
+///     }
+///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+///         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+///         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+///         Ok(())
+///     }
+///     fn derivative(&self) -> Derivative {
+///         Derivative::Vjp
+///     }
+///     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+///         vec![3.0 * x[0].square() * &dy[0]]
+///     }
+/// }
+///
+/// let cube = custom_op(Cube);
+/// let slope = grad(move |x: &Tensor| cube.one(&[x]));
+/// assert_eq!(slope(&Tensor::from(2.0)).item::<f64>(), 12.0);
+/// ```
+///
+/// It is one equation inside a compiled program, which calls the code. The derivative is tensor code, so it is taped, traced and differentiated in turn, and may
+/// call other custom ops. It is checked at first use as that of a [`custom_vjp`](crate::custom_vjp).
+pub trait CustomOp: Send + Sync + 'static {
+    /// Its name, in errors, programs and reports.
+    fn name(&self) -> &'static str;
+
+    /// The shape rule: from the specs of the operands to those of the results, of which there is at least one.
+    ///
+    /// # Errors
+    /// If it does not take these operands.
+    fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>>;
+
+    /// Computes the results, which are zeros before, from the operands. All lie dense, in row-major order. Must be a pure function of the operands: it
+    /// may be called never, or twice.
+    ///
+    /// # Errors
+    /// If the values are not as they must be.
+    fn forward(&self, inputs: &[HostInput<'_>], outputs: &mut [HostOutput<'_>]) -> Result<()>;
+
+    /// How it differentiates.
+    fn derivative(&self) -> Derivative;
+
+    /// For [`Derivative::Vjp`]: the gradients of the operands, from the operands, the results and the gradients of the results. Those of integers are not looked at.
+    #[allow(unused_variables)]
+    fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], cotangents: &[Tensor]) -> Vec<Tensor> {
+        fail::raise(Error::gradient(self.name(), "says it has a vjp, and does not define it"))
+    }
+
+    /// For [`Derivative::Jvp`]: the tangents of the results, from the operands, the results and the tangents of the operands.
+    #[allow(unused_variables)]
+    fn jvp(&self, inputs: &[Tensor], outputs: &[Tensor], tangents: &[Tensor]) -> Vec<Tensor> {
+        fail::raise(Error::gradient(self.name(), "says it has a jvp, and does not define it"))
+    }
+
+    /// How it takes many examples at once, under [`vmap`](crate::vmap).
+    fn batching(&self) -> CustomBatching {
+        CustomBatching::OneByOne
+    }
+}
+
+/// How a [`CustomOp`] differentiates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Derivative {
+    /// By [`CustomOp::vjp`]; forward mode is its transpose.
+    Vjp,
+    /// By [`CustomOp::jvp`]; reverse mode is its transpose.
+    Jvp,
+    /// It is zero.
+    Zero,
+    /// There is none, for this reason: who asks for it gets an error.
+    Refused(&'static str),
+}
+
+/// How a [`CustomOp`] takes many examples at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CustomBatching {
+    /// One after the other.
+    OneByOne,
+    /// All at once: shape rule and forward take further axes in front, the same for all operands.
+    LeadingAxes,
+}
+
+/// An operand of a [`CustomOp`]: dense values in host memory.
+pub struct HostInput<'a>(Bytes<'a>);
+
+/// A result of a [`CustomOp`], to be filled: dense host memory.
+pub struct HostOutput<'a> {
+    spec: &'a Spec,
+    bytes: &'a mut [u8],
+}
+
+fn wrong_type<T: HostElement>(spec: &Spec) -> Error {
+    Error::dtype("", format!("the elements of {spec} are no {}", T::DTYPE))
+}
+
+impl<'a> HostInput<'a> {
+    /// Shape and dtype.
+    pub fn spec(&self) -> &'a Spec {
+        self.0.spec
+    }
+
+    /// Length of each axis.
+    pub fn shape(&self) -> &'a [usize] {
+        &self.0.spec.shape
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.spec.dtype
+    }
+
+    /// The elements, in row-major order.
+    ///
+    /// # Errors
+    /// If they are of another type.
+    pub fn as_slice<T: HostElement>(&self) -> Result<&'a [T]> {
+        elements(self.0.spec.dtype, self.0.bytes).ok_or_else(|| wrong_type::<T>(self.0.spec))
+    }
+}
+
+impl HostOutput<'_> {
+    /// Shape and dtype.
+    pub fn spec(&self) -> &Spec {
+        self.spec
+    }
+
+    /// Length of each axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.spec.shape
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.spec.dtype
+    }
+
+    /// The elements, in row-major order, to be written.
+    ///
+    /// # Errors
+    /// If they are of another type.
+    pub fn as_mut_slice<T: HostElement>(&mut self) -> Result<&mut [T]> {
+        let spec = self.spec;
+        elements_mut(spec.dtype, self.bytes).ok_or_else(|| wrong_type::<T>(spec))
+    }
+}
+
+/// A [`CustomOp`] that can be applied to tensors: made by [`custom_op`].
+pub struct External {
+    op: Arc<dyn CustomOp>,
+    gate: Gate,
+    /// The op of the last call, for the next: so that equal calls are equal to the compiler.
+    made: Mutex<Option<Arc<Custom>>>,
+}
+
+/// Makes an operation of code: see [`CustomOp`].
+#[track_caller]
+#[must_use]
+pub fn custom_op<C: CustomOp>(op: C) -> External {
+    let gate = Gate::new(Site::of::<C, ()>(op.name(), Location::caller()));
+    External { op: Arc::new(op), gate, made: Mutex::default() }
+}
+
+impl External {
+    /// Applies the op and gives all its results.
+    ///
+    /// # Panics
+    /// If its shape rule or its code refuses the operands, or its derivative is wrong.
+    #[track_caller]
+    pub fn call(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let at = mode::user_line(Location::caller());
+        mode::speaking_for(at, || {
+            if !matches!(self.op.derivative(), Derivative::Refused(_)) {
+                let leaves: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+                let run = |x: &[Tensor]| self.apply(&x.iter().collect::<Vec<_>>());
+                self.gate.pass(&leaves, at, &run);
+            }
+            self.apply(inputs)
+        })
+    }
+
+    /// Applies the op and gives its first result.
+    ///
+    /// # Panics
+    /// As [`External::call`].
+    #[track_caller]
+    pub fn one(&self, inputs: &[&Tensor]) -> Tensor {
+        self.call(inputs).swap_remove(0)
+    }
+
+    /// Without the check of its derivative; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    #[track_caller]
+    #[must_use]
+    pub fn unchecked(mut self, reason: &'static str) -> External {
+        self.gate.open(reason, mode::user_line(Location::caller()));
+        self
+    }
+
+    /// Where to check the derivative if the op is first used inside a trace.
+    #[must_use]
+    pub fn at(mut self, example: &[&Tensor]) -> External {
+        self.gate.example(example.iter().map(|&x| x.clone()).collect());
+        self
+    }
+
+    /// How far the derivative may be from the numeric one; as [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    #[must_use]
+    pub fn tolerance(mut self, relative: f64) -> External {
+        self.gate.tolerance(relative);
+        self
+    }
+
+    fn apply(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let code = Code(self.op.clone());
+        let given: Vec<&Spec> = inputs.iter().map(|x| x.spec()).collect();
+        let specs = code.infer(&given).map_err(|e| e.on(given));
+        let results = match specs {
+            Ok(specs) => specs.len(),
+            Err(error) => fail::raise(error.at(mode::user_line(Location::caller()))),
+        };
+        let mut held = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = held.as_ref().filter(|custom| custom.results() == results).cloned();
+        let custom = known.unwrap_or_else(|| {
+            let rule = Handle(Box::new(Code(self.op.clone())));
+            let work = Work::Kernel { kernel: Arc::new(code), results };
+            Arc::new(Custom::new(self.op.name(), work, Arc::new(rule)))
+        });
+        *held = Some(custom.clone());
+        drop(held);
+        apply_all(Op::Custom(custom), inputs).into_vec()
+    }
+}
+
+/// The op as a kernel and as a rule.
+struct Code(Arc<dyn CustomOp>);
+
+impl Code {
+    /// An error of the user's code, under the name of the op.
+    fn named(&self, error: Error) -> Error {
+        match error.op() == self.0.name() {
+            true => error,
+            false => Error::new(error.kind(), self.0.name(), "its code failed").because(error),
+        }
+    }
+}
+
+impl Kernel for Code {
+    fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
+        let given: Vec<Spec> = inputs.iter().map(|&s| s.clone()).collect();
+        let specs = self.0.specs(&given).map_err(|e| self.named(e))?;
+        if specs.is_empty() {
+            return Err(Error::shape(self.0.name(), "its shape rule gives no result"));
+        }
+        if let Some(large) = specs.iter().find(|s| !fits_memory(&s.shape)) {
+            let message = format!("a result of shape {:?} is larger than any memory", large.shape);
+            return Err(Error::shape(self.0.name(), message));
+        }
+        Ok(specs.into_iter().collect())
+    }
+
+    fn run(&self, inputs: &[Bytes<'_>], outputs: &mut [BytesMut<'_>]) -> Result<()> {
+        let given: Vec<HostInput> = inputs.iter().map(|&x| HostInput(x)).collect();
+        let mut made: Vec<HostOutput> =
+            outputs.iter_mut().map(|y| HostOutput { spec: y.spec, bytes: &mut *y.bytes }).collect();
+        self.0.forward(&given, &mut made).map_err(|e| self.named(e))
+    }
+}
+
+impl Rule for Code {
+    fn keeps(&self, _: Val) -> bool {
+        matches!(self.0.derivative(), Derivative::Vjp | Derivative::Jvp)
+    }
+
+    fn role(&self, _: usize) -> Role {
+        match self.0.derivative() {
+            Derivative::Zero => Role::Constant,
+            Derivative::Vjp | Derivative::Jvp | Derivative::Refused(_) => Role::Argument,
+        }
+    }
+
+    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+        let (inputs, outputs) = specs(facts);
+        let dys = filled(dys, outputs.iter());
+        let given: Vec<Option<Tensor>> = match self.0.derivative() {
+            Derivative::Zero => vec![None; inputs.len()],
+            Derivative::Refused(why) => self.refuse(why),
+            Derivative::Vjp => {
+                let (x, y) = values(facts);
+                self.pull(&x, &y, &dys, &inputs).into_iter().map(Some).collect()
+            }
+            Derivative::Jvp => {
+                let (x, y) = values(facts);
+                let (moved, made) = (floats(&inputs), floats(&outputs));
+                let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
+                let found = transposed(
+                    &from,
+                    |tangents| {
+                        let all = placed(tangents, &moved, &inputs);
+                        pick(&self.push(&x, &y, &all, &outputs), &made)
+                    },
+                    &pick(&dys, &made),
+                );
+                let mut all = vec![None; inputs.len()];
+                moved.iter().zip(found).for_each(|(&i, g)| all[i] = Some(g));
+                all
+            }
+        };
+        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        given.into_iter().enumerate().map(|(i, g)| g.filter(|_| wants(i))).collect()
+    }
+
+    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
+        let (inputs, outputs) = specs(facts);
+        let tangents = filled(tangents, inputs.iter());
+        let (moved, made) = (floats(&inputs), floats(&outputs));
+        let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
+        let found: Vec<Tensor> = match self.0.derivative() {
+            Derivative::Zero => return out.into_iter().collect(),
+            Derivative::Refused(why) => self.refuse(why),
+            Derivative::Jvp => {
+                let (x, y) = values(facts);
+                pick(&self.push(&x, &y, &tangents, &outputs), &made)
+            }
+            Derivative::Vjp => {
+                let (x, y) = values(facts);
+                let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
+                transposed(
+                    &from,
+                    |dys| {
+                        let all = placed(dys, &made, &outputs);
+                        pick(&self.pull(&x, &y, &all, &inputs), &moved)
+                    },
+                    &pick(&tangents, &moved),
+                )
+            }
+        };
+        made.iter().zip(found).for_each(|(&k, t)| out[k] = t);
+        out.into_iter().collect()
+    }
+
+    fn takes_leading_axes(&self) -> bool {
+        self.0.batching() == CustomBatching::LeadingAxes
+    }
+}
+
+impl Code {
+    fn refuse(&self, why: &'static str) -> ! {
+        let message = format!("has no derivative: {why}");
+        fail::raise(Error::gradient(self.0.name(), message).at(mode::user_line(Location::caller())))
+    }
+
+    fn pull(&self, x: &[Tensor], y: &[Tensor], dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
+        checked(self.0.name(), "vjp", "operand", self.0.vjp(x, y, dys), wanted.iter())
+    }
+
+    fn push(&self, x: &[Tensor], y: &[Tensor], t: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
+        checked(self.0.name(), "jvp", "result", self.0.jvp(x, y, t), wanted.iter())
+    }
+}
+
+/// Operands and results.
+fn values(facts: &Facts) -> (Vec<Tensor>, Vec<Tensor>) {
+    let (operands, results) = facts.counts();
+    let x = (0..operands).map(|i| facts.x(i).clone()).collect();
+    (x, (0..results).map(|k| facts.y(k).clone()).collect())
+}
+
+fn pick(all: &[Tensor], places: &[usize]) -> Vec<Tensor> {
+    places.iter().map(|&i| all[i].clone()).collect()
+}
+
+/// Some tensors in their places, zeros in the others.
+fn placed(some: &[Tensor], places: &[usize], specs: &[Spec]) -> Vec<Tensor> {
+    let mut all: Vec<Tensor> = specs.iter().map(Tensor::zeros_of).collect();
+    places.iter().zip(some).for_each(|(&i, x)| all[i] = x.clone());
+    all
+}

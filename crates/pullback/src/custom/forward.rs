@@ -1,0 +1,179 @@
+//! [`custom_jvp`]: a function with its derivative along a direction.
+
+use super::call::{Call, call};
+use super::gate::Gate;
+use super::memo::Site;
+use super::reverse::{hollow, specs};
+use super::rule::{Role, Rule, checked, filled, floats, transposed};
+use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::{Spec, Tensor, Tree, mode};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A function with a forward derivative of its own: made by [`custom_jvp`].
+pub struct CustomJvp<T, Y> {
+    function: Arc<Function<T, Y>>,
+    gate: Gate,
+}
+
+struct Function<T, Y> {
+    name: &'static str,
+    run: Box<dyn Fn(&T) -> Y + Send + Sync>,
+    jvp: Box<dyn Fn(&T, &T) -> Y + Send + Sync>,
+}
+
+/// A function whose derivative along a direction is given: `jvp(x, t)`, a linear map of `t`. Reverse mode is its transpose, so a rule that is
+/// written once gives both.
+///
+/// ```
+/// use pullback::{Tensor, custom_jvp, grad, jvp};
+/// let cube = custom_jvp("cube", |x: &Tensor| x.powi(3), |x: &Tensor, t: &Tensor| 3.0 * x.square() * t);
+/// let x = Tensor::from(2.0);
+/// assert_eq!(jvp(|x: &Tensor| cube.call(x), &x, &Tensor::from(1.0)).1.item::<f64>(), 12.0);
+/// assert_eq!(grad(|x: &Tensor| cube.call(x))(&x).item::<f64>(), 12.0);
+/// assert_eq!(grad(grad(|x: &Tensor| cube.call(x)))(&x).item::<f64>(), 12.0);
+/// ```
+///
+/// Directions for tensors of integers are zeros. All else is as for [`custom_vjp`](crate::custom_vjp).
+#[track_caller]
+#[must_use]
+pub fn custom_jvp<T, Y, F, J>(name: &'static str, function: F, jvp: J) -> CustomJvp<T, Y>
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+    F: Fn(&T) -> Y + Send + Sync + 'static,
+    J: Fn(&T, &T) -> Y + Send + Sync + 'static,
+{
+    let gate = Gate::new(Site::of::<F, J>(name, Location::caller()));
+    let function = Arc::new(Function { name, run: Box::new(function), jvp: Box::new(jvp) });
+    CustomJvp { function, gate }
+}
+
+impl<T, Y> CustomJvp<T, Y>
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+{
+    /// The function at `x`; as [`CustomVjp::call`](crate::CustomVjp::call).
+    ///
+    /// # Panics
+    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
+    #[track_caller]
+    pub fn call(&self, x: &T) -> Y {
+        let at = mode::user_line(Location::caller());
+        self.gate.pass(&x.leaves(), at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at).leaves()
+        });
+        apply(&self.function, x, at)
+    }
+
+    /// Without the check; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    #[track_caller]
+    #[must_use]
+    pub fn unchecked(mut self, reason: &'static str) -> Self {
+        self.gate.open(reason, mode::user_line(Location::caller()));
+        self
+    }
+
+    /// Where to check the rule if it is first used inside a trace.
+    #[must_use]
+    pub fn at(mut self, example: &T) -> Self {
+        self.gate.example(example.leaves());
+        self
+    }
+
+    /// How far the derivative may be from the numeric one; as [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    #[must_use]
+    pub fn tolerance(mut self, relative: f64) -> Self {
+        self.gate.tolerance(relative);
+        self
+    }
+}
+
+fn apply<T, Y>(function: &Arc<Function<T, Y>>, x: &T, at: &'static Location<'static>) -> Y
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+{
+    let made = RefCell::new(None);
+    let run = |leaves: &[Tensor]| {
+        let y = (function.run)(&x.with_leaves(leaves));
+        let leaves = y.leaves();
+        *made.borrow_mut() = Some(y);
+        (leaves, Vec::new())
+    };
+    let rule = |call: Call| -> Box<dyn Rule> {
+        Box::new(Forward { function: function.clone(), x: hollow(x), call })
+    };
+    let ys = call(function.name, &x.leaves(), at, &run, &rule);
+    match made.into_inner() {
+        Some(y) => y.with_leaves(&ys),
+        None => unreachable!("the function ran"),
+    }
+}
+
+struct Forward<T, Y> {
+    function: Arc<Function<T, Y>>,
+    x: T,
+    call: Call,
+}
+
+impl<T: Tree, Y: Tree> Forward<T, Y> {
+    /// The derivative along a direction, on leaves.
+    fn push(&self, x: &[Tensor], tangents: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
+        let (x, t) = (self.x.with_leaves(x), self.x.with_leaves(tangents));
+        let given = (self.function.jvp)(&x, &t).leaves();
+        checked(self.call.name, "jvp", "result", given, wanted.iter())
+    }
+}
+
+impl<T, Y> Rule for Forward<T, Y>
+where
+    T: Tree + Send + Sync,
+    Y: Tree + Send + Sync,
+{
+    fn keeps(&self, val: Val) -> bool {
+        matches!(val, Val::In(i) if i < self.call.arguments)
+    }
+
+    fn role(&self, operand: usize) -> Role {
+        self.call.role(operand)
+    }
+
+    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+        let (inputs, outputs) = specs(facts);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+        let (moved, made) = (floats(&inputs[..x.len()]), floats(&outputs));
+        let dys = filled(dys, outputs.iter());
+        let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
+        let given = transposed(
+            &from,
+            |tangents| {
+                let mut all: Vec<Tensor> = inputs[..x.len()].iter().map(Tensor::zeros_of).collect();
+                moved.iter().zip(tangents).for_each(|(&i, t)| all[i] = t.clone());
+                let pushed = self.push(&x, &all, &outputs);
+                made.iter().map(|&k| pushed[k].clone()).collect()
+            },
+            &made.iter().map(|&k| dys[k].clone()).collect::<Vec<_>>(),
+        );
+        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+        for (&i, g) in moved.iter().zip(given).filter(|(i, _)| facts.needs(**i)) {
+            out[i] = Some(g);
+        }
+        out
+    }
+
+    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
+        let (inputs, outputs) = specs(facts);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+        let tangents = filled(&tangents[..x.len()], inputs.iter());
+        let given = self.push(&x, &tangents, &outputs);
+        let tangent = |(t, spec): (Tensor, &Spec)| match spec.dtype.is_float() {
+            true => t,
+            false => Tensor::zeros_of(spec),
+        };
+        given.into_iter().zip(&outputs).map(tangent).collect()
+    }
+}

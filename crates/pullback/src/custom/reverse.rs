@@ -1,0 +1,310 @@
+//! [`custom_vjp`]: a function with its pullback.
+
+use super::call::{Again, Call, Place, call};
+use super::gate::Gate;
+use super::memo::Site;
+use super::rule::{Role, Rule, checked, filled, floats, transposed};
+use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::trace::{self, evaluate};
+use crate::{Spec, Tensor, Tree, jvp, mode, random_state, set_random_state, vjp};
+use smallvec::SmallVec;
+use std::panic::Location;
+use std::sync::{Arc, OnceLock};
+
+/// A function with a pullback of its own: made by [`custom_vjp`].
+pub struct CustomVjp<T, Y, R> {
+    function: Arc<Function<T, Y, R>>,
+    gate: Gate,
+}
+
+struct Function<T, Y, R> {
+    name: &'static str,
+    forward: Box<dyn Fn(&T) -> (Y, R) + Send + Sync>,
+    backward: Box<dyn Fn(&R, &Y) -> T + Send + Sync>,
+}
+
+/// A function whose reverse derivative is given: `forward` gives the result and what `backward` will need, `backward` gives the gradient of
+/// the argument from that and the gradient of the result.
+///
+/// ```
+/// use pullback::{Tensor, custom_vjp, grad};
+/// // log(1 + exp(x)), whose slope is written so that it cannot overflow.
+/// let softplus = custom_vjp(
+///     "softplus",
+///     |x: &Tensor| (x.exp().log1p(), x.clone()),
+///     |x: &Tensor, dy: &Tensor| dy * x.sigmoid(),
+/// );
+/// let x = Tensor::from(0.5);
+/// let slope = grad(move |x: &Tensor| softplus.call(x))(&x).item::<f64>();
+/// assert!((slope - 0.6224593312018546).abs() < 1e-15);
+/// ```
+///
+/// All three are [trees](Tree) of tensors. Residuals may hold integers. `backward` is ordinary tensor code and linear in its second argument, so
+/// forward mode is its transpose and higher derivatives are its derivatives. The function may be called in eager code, under `jit`, `vmap`, `scan` and
+/// `cond`, and inside other such functions.
+///
+/// At its first use for given specs the rule is compared with numeric derivatives, see [`CustomVjp::call`]. What is differentiated must be an argument: a
+/// tensor from outside that requires grad is refused.
+#[track_caller]
+#[must_use]
+pub fn custom_vjp<T, Y, R, F, B>(name: &'static str, forward: F, backward: B) -> CustomVjp<T, Y, R>
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+    R: Tree + Send + Sync + 'static,
+    F: Fn(&T) -> (Y, R) + Send + Sync + 'static,
+    B: Fn(&R, &Y) -> T + Send + Sync + 'static,
+{
+    let gate = Gate::new(Site::of::<F, B>(name, Location::caller()));
+    let function =
+        Arc::new(Function { name, forward: Box::new(forward), backward: Box::new(backward) });
+    CustomVjp { function, gate }
+}
+
+impl<T, Y, R> CustomVjp<T, Y, R>
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+    R: Tree + Send + Sync + 'static,
+{
+    /// The function at `x`.
+    ///
+    /// At the first call with arguments of these specs, the rule is checked there in `f64`: both modes and the second derivative against
+    /// differences of values. Inside a trace, where values are not known, it is checked at [`CustomVjp::at`] or at random numbers between 0.5 and
+    /// 1.5 (and zeros for integers). Later calls cost nothing more.
+    ///
+    /// # Panics
+    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
+    #[track_caller]
+    pub fn call(&self, x: &T) -> Y {
+        let at = mode::user_line(Location::caller());
+        self.gate.pass(&x.leaves(), at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at).leaves()
+        });
+        apply(&self.function, x, at)
+    }
+
+    /// Without the check, for a rule that is not the derivative and is not meant to be (a straight-through estimator), or that cannot be checked. The
+    /// reason is listed by [`unchecked_rules`](crate::unchecked_rules).
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_vjp, grad, unchecked_rules};
+    /// let round = custom_vjp("round_through", |x: &Tensor| (x.round(), ()), |_: &(), dy: &Tensor| dy.clone())
+    ///     .unchecked("rounding has no useful derivative");
+    /// assert_eq!(grad(move |x: &Tensor| round.call(x))(&Tensor::from(0.7)).item::<f64>(), 1.0);
+    /// assert!(unchecked_rules().iter().any(|r| r.name == "round_through" && r.calls == 1));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn unchecked(mut self, reason: &'static str) -> Self {
+        self.gate.open(reason, mode::user_line(Location::caller()));
+        self
+    }
+
+    /// Where to check the rule if it is first used inside a trace.
+    #[must_use]
+    pub fn at(mut self, example: &T) -> Self {
+        self.gate.example(example.leaves());
+        self
+    }
+
+    /// How far the derivative may be from the numeric one, relative to it, where the function computes less exactly than `f64` allows (by iteration, say).
+    #[must_use]
+    pub fn tolerance(mut self, relative: f64) -> Self {
+        self.gate.tolerance(relative);
+        self
+    }
+}
+
+fn apply<T, Y, R>(function: &Arc<Function<T, Y, R>>, x: &T, at: &'static Location<'static>) -> Y
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+    R: Tree + Send + Sync + 'static,
+{
+    let made = std::cell::RefCell::new(None);
+    let run = |leaves: &[Tensor]| {
+        let (y, r) = (function.forward)(&x.with_leaves(leaves));
+        let leaves = (y.leaves(), r.leaves());
+        *made.borrow_mut() = Some((y, r));
+        leaves
+    };
+    // Without their tensors: the rule must not keep memory that the tape does not know of.
+    let rule = |call: Call| -> Box<dyn Rule> {
+        match &*made.borrow() {
+            Some((y, r)) => Box::new(Reverse {
+                function: function.clone(),
+                x: hollow(x),
+                y: hollow(y),
+                r: hollow(r),
+                call,
+            }),
+            None => unreachable!("the function ran"),
+        }
+    };
+    let ys = call(function.name, &x.leaves(), at, &run, &rule);
+    match made.into_inner() {
+        Some((y, _)) => y.with_leaves(&ys),
+        None => unreachable!("the function ran"),
+    }
+}
+
+/// The structure, with an empty tensor in the place of each.
+pub(super) fn hollow<T: Tree>(x: &T) -> T {
+    static NOTHING: OnceLock<Tensor> = OnceLock::new();
+    let nothing = NOTHING.get_or_init(|| trace::computing(|| Tensor::zeros([0])));
+    x.map(&mut |_| nothing.clone())
+}
+
+struct Reverse<T, Y, R> {
+    function: Arc<Function<T, Y, R>>,
+    x: T,
+    y: Y,
+    r: R,
+    call: Call,
+}
+
+impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
+    fn residuals(&self, facts: &Facts) -> R {
+        let find = |place: &Place| match *place {
+            Place::Input(i) => facts.x(i).clone(),
+            Place::Output(k) => facts.y(k).clone(),
+        };
+        self.r.with_leaves(&self.call.residuals.iter().map(find).collect::<Vec<_>>())
+    }
+
+    /// The pullback on leaves.
+    fn pull(&self, r: &R, dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
+        let given = (self.function.backward)(r, &self.y.with_leaves(dys)).leaves();
+        checked(self.call.name, "backward", "argument", given, wanted.iter())
+    }
+
+    /// The values that are kept besides arguments and results, from the operands.
+    fn again(&self, operands: &[Tensor]) -> Vec<Tensor> {
+        match &self.call.again {
+            Again::Body(body) => evaluate(body, operands).split_off(self.call.results),
+            Again::Function(drawn) => {
+                let run = || {
+                    let x = self.x.with_leaves(&operands[..self.call.arguments]);
+                    let leaves = (self.function.forward)(&x).1.leaves();
+                    let kept = |p: &Place| matches!(p, Place::Output(k) if *k >= self.call.results);
+                    let all = leaves.into_iter().zip(&self.call.residuals);
+                    all.filter(|(_, place)| kept(place)).map(|(r, _)| r).collect()
+                };
+                match drawn {
+                    None => run(),
+                    Some(start) => {
+                        let now = random_state();
+                        set_random_state(start);
+                        let made = run();
+                        set_random_state(&now);
+                        made
+                    }
+                }
+            }
+        }
+    }
+
+    fn keeps_more(&self) -> bool {
+        self.call.residuals.iter().any(|p| matches!(p, Place::Output(k) if *k >= self.call.results))
+    }
+}
+
+/// The specs of the operands, those of the results.
+pub(super) fn specs(facts: &Facts) -> (Vec<Spec>, Vec<Spec>) {
+    let (operands, results) = facts.counts();
+    let inputs = (0..operands).map(|i| facts.in_spec(i).clone()).collect();
+    (inputs, (0..results).map(|k| facts.out_spec(k).clone()).collect())
+}
+
+impl<T, Y, R> Rule for Reverse<T, Y, R>
+where
+    T: Tree + Send + Sync,
+    Y: Tree + Send + Sync,
+    R: Tree + Send + Sync,
+{
+    fn keeps(&self, val: Val) -> bool {
+        match val {
+            // The derivative of what is kept besides is that of the function, which takes them all.
+            Val::In(i) => self.keeps_more() || self.call.residuals.contains(&Place::Input(i)),
+            Val::Out(k) => self.call.residuals.contains(&Place::Output(k)),
+        }
+    }
+
+    fn role(&self, operand: usize) -> Role {
+        self.call.role(operand)
+    }
+
+    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+        let (inputs, outputs) = specs(facts);
+        let (arguments, results) = (self.call.arguments, self.call.results);
+        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        if dys[..results].iter().any(Option::is_some) {
+            let dys = filled(&dys[..results], outputs.iter());
+            let given = self.pull(&self.residuals(facts), &dys, &inputs[..arguments]);
+            for (i, g) in given.into_iter().enumerate().filter(|(i, _)| wants(*i)) {
+                out[i] = Some(g);
+            }
+        }
+        if dys[results..].iter().any(Option::is_some) {
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let moved: Vec<usize> = floats(&inputs[..arguments]);
+            let point: Vec<Tensor> = moved.iter().map(|&i| operands[i].clone()).collect();
+            let kept = floats(&outputs[results..]);
+            let (_, pullback) = vjp(
+                |point: &Vec<Tensor>| {
+                    let mut all = operands.clone();
+                    moved.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+                    let made = self.again(&all);
+                    kept.iter().map(|&j| made[j].clone()).collect::<Vec<Tensor>>()
+                },
+                &point,
+            );
+            let cotangents = filled(&dys[results..], outputs[results..].iter());
+            let given = pullback(&kept.iter().map(|&j| cotangents[j].clone()).collect());
+            for (&i, g) in moved.iter().zip(given).filter(|(i, _)| wants(**i)) {
+                out[i] = Some(match out[i].take() {
+                    Some(sum) => sum + g,
+                    None => g,
+                });
+            }
+        }
+        out
+    }
+
+    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
+        let (inputs, outputs) = specs(facts);
+        let (arguments, results) = (self.call.arguments, self.call.results);
+        let tangents = filled(&tangents[..arguments], inputs.iter());
+        let (moved, made) = (floats(&inputs[..arguments]), floats(&outputs[..results]));
+        let of = |all: &[Tensor], places: &[usize]| -> Vec<Tensor> {
+            places.iter().map(|&i| all[i].clone()).collect()
+        };
+        let residuals = self.residuals(facts);
+        let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
+        let pushed = transposed(
+            &from,
+            |dys| {
+                let mut all = filled(&vec![None; results], outputs.iter());
+                made.iter().zip(dys).for_each(|(&k, dy)| all[k] = dy.clone());
+                of(&self.pull(&residuals, &all, &inputs[..arguments]), &moved)
+            },
+            &of(&tangents, &moved),
+        );
+        let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
+        made.iter().zip(pushed).for_each(|(&k, t)| out[k] = t);
+        if outputs.len() > results {
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let run = |point: &Vec<Tensor>| {
+                let mut all = operands.clone();
+                moved.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+                self.again(&all)
+            };
+            let (_, kept) = jvp(run, &of(&operands, &moved), &of(&tangents, &moved));
+            out.truncate(results);
+            out.extend(kept);
+        }
+        out.into_iter().collect()
+    }
+}

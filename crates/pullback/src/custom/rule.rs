@@ -1,0 +1,139 @@
+//! What the rule of a custom op is, to those who differentiate.
+
+use crate::apply::Operand;
+use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
+use pullback_ir::{Custom, ErrorKind};
+use std::sync::Arc;
+
+/// How a custom op differentiates: a row that is an object.
+pub(crate) trait Rule: Send + Sync {
+    /// Whether the tape must keep a value.
+    fn keeps(&self, val: Val) -> bool;
+
+    /// What an operand is to the function.
+    fn role(&self, operand: usize) -> Role;
+
+    /// Reverse mode, as [`crate::rule::Grad::vjp`].
+    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe;
+
+    /// Forward mode, as [`crate::rule::Grad::jvp`].
+    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs;
+
+    /// Whether the kernel takes axes of examples in front of those it works on.
+    fn takes_leading_axes(&self) -> bool {
+        false
+    }
+}
+
+/// What an operand of a custom op is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// An argument of the function, which the rule is for.
+    Argument,
+    /// A tensor from outside that no derivative of the function needs to pass to.
+    Constant,
+    /// A tensor from outside on which the results depend: the rule says nothing about it.
+    Captured,
+}
+
+/// A rule, as an op carries it.
+pub(crate) struct Handle(pub Box<dyn Rule>);
+
+/// The rule of a custom op.
+pub(crate) fn handle(custom: &Custom) -> Arc<Handle> {
+    match custom.rule().clone().downcast::<Handle>() {
+        Ok(handle) => handle,
+        Err(_) => fail::raise(Error::new(
+            ErrorKind::Program,
+            custom.name(),
+            "its rule was not made by this library",
+        )),
+    }
+}
+
+impl Handle {
+    pub fn rule(&self) -> &dyn Rule {
+        &*self.0
+    }
+
+    pub fn reaches(&self, operand: usize) -> bool {
+        self.0.role(operand) == Role::Argument
+    }
+
+    /// A tensor from outside may not be differentiated: the rule would cut its gradient off.
+    pub fn refuse_captured(
+        &self,
+        name: &'static str,
+        inputs: &[&Tensor],
+        operands: &[Operand],
+    ) -> Result<()> {
+        for (i, (x, operand)) in inputs.iter().zip(operands).enumerate() {
+            let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
+            let differentiated = x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
+            if differentiated && self.0.role(i) == Role::Captured {
+                return Err(captured(name, x.spec()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of a function that depends on something that is differentiated and not its argument.
+pub(super) fn captured(name: &'static str, spec: &Spec) -> Error {
+    let message = format!(
+        "its function depends on a tensor, {spec}, that is being differentiated and is not among its arguments: the gradient would be cut off"
+    );
+    Error::gradient(name, message)
+        .hint("pass it as an argument, or detach it if it is meant to be a constant")
+}
+
+/// The transpose of a linear map, applied: the pullback of the map at zero.
+pub(super) fn transposed(
+    from: &[Spec],
+    linear: impl Fn(&[Tensor]) -> Vec<Tensor>,
+    cotangents: &[Tensor],
+) -> Vec<Tensor> {
+    let zeros: Vec<Tensor> = from.iter().map(Tensor::zeros_of).collect();
+    let (_, pullback) = vjp(|x: &Vec<Tensor>| linear(x), &zeros);
+    pullback(&cotangents.to_vec())
+}
+
+/// What a rule gave, which must have the specs of what it is for.
+pub(super) fn checked<'a>(
+    name: &'static str,
+    rule: &str,
+    what: &str,
+    given: Vec<Tensor>,
+    wanted: impl ExactSizeIterator<Item = &'a Spec>,
+) -> Vec<Tensor> {
+    if given.len() != wanted.len() {
+        let message =
+            format!("its {rule} gave {} tensors for {} {what}s", given.len(), wanted.len());
+        fail::raise(Error::gradient(name, message));
+    }
+    for (i, (given, wanted)) in given.iter().zip(wanted).enumerate() {
+        if wanted.dtype.is_float() && given.spec() != wanted {
+            let message =
+                format!("its {rule} gave {} for {what} {i}, which is {wanted}", given.spec());
+            fail::raise(Error::gradient(name, message));
+        }
+    }
+    given
+}
+
+/// A tangent or cotangent for each spec: zeros where there is none.
+pub(super) fn filled<'a>(
+    some: &[Option<Tensor>],
+    specs: impl Iterator<Item = &'a Spec>,
+) -> Vec<Tensor> {
+    let fill = |(some, spec): (&Option<Tensor>, &Spec)| {
+        some.clone().unwrap_or_else(|| Tensor::zeros_of(spec))
+    };
+    some.iter().zip(specs).map(fill).collect()
+}
+
+/// The places of floats.
+pub(super) fn floats<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Vec<usize> {
+    specs.into_iter().enumerate().filter(|(_, s)| s.dtype.is_float()).map(|(i, _)| i).collect()
+}
