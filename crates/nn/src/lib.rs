@@ -20,6 +20,7 @@ pub mod losses;
 pub mod models;
 mod module;
 pub mod optim;
+pub mod precision;
 mod refuse;
 pub mod schedule;
 mod seen;

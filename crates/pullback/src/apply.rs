@@ -13,7 +13,9 @@ use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, control, custom, fail, lock, mode, ops, trace};
+use crate::{
+    Error, Result, Tensor, autocast, control, custom, fail, lock, mode, ops, trace, watch,
+};
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
 use pullback_ir::{Layout, Op, Spec, View};
@@ -89,6 +91,33 @@ impl Operands {
 
 /// The way of an op with one result, which nearly all are.
 fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+    match mode::extras() {
+        0 => run_one(op, inputs, caller),
+        _ => attended(op, inputs, caller, run_one, std::slice::from_ref),
+    }
+}
+
+/// An op inside `autocast` or `watch_overflow`: its operands are cast as the table says, and its results are looked at.
+fn attended<R>(
+    op: Op,
+    inputs: &[&Tensor],
+    caller: &'static Location<'static>,
+    run: impl FnOnce(Op, &[&Tensor], &'static Location<'static>) -> Result<R>,
+    results: impl Fn(&R) -> &[Tensor],
+) -> Result<R> {
+    let at = mode::user_line(caller);
+    let cast = autocast::settled(&op, inputs, at);
+    let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
+    let inputs = cast.as_deref().unwrap_or(inputs);
+    if !watch::is_looking() {
+        return run(op, inputs, caller);
+    }
+    let made = run(op.clone(), inputs, caller)?;
+    watch::look(&op, inputs, results(&made), at);
+    Ok(made)
+}
+
+fn run_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -117,6 +146,13 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     if op.results() == 1 {
         return Ok(smallvec![apply_one(op, inputs, caller)?]);
     }
+    match mode::extras() {
+        0 => run_all(op, inputs, caller),
+        _ => attended(op, inputs, caller, run_all, |outs| outs),
+    }
+}
+
+fn run_all(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -156,7 +192,7 @@ fn prepared(
     caller: &'static Location<'static>,
 ) -> Result<Option<Outs>> {
     let at = mode::user_line(caller);
-    let Some(prepared) = mode::speaking_for(at, || control::prepare(op, at)) else {
+    let Some(prepared) = autocast::off(|| mode::speaking_for(at, || control::prepare(op, at))) else {
         return Ok(None);
     };
     let (place, constants) = &prepared.constants;
@@ -186,7 +222,7 @@ fn decompose(
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
     infer(op, &specs).map_err(|e| e.at(at))?;
-    Ok(Some(mode::speaking_for(at, || decompose(op, inputs))))
+    Ok(Some(autocast::off(|| mode::speaking_for(at, || decompose(op, inputs)))))
 }
 
 /// Records the op in the trace that goes on. The operands as the trace sees them, and its results.
@@ -298,7 +334,7 @@ fn record(
             y.lock().history = constant(CutReason::Constant, &op, at, &operands);
         }
         if dual {
-            mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
+            tangents(&op, &row, inputs, &operands, outs, at);
         }
         return;
     }
@@ -307,8 +343,20 @@ fn record(
         y.lock().history = constant(why, &op, at, &operands);
     }
     if dual {
-        mode::speaking_for(at, || push_tangents(&op, &row, inputs, &operands, outs));
+        tangents(&op, &row, inputs, &operands, outs, at);
     }
+}
+
+/// [`push_tangents`] for the user's line, in the dtypes that are settled.
+fn tangents(
+    op: &Op,
+    row: &Grad,
+    inputs: &[&Tensor],
+    operands: &[Operand],
+    outs: &[Tensor],
+    at: &'static Location<'static>,
+) {
+    autocast::off(|| mode::speaking_for(at, || push_tangents(op, row, inputs, operands, outs)));
 }
 
 /// The values that the row wants for backward.

@@ -16,7 +16,7 @@ use crate::storage::Writer;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Error, Operand, Result, Scalar, Tensor, fail, lock, mode, ops, trace};
+use crate::{Error, Operand, Result, Scalar, Tensor, autocast, fail, lock, mode, ops, trace, watch};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
@@ -213,7 +213,8 @@ impl Tensor {
             plain &= !tracked[1] && !x.shares_memory(self);
         }
         let writer = Writer { op: name, at };
-        let known = trace::knows(self);
+        // A value that is being watched for overflow must be made where it can be looked at.
+        let known = trace::knows(self) && !watch::is_looking();
         if plain && known && self.0.layout.is_dense() && op.is_pointwise() {
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
@@ -229,8 +230,10 @@ impl Tensor {
         };
         let all: SmallVec<[&Tensor; 4]> =
             with_self.then_some(&old).into_iter().chain(&operands).collect();
-        let new = mode::speaking_for(at, || apply::try_apply(op, &all))?.swap_remove(0);
-        self.write_value(&new, &root, views, plain, writer)
+        // What is written keeps the dtype of what it is written to.
+        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
+        let new = &new[0];
+        self.write_value(new, &root, views, plain, writer)
     }
 
     /// Overwrites the targets with `op(targets…, inputs…)`, which has as many results.
@@ -269,7 +272,7 @@ impl Tensor {
         let apart =
             |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
         let writer = Writer { op: name, at };
-        let at_once = plain && !trace::active();
+        let at_once = plain && !trace::active() && !watch::is_looking();
         if at_once && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
@@ -285,7 +288,7 @@ impl Tensor {
             }
             return Ok(());
         }
-        let new = mode::speaking_for(at, || apply::try_apply(op, &all))?;
+        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
         // All or none: what could fail for a later target is found before the first is written.
         for ((target, (root, views)), new) in targets.iter().zip(&roots).zip(&new) {
             target.check_fits(new, root, views, plain, writer)?;
@@ -416,6 +419,7 @@ impl Tensor {
             !state.history.is_tracked() && state.tangents.is_empty()
         };
         trace::knows(self)
+            && !watch::is_looking()
             && self.is_sole_owner()
             && self.is_contiguous()
             && quiet(self)

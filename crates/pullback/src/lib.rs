@@ -72,6 +72,7 @@
 extern crate self as pullback;
 
 mod apply;
+mod autocast;
 mod batch;
 pub mod check;
 mod control;
@@ -96,8 +97,10 @@ mod tensor;
 mod trace;
 mod transform;
 mod tree;
+mod watch;
 
 pub use apply::try_apply;
+pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
@@ -140,3 +143,4 @@ pub use transform::{
     vjp, vmap,
 };
 pub use tree::{Outline, Path, Tree};
+pub use watch::{Culprit, watch_overflow};

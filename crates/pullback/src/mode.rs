@@ -9,11 +9,13 @@ thread_local! {
     /// Whether the user said so: the library also switches recording off for itself, which cuts nothing.
     static NO_GRAD: Cell<bool> = const { Cell::new(false) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
+    /// What `apply` sees to besides the op itself, in bits: those of `autocast`, and that of `watch_overflow`.
+    pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
 /// Sets a thread-local for the duration of a call, also if the call panics.
-fn with<T: Copy + 'static, R>(
+pub(crate) fn with<T: Copy + 'static, R>(
     key: &'static std::thread::LocalKey<Cell<T>>,
     value: T,
     f: impl FnOnce() -> R,
@@ -76,6 +78,11 @@ pub fn is_grad_enabled() -> bool {
 /// ```
 pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
     with(&ANOMALY, true, f)
+}
+
+/// The bits of [`EXTRAS`].
+pub(crate) fn extras() -> u8 {
+    EXTRAS.get()
 }
 
 pub(crate) fn anomaly() -> bool {

@@ -1,7 +1,7 @@
 //! The one driver of all rules: groups of parameters, their rates, counts and states.
 
 use super::{Optimizer, OptionRow, Rule, Update, Within};
-use pullback::{Error, Result, Tensor, catch, no_grad};
+use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
 
 /// An optimiser: a [`Rule`] over groups of parameters, each with options of its own.
 ///
@@ -122,7 +122,8 @@ pub(super) fn check_parameter<'a>(
 
 impl<R: Rule> Optimizer for Stepper<R> {
     fn step(&self) -> Result<()> {
-        catch(|| no_grad(|| self.groups.iter().for_each(Group::step)))
+        // A formula is in the dtypes it is written in, also inside a scope of autocast.
+        catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(Group::step))))
     }
 
     fn groups(&self) -> Vec<Vec<Tensor>> {

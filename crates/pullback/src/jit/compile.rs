@@ -4,7 +4,7 @@ use super::compiler_error;
 use crate::storage::Storage;
 use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched};
-use crate::{DType, Flag, Result, Scalar, Spec, Tensor, Tree, fail, mode};
+use crate::{DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, mode};
 use pullback_cpu::Executable;
 use pullback_ir::pass::{Constant, Pipeline, Stage};
 use pullback_ir::{Op, Program};
@@ -21,6 +21,8 @@ pub(super) struct Specialisation<Y> {
     pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
+    /// Whether it was traced inside `autocast`, and in which dtype.
+    pub autocast: autocast::State,
     /// Why it was compiled.
     pub why: String,
     /// What the function returned, with traced tensors.
@@ -134,6 +136,7 @@ impl<Y: Tree> Specialisation<Y> {
         };
         Ok(Specialisation {
             recording: mode::is_grad_enabled(),
+            autocast: autocast::state(),
             why,
             template,
             results,
@@ -158,6 +161,7 @@ impl<Y: Tree> Specialisation<Y> {
             Captured::Gradient { .. } => true,
         };
         self.recording == mode::is_grad_enabled()
+            && self.autocast == autocast::state()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self.structure == structure
             && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
@@ -255,6 +259,14 @@ pub(super) fn reason<Y: Tree>(
     }
     if last.recording != mode::is_grad_enabled() {
         return "it was called inside no_grad, or no longer".to_string();
+    }
+    if last.autocast != autocast::state() {
+        let name = |state: autocast::State| match state.dtype() {
+            Some(dtype) => format!("inside autocast({dtype})"),
+            None => "outside autocast".to_string(),
+        };
+        let (now, before) = (name(autocast::state()), name(last.autocast));
+        return format!("it was called {now}, and {before} before");
     }
     let there = |g: &&Gradient| g.there.is_some_and(|there| there != g.leaf.grad().is_some());
     match last.gradients.iter().find(there) {

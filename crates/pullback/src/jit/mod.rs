@@ -22,7 +22,7 @@ mod run;
 pub use explain::{Explanation, Specialised};
 
 use crate::transform::levels;
-use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace, watch};
 use compile::Specialisation;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -220,6 +220,9 @@ fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
 fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     if trace::active() {
         return Some("it was called inside a trace, and is part of that program");
+    }
+    if watch::is_looking() {
+        return Some("every value is being looked at for overflow");
     }
     if levels::any() {
         return Some("forward mode is going on outside");

@@ -6,7 +6,7 @@
 
 use crate::apply::{apply, apply_all};
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
-use crate::{DType, Error, Key, Op, Shape, Tensor};
+use crate::{DType, Error, Key, Op, Shape, Tensor, autocast};
 use pullback_ir::{Attention as How, Fused, Random, Real};
 use smallvec::{SmallVec, smallvec};
 
@@ -258,6 +258,9 @@ impl Tensor {
     #[must_use]
     pub fn attention(&self, keys: &Tensor, values: &Tensor, how: Attention) -> Tensor {
         const OP: &str = "attention";
+        if let Some([q, k, v]) = autocast::lowered([self, keys, values]) {
+            return q.attention(&k, &v, how);
+        }
         let all = [self, keys, values];
         let specs = all.map(Tensor::spec);
         if let Some(x) = all.iter().find(|x| x.rank() < 2) {

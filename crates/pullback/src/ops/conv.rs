@@ -4,7 +4,7 @@
 use crate::apply::apply;
 use crate::ops::sizes::Sizes;
 use crate::rule::{Bilinear, Grad};
-use crate::{DType, Error, Op, Result, Shape, Tensor};
+use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
 use pullback_ir::{Conv as ConvOp, Role, Window};
 
 /// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so around.
@@ -198,6 +198,8 @@ fn operands(op: &'static str, axes: usize, x: &Tensor, w: &Tensor) -> (Tensor, T
         let message = format!("takes a kernel of rank {}, not {}", axes + 2, w.spec());
         return x.checked(Err(Error::shape(op, message).on([x.spec(), w.spec()])));
     }
+    let low = autocast::lowered([x, w]);
+    let [x, w] = low.as_ref().map_or([x, w], |[x, w]| [x, w]);
     let (image, alone) = x.batched(op, axes);
     let dtype = match x.dtype().promote(w.dtype()) {
         dtype if dtype.is_float() => dtype,
@@ -223,6 +225,7 @@ fn finished(op: &'static str, y: Tensor, bias: Option<&Tensor>, alone: bool) -> 
             let mut shape = vec![1; y.rank()];
             shape[1] = bias.len();
             let dtype = y.dtype();
+            let bias = autocast::beside(bias, &y);
             y + bias.cast(dtype).reshape(&shape[..])
         }
     };

@@ -102,7 +102,7 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     if how.zero_infinity {
         losses = losses.only(&losses.detach().ne(f64::INFINITY));
     }
-    let losses = losses.cast(log_p.real_dtype());
+    let losses = losses.cast(log_p.reduced_dtype());
     match how.reduction {
         Reduction::Mean => {
             let count = |&k: &usize| k.max(1) as f64;

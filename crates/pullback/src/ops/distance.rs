@@ -19,7 +19,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Tensor {
-        let (x, axes, dtype) = (self.wide(), axes.list(), self.real_dtype());
+        let (x, axes, dtype) = (self.wide(), axes.list(), self.reduced_dtype());
         if p == f64::INFINITY {
             return x.abs().max_over(axes).cast(dtype);
         }
@@ -114,7 +114,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Tensor {
-        (self - other + eps).vector_norm(p, -1)
+        (self.up() - other.up() + eps).vector_norm(p, -1)
     }
 
     /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while the gradient
@@ -137,7 +137,7 @@ impl Tensor {
         };
         // In one shape first: an axis is counted there.
         let shape = self.checked(args::broadcast("cosine_similarity", self.spec(), other.spec()));
-        let dtype = self.real_dtype().promote(other.real_dtype());
+        let dtype = self.reduced_dtype().promote(other.reduced_dtype());
         let (a, b) = (self.wide().expand_to(&shape), other.wide().expand_to(&shape));
         let _ = a.axis("cosine_similarity", axis);
         (&a / floored(&a) * (&b / floored(&b))).sum_over(axis).cast(dtype)
@@ -156,6 +156,6 @@ impl Tensor {
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
         let x = self.wide();
-        (&x / x.vector_norm_keep(p, axis).clamp_min(eps)).cast(self.real_dtype())
+        (&x / x.vector_norm_keep(p, axis).clamp_min(eps)).cast(self.reduced_dtype())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::rule::{Bilinear, Facts, Grad};
-use crate::{DType, Error, Op, Shape, Tensor};
+use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
 pub(crate) fn row() -> Grad {
@@ -46,6 +46,9 @@ impl Tensor {
             );
             return self
                 .checked(Err(Error::shape("matmul", message).on([self.spec(), other.spec()])));
+        }
+        if let Some([a, b]) = autocast::lowered([self, other]) {
+            return a.matmul(&b);
         }
         let dtype = match self.dtype().promote(other.dtype()) {
             DType::Bool => DType::I64,

@@ -1,6 +1,6 @@
 //! Products with an added term, and contractions over chosen axes.
 
-use crate::{Error, Tensor, einsum};
+use crate::{Error, Tensor, autocast, einsum};
 
 impl Tensor {
     /// self · beta, where a `beta` of 0 drops even what is not finite.
@@ -168,9 +168,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        let y = self.matmul(&weight.t());
+        // The weight is cast before it is turned: so the cast can be kept for the next use.
+        let low = autocast::lowered([self, weight]);
+        let [x, weight] = low.as_ref().map_or([self, weight], |[x, w]| [x, w]);
+        let y = x.matmul(&weight.t());
         match bias {
-            Some(b) => y + b,
+            Some(b) => &y + autocast::beside(b, &y),
             None => y,
         }
     }
@@ -183,7 +186,7 @@ impl Tensor {
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let y = einsum("...i,kij,...j->...k", &[self, weight, other]);
         match bias {
-            Some(b) => y + b,
+            Some(b) => &y + autocast::beside(b, &y),
             None => y,
         }
     }

@@ -101,7 +101,7 @@ impl CrossEntropy {
         }
         // Rows of classes: [n, c, d…] becomes [n·d…, c].
         let vector = logits.rank() == 1;
-        let logits = if vector { logits.unsqueeze(0) } else { logits.clone() };
+        let logits = if vector { logits.unsqueeze(0) } else { logits.clone() }.up();
         let c = logits.shape()[1];
         let rows = |x: &Tensor| x.move_axis(1, -1).reshape([x.len() / c.max(1), c]);
         let mut shape = logits.shape().to_vec();

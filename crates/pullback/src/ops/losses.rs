@@ -15,7 +15,7 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
         Reduction::Sum => losses.sum(),
         Reduction::BatchMean => {
             let batch = losses.shape().first().copied().unwrap_or(1);
-            (losses.wide().sum() / batch as f64).cast(losses.real_dtype())
+            (losses.wide().sum() / batch as f64).cast(losses.reduced_dtype())
         }
         Reduction::None => losses,
     }
@@ -34,7 +34,7 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
-    let weighted = losses * weight;
+    let weighted = losses.up() * weight;
     match reduction {
         Reduction::Mean => weighted.weighted_mean(&weight.expand(weighted.shape())),
         other => reduced(weighted, other),
@@ -53,7 +53,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 #[track_caller]
 #[must_use]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
-    reduced((x - y).square(), reduction)
+    reduced((x.up() - y.up()).square(), reduction)
 }
 
 /// |x − y|.
@@ -62,7 +62,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
-    reduced((x - y).abs(), reduction)
+    reduced((x.up() - y.up()).abs(), reduction)
 }
 
 /// ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
@@ -71,7 +71,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
-    let z = x - y;
+    let z = x.up() - y.up();
     let near = z.abs().lt(delta);
     reduced(near.select(&(z.square() * 0.5), &((z.abs() - 0.5 * delta) * delta)), reduction)
 }
@@ -85,7 +85,7 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
     if beta == 0.0 {
         return l1(x, y, reduction);
     }
-    let z = x - y;
+    let z = x.up() - y.up();
     let near = z.abs().lt(beta);
     reduced(near.select(&(z.square() * (0.5 / beta)), &(z.abs() - 0.5 * beta)), reduction)
 }
@@ -105,6 +105,7 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 #[track_caller]
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
+    let (x, y) = (&x.up(), &y.up());
     let losses = if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x };
     reduced(losses, reduction)
 }
@@ -121,7 +122,7 @@ impl Tensor {
     /// The sum of weighted losses over that of the weights, wide enough for both.
     #[track_caller]
     pub(crate) fn weighted_mean(&self, weights: &Tensor) -> Tensor {
-        (self.wide().sum() / weights.wide().sum()).cast(self.real_dtype())
+        (self.wide().sum() / weights.wide().sum()).cast(self.reduced_dtype())
     }
 }
 
@@ -136,7 +137,7 @@ pub fn binary_cross_entropy(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
-    let dtype = x.real_dtype().promote(y.real_dtype());
+    let dtype = x.reduced_dtype().promote(y.reduced_dtype());
     let (x, y) = (x.wide(), y.wide());
     let known = x.detach();
     // Where a probability is (almost) 0 or 1 the logarithms are constants, and a parabola of value 0 has the slope.
@@ -162,6 +163,7 @@ pub fn binary_cross_entropy_with_logits(
     positive: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    let (x, y) = (&x.up(), &y.up());
     let log_p = x.log_sigmoid();
     let scaled = match positive {
         Some(p) => ((p - 1.0) * y + 1.0) * &log_p,
@@ -224,6 +226,7 @@ pub fn nll(
     ignored: Option<i64>,
     reduction: Reduction,
 ) -> Tensor {
+    let log_p = &log_p.up();
     let axis = if log_p.rank() > 1 { 1 } else { 0 };
     check_classes(log_p, classes, weight, axis as usize);
     let classes = classes.cast(DType::I64);
@@ -257,6 +260,7 @@ pub fn gaussian_nll(
     eps: f64,
     reduction: Reduction,
 ) -> Tensor {
+    let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
     let known = variance.detach();
     let v = variance + (known.clamp_min(eps) - known);
     let losses = (v.log() + (x - y).square() / &v) * 0.5;
@@ -277,6 +281,7 @@ pub fn poisson_nll(
     eps: f64,
     reduction: Reduction,
 ) -> Tensor {
+    let (x, y) = (&x.up(), &y.up());
     let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
     if full {
         let large = y.gt(1.0);
@@ -294,6 +299,7 @@ pub fn poisson_nll(
 #[track_caller]
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    let (x, y) = (&x.up(), &y.up());
     let far = (margin - x).clamp_min(0.0);
     reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
 }
@@ -310,6 +316,7 @@ pub fn margin_ranking(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    let (a, b, y) = (a.up(), b.up(), y.up());
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
 
@@ -319,7 +326,7 @@ pub fn margin_ranking(
 #[track_caller]
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
-    reduced(-(y * x).log_sigmoid(), reduction)
+    reduced(-(y.up() * x.up()).log_sigmoid(), reduction)
 }
 
 /// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
@@ -334,7 +341,7 @@ pub fn cosine_embedding(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
-    let dtype = a.real_dtype().promote(b.real_dtype());
+    let dtype = a.reduced_dtype().promote(b.reduced_dtype());
     let (a, b) = (a.wide(), b.wide());
     let (size_a, size_b) = (a.square().sum_over(-1) + 1e-12, b.square().sum_over(-1) + 1e-12);
     let cosine = ((a * b).sum_over(-1) / (size_a * size_b).sqrt()).cast(dtype);

@@ -76,7 +76,7 @@ pub fn multi_margin(
         return x.checked(Err(Error::argument(op, format!("p is 1 or 2, not {p}")).on([x.spec()])));
     }
     // A number is one row of one class.
-    let x = &x.at_least(1);
+    let x = &x.up().at_least(1);
     let single = x.rank() == 1;
     let (x, y) = as_rows(op, x, y, true);
     check_range(op, &x, &y, 0);
@@ -107,7 +107,7 @@ pub fn multi_margin(
 #[must_use]
 pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     let op = "multilabel_margin";
-    let (x, y) = (&x.at_least(1), &y.at_least(1));
+    let (x, y) = (&x.up().at_least(1), &y.at_least(1));
     let single = x.rank() == 1;
     let (x, y) = as_rows(op, x, y, false);
     let c = x.shape()[1];
@@ -136,6 +136,7 @@ pub fn multilabel_soft_margin(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    let (x, y) = (&x.up(), &y.up());
     let mut each = -(y * x.log_sigmoid() + (1.0 - y) * (-x).log_sigmoid());
     if let Some(w) = weight {
         each *= w;

@@ -108,7 +108,7 @@ pub fn argmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 pub fn mean(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
     let (axes, wide) = (axes.list(), x.wide());
     let count = number(&wide, mask, &axes);
-    (sum(&wide, mask, axes) / count).cast(x.real_dtype())
+    (sum(&wide, mask, axes) / count).cast(x.reduced_dtype())
 }
 
 /// The median along an axis: the lower of two; NaN where nothing counts.
@@ -130,7 +130,7 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
     let count = number(&wide, mask, &axes);
     let centre = wide.kept("var", &axes, mean(&wide, mask, axes.clone()));
     let square = (&wide - centre).square();
-    (sum(&square, mask, axes) / (count - correction).clamp_min(0.0)).cast(x.real_dtype())
+    (sum(&square, mask, axes) / (count - correction).clamp_min(0.0)).cast(x.reduced_dtype())
 }
 
 /// The standard deviation over some axes; its derivative at 0 is 0.
@@ -141,7 +141,7 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
     let variance = var(&x.wide(), mask, axes, correction);
     let zero = variance.eq(0.0);
-    zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(x.real_dtype())
+    zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(x.reduced_dtype())
 }
 
 /// The norm of order `p` over some axes.

@@ -241,8 +241,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
-        let (w, b) = (weight.cast(self.dtype()), bias.cast(self.dtype()));
-        apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[self, &w, &b])
+        let x = self.up();
+        let (w, b) = (weight.cast(x.dtype()), bias.cast(x.dtype()));
+        apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[&x, &w, &b])
     }
 
     /// Divided by the root of the mean square over the last axes, those of `weight`, then `· weight`.
@@ -253,7 +254,7 @@ impl Tensor {
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
         let axes: Vec<isize> = (1..=weight.rank() as isize).map(|i| -i).collect();
         let x = self.wide();
-        (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.real_dtype()) * weight
+        (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.reduced_dtype()) * weight
     }
 
     /// The loss of each row: logits `[n, c]`, classes `i64[n]`.

@@ -73,7 +73,7 @@ impl Tensor {
         eps: f64,
     ) -> Tensor {
         let given = [Some(mean), Some(variance), weight, bias].into_iter().flatten();
-        let dtype = given.fold(self.real_dtype(), |dtype: DType, x| dtype.promote(x.dtype()));
+        let dtype = given.fold(self.reduced_dtype(), |dtype: DType, x| dtype.promote(x.dtype()));
         let mut scale = (self.per_channel(variance).wide() + eps).rsqrt();
         if let Some(w) = weight {
             scale *= self.per_channel(w);
@@ -93,12 +93,12 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> [Tensor; 3] {
-        let x = self.real();
+        let x = self.real().up();
         if x.rank() < 2 {
             let axes: Vec<isize> = self.all_axes();
             let x = self.wide();
             let (mean, variance) = (x.mean_over(axes.clone()), x.var_with(axes, 0.0));
-            let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.real_dtype());
+            let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.reduced_dtype());
             return [self.scaled_per_channel(y, weight, bias), mean, variance];
         }
         // A weight of another dtype has a say in that of the result.
@@ -202,7 +202,7 @@ impl Tensor {
         let mut pads = vec![(0, 0); self.rank()];
         pads[1] = (size / 2, (size - 1) / 2);
         let near = x.square().pad(&pads).unfold(1, size, 1).mean_over(-1);
-        (&x / (near * alpha + k).pow(beta)).cast(self.real_dtype())
+        (&x / (near * alpha + k).pow(beta)).cast(self.reduced_dtype())
     }
 
     /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
@@ -225,7 +225,7 @@ impl Tensor {
         }
         let n = self.shape()[0];
         let each = self.len().checked_div(n * groups).unwrap_or(0);
-        let grouped = self.real().reshape([n, groups, each]);
+        let grouped = self.real().up().reshape([n, groups, each]);
         let ones = Tensor::splat(Scalar::Int(1), &[each], grouped.dtype());
         let y = grouped.layer_norm(&ones, &ones.zeros_like_splat(), eps).reshape(self.shape());
         self.scaled_per_channel(y, weight, bias)

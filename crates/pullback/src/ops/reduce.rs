@@ -177,7 +177,7 @@ reductions! {
     /// Derivative: `dy/n`, spread over what was averaged.
     mean mean_over mean_keep |x, axes| {
         let n = x.count("mean", &axes);
-        (x.wide().sum_over(axes) / n as f64).cast(x.real_dtype())
+        (x.wide().sum_over(axes) / n as f64).cast(x.reduced_dtype())
     };
     /// The product of the elements. Its gradient is right where some are zero.
     ///
@@ -226,7 +226,7 @@ reductions! {
         let square = x.wide().square().sum_over(axes);
         let origin = square.eq(0.0);
         // The root of 1 in place of 0 has a finite slope, which the selection then drops.
-        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(x.real_dtype())
+        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(x.reduced_dtype())
     };
 }
 
@@ -248,7 +248,7 @@ impl Tensor {
         let n = self.count("var", &axes) as f64;
         let x = self.wide();
         let centred = &x - x.mean_keep(axes.clone());
-        (centred.square().sum_over(axes) / (n - correction).max(0.0)).cast(self.real_dtype())
+        (centred.square().sum_over(axes) / (n - correction).max(0.0)).cast(self.reduced_dtype())
     }
 
     /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0 is 0.
@@ -260,7 +260,7 @@ impl Tensor {
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
         let zero = variance.eq(0.0);
-        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(self.real_dtype())
+        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(self.reduced_dtype())
     }
 
     /// The index of the first largest element along an axis, which disappears.

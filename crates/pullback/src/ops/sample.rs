@@ -257,7 +257,7 @@ impl Tensor {
         }
         let columns: Vec<Tensor> = columns.iter().map(|x| x.reshape([-1])).collect();
         let places = crate::stack(&columns.iter().collect::<Vec<_>>(), 1).cast(self.real_dtype());
-        places.matmul(&self.real().t()).reshape(&shape[..])
+        places.product(&self.real().t()).reshape(&shape[..])
     }
 
     /// Channels `[n, c, …]` in groups, interleaved: the first of each group, then the second of each, and so on.

@@ -228,7 +228,7 @@ impl Tensor {
     pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
         let (axes, x) = (axes.list(), self.wide());
         let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
-        (x.nan_sum(axes) / count).cast(self.real_dtype())
+        (x.nan_sum(axes) / count).cast(self.reduced_dtype())
     }
 
     /// The covariance matrix of the rows, whose columns are observations: `(x − m)·W·(x − m)ᵀ / (Σw − correction)`, with
@@ -281,7 +281,8 @@ impl Tensor {
             }
         };
         let weighted = w.as_ref().map_or_else(|| centred.clone(), |w| &centred * w);
-        let y = (weighted.matmul(&centred.t()) / divisor.clamp_min(0.0)).cast(self.real_dtype());
+        let y = weighted.product(&centred.t()) / divisor.clamp_min(0.0);
+        let y = y.cast(self.reduced_dtype());
         if y.len() == 1 { y.reshape(()) } else { y }
     }
 

@@ -13,7 +13,7 @@ use super::saved::From;
 use super::{History, Key, Leaf, Node};
 use crate::memory::checkpoint;
 use crate::rule::{Facts, Maybe, Val};
-use crate::{Error, Result, Tensor, fail, mode, ops, trace};
+use crate::{Error, Result, Tensor, autocast, fail, mode, ops, trace, watch};
 use pullback_ir::{ErrorKind, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -115,15 +115,18 @@ impl<'a> Walk<'a> {
     }
 
     fn go_on(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
-        mode::set_recording(self.manner.create, || {
-            fail::catch(|| {
-                self.run(roots)?;
-                self.pass_leaf_hooks()?;
-                if self.wanted.is_none() {
-                    (0..self.leaves.len()).for_each(|i| self.finish_leaf(i));
-                }
-                Ok(())
-            })
+        let create = self.manner.create;
+        let walk = || {
+            self.run(roots)?;
+            self.pass_leaf_hooks()?;
+            if self.wanted.is_none() {
+                (0..self.leaves.len()).for_each(|i| self.finish_leaf(i));
+            }
+            Ok(())
+        };
+        // Dtypes were settled in the forward pass.
+        autocast::off(|| {
+            mode::set_recording(create, || fail::catch(|| watch::backward(walk)))
         })?
     }
 
@@ -145,8 +148,10 @@ impl<'a> Walk<'a> {
         }
         while let Some(seq) = self.heap.pop() {
             if let Some(Pending { node, grads }) = self.pending.remove(&seq) {
+                watch::backward_of(&node.op, node.at);
                 self.visit(&node, grads)?;
-                if !self.manner.retain {
+                // The cast of a leaf keeps nothing, and may be shared by several graphs.
+                if !self.manner.retain && !node.is_cast_of_leaf() {
                     node.free();
                 }
             }
@@ -225,6 +230,11 @@ impl<'a> Walk<'a> {
     fn give(&mut self, to: &History, grad: Tensor) {
         match to {
             History::None | History::Cut(_) => {}
+            // A weight in a low dtype: what its uses give is summed in the dtype of the weight itself.
+            History::Node(node, _) if node.is_cast_of_leaf() && self.may_pass(node) => {
+                let wide = node.in_spec(0).dtype;
+                self.give(&node.inputs[0], mode::speaking_for(node.at, || grad.cast(wide)));
+            }
             History::Node(node, k) => {
                 let pending = self.pending.entry(node.seq).or_insert_with(|| {
                     self.heap.push(node.seq);
@@ -252,6 +262,15 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+    }
+
+    /// Whether a gradient may go through this node at once, as nobody waits there for the sum.
+    fn may_pass(&self, node: &Node) -> bool {
+        let wanted = |w: &Wanted| w.targets.contains(&(node.seq, 0));
+        !self.manner.create
+            && self.expected.is_none()
+            && node.hooks.is_empty()
+            && !self.wanted.as_ref().is_some_and(wanted)
     }
 
     /// The gradient of a slice, added to the part of a gradient that is already there: so the slices of a

@@ -156,6 +156,11 @@ impl Node {
         self.in_specs.get(i).unwrap_or(&self.out_specs[0])
     }
 
+    /// Whether this is a leaf in another dtype.
+    pub fn is_cast_of_leaf(&self) -> bool {
+        matches!((&self.op, &self.inputs[..]), (Op::Cast(_), [History::Leaf(_)]))
+    }
+
     fn saved(&self) -> MutexGuard<'_, Option<Vec<Saved>>> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced, taped, whatever goes on outside.
 
 use crate::apply::apply_all;
-use crate::{Tensor, mode};
+use crate::{Tensor, autocast, mode};
 use pullback_ir::{Op, Place, Program, Var};
 
 /// The results of a program for these inputs.
@@ -28,7 +28,8 @@ pub(crate) fn evaluate_with<V: Clone>(
     };
     for e in &program.equations {
         let operands: Vec<V> = e.inputs.iter().map(|&v| get(&values, v)).collect();
-        let made = speaking(e.at, || apply(&e.op, &operands));
+        // The program has the dtypes that were settled when it was traced.
+        let made = autocast::off(|| speaking(e.at, || apply(&e.op, &operands)));
         for (v, y) in e.outputs.iter().zip(made) {
             values[v.index()] = Some(y);
         }

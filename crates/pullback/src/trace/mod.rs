@@ -29,7 +29,7 @@ use crate::storage::{Storage, Writer};
 use crate::tape::{self, History, Leaf};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Error, Flag, Key, Result, Tensor, apply, fail, mode};
+use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
 use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -241,7 +241,7 @@ pub(crate) fn record<R>(
     GOING_ON.with_borrow_mut(|all| all.push(trace.clone()));
     DEPTH.set(GOING_ON.with_borrow(Vec::len));
     let leave = Leave;
-    let (result, outputs) = f(&arguments);
+    let (result, outputs) = autocast::apart(|| f(&arguments));
     let recorded = trace.finish(&outputs, at)?;
     drop(leave);
     Ok((result, recorded))

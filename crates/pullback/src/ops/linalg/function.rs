@@ -61,25 +61,25 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     shape.extend([1, 1]);
     let one = identity(a, n);
     let x = a * Tensor::from_vec(scales, &shape[..]).cast(a.dtype());
-    let x2 = x.matmul(&x);
-    let x4 = x2.matmul(&x2);
-    let x6 = x4.matmul(&x2);
+    let x2 = x.product(&x);
+    let x4 = x2.product(&x2);
+    let x6 = x4.product(&x2);
     let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13] = PADE.map(|b| b / PADE[0]);
     let odd =
-        x6.matmul(&(&x6 * b13 + &x4 * b11 + &x2 * b9)) + &x6 * b7 + &x4 * b5 + &x2 * b3 + &one * b1;
-    let odd = x.matmul(&odd);
+        x6.product(&(&x6 * b13 + &x4 * b11 + &x2 * b9)) + &x6 * b7 + &x4 * b5 + &x2 * b3 + &one * b1;
+    let odd = x.product(&odd);
     let even =
-        x6.matmul(&(&x6 * b12 + &x4 * b10 + &x2 * b8)) + &x6 * b6 + &x4 * b4 + &x2 * b2 + &one * b0;
+        x6.product(&(&x6 * b12 + &x4 * b10 + &x2 * b8)) + &x6 * b6 + &x4 * b4 + &x2 * b2 + &one * b0;
     let mut y = solve(&(&even - &odd), &(even + odd));
     let halvings = Tensor::from_vec(halvings, &shape[..]);
     for done in 0..most {
         y = if done < least {
-            y.matmul(&y)
+            y.product(&y)
         } else {
             // What is done is not squared, so that it cannot overflow, nor its derivative.
             let open = halvings.gt(done);
             let rest = y.only(&open);
-            open.select(rest.matmul(&rest), &y)
+            open.select(rest.product(&rest), &y)
         };
     }
     y
@@ -110,7 +110,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
         if left & 1 == 1 {
             result = Some(match result {
                 None => power.clone(),
-                Some(so_far) => so_far.matmul(&power),
+                Some(so_far) => so_far.product(&power),
             });
         }
         left >>= 1;
@@ -118,7 +118,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
             (0, Some(result)) => return result,
             (_, so_far) => result = so_far,
         }
-        power = power.matmul(&power);
+        power = power.product(&power);
     }
 }
 
@@ -224,7 +224,7 @@ pub fn vander(x: &Tensor, n: Option<usize>) -> Tensor {
 #[must_use]
 pub fn matrix_sqrth(a: &Tensor) -> Tensor {
     let (w, v) = eigen("matrix_sqrth", a, false);
-    (&v * w.sqrt().unsqueeze(-2)).matmul(&v.t())
+    (&v * w.sqrt().unsqueeze(-2)).product(&v.t())
 }
 
 /// The polar factors of a matrix with at least as many rows as columns: U with orthonormal columns and the symmetric positive semidefinite H with U·H = A.
@@ -239,5 +239,5 @@ pub fn polar(a: &Tensor) -> (Tensor, Tensor) {
         return refuse(a, Error::shape("polar", message).on([a.spec()]));
     }
     let (u, s, vh) = singular_values("polar", a, false);
-    (u.matmul(&vh), vh.t().matmul(&(s.unsqueeze(-1) * &vh)))
+    (u.product(&vh), vh.t().product(&(s.unsqueeze(-1) * &vh)))
 }

@@ -155,7 +155,7 @@ fn cholesky_solved(op: &'static str, b: &Tensor, l: &Tensor, upper: bool) -> Ten
     let d = fixed.diagonal();
     let lu = (&fixed / d.unsqueeze(-2)).tril(-1) + (fixed.t() * d.unsqueeze(-1)).triu(0);
     let pivots = (Tensor::iota(n) + 1).cast(DType::I32).expand(&lu.shape()[..lu.rank() - 1]);
-    solve_with(&l.matmul(&l.t()), &lu, &pivots, &b)
+    solve_with(&l.product(&l.t()), &lu, &pivots, &b)
 }
 
 /// (L·Lᵀ)⁻¹ from a factor of [`cholesky`](super::cholesky): L, or U = Lᵀ if `upper`.
@@ -306,16 +306,16 @@ fn pseudoinverse(
     let weight = kept.select(s.recip(), s.zeros_like());
     let dropped = 1.0 - kept.cast(a.dtype());
     let (left, right) = (u * weight.unsqueeze(-2), vh.t() * weight.unsqueeze(-2));
-    let b = a.matmul(&right);
-    let c = left.t().matmul(a);
-    let middle = left.t().matmul(&b);
+    let b = a.product(&right);
+    let c = left.t().product(a);
+    let middle = left.t().product(&b);
     let rest = dropped.diag_embed(0, -2, -1);
     let invert = |x: &Tensor| {
-        let gram = x.t().matmul(x) + &rest;
+        let gram = x.t().product(x) + &rest;
         let (lu, pivots, _) = lu_parts(op, &gram.detach());
         solve_with(&gram, &lu, &pivots, &x.t())
     };
-    let y = invert(&c.t()).t().matmul(&middle).matmul(&invert(&b));
+    let y = invert(&c.t()).t().product(&middle).product(&invert(&b));
     (y, kept.cast(DType::I64).sum_over(-1), s)
 }
 
@@ -359,11 +359,11 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     }
     let rcond = rcond.map(Tensor::from);
     let (inverse, rank, singular_values) = pseudoinverse(op, &a, None, rcond.as_ref());
-    let solution = inverse.matmul(&columns);
+    let solution = inverse.product(&columns);
     // PyTorch has none either where there is no system, no unknown or no column.
     let full = m > n && !solution.is_empty() && rank.eq(n as i64).min().item::<bool>();
     let residuals = match full {
-        true => (a.matmul(&solution) - columns).square().sum_over(-2),
+        true => (a.product(&solution) - columns).square().sum_over(-2),
         false => Tensor::zeros_with([0], a.dtype()),
     };
     let solution = if vectors { solution.squeeze_axis(-1) } else { solution };

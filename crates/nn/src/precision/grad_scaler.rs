@@ -1,0 +1,433 @@
+//! Loss scaling.
+//!
+//! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where its value is known, the optimiser is simply
+//! not called. Inside [`jit`](pullback::jit) it is not known: then the step is taken, and each parameter and each tensor of the
+//! optimiser's state is afterwards chosen between what it was and what it is, by that tensor. All that an optimiser remembers is in
+//! [`Optimizer::named_state`], the counts of its steps among it, so a skipped step leaves no trace in either way. Rates are not chosen:
+//! a step does not write them.
+//!
+//! Everything the scaler knows is in tensors too (`named_state`), written in place: it compiles, it is saved and restored like an
+//! optimiser's state, and it does not matter which of `unscale`, `step` and `update` are compiled and which are not.
+
+use super::snapshot::Snapshot;
+use crate::Module;
+use crate::optim::{Optimizer, Within};
+use pullback::{
+    Culprit, DType, Error, Result, Tensor, autocast_off, catch, no_grad, watch_overflow,
+};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const OP: &str = "GradScaler";
+
+/// How the scale is found: `torch.amp.GradScaler`, with its meanings and defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// The scale to begin with.
+    pub initial: f64,
+    /// What it is multiplied by after enough good steps: above 1.
+    pub growth: f64,
+    /// What it is multiplied by after an overflow: below 1.
+    pub backoff: f64,
+    /// How many good steps in a row are enough.
+    pub interval: u64,
+}
+
+impl Default for Scaling {
+    fn default() -> Scaling {
+        Scaling { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
+    }
+}
+
+/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they overflowed.
+///
+/// The scale is a power of two that follows the run: halved where a gradient was not finite (the step is skipped: neither parameters nor the
+/// optimiser's state change), doubled after 2000 steps without. One scaler goes with one optimiser, or with a list of them.
+///
+/// ```
+/// use pullback::{DType, Tensor, autocast, jit};
+/// use pullback_nn::optim::{Optimizer, Rule, Sgd, clip_grad_norm_};
+/// use pullback_nn::precision::{GradScaler, Scaling};
+///
+/// let w = Tensor::from([[0.0f32, 0.0]]).requires_grad();
+/// let opt = Sgd { rate: 0.1, ..Sgd::default() }.over([w.clone()])?;
+/// let scaler = GradScaler::new(Scaling::default())?;
+/// let step = jit(|(x, y): &(Tensor, Tensor)| {
+///     opt.zero_grad();
+///     let loss = autocast(DType::F16, || (x.linear(&w, None) - y).square().mean());
+///     scaler.scale(&loss).backward()?;
+///     scaler.unscale(&opt)?;
+///     clip_grad_norm_(&[w.clone()], 1.0)?;
+///     scaler.step(&opt)?;
+///     scaler.update()?;
+///     Ok(loss)
+/// });
+/// let data = (Tensor::from([[1.0f32, 0.0], [0.0, 1.0]]), Tensor::from([[1.0f32], [-1.0]]));
+/// for _ in 0..100 {
+///     step.call(&data)?;
+/// }
+/// assert!(step.call(&data)?.item::<f32>() < 1e-4);
+/// assert_eq!(scaler.current()?, 65536.0);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GradScaler {
+    how: Scaling,
+    /// `f32[]`.
+    scale: Tensor,
+    /// Good steps since the scale changed last, `i64[]`.
+    good: Tensor,
+    /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the optimiser's step.
+    stage: Tensor,
+    /// Whether a gradient of this step was not finite, `bool[]`.
+    overflow: Tensor,
+    /// The same of the last step, the scale it had, and how many steps were skipped so far.
+    last_overflow: Tensor,
+    last_scale: Tensor,
+    skipped: Tensor,
+    /// The first rate of the optimiser that it goes with, by which that is known.
+    owner: Arc<Mutex<Option<Tensor>>>,
+}
+
+/// What a step gave, and whether it was skipped.
+#[derive(Clone, Debug)]
+pub struct Stepped<R> {
+    /// What the closure gave.
+    pub value: R,
+    /// Why the step was skipped, if it was.
+    pub overflow: Option<Overflow>,
+}
+
+/// A step that was skipped because a gradient was not finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overflow {
+    /// The scale that was too large.
+    pub scale: f64,
+    /// The scale of the next step.
+    pub next: f64,
+    /// The first op that made something not finite of finite operands, forward or backward, and its line.
+    pub culprit: Option<Culprit>,
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overflow { scale, next, culprit } = self;
+        write!(f, "gradients were not finite with a loss scale of {scale}: ")?;
+        write!(f, "the step was skipped, and the next has {next}\n  ")?;
+        match culprit {
+            Some(culprit) => write!(f, "first: {culprit}"),
+            None => write!(f, "the step did not overflow when it was run again op by op"),
+        }
+    }
+}
+
+impl GradScaler {
+    /// A scaler.
+    ///
+    /// # Errors
+    /// If an option is out of its range.
+    pub fn new(how: Scaling) -> Result<GradScaler> {
+        let Scaling { initial, growth, backoff, interval } = how;
+        let refused = |name: &str, words: &str, value: f64| {
+            Error::argument(OP, format!("`{name}` must be {words}, not {value}"))
+        };
+        let fits = Within::Positive.contains(initial) && (initial as f32).is_finite();
+        if !fits || initial as f32 == 0.0 {
+            return Err(refused("initial", "a number above 0 that f32 holds", initial));
+        }
+        if growth <= 1.0 || !growth.is_finite() {
+            return Err(refused("growth", "a number above 1", growth));
+        }
+        if !(backoff > 0.0 && backoff < 1.0) {
+            return Err(refused("backoff", "a number between 0 and 1", backoff));
+        }
+        if interval == 0 || i64::try_from(interval).is_err() {
+            return Err(refused("interval", "at least 1", interval as f64));
+        }
+        Ok(GradScaler {
+            how,
+            scale: Tensor::from(initial as f32),
+            good: Tensor::from(0i64),
+            stage: Tensor::from(0i64),
+            overflow: Tensor::from(false),
+            last_overflow: Tensor::from(false),
+            last_scale: Tensor::from(initial as f32),
+            skipped: Tensor::from(0i64),
+            owner: Arc::default(),
+        })
+    }
+
+    /// The loss times the scale: go backward from this.
+    ///
+    /// # Panics
+    /// If the loss is not a float.
+    #[track_caller]
+    #[must_use]
+    pub fn scale(&self, loss: &Tensor) -> Tensor {
+        if !loss.dtype().is_float() {
+            let message = format!("scales a loss of a float dtype, not {}", loss.spec());
+            crate::refuse::refuse(Error::dtype(OP, message));
+        }
+        // A copy: the scale is written to by `update`, and backward may want this one later.
+        loss * self.scale.deep_clone()
+    }
+
+    /// Divides the gradients by the scale, in place, and looks whether they are finite: what [`GradScaler::step`] does first, unless it
+    /// was done before, to clip them.
+    ///
+    /// # Errors
+    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a parameter is of a 16-bit dtype.
+    pub fn unscale(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        match self.stage.try_item::<i64>() {
+            Ok(1) => Err(Error::argument(OP, "the gradients were unscaled already in this step")
+                .hint("call `update` after each step")),
+            Ok(2) => Err(Error::argument(OP, "the gradients are unscaled after the step")
+                .hint("call `unscale` before `step`, and `update` after it")),
+            // Inside a trace it is not known. There a second time changes nothing.
+            Ok(_) | Err(_) => self.unscale_once(optimizer),
+        }
+    }
+
+    fn unscale_once(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        self.claim(optimizer)?;
+        let parameters: Vec<Tensor> = optimizer.groups().into_iter().flatten().collect();
+        let mut gradients = Vec::new();
+        for x in &parameters {
+            let Some(grad) = x.grad() else { continue };
+            if matches!(grad.dtype(), DType::BF16 | DType::F16) {
+                let message = format!("a gradient is {}, too small for what it is divided by", grad.spec());
+                return Err(Error::dtype(OP, message)
+                    .hint("keep parameters in f32, and use autocast for the forward pass"));
+            }
+            gradients.push(grad);
+        }
+        quietly(|| {
+            let inverse = self.scale.cast(DType::F64).recip().cast(DType::F32);
+            let inverse = self.stage.eq(0).select(inverse, 1.0f32);
+            let mut wrong = self.overflow.deep_clone();
+            for grad in &gradients {
+                wrong = wrong.logical_or(grad.is_finite().all().logical_not());
+                grad.mul_(inverse.cast(grad.dtype()));
+            }
+            self.overflow.copy_(wrong);
+            self.stage.copy_(self.stage.maximum(1i64));
+        })
+    }
+
+    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped where one of them is not finite.
+    ///
+    /// # Errors
+    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it was before.
+    pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        let stage = self.stage.try_item::<i64>();
+        if let Ok(2) = stage {
+            return Err(Error::argument(OP, "the optimiser has stepped already")
+                .hint("call `update` after each step"));
+        }
+        match stage {
+            Ok(1) => self.claim(optimizer)?,
+            Ok(_) | Err(_) => self.unscale_once(optimizer)?,
+        }
+        match self.overflow.try_item::<bool>() {
+            Ok(true) => {}
+            Ok(false) => optimizer.step()?,
+            Err(_) => self.step_or_stay(optimizer)?,
+        }
+        quietly(|| drop(self.stage.fill_(2i64)))
+    }
+
+    /// A step of which nothing is left where gradients overflowed: what an optimiser does where it is not known yet whether they did.
+    fn step_or_stay(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        let rates = optimizer.rates();
+        let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
+        let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_rate(x));
+        let written: Vec<Tensor> =
+            optimizer.groups().into_iter().flatten().chain(state).collect();
+        let copy = |x: &Tensor| no_grad(|| x.detach().deep_clone());
+        let before = catch(|| written.iter().map(copy).collect::<Vec<_>>())?;
+        let stay = catch(|| self.overflow.logical_or(self.stage.eq(2)))?;
+        optimizer.step()?;
+        quietly(|| {
+            for (x, before) in written.iter().zip(&before) {
+                x.copy_(stay.select(before, x.detach()));
+            }
+        })
+    }
+
+    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without. Where nothing was unscaled, nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// None, as things are.
+    pub fn update(&self) -> Result<()> {
+        let Scaling { growth, backoff, interval, .. } = self.how;
+        quietly(|| {
+            let (scale, good) = (self.scale.deep_clone(), self.good.deep_clone());
+            let seen = self.stage.ge(1);
+            let wrong = self.overflow.deep_clone();
+            let enough = (&good + 1).ge(interval as i64);
+            let larger = &scale * growth;
+            let larger = larger.is_finite().select(&larger, &scale);
+            // A scale of 0 could not grow again.
+            let smaller = (&scale * backoff).clamp_min(f64::from(f32::MIN_POSITIVE));
+            let next = wrong.select(smaller, enough.select(larger, &scale));
+            let count = wrong.logical_or(enough).select(0i64, &good + 1);
+            self.last_overflow.copy_(seen.select(&wrong, &self.last_overflow));
+            self.last_scale.copy_(seen.select(&scale, &self.last_scale));
+            self.skipped.copy_(&self.skipped + seen.logical_and(&wrong).cast(DType::I64));
+            self.scale.copy_(seen.select(next, &scale));
+            self.good.copy_(seen.select(count, &good));
+            self.forget();
+        })
+    }
+
+    /// Begins the step anew, as after an error in the middle of one: what was unscaled and found is forgotten.
+    pub fn forget(&self) {
+        no_grad(|| {
+            self.stage.fill_(0i64);
+            self.overflow.fill_(false);
+        });
+    }
+
+    /// The scale.
+    ///
+    /// # Errors
+    /// Inside a trace, where it is not known.
+    pub fn current(&self) -> Result<f64> {
+        self.scale.try_item::<f32>().map(f64::from)
+    }
+
+    /// Whether the last step (that `update` ended) was skipped.
+    ///
+    /// # Errors
+    /// Inside a trace, where it is not known.
+    pub fn overflowed(&self) -> Result<bool> {
+        self.last_overflow.try_item::<bool>()
+    }
+
+    /// How many steps were skipped so far.
+    ///
+    /// # Errors
+    /// Inside a trace, where it is not known.
+    pub fn skipped(&self) -> Result<u64> {
+        self.skipped.try_item::<i64>().map(i64::unsigned_abs)
+    }
+
+    /// Everything it remembers, with names: what a checkpoint saves (`Checkpoint::tensors`) and, written in place, restores.
+    pub fn named_state(&self) -> Vec<(String, Tensor)> {
+        let state = [
+            ("scale", &self.scale),
+            ("growth_tracker", &self.good),
+            ("stage", &self.stage),
+            ("overflow", &self.overflow),
+            ("last_overflow", &self.last_overflow),
+            ("last_scale", &self.last_scale),
+            ("skipped", &self.skipped),
+        ];
+        state.iter().map(|(name, x)| (name.to_string(), (*x).clone())).collect()
+    }
+
+    /// A whole step: forgets the gradients, computes the loss, goes backward from it scaled, steps and updates. On overflow the loss is computed and
+    /// differentiated a second time, op by op, to find the op and line that overflowed first: see [`GradScaler::watched`].
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor, Tree, autocast};
+    /// use pullback_nn::Module;
+    /// use pullback_nn::optim::{Rule, Sgd};
+    /// use pullback_nn::precision::{GradScaler, Scaling};
+    ///
+    /// #[derive(Tree)]
+    /// struct Line {
+    ///     slope: Tensor,
+    /// }
+    ///
+    /// let model = Line { slope: Tensor::from([[1.0f32]]).requires_grad() };
+    /// let opt = Sgd::default().over(model.parameters())?;
+    /// let scaler = GradScaler::new(Scaling::default())?;
+    /// let x = Tensor::from([[3.0f32]]);
+    /// let stepped =
+    ///     scaler.run(&model, &opt, |m| Ok(autocast(DType::F16, || x.linear(&m.slope, None).sum())))?;
+    /// let overflow = stepped.overflow.unwrap();
+    /// assert_eq!((overflow.scale, overflow.next), (65536.0, 32768.0));
+    /// assert!(overflow.to_string().contains("made an infinity in f16[1,1]"), "{overflow}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the closure, the backward pass or the optimiser.
+    pub fn run<M: Module>(
+        &self,
+        model: &M,
+        optimizer: &(impl Optimizer + ?Sized),
+        loss: impl Fn(&M) -> Result<Tensor>,
+    ) -> Result<Stepped<Tensor>> {
+        self.watched(model, optimizer, || {
+            optimizer.zero_grad();
+            let loss = loss(model)?;
+            self.scale(&loss).backward()?;
+            self.step(optimizer)?;
+            self.update()?;
+            Ok(loss.detach())
+        })
+    }
+
+    /// Makes a step of your own, compiled or not, that ends with [`GradScaler::update`]. If it overflowed, the step is run again under
+    /// [`watch_overflow`], op by op, from where the first run began: the parameters, the buffers, the random generator, the state of the
+    /// optimiser and of the scaler are put back before it, and left as the first run left them after it. What else the step changes, it
+    /// changes twice.
+    ///
+    /// # Errors
+    /// Of the step. What the scaler found of it is forgotten then.
+    pub fn watched<M: Module, R>(
+        &self,
+        model: &M,
+        optimizer: &(impl Optimizer + ?Sized),
+        step: impl Fn() -> Result<R>,
+    ) -> Result<Stepped<R>> {
+        let own = || self.named_state().into_iter().map(|(_, x)| x);
+        let tensors = |named: Vec<(String, Tensor)>| named.into_iter().map(|(_, x)| x);
+        // A step that is skipped leaves parameters and the optimiser's state as they are.
+        let before = Snapshot::of(tensors(model.named_buffers()).chain(own()), &[]);
+        let count = self.skipped();
+        let value = match step() {
+            Ok(value) => value,
+            Err(error) => {
+                self.forget();
+                return Err(error);
+            }
+        };
+        // Inside a trace it is not known.
+        let skipped = matches!((count, self.skipped()), (Ok(before), Ok(now)) if now > before);
+        if !skipped {
+            return Ok(Stepped { value, overflow: None });
+        }
+        let (scale, next) = (f64::from(self.last_scale.try_item::<f32>()?), self.current()?);
+        let parameters: Vec<Tensor> = optimizer.groups().into_iter().flatten().collect();
+        let state = tensors(optimizer.named_state());
+        let all = tensors(model.named_state()).chain(own()).chain(state);
+        let after = Snapshot::of(all.chain(parameters.iter().cloned()), &parameters);
+        let culprit = after.around(|| {
+            before.put_back();
+            optimizer.zero_grad();
+            // What it fails with is nothing new: the first run did not.
+            watch_overflow(|| drop(step())).1
+        });
+        Ok(Stepped { value, overflow: Some(Overflow { scale, next, culprit }) })
+    }
+
+    /// An optimiser is known by its rates. With two of them, one would get the other's verdict.
+    fn claim(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        let Some(rate) = optimizer.rates().into_iter().next() else { return Ok(()) };
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if owner.get_or_insert_with(|| rate.clone()).is_same(&rate) {
+            return Ok(());
+        }
+        Err(Error::argument(OP, "it was used with another optimiser before")
+            .hint("make one for each, or put the optimisers into one list"))
+    }
+}
+
+/// Runs a formula of this file: unrecorded, in the dtypes it is written in.
+fn quietly(f: impl FnOnce()) -> Result<()> {
+    catch(|| no_grad(|| autocast_off(f)))
+}

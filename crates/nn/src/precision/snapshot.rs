@@ -1,0 +1,45 @@
+//! Copies of state, to run something again as if it had not run.
+
+use pullback::{Tensor, no_grad, random_state, set_random_state};
+
+/// Tensors, gradients and the random generator as they were.
+pub(super) struct Snapshot {
+    random: Tensor,
+    tensors: Vec<(Tensor, Tensor)>,
+    gradients: Vec<(Tensor, Option<Tensor>)>,
+}
+
+impl Snapshot {
+    /// Copies tensors. Gradients are not copied but held: who runs something meanwhile forgets them first.
+    pub fn of(tensors: impl IntoIterator<Item = Tensor>, leaves: &[Tensor]) -> Snapshot {
+        let copy = |x: Tensor| {
+            let values = no_grad(|| x.detach().deep_clone());
+            (x, values)
+        };
+        let leaves = leaves.iter().filter(|x| x.is_leaf());
+        Snapshot {
+            random: random_state(),
+            tensors: tensors.into_iter().map(copy).collect(),
+            gradients: leaves.map(|x| (x.clone(), x.grad())).collect(),
+        }
+    }
+
+    /// Puts everything where it was.
+    pub fn put_back(&self) {
+        set_random_state(&self.random);
+        no_grad(|| self.tensors.iter().for_each(|(x, values)| drop(x.copy_(values))));
+        self.gradients.iter().for_each(|(x, grad)| x.set_grad(grad.clone()));
+    }
+
+    /// Runs `f`, and puts everything where it was, also where `f` panics.
+    pub fn around<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Return<'a>(&'a Snapshot);
+        impl Drop for Return<'_> {
+            fn drop(&mut self) {
+                self.0.put_back();
+            }
+        }
+        let _return = Return(self);
+        f()
+    }
+}

@@ -1,0 +1,307 @@
+//! Mixed precision: inside `autocast` the ops that gain from a 16-bit dtype get one, and those that would lose by it get `f32`.
+//!
+//! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op, before anything else: operands are
+//! cast, and then the op is an op like any other. The casts are ordinary ops too, so a gradient comes back through them in the dtype
+//! of what was cast: weights stay in `f32` (the master weights), and so do their gradients.
+//!
+//! What follows from that:
+//!
+//! - Dtypes are settled where an op is met first. What the library then does for it (a decomposition, a backward rule, a tangent, the
+//!   replay of a traced body) runs without autocast, by [`off`]: it must see the dtypes that were settled, and no others.
+//! - Methods that promote their operands to one dtype lower them first ([`lowered`]), or a weight would be cast up and down again. Methods
+//!   that bring a weight to the dtype of the input (norms, losses) raise that first ([`Tensor::up`]), or it would be rounded.
+//! - An operation in place keeps the dtype of what it writes to.
+//!
+//! A weight that several ops use is cast once ([`cast_leaf`]): the casts of leaves are kept until the outermost scope ends. What is
+//! kept is found by the tensor, and counts only for the version of its memory, for whether operations are recorded, and for the trace that
+//! it was made in. A trace has a cache of its own: what it keeps is nobody else's.
+
+mod policy;
+
+pub use policy::{Policy, autocast_policy};
+
+use crate::mode::{self, EXTRAS};
+use crate::tape::{History, Leaf};
+use crate::{DType, Error, Op, Tensor, fail, trace};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Runs `f` in mixed precision: matrix products, convolutions and attention in `bf16` or `f16`; sums, softmax, norms, losses, powers and
+/// exponentials in `f32`; everything else in the dtype it is given. Tensors of `f64` are left alone. [`autocast_policy`] lists the ops.
+///
+/// Parameters stay in `f32` and get gradients in `f32`. Call `backward` and the optimiser outside or inside, as you like: neither is
+/// touched. Calls nest, and [`autocast_off`] makes an exception. `f16` has a small range: scale the loss.
+///
+/// ```
+/// use pullback::{DType, Tensor, autocast};
+/// let (x, w) = (Tensor::ones([2, 3]), Tensor::ones([4, 3]).requires_grad());
+/// let loss = autocast(DType::BF16, || {
+///     let y = x.linear(&w, None);
+///     assert_eq!(y.dtype(), DType::BF16);
+///     y.square().mean()
+/// });
+/// assert_eq!(loss.dtype(), DType::F32);
+/// loss.backward()?;
+/// assert_eq!(w.grad().unwrap().dtype(), DType::F32);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// If the dtype is neither `bf16` nor `f16`.
+#[track_caller]
+pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
+    let low = match dtype {
+        DType::BF16 => Low::Bf16,
+        DType::F16 => Low::F16,
+        _ => {
+            let message = format!("computes in bf16 or f16, not in {dtype}");
+            let at = mode::user_line(Location::caller());
+            fail::raise(Error::argument("autocast", message).at(at));
+        }
+    };
+    let _scope = Scope::enter();
+    mode::with(&EXTRAS, mode::extras() & !LOW | low as u8, f)
+}
+
+/// Runs `f` without [`autocast`], also inside it.
+///
+/// ```
+/// use pullback::{DType, Tensor, autocast, autocast_off};
+/// let x = Tensor::ones([2, 2]);
+/// autocast(DType::F16, || {
+///     assert_eq!(x.matmul(&x).dtype(), DType::F16);
+///     assert_eq!(autocast_off(|| x.matmul(&x)).dtype(), DType::F32);
+/// });
+/// ```
+pub fn autocast_off<R>(f: impl FnOnce() -> R) -> R {
+    off(f)
+}
+
+/// The bits of [`EXTRAS`] that say which low dtype there is.
+const LOW: u8 = 0b11;
+
+#[derive(Clone, Copy)]
+enum Low {
+    Bf16 = 0b01,
+    F16 = 0b10,
+}
+
+/// Whether, and in which dtype, autocast is on: what a specialisation is compiled for, and what a recomputation goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State(u8);
+
+impl State {
+    pub fn dtype(self) -> Option<DType> {
+        match self.0 {
+            1 => Some(DType::BF16),
+            2 => Some(DType::F16),
+            _ => None,
+        }
+    }
+}
+
+/// How it is on this thread now.
+pub(crate) fn state() -> State {
+    State(mode::extras() & LOW)
+}
+
+/// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
+pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
+    struct Return(Cache);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            let inner = CACHE.replace(std::mem::take(&mut self.0));
+            drop(inner);
+        }
+    }
+    let _scope = Scope::enter();
+    let _return = Return(CACHE.take());
+    mode::with(&EXTRAS, mode::extras() & !LOW | state.0, f)
+}
+
+/// Runs `f` with the dtypes that its operands have.
+pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
+    match mode::extras() & LOW {
+        0 => f(),
+        _ => mode::with(&EXTRAS, mode::extras() & !LOW, f),
+    }
+}
+
+/// Runs `f`, the body of a trace, with a cache of its own.
+pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
+    match mode::extras() & LOW == 0 && DEPTH.get() == 0 {
+        true => f(),
+        false => with_state(state(), f),
+    }
+}
+
+/// How deep scopes are nested. With the last one the cache is emptied.
+struct Scope;
+
+impl Scope {
+    fn enter() -> Scope {
+        DEPTH.set(DEPTH.get() + 1);
+        Scope
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+        if DEPTH.get() == 0 {
+            // Dropped after the cache is free again.
+            let kept = CACHE.take();
+            drop(kept);
+        }
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static CACHE: RefCell<Cache> = RefCell::default();
+}
+
+/// Casts of leaves, by the address of the leaf's tensor and what else they hold for.
+type Cache = FxHashMap<(usize, Held), Kept>;
+
+/// What a cast holds for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Held {
+    dtype: DType,
+    recording: bool,
+    no_grad: bool,
+    trace: u64,
+}
+
+struct Kept {
+    /// Keeps the address its own.
+    _original: Tensor,
+    leaf: Arc<Leaf>,
+    version: u64,
+    cast: Tensor,
+}
+
+/// A tensor in another dtype; of a leaf, the one that was made before if it still holds.
+#[track_caller]
+fn cast_leaf(x: &Tensor, dtype: DType) -> Tensor {
+    let leaf = match &x.lock().history {
+        History::Leaf(leaf) => Some(leaf.clone()),
+        History::None | History::Cut(_) | History::Node(..) => None,
+    };
+    let Some(leaf) = leaf.filter(|_| DEPTH.get() > 0 && !x.carries_tangents()) else {
+        return x.cast(dtype);
+    };
+    let held = Held {
+        dtype,
+        recording: mode::is_grad_enabled(),
+        no_grad: mode::in_no_grad(),
+        trace: trace::number(),
+    };
+    let (key, version) = ((Arc::as_ptr(&x.0) as usize, held), x.version());
+    let known = CACHE.with_borrow(|cache| {
+        let kept = cache.get(&key)?;
+        let holds = kept.version == version && Arc::ptr_eq(&kept.leaf, &leaf);
+        holds.then(|| kept.cast.clone())
+    });
+    if let Some(cast) = known {
+        return cast;
+    }
+    let cast = x.cast(dtype);
+    let kept = Kept { _original: x.clone(), leaf, version, cast: cast.clone() };
+    // Dropped after the cache is free again.
+    let old = CACHE.with_borrow_mut(|cache| cache.insert(key, kept));
+    drop(old);
+    cast
+}
+
+/// How many casts are kept, for tests.
+#[cfg(test)]
+fn kept() -> usize {
+    CACHE.with_borrow(|cache| cache.len())
+}
+
+/// The operands of a product in the low dtype; `None` where they stay as they are: autocast is off, they are low already, or one of them is no
+/// float or an `f64`.
+#[track_caller]
+pub(crate) fn lowered<const N: usize>(operands: [&Tensor; N]) -> Option<[Tensor; N]> {
+    let low = state().dtype()?;
+    let fits = |x: &&Tensor| x.dtype().is_float() && x.dtype() != DType::F64;
+    if !operands.iter().all(fits) || operands.iter().all(|x| x.dtype() == low) {
+        return None;
+    }
+    // A loop, not a closure: that would not know the caller's line.
+    let mut list = operands.map(Tensor::clone);
+    for x in &mut list {
+        *x = cast_leaf(x, low);
+    }
+    Some(list)
+}
+
+/// A bias in the dtype of the product that it is added to, so that the sum stays low.
+#[track_caller]
+pub(crate) fn beside(bias: &Tensor, product: &Tensor) -> Tensor {
+    match state().dtype() {
+        Some(low) if product.dtype() == low && bias.dtype() == DType::F32 => cast_leaf(bias, low),
+        _ => bias.clone(),
+    }
+}
+
+impl Tensor {
+    /// Inside autocast half-precision tensors in `f32`; everything else as it is.
+    #[track_caller]
+    pub(crate) fn up(&self) -> Tensor {
+        match self.is_raised() {
+            true => self.cast(DType::F32),
+            false => self.clone(),
+        }
+    }
+
+    fn is_raised(&self) -> bool {
+        state().dtype().is_some() && matches!(self.dtype(), DType::BF16 | DType::F16)
+    }
+
+    /// The dtype of a sum, a mean or a norm of this tensor.
+    pub(crate) fn reduced_dtype(&self) -> DType {
+        if self.is_raised() { DType::F32 } else { self.real_dtype() }
+    }
+
+    /// A matrix product that is part of a computation that wants `f32`.
+    #[track_caller]
+    pub(crate) fn product(&self, other: &Tensor) -> Tensor {
+        let (a, b) = (self.up(), other.up());
+        let at = mode::user_line(Location::caller());
+        off(|| mode::speaking_for(at, || a.matmul(&b)))
+    }
+}
+
+/// The operands as the table wants them, where that is not as they are.
+pub(crate) fn settled(
+    op: &Op,
+    inputs: &[&Tensor],
+    at: &'static Location<'static>,
+) -> Option<SmallVec<[Tensor; 4]>> {
+    let low = state().dtype()?;
+    let wanted = |x: &Tensor| -> Option<DType> {
+        match (policy::policy(op), x.dtype()) {
+            (Policy::Low, DType::F32 | DType::BF16 | DType::F16) => Some(low),
+            (Policy::F32, DType::BF16 | DType::F16) => Some(DType::F32),
+            _ => None,
+        }
+        .filter(|&dtype| dtype != x.dtype())
+    };
+    let wide = |x: &&Tensor| x.dtype() == DType::F64;
+    if !inputs.iter().any(|x| wanted(x).is_some()) || inputs.iter().any(wide) {
+        return None;
+    }
+    let cast = |x: &&Tensor| match wanted(x) {
+        Some(dtype) => cast_leaf(x, dtype),
+        None => (*x).clone(),
+    };
+    Some(mode::speaking_for(at, || inputs.iter().map(cast).collect()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Finding the op that overflowed.
+//!
+//! Inside [`watch_overflow`] the result of every op is looked at, in `apply`, forward and backward alike. The first one that is not finite
+//! although its operands were is noted. What passes `apply` by (sums into memory that nobody else sees, updates in one pass, compiled
+//! functions) goes op by op meanwhile: the same values, made where they can be seen.
+
+use crate::mode::{self, EXTRAS};
+use crate::{Op, Spec, Tensor, trace};
+use pullback_ir::Fused;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::Location;
+
+/// The bit of [`EXTRAS`] that says that values are looked at.
+const WATCH: u8 = 0b100;
+
+/// An op that made something not finite of finite operands.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Culprit {
+    /// The op.
+    pub op: &'static str,
+    /// In a backward pass, the op of the forward pass that it is the backward of.
+    pub backward_of: Option<&'static str>,
+    /// The line it was called on; in a backward pass, that of the forward op.
+    pub at: &'static Location<'static>,
+    /// What it was given.
+    pub operands: Vec<Spec>,
+    /// What it made.
+    pub result: Spec,
+    /// Whether it made a NaN; otherwise it made an infinity.
+    pub nan: bool,
+    /// The largest magnitude in the operands.
+    pub largest: f64,
+}
+
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Culprit { op, result, largest, at, .. } = self;
+        let made = if self.nan { "NaN" } else { "an infinity" };
+        let operands: Vec<String> = self.operands.iter().map(Spec::to_string).collect();
+        let operands = operands.join(", ");
+        match self.backward_of {
+            Some(forward) if forward == *op => write!(f, "backward of `{op}`")?,
+            Some(forward) => write!(f, "`{op}` in the backward of `{forward}`")?,
+            None => write!(f, "`{op}`")?,
+        }
+        write!(f, " made {made} in {result} of {operands} (up to {largest:.3e})\n  at {at}")
+    }
+}
+
+/// Runs `f` and finds the first op in it, forward or backward, whose result is not finite although its operands are. Looking costs a pass over
+/// every value, and compiled functions run op by op: use it to find out where an overflow came from, not in every step.
+///
+/// ```
+/// use pullback::{DType, Tensor, watch_overflow};
+/// let x = Tensor::from([300.0, 2.0]).cast(DType::F16);
+/// let (_, culprit) = watch_overflow(|| (&x * &x).exp());
+/// let culprit = culprit.unwrap();
+/// assert_eq!((culprit.op, culprit.backward_of), ("mul", None));
+/// assert!(culprit.to_string().starts_with("`mul` made an infinity in f16[2] of f16[2], f16[2] (up to 3.000e2)"));
+/// ```
+///
+/// In a function that is being traced values are not known, so nothing is found there.
+pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
+    struct Return(Option<Culprit>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            // What was found inside was found outside too, unless something was before.
+            let inside = FOUND.take();
+            FOUND.set(self.0.take().or(inside));
+        }
+    }
+    let outer = Return(FOUND.take());
+    let result = mode::with(&EXTRAS, mode::extras() | WATCH, f);
+    let found = FOUND.with_borrow(Clone::clone);
+    drop(outer);
+    if !is_looking() {
+        FOUND.set(None);
+    }
+    (result, found)
+}
+
+thread_local! {
+    static FOUND: RefCell<Option<Culprit>> = const { RefCell::new(None) };
+    /// The forward op that a backward pass is at.
+    static BACKWARD_OF: Cell<Option<(&'static str, &'static Location<'static>)>> = const { Cell::new(None) };
+}
+
+/// Whether values are looked at.
+pub(crate) fn is_looking() -> bool {
+    mode::extras() & WATCH != 0
+}
+
+/// A backward pass; one may be inside another, in a hook.
+pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
+    match is_looking() {
+        true => mode::with(&BACKWARD_OF, BACKWARD_OF.get(), f),
+        false => f(),
+    }
+}
+
+/// Says which node the backward pass is at.
+pub(crate) fn backward_of(op: &Op, at: &'static Location<'static>) {
+    if is_looking() {
+        BACKWARD_OF.set(Some((op.name(), at)));
+    }
+}
+
+/// Looks at what an op made.
+pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+    if trace::active() || inputs.is_empty() || FOUND.with_borrow(Option::is_some) {
+        return;
+    }
+    // The log-sum-exp of a query that sees nothing is −∞, as it should be.
+    let outs = match op {
+        Op::Fused(Fused::Attention(_)) => outs.get(..1).unwrap_or_default(),
+        _ => outs,
+    };
+    // Unseen, or it would look at itself.
+    let unseen = |f: &mut dyn FnMut()| mode::with(&EXTRAS, 0, || mode::set_recording(false, f));
+    unseen(&mut || {
+        let Some(result) = outs.iter().find(|y| !is_finite(y)) else { return };
+        if !inputs.iter().all(|x| is_finite(x)) {
+            return;
+        }
+        let (backward_of, at) = match BACKWARD_OF.get() {
+            Some((forward, at)) => (Some(forward), at),
+            None => (None, at),
+        };
+        let culprit = Culprit {
+            op: op.name(),
+            backward_of,
+            at,
+            operands: inputs.iter().map(|x| x.spec().clone()).collect(),
+            result: result.spec().clone(),
+            nan: result.detach().is_nan().any().item::<bool>(),
+            largest: inputs.iter().map(|x| largest(x)).fold(0.0, f64::max),
+        };
+        FOUND.set(Some(culprit));
+    });
+}
+
+fn is_finite(x: &Tensor) -> bool {
+    !x.dtype().is_float() || x.is_empty() || x.detach().is_finite().all().item::<bool>()
+}
+
+fn largest(x: &Tensor) -> f64 {
+    match !x.dtype().is_float() || x.is_empty() {
+        true => 0.0,
+        false => x.detach().abs().max().to_f64_vec()[0],
+    }
+}
