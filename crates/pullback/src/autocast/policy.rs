@@ -44,6 +44,9 @@ pub(super) fn policy(op: &Op) -> Policy {
         Op::Fused(f)           => fused(*f),
         Op::Region(_) | Op::DotRegion(_) => Promote,
         Op::Flow(_)            => Promote,
+        Op::After              => Promote,
+        // What is inside a custom op was cast where it was traced.
+        Op::Custom(_)          => Promote,
     }
 }
 
