@@ -192,7 +192,8 @@ fn prepared(
     caller: &'static Location<'static>,
 ) -> Result<Option<Outs>> {
     let at = mode::user_line(caller);
-    let Some(prepared) = autocast::off(|| mode::speaking_for(at, || control::prepare(op, at))) else {
+    let Some(prepared) = autocast::off(|| mode::speaking_for(at, || control::prepare(op, at)))
+    else {
         return Ok(None);
     };
     let (place, constants) = &prepared.constants;

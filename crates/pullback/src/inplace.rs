@@ -16,7 +16,9 @@ use crate::storage::Writer;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Error, Operand, Result, Scalar, Tensor, autocast, fail, lock, mode, ops, trace, watch};
+use crate::{
+    Error, Operand, Result, Scalar, Tensor, autocast, fail, lock, mode, ops, trace, watch,
+};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};

@@ -13,7 +13,11 @@ fn ones(shape: &[usize], dtype: DType) -> Tensor {
 fn near(y: &Tensor, value: f64) {
     let step = if y.dtype() == DType::F16 { 1.0 / 2048.0 } else { 1.0 / 256.0 };
     for found in y.to_f64_vec() {
-        assert!((found - value).abs() <= step * value.abs(), "{found} is not {value} in {}", y.spec());
+        assert!(
+            (found - value).abs() <= step * value.abs(),
+            "{found} is not {value} in {}",
+            y.spec()
+        );
     }
 }
 
@@ -105,7 +109,10 @@ fn norms_and_softmax() {
         near(&Tensor::zeros_with([2, 60000], low).logsumexp_over(1), 60000f64.ln());
         near(&Tensor::zeros_with([2, 60000], low).log_softmax(1), -(60000f64.ln()));
         let classes = Tensor::from([0i64, 1]);
-        near(&pullback::cross_entropy(&Tensor::zeros_with([2, 60000], low), &classes), 60000f64.ln());
+        near(
+            &pullback::cross_entropy(&Tensor::zeros_with([2, 60000], low), &classes),
+            60000f64.ln(),
+        );
         // The gradient of a norm's weight sums over rows.
         let w = ones(&[2], low).requires_grad();
         let b = Tensor::zeros_with([2], low).requires_grad();

@@ -195,7 +195,8 @@ impl GradScaler {
         for x in &parameters {
             let Some(grad) = x.grad() else { continue };
             if matches!(grad.dtype(), DType::BF16 | DType::F16) {
-                let message = format!("a gradient is {}, too small for what it is divided by", grad.spec());
+                let message =
+                    format!("a gradient is {}, too small for what it is divided by", grad.spec());
                 return Err(Error::dtype(OP, message)
                     .hint("keep parameters in f32, and use autocast for the forward pass"));
             }
@@ -241,8 +242,7 @@ impl GradScaler {
         let rates = optimizer.rates();
         let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
         let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_rate(x));
-        let written: Vec<Tensor> =
-            optimizer.groups().into_iter().flatten().chain(state).collect();
+        let written: Vec<Tensor> = optimizer.groups().into_iter().flatten().chain(state).collect();
         let copy = |x: &Tensor| no_grad(|| x.detach().deep_clone());
         let before = catch(|| written.iter().map(copy).collect::<Vec<_>>())?;
         let stay = catch(|| self.overflow.logical_or(self.stage.eq(2)))?;

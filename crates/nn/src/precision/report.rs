@@ -112,7 +112,8 @@ impl PrecisionReport {
         let exact = gradients(1.0, false)?;
         let low = gradients(scale, true)?;
         let rows = parameters.iter().zip(exact.iter().zip(&low));
-        let rows = rows.filter_map(|((name, _), (g, low))| Some((name, g.as_ref()?, low.as_ref()?)));
+        let rows =
+            rows.filter_map(|((name, _), (g, low))| Some((name, g.as_ref()?, low.as_ref()?)));
         let layers = catch(|| {
             no_grad(|| rows.map(|(name, g, low)| range.layer(name, g, low)).collect::<Vec<_>>())
         })?;
@@ -166,9 +167,8 @@ impl Range {
     fn layer(&self, name: &str, exact: &Tensor, low: &Tensor) -> LayerPrecision {
         let (exact, low) = (exact.cast(DType::F64).abs(), low.cast(DType::F64).abs());
         let elements = exact.len();
-        let share = |x: Tensor| {
-            x.cast(DType::I64).sum().item::<i64>() as f64 / (elements.max(1) as f64)
-        };
+        let share =
+            |x: Tensor| x.cast(DType::I64).sum().item::<i64>() as f64 / (elements.max(1) as f64);
         let finite = low.is_finite();
         let there = exact.gt(0.0);
         let tiny = low.gt(0.0).logical_and(low.lt(self.smallest_normal));
@@ -191,7 +191,8 @@ impl Range {
 
     /// A power of two, before it is tried.
     fn suggested(&self, layers: &[LayerPrecision]) -> f64 {
-        let largest = layers.iter().map(|l| l.largest).filter(|x| x.is_finite()).fold(0.0, f64::max);
+        let largest =
+            layers.iter().map(|l| l.largest).filter(|x| x.is_finite()).fold(0.0, f64::max);
         let smallest = layers.iter().filter_map(|l| l.smallest).fold(f64::INFINITY, f64::min);
         if largest == 0.0 {
             return 1.0;
@@ -211,7 +212,14 @@ impl fmt::Display for PrecisionReport {
         writeln!(
             f,
             "{:width$}  {:>9}  {:>8}  {:>9}  {:>8}  {:>10}  {:>9}  {:>9}",
-            "parameter", "elements", "flushed", "subnormal", "near max", "not finite", "largest", "smallest"
+            "parameter",
+            "elements",
+            "flushed",
+            "subnormal",
+            "near max",
+            "not finite",
+            "largest",
+            "smallest"
         )?;
         let percent = |share: f64| format!("{:.1}%", 100.0 * share);
         for l in layers {

@@ -41,4 +41,4 @@ pub use external::{
 pub use forward::{CustomJvp, custom_jvp};
 pub use memo::{UncheckedRule, unchecked_rules};
 pub use reverse::{CustomVjp, custom_vjp};
-pub(crate) use rule::{Handle, handle};
+pub(crate) use rule::{Handle, Role, Rule, handle};

@@ -125,9 +125,7 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         // Dtypes were settled in the forward pass.
-        autocast::off(|| {
-            mode::set_recording(create, || fail::catch(|| watch::backward(walk)))
-        })?
+        autocast::off(|| mode::set_recording(create, || fail::catch(|| watch::backward(walk))))?
     }
 
     /// What the hooks of the leaves make of their gradients; an error here has changed no `.grad`.
@@ -205,10 +203,12 @@ impl<'a> Walk<'a> {
         }
         let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
         let dxs = mode::speaking_for(node.at, || {
-            node.unpack(|from, value| match from {
+            let set = |from, value| match from {
                 From::Input(i) => facts.set(Val::In(i as usize), value),
                 From::Output(k) => facts.set(Val::Out(k as usize), value),
-            })?;
+            };
+            let cotangent = grads.iter().flatten().next();
+            checkpoint::walking_with(cotangent, || node.unpack(set))?;
             if let (Op::Dot, Some(dy), false) = (&node.op, &grads[0], self.manner.create) {
                 self.give_products(node, &mut facts, dy);
             }

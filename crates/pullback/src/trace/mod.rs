@@ -413,7 +413,7 @@ pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
-        (Kind::Body("cond" | "custom"), None) => {
+        (Kind::Body("cond" | "custom" | "checkpoint"), None) => {
             Some(outside(|| mode::speaking_for(at, crate::next_key)))
         }
         (Kind::Body(name), None) => {

@@ -6,7 +6,7 @@ use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, take_number};
 use crate::tensor::Tangents;
-use crate::{Error, Flag, Key, Result, Spec, Tensor, fail, mode, random_state, trace};
+use crate::{Error, Flag, Key, Result, Spec, Tensor, autocast, fail, mode, random_state, trace};
 use pullback_ir::ErrorKind;
 use rustc_hash::FxHasher;
 use std::cell::{Cell, RefCell};
@@ -28,6 +28,7 @@ pub(super) struct Frame {
     trace: u64,
     /// Where the generator stood when the function began.
     pub random: Option<Tensor>,
+    pub autocast: autocast::State,
     pub verify: bool,
     notes: Mutex<Notes>,
 }
@@ -113,6 +114,7 @@ impl Frame {
             number: take_number(),
             trace: trace::number(),
             random,
+            autocast: autocast::state(),
             verify,
             notes: Mutex::default(),
         })

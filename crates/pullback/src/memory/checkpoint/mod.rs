@@ -15,16 +15,20 @@
 //! - Anything else (clocks, counters of the user's) is noticed where the function saves other values: by their ops and shapes always, and by
 //!   a hash of each in debug builds or where [`Checkpoint::verify`] asks for it.
 //!
+//! Inside a trace the second run is recorded too, on arguments that come after the cotangent ([`Op::After`](pullback_ir::Op::After)): so the two runs stay
+//! two, and the second one late. Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation (`body.rs`).
+//!
 //! Checkpoints nest: the arguments of an inner one are saved through the door of the outer one, which drops them and has them again.
 
+mod body;
 mod frame;
 mod replay;
 
 pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
-pub(crate) use replay::{forget_since, mark};
+pub(crate) use replay::{forget_since, mark, walking_with};
 
 use crate::tensor::Frozen;
-use crate::{Tensor, Tree, mode};
+use crate::{Tensor, Tree, mode, trace};
 use frame::Frame;
 use std::panic::Location;
 use std::sync::Arc;
@@ -115,10 +119,13 @@ impl Checkpoint {
         Y: Tree,
         F: Fn(&T) -> Y + Send + Sync + 'static,
     {
-        if !mode::is_grad_enabled() {
+        if !mode::is_grad_enabled() && !trace::in_body() {
             return f(x);
         }
         let leaves = x.leaves();
+        if trace::in_body() {
+            return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
+        }
         let template = x.map(&mut |x| Tensor::zeros_of(x.spec()));
         let f = Arc::new(f);
         let again = {

@@ -1,18 +1,21 @@
 //! The second run of a checkpointed function: its values back.
 
 use super::frame::{Frame, Notes, Written, hash, with_frames};
+use crate::apply::apply;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::storage::Writer;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, Leaf};
 use crate::tensor::Frozen;
 use crate::transform::levels;
-use crate::{Error, Key, Result, Tensor, fail, mode, no_grad, random, trace};
+use crate::{Error, Key, Op, Result, Tensor, autocast, fail, mode, no_grad, random, trace};
 use pullback_ir::ErrorKind;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 thread_local! {
+    /// Inside a trace, a cotangent of the node that is being visited.
+    static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
     /// Calls whose values were computed again by the backward passes that are going on, on this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
 }
@@ -63,9 +66,10 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
     check_unchanged(frame)?;
     let second = Arc::new(Second { frame: frame.clone(), made: Mutex::default() });
+    let keys = frame.notes().keys.clone();
     let draws = random::Draws {
         state: frame.random.as_ref().map(|s| mode::set_recording(false, || s.deep_clone())),
-        keys: frame.notes().keys.iter().map(|key| Key::from_tensor(&again(key.tensor()))).collect(),
+        keys: keys.iter().map(|key| Key::from_tensor(&late(key.tensor()))).collect(),
         trace: trace::number(),
     };
     let _contents = OldContents::put_back(frame);
@@ -73,6 +77,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || with_frames(Vec::new(), run);
     let run = || door::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
+    let run = || autocast::with_state(frame.autocast, run);
     mode::enable_grad(|| mode::speaking_for_itself(run))?;
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
     let before = frame.notes().slots.len();
@@ -81,6 +86,12 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
         return Err(differs(frame, &how));
     }
     Ok(made)
+}
+
+/// The value after the cotangent for which a value is unpacked.
+fn late(x: &Tensor) -> Tensor {
+    let cotangent = COTANGENT.with_borrow(Clone::clone);
+    mode::set_recording(false, || again(x, cotangent.as_ref()))
 }
 
 /// An argument of the first run, tracked if it was.
@@ -103,14 +114,33 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
         true => History::Leaf(Arc::new(Leaf::new())),
         false => History::None,
     };
-    let x = again(&x).alias(history, levels::alive(&argument.tangents));
+    let x = late(&x).alias(history, levels::alive(&argument.tangents));
     x.lock().frozen = Frozen::Argument;
     Ok(x)
 }
 
-/// The value for the second run. Inside a trace that must be another variable, or the two runs would become one again.
-fn again(x: &Tensor) -> Tensor {
-    x.clone()
+/// The value for the second run. Inside a trace that is another variable, which is there after the cotangent, or the two runs would become
+/// one again.
+pub(super) fn again(x: &Tensor, cotangent: Option<&Tensor>) -> Tensor {
+    match cotangent.filter(|_| trace::active()) {
+        Some(cotangent) => apply(Op::After, &[x, cotangent]),
+        None => x.clone(),
+    }
+}
+
+/// Runs `f`, which unpacks what a node saved, for a cotangent of that node.
+pub(crate) fn walking_with<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R) -> R {
+    struct Return(Option<Tensor>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            COTANGENT.set(self.0.take());
+        }
+    }
+    if !trace::active() {
+        return f();
+    }
+    let _return = Return(COTANGENT.replace(cotangent.cloned()));
+    f()
 }
 
 /// What the function saw of the outside must be as it was.

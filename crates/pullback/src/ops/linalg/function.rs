@@ -65,11 +65,17 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     let x4 = x2.product(&x2);
     let x6 = x4.product(&x2);
     let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13] = PADE.map(|b| b / PADE[0]);
-    let odd =
-        x6.product(&(&x6 * b13 + &x4 * b11 + &x2 * b9)) + &x6 * b7 + &x4 * b5 + &x2 * b3 + &one * b1;
+    let odd = x6.product(&(&x6 * b13 + &x4 * b11 + &x2 * b9))
+        + &x6 * b7
+        + &x4 * b5
+        + &x2 * b3
+        + &one * b1;
     let odd = x.product(&odd);
-    let even =
-        x6.product(&(&x6 * b12 + &x4 * b10 + &x2 * b8)) + &x6 * b6 + &x4 * b4 + &x2 * b2 + &one * b0;
+    let even = x6.product(&(&x6 * b12 + &x4 * b10 + &x2 * b8))
+        + &x6 * b6
+        + &x4 * b4
+        + &x2 * b2
+        + &one * b0;
     let mut y = solve(&(&even - &odd), &(even + odd));
     let halvings = Tensor::from_vec(halvings, &shape[..]);
     for done in 0..most {
