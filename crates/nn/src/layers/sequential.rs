@@ -59,6 +59,13 @@ impl Sequential {
         self.layers.len()
     }
 
+    /// Each layer as a sequence of its own, with the same tensors.
+    pub(super) fn singles(&self) -> Vec<Sequential> {
+        let single =
+            |layer: &Box<dyn Stage>| Sequential { layers: vec![layer.mapped(&mut Tensor::clone)] };
+        self.layers.iter().map(single).collect()
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
