@@ -207,7 +207,56 @@ def fft():
             ("_1024x1024_real", same(lambda: torch.fft.rfft2(image)))]
 
 
+def peak_mib(step):
+    """Most bytes of tensors above what is there now, by what the allocator reports to the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        step()
+    now = most = 0
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return round(most / 2**20, 1)
+
+
+def memory_chain():
+    """A chain of 64 blocks x + tanh(x·w), 512 × 256, as it is, in 8 checkpointed segments, and with saved values copied away."""
+    from torch.utils.checkpoint import checkpoint_sequential
+
+    weights = [tensor(fill((256, 256), seed) / 16, True) for seed in range(1, 65)]
+    x = tensor(fill((512, 256), 99), True)
+    blocks = [lambda h, w=w: h + torch.tanh(h @ w) for w in weights]
+
+    def plain():
+        h = x
+        for block in blocks:
+            h = block(h)
+        return h
+
+    def run(forward, context=None):
+        def step():
+            x.grad = None
+            for w in weights:
+                w.grad = None
+            if context is None:
+                loss = forward().square().mean()
+            else:
+                with context():
+                    loss = forward().square().mean()
+            loss.backward()
+
+        peak = peak_mib(step)
+        return {**measure(step), "tensors_mib": peak, "check": abs_sum([x.grad] + [w.grad for w in weights])}
+
+    return [("_checkpoint", run(lambda: checkpoint_sequential(blocks, 8, x, use_reentrant=False))),
+            ("_offload", run(plain, torch.autograd.graph.save_on_cpu)),
+            ("_plain", run(plain))]
+
+
 WORKLOADS = {
+    "memory_chain": memory_chain,
     "attention": attention,
     "convolutions": convolutions,
     "pooling": pooling,

@@ -1,0 +1,80 @@
+//! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte budget, offloaded and compressed.
+//!
+//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters.
+
+use super::{abs_sum, backward, grad};
+use crate::compiled;
+use crate::data::{fill, tensor};
+use crate::measure::{Row, measure, rounded};
+use pullback::{Tensor, checkpoint_sequential, memory_stats, reset_peak};
+
+const BLOCKS: u32 = 64;
+const MIB: f64 = (1 << 20) as f64;
+
+struct Chain {
+    x: Tensor,
+    weights: Vec<Tensor>,
+}
+
+impl Chain {
+    fn new() -> Chain {
+        let weight = |seed| Tensor::from_vec(fill(256 * 256, seed, 1.0 / 16.0), [256, 256]);
+        Chain {
+            x: tensor(&[512, 256], 99).requires_grad(),
+            weights: (1..=BLOCKS).map(|seed| weight(seed).requires_grad()).collect(),
+        }
+    }
+
+    fn leaves(&self) -> Vec<Tensor> {
+        std::iter::once(&self.x).chain(&self.weights).cloned().collect()
+    }
+
+    fn blocks(&self) -> Vec<impl Fn(&Tensor) -> Tensor + Clone + Send + Sync + 'static> {
+        let block = |w: &Tensor| {
+            let w = w.clone();
+            move |x: &Tensor| x + x.matmul(&w).tanh()
+        };
+        self.weights.iter().map(block).collect()
+    }
+
+    fn plain(&self) -> Tensor {
+        self.blocks().iter().fold(self.x.clone(), |x, block| block(&x))
+    }
+
+    fn zero_grad(&self) {
+        self.leaves().iter().for_each(Tensor::zero_grad);
+    }
+
+    /// Times a step and takes its peak.
+    fn row(&self, suffix: &str, step: impl Fn()) -> Row {
+        // The first step compiles, if steps are compiled, and warms the pool.
+        step();
+        self.zero_grad();
+        let before = memory_stats().live_bytes;
+        reset_peak();
+        step();
+        let peak = (memory_stats().peak_bytes - before) as f64 / MIB;
+        let grads: Vec<Tensor> = self.leaves().iter().map(grad).collect();
+        let check = abs_sum(&grads);
+        drop(grads);
+        measure(step).with("tensors_mib", rounded(peak, 1)).with("check", check).named(suffix)
+    }
+
+    /// A step with this forward pass.
+    fn trained(&self, suffix: &str, forward: impl Fn() -> Tensor) -> Row {
+        let step = compiled::step(|| {
+            self.zero_grad();
+            backward(&forward().square().mean());
+        });
+        self.row(suffix, step)
+    }
+}
+
+pub fn chain() -> Vec<Row> {
+    let chain = Chain::new();
+    let blocks = chain.blocks();
+    vec![
+        chain.trained("_plain", || chain.plain()),
+        chain.trained("_checkpoint", || checkpoint_sequential(&blocks, Some(8), &chain.x)),
+    ]
+}
