@@ -13,12 +13,14 @@
 //! | [`fold`] | computes what is constant | no |
 //! | [`simplify`] | rewrites by a table of named rules | no |
 //! | [`layout`] | larger products, no copies before them | sums of products in another order |
+//! | [`budget`] | recomputes what does not fit into so many bytes, where asked for | no |
 //! | [`remat`] | recomputes cheap values near their use | no |
 //! | [`fuse`] | makes regions of pointwise ops and reductions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
 //! | [`plan`] | gives every value its place in memory | no |
 
+mod budget;
 mod common_subexpressions;
 mod dead_code;
 mod epilogue;
@@ -33,6 +35,7 @@ mod remat;
 mod schedule;
 mod simplify;
 
+pub use budget::{BudgetReport, Budgeted, budget, work};
 pub use common_subexpressions::common_subexpressions;
 pub use dead_code::dead_code;
 pub use epilogue::epilogue;

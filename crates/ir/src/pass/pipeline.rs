@@ -53,6 +53,13 @@ impl<'a> Pipeline<'a> {
 
     /// What `jit` runs. The callback computes pointwise ops of constants; see [`fold`].
     pub fn standard(evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a) -> Pipeline<'a> {
+        Pipeline::before_budget(evaluate).and(Pipeline::after_budget())
+    }
+
+    /// The passes up to the point where a byte budget is looked at ([`budget`](super::budget)).
+    pub fn before_budget(
+        evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a,
+    ) -> Pipeline<'a> {
         Pipeline::new()
             .then("inline", inline)
             .then("dead_code", dead_code)
@@ -62,12 +69,24 @@ impl<'a> Pipeline<'a> {
             .then("layout", layout)
             .then("simplify", simplify)
             .then("dead_code", dead_code)
+    }
+
+    /// The passes from there on.
+    pub fn after_budget() -> Pipeline<'a> {
+        Pipeline::new()
             .then("remat", remat)
             .then("fuse", fuse)
             .then("epilogue", epilogue)
             .then("simplify", simplify)
             .then("dead_code", dead_code)
             .then("schedule", schedule)
+    }
+
+    /// These passes, then those.
+    #[must_use]
+    pub fn and(mut self, after: Pipeline<'a>) -> Pipeline<'a> {
+        self.passes.extend(after.passes);
+        self
     }
 
     /// With one more pass.

@@ -1,0 +1,112 @@
+//! Who is alive when: what a program looks like to the planner.
+//!
+//! A *root* is a variable that owns memory; views, and what `after` gives, show that of their root. Some roots are *free*: inputs and outputs are there
+//! anyway, literals and counters take nothing, and what is tiny is not worth a thought. All others have a first and a last equation.
+
+use crate::{Op, Program, Var};
+
+/// The planner's view of a program.
+pub(super) struct Lives<'a> {
+    pub(super) program: &'a Program,
+    /// The root of each variable.
+    pub(super) roots: Vec<Var>,
+    /// By variable: the equation that makes it; none for inputs.
+    pub(super) made: Vec<Option<usize>>,
+    /// By root: whether it may be kept for nothing.
+    pub(super) free: Vec<bool>,
+    /// By root: its bytes, none if it is free.
+    pub(super) bytes: Vec<usize>,
+    /// By root: the equations that read it, through whatever views, in order.
+    pub(super) readers: Vec<Vec<u32>>,
+    /// By equation.
+    pub(super) work: Vec<u64>,
+}
+
+/// What only shows the memory of its first operand.
+pub(super) fn is_alias(op: &Op) -> bool {
+    matches!(op, Op::View(_) | Op::After)
+}
+
+/// Memory that is not worth a thought, as a share of all that is alive at the worst moment.
+const TINY: usize = 1 << 13;
+
+impl<'a> Lives<'a> {
+    pub(super) fn of(program: &'a Program) -> Lives<'a> {
+        let count = program.specs.len();
+        let mut roots: Vec<Var> = (0..count as u32).map(Var).collect();
+        let mut free = vec![false; count];
+        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); count];
+        program.inputs.iter().for_each(|v| free[v.index()] = true);
+        for (i, e) in program.equations.iter().enumerate() {
+            match &e.op {
+                op if is_alias(op) => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
+                Op::Literal { .. } | Op::Iota { .. } => free[e.outputs[0].index()] = true,
+                _ => {}
+            }
+            let read = if is_alias(&e.op) { &e.inputs[..1] } else { &e.inputs[..] };
+            for v in read {
+                let readers = &mut readers[roots[v.index()].index()];
+                if readers.last() != Some(&(i as u32)) {
+                    readers.push(i as u32);
+                }
+            }
+        }
+        program.outputs.iter().for_each(|v| free[roots[v.index()].index()] = true);
+        let own = |v: usize| roots[v] == Var(v as u32) && !free[v];
+        let mut bytes: Vec<usize> =
+            (0..count).map(|v| if own(v) { program.specs[v].bytes() } else { 0 }).collect();
+        let made = program.definitions();
+        let work = program.equations.iter().map(|e| super::work::work_of(program, e)).collect();
+        let mut lives = Lives { program, roots, made, free, bytes: Vec::new(), readers, work };
+        let tiny = alive(&lives.made, &bytes, &lives.readers, program.equations.len())
+            .into_iter()
+            .max()
+            .unwrap_or(0)
+            / TINY;
+        for (bytes, free) in bytes.iter_mut().zip(&mut lives.free) {
+            if *bytes <= tiny {
+                (*bytes, *free) = (0, true);
+            }
+        }
+        lives.bytes = bytes;
+        lives
+    }
+
+    pub(super) fn root(&self, v: Var) -> Var {
+        self.roots[v.index()]
+    }
+
+    /// Bytes that are made before each equation and read from it on, and one more for the end.
+    pub(super) fn alive(&self) -> Vec<usize> {
+        alive(&self.made, &self.bytes, &self.readers, self.program.equations.len())
+    }
+
+    /// The roots that an equation makes, of those that are not free.
+    pub(super) fn makes(&self, e: usize) -> impl Iterator<Item = Var> + '_ {
+        let aliased = is_alias(&self.program.equations[e].op);
+        let outputs = self.program.equations[e].outputs.iter().copied();
+        outputs.filter(move |v| !aliased && !self.free[v.index()])
+    }
+}
+
+fn alive(
+    made: &[Option<usize>],
+    bytes: &[usize],
+    readers: &[Vec<u32>],
+    equations: usize,
+) -> Vec<usize> {
+    let mut change = vec![0isize; equations + 2];
+    for (v, &bytes) in bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
+        if let (Some(made), Some(&last)) = (made[v], readers[v].last()) {
+            change[made + 1] += bytes as isize;
+            change[last as usize + 1] -= bytes as isize;
+        }
+    }
+    let mut now = 0isize;
+    let mut alive = Vec::with_capacity(equations + 1);
+    for by in change.into_iter().take(equations + 1) {
+        now += by;
+        alive.push(now.max(0) as usize);
+    }
+    alive
+}

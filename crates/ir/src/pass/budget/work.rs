@@ -1,0 +1,102 @@
+//! How much work an equation is: an estimate that ranks equations, in floating-point operations.
+//!
+//! Products and convolutions count their multiplications and additions; everything counts the elements that it reads and writes, once each, so that
+//! nothing but a view is free. Loops count their turns; one whose turns are not known counts [`TURNS`].
+
+use crate::window::{Frame, Role};
+use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Unary};
+
+/// Turns of a loop that goes on until a test fails.
+const TURNS: u64 = 16;
+/// Operations of a function like `exp`, for one element.
+const FUNCTION: u64 = 8;
+
+/// The work of a program.
+pub fn work(program: &Program) -> u64 {
+    program.equations.iter().map(|e| work_of(program, e)).sum()
+}
+
+/// The work of one of its equations.
+pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
+    let len = |v: &crate::Var| program.spec(*v).len() as u64;
+    let read: u64 = e.inputs.iter().map(len).sum();
+    let made: u64 = e.outputs.iter().map(len).sum();
+    let shape = |k: usize| &program.spec(e.inputs[k]).shape[..];
+    let axis = |k: usize, from_end: usize| {
+        let shape = shape(k);
+        shape.len().checked_sub(from_end).map_or(1, |i| shape[i] as u64)
+    };
+    let touched = read + made;
+    match &e.op {
+        Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
+        Op::Dot | Op::DotRegion(_) => 2 * made * axis(0, 1) + touched,
+        Op::Conv(conv) => {
+            // Each of its three maps does the multiplications of the forward one.
+            let (images, filters) = match conv.role {
+                Role::Forward => (made, shape(1)),
+                Role::Input(_) => (len(&e.inputs[0]), shape(1)),
+                Role::Filter => {
+                    let images = len(&e.inputs[1]).max(len(&e.inputs[0]));
+                    (images, &program.spec(e.outputs[0]).shape[..])
+                }
+            };
+            let window: u64 = filters.iter().skip(1).map(|&n| n as u64).product();
+            2 * images * window + touched
+        }
+        Op::Pool(pool) => {
+            let piece = |frame: &Frame| match frame {
+                Frame::Sliding(window) => window.size as u64,
+                Frame::Even(_) => 1,
+            };
+            made * pool.frames.iter().map(piece).product::<u64>() + touched
+        }
+        Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_)) => {
+            let keys = shape(1).iter().rev().nth(1).map_or(1, |&n| n as u64);
+            let products = if matches!(e.op, Op::Fused(Fused::Attention(_))) { 4 } else { 10 };
+            products * len(&e.inputs[0]) * keys + touched
+        }
+        Op::Linalg(f) => {
+            let side = axis(0, 1).max(axis(0, 2));
+            let times = match f {
+                Linalg::Permutation(_) => return touched,
+                Linalg::Cholesky | Linalg::Lu => 1,
+                Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. } | Linalg::Qr { .. } => 2,
+                Linalg::Eigh | Linalg::Svd { .. } => 20,
+            };
+            times * touched * side
+        }
+        Op::Fft(_) | Op::Sort { .. } | Op::Ranks { .. } => {
+            touched * u64::from(64 - touched.leading_zeros())
+        }
+        Op::Unary(f) => touched + made * function(*f),
+        Op::UnaryVjp(f) => touched + made * function(*f).max(2),
+        Op::Fused(_) | Op::Random { .. } => touched + FUNCTION * made,
+        Op::Cumulate { .. } => touched + made,
+        Op::Region(region) => {
+            let each = |inst: &Inst| match inst {
+                Inst::Point(Op::Unary(f), _) => 1 + function(*f),
+                Inst::Random(..) => FUNCTION,
+                Inst::Load(_) | Inst::Literal(..) | Inst::Index(..) => 0,
+                Inst::Point(..) | Inst::Reduce(..) => 1,
+            };
+            let domain: u64 = region.shape.iter().map(|&n| n as u64).product();
+            touched + domain * region.body.iter().map(each).sum::<u64>()
+        }
+        Op::Flow(flow) => match &**flow {
+            Flow::Cond { yes, no } => work(yes).max(work(no)) + made,
+            Flow::While { test, body, .. } => TURNS * (work(test) + work(body)) + made,
+            Flow::Scan(scan) => scan.length as u64 * work(&scan.body) + made,
+        },
+        Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy => touched,
+        Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => touched,
+        Op::Reduce(..) | Op::ArgReduce(..) => touched,
+    }
+}
+
+fn function(f: Unary) -> u64 {
+    use Unary::{Abs, Ceil, Floor, Neg, Not, Relu, Round, Sign, Square, Stop, Trunc};
+    match f {
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu | Stop => 0,
+        _ => FUNCTION,
+    }
+}
