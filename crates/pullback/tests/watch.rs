@@ -38,9 +38,7 @@ fn the_first_of_several_in_the_forward_pass() {
 fn infinities_that_were_given_are_nobodys_fault() {
     let x = Tensor::from([f32::INFINITY, 1.0]);
     assert_eq!(watch_overflow(|| (&x * 2.0).exp()).1, None);
-    let masked = watch_overflow(|| {
-        Tensor::from([true, false]).select_or(f64::NEG_INFINITY, Tensor::ones([2])).softmax(0)
-    });
+    let masked = watch_overflow(|| Tensor::from([true, false]).select(f64::NEG_INFINITY, Tensor::ones([2])).softmax(0));
     assert_eq!(masked.1, None);
     let (_, culprit) = watch_overflow(|| Tensor::from([-1.0f32]).sqrt());
     assert!(culprit.unwrap().nan);
@@ -60,10 +58,7 @@ fn in_the_backward_pass() {
     // Both gradients are finite in f16 by themselves or are not: the product with 100 is the first that is not.
     assert_eq!((culprit.op, culprit.backward_of), ("mul", Some("mul")));
     assert_eq!(culprit.at.line(), line + 1);
-    assert!(
-        culprit.to_string().starts_with("backward of `mul` made an infinity in f16[1]"),
-        "{culprit}"
-    );
+    assert!(culprit.to_string().starts_with("backward of `mul` made an infinity in f16[1]"), "{culprit}");
 }
 
 #[test]
@@ -88,7 +83,7 @@ fn in_a_write_in_place() {
 
 #[test]
 fn a_compiled_function_goes_op_by_op_meanwhile() {
-    let w = Tensor::full([2, 2], 200.0).requires_grad();
+    let w = Tensor::full([2, 2], 200.0f32).requires_grad();
     let step = jit(|x: &Tensor| {
         w.zero_grad();
         let y = autocast(DType::F16, || x.linear(&w, None).linear(&w, None).sum());

@@ -13,7 +13,7 @@ use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
 use crate::Module;
 use crate::module::in_evaluation;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
-use pullback::{Error, Result, Tensor, catch, no_grad};
+use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -127,6 +127,12 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 let message = format!("other tensors cannot be kept under the name `{group}`");
                 return Err(Error::argument(OP, message).hint("name it otherwise, without dots"));
             }
+        }
+        if let Some(dtype) = self.trainer.precision
+            && !matches!(dtype, DType::BF16 | DType::F16)
+        {
+            let message = format!("mixed precision is in bf16 or f16, not in {dtype}");
+            return Err(Error::argument(OP, message));
         }
         if let (Some((_, checkpoints)), true) = (&self.trainer.checkpoints, self.trainer.resume) {
             let checkpoints = checkpoints.clone();
@@ -248,9 +254,19 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         batch: &B::Batch,
         step: &mut impl FnMut(&B::Batch) -> Result<R>,
     ) -> Result<Metrics> {
-        let measured = step(batch)?;
-        let metrics: Metrics = catch(|| measured.into())?;
+        let measured = match self.trainer.precision {
+            Some(dtype) => autocast(dtype, || step(batch))?,
+            None => step(batch)?,
+        };
+        let mut metrics: Metrics = catch(|| measured.into())?;
         (self.place.step, self.place.batch) = (self.place.step + 1, self.place.batch + 1);
+        if let Some(scaler) = self.trainer.scaler {
+            metrics.set("scale", scaler.current()?);
+            // Nothing came of it, whatever its loss was.
+            if scaler.overflowed()? {
+                return Ok(metrics);
+            }
+        }
         let wrong = metrics.iter().find(|(name, value)| *name == "loss" && !value.is_finite());
         if let (Some((_, loss)), false) = (wrong, self.trainer.allow_non_finite) {
             let (step, epoch) = (self.place.step, self.place.epoch + 1);

@@ -3,11 +3,15 @@
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
 use crate::Module;
 use crate::optim::Optimizer;
+use crate::precision::GradScaler;
 use crate::state::Checkpoints;
-use pullback::{Result, Tensor};
+use pullback::{DType, Result, Tensor};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// The name under which checkpoints keep the state of a scaler.
+const SCALER: &str = "scaler";
 
 /// An evaluation: how often, and what.
 pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics> + 'a>);
@@ -62,6 +66,8 @@ pub struct Trainer<'a, M> {
     pub(super) allow_non_finite: bool,
     pub(super) config: Value,
     pub(super) kept: Vec<(String, Vec<(String, Tensor)>)>,
+    pub(super) precision: Option<DType>,
+    pub(super) scaler: Option<&'a GradScaler>,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -82,6 +88,8 @@ impl<'a, M: Module> Trainer<'a, M> {
             allow_non_finite: false,
             config: Value::Null,
             kept: Vec::new(),
+            precision: None,
+            scaler: None,
         }
     }
 
@@ -160,6 +168,19 @@ impl<'a, M: Module> Trainer<'a, M> {
     pub fn keep(mut self, group: &str, named: Vec<(String, Tensor)>) -> Self {
         self.kept.push((group.to_string(), named));
         self
+    }
+
+    /// Steps run inside [`autocast`](pullback::autocast) with this dtype, `bf16` or `f16`: forward passes are in mixed precision, parameters and the
+    /// optimiser stay in `f32`. A step that was compiled is compiled for it. Evaluation is as it is: wrap it yourself if it shall be low too.
+    pub fn precision(self, dtype: DType) -> Self {
+        Trainer { precision: Some(dtype), ..self }
+    }
+
+    /// The scaler that the step function scales with, and updates. Its state is kept in checkpoints, under the name `scaler`. A step that it skipped may
+    /// have a loss that is not finite, and does not count in the means of the epoch; metrics have the `scale` of the next step.
+    pub fn scaler(mut self, scaler: &'a GradScaler) -> Self {
+        self.scaler = Some(scaler);
+        self.keep(SCALER, scaler.named_state())
     }
 
     /// Trains.

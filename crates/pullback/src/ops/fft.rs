@@ -135,7 +135,7 @@ fn conj(z: &Tensor) -> Tensor {
 
 #[track_caller]
 fn floats(op: &'static str, x: &Tensor) -> Tensor {
-    let x = x.real();
+    let x = x.real().up();
     if !matches!(x.dtype(), DType::F32 | DType::F64) {
         let message = format!("takes f32 or f64, not {}", x.spec());
         return x.checked(Err(Error::dtype(op, message).on([x.spec()]).hint("cast to f32 first")));

@@ -67,7 +67,7 @@ fn matrices(op: &'static str, a: &Tensor) -> (usize, usize) {
 
 #[track_caller]
 fn floats(op: &'static str, a: &Tensor) {
-    if !matches!(a.dtype(), DType::F32 | DType::F64) {
+    if !matches!(a.reduced_dtype(), DType::F32 | DType::F64) || !a.dtype().is_float() {
         let message = format!("takes f32 or f64, not {}", a.spec());
         let error = Error::dtype(op, message).on([a.spec()]);
         refuse::<()>(a, if a.dtype().is_float() { error.hint("cast to f32 first") } else { error });
