@@ -98,7 +98,11 @@ fn replay(case: &str, recorded: &Value, compiled: bool) {
             true => program.call(&x).unwrap(),
             false => step(&x).unwrap(),
         };
-        assert_eq!(scaler.current().unwrap(), scale.as_f64().unwrap(), "{case}: scale after step {t}");
+        assert_eq!(
+            scaler.current().unwrap(),
+            scale.as_f64().unwrap(),
+            "{case}: scale after step {t}"
+        );
         if AT.contains(&t) {
             let wanted = recorded["parameters"][at].as_array().unwrap();
             at += 1;
@@ -221,7 +225,10 @@ fn options_and_dtypes_that_make_no_sense_are_refused() {
     let scaler = GradScaler::new(usual).unwrap();
     x.sum().backward().unwrap();
     let error = scaler.step(&opt).unwrap_err().to_string();
-    assert!(error.contains("a gradient is f16[1]") && error.contains("keep parameters in f32"), "{error}");
+    assert!(
+        error.contains("a gradient is f16[1]") && error.contains("keep parameters in f32"),
+        "{error}"
+    );
     let error = pullback::catch(|| scaler.scale(&Tensor::from(1i64))).unwrap_err().to_string();
     assert!(error.contains("scales a loss of a float dtype, not i64[]"), "{error}");
 }
@@ -238,9 +245,10 @@ fn it_does_not_matter_which_parts_are_compiled() {
             opt.zero_grad();
             let factor = if t == 1 { f32::INFINITY } else { 1.0 };
             scaler.scale(&(x.sum() * factor)).backward().unwrap();
-            let run = |bit: i32, compiled: &dyn Fn() -> Result<()>, plain: &dyn Fn() -> Result<()>| {
-                if parts & bit == 0 { plain() } else { compiled() }.unwrap();
-            };
+            let run =
+                |bit: i32, compiled: &dyn Fn() -> Result<()>, plain: &dyn Fn() -> Result<()>| {
+                    if parts & bit == 0 { plain() } else { compiled() }.unwrap();
+                };
             run(1, &|| unscale.call(&()), &|| scaler.unscale(&opt));
             run(2, &|| step.call(&()), &|| scaler.step(&opt));
             run(4, &|| update.call(&()), &|| scaler.update());
@@ -255,7 +263,9 @@ fn it_does_not_matter_which_parts_are_compiled() {
 fn the_scale_stays_a_number() {
     let x = Tensor::from([1.0f32]).requires_grad();
     let opt = Sgd { rate: 0.0, ..Sgd::default() }.over([x.clone()]).unwrap();
-    let scaler = GradScaler::new(Scaling { initial: 2f64.powi(126), interval: 1, ..Scaling::default() }).unwrap();
+    let scaler =
+        GradScaler::new(Scaling { initial: 2f64.powi(126), interval: 1, ..Scaling::default() })
+            .unwrap();
     let step = |factor: f32| {
         opt.zero_grad();
         scaler.scale(&(x.sum() * 1e-30f32 * factor)).backward().unwrap();
@@ -371,10 +381,16 @@ fn the_culprit_is_named_and_nothing_else_is_changed() {
                 assert!(text.contains("the step was skipped, and the next has 8388608"), "{text}");
                 assert!(text.contains("made an infinity in"), "{text}");
             }
-            let grads: Vec<Vec<f64>> = net.parameters().iter().map(|x| x.grad().unwrap().to_f64_vec()).collect();
+            let grads: Vec<Vec<f64>> =
+                net.parameters().iter().map(|x| x.grad().unwrap().to_f64_vec()).collect();
             // NaN is not NaN.
             let grads = format!("{grads:?}");
-            finals.push((net.state(), grads, scaler.current().unwrap(), opt.named_state()[1].1.item::<i64>()));
+            finals.push((
+                net.state(),
+                grads,
+                scaler.current().unwrap(),
+                opt.named_state()[1].1.item::<i64>(),
+            ));
         }
         let (by_hand, run) = (&finals[0], &finals[1]);
         assert_eq!(by_hand, run);

@@ -32,7 +32,10 @@ fn shares_are_counted_by_parameter() {
     let [first, second] = &report.layers[..] else { panic!("two have gradients") };
     assert_eq!((first.name.as_str(), first.elements), ("first", 4));
     // 2⁻⁴⁰ is flushed, 2⁻²⁰ subnormal; the zero is zero anyway.
-    assert_eq!((first.flushed, first.subnormal, first.near_overflow, first.not_finite), (0.25, 0.25, 0.0, 0.0));
+    assert_eq!(
+        (first.flushed, first.subnormal, first.near_overflow, first.not_finite),
+        (0.25, 0.25, 0.0, 0.0)
+    );
     assert_eq!((first.largest, first.smallest), (1.0, Some(2f64.powi(-40))));
     assert_eq!((second.flushed, second.subnormal, second.near_overflow), (0.0, 0.25, 0.25));
     // With a scale of 16 the largest is beyond 65504.
@@ -42,7 +45,12 @@ fn shares_are_counted_by_parameter() {
     assert_eq!(report.layers[1].largest, 8192.0);
     // bf16 has the range of f32.
     let report = PrecisionReport::new(&model, DType::BF16, 1.0, |m| Ok(loss(m, 1.0))).unwrap();
-    assert!(report.layers.iter().all(|l| l.flushed + l.subnormal + l.near_overflow + l.not_finite == 0.0));
+    assert!(
+        report
+            .layers
+            .iter()
+            .all(|l| l.flushed + l.subnormal + l.near_overflow + l.not_finite == 0.0)
+    );
     assert_eq!(report.suggested, 1.0);
 }
 
@@ -50,7 +58,8 @@ fn shares_are_counted_by_parameter() {
 fn the_suggested_scale_is_a_power_of_two_that_helps() {
     let model = two();
     let suggested = |factor: f64| {
-        let report = PrecisionReport::new(&model, DType::F16, 1.0, |m| Ok(loss(m, factor))).unwrap();
+        let report =
+            PrecisionReport::new(&model, DType::F16, 1.0, |m| Ok(loss(m, factor))).unwrap();
         assert_eq!(report.suggested.log2().fract(), 0.0);
         report.suggested
     };
@@ -58,7 +67,9 @@ fn the_suggested_scale_is_a_power_of_two_that_helps() {
     assert_eq!(suggested(1.0), 0.25);
     // The smallest, 2⁻⁹⁰, cannot be lifted above 2⁻¹⁴: the largest, 2⁻³⁷, may become 2¹¹ at most.
     assert_eq!(suggested(2f64.powi(-50)), 2f64.powi(48));
-    let small = |m: &Two| Ok(Tensor::from([[1.0f32, 0.5, 0.25, 0.125]]).linear(&m.first, None).sum() * 2f64.powi(-30));
+    let small = |m: &Two| {
+        Ok(Tensor::from([[1.0f32, 0.5, 0.25, 0.125]]).linear(&m.first, None).sum() * 2f64.powi(-30))
+    };
     let report = PrecisionReport::new(&model, DType::F16, 1.0, small).unwrap();
     assert_eq!(report.layers[0].flushed, 1.0);
     // As large as it must be, not as it may be: 2⁻³³ to 2⁻¹⁴.
@@ -88,7 +99,10 @@ fn text_and_json() {
     let report = PrecisionReport::new(&two(), DType::F16, 1.0, |m| Ok(loss(m, 1.0))).unwrap();
     let text = report.to_string();
     assert!(text.starts_with("gradients in f16, of the loss times 1\n"), "{text}");
-    assert!(text.contains("first              4     25.0%      25.0%      0.0%        0.0%"), "{text}");
+    assert!(
+        text.contains("first              4     25.0%      25.0%      0.0%        0.0%"),
+        "{text}"
+    );
     assert!(text.ends_with("suggested scale: 0.25 (2^-2)"), "{text}");
     let json: Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
     assert_eq!(json["layers"][1]["name"], "second");
@@ -106,9 +120,11 @@ struct Noisy {
 
 #[test]
 fn nothing_is_changed_and_both_runs_see_the_same_random_numbers() {
-    let model = Noisy { first: Linear::new(4, 8), norm: BatchNorm::new(8), dropout: Dropout::new(0.5) };
+    let model =
+        Noisy { first: Linear::new(4, 8), norm: BatchNorm::new(8), dropout: Dropout::new(0.5) };
     let x = Tensor::randn([16, 4]);
-    let loss = |m: &Noisy| Ok(m.dropout.forward(&m.norm.forward(&m.first.forward(&x))).square().mean());
+    let loss =
+        |m: &Noisy| Ok(m.dropout.forward(&m.norm.forward(&m.first.forward(&x))).square().mean());
     loss(&model).unwrap().backward().unwrap();
     let state = || {
         let named = model.named_state().into_iter().map(|(_, x)| x.to_f64_vec());
@@ -125,9 +141,13 @@ fn nothing_is_changed_and_both_runs_see_the_same_random_numbers() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let model = two();
-    let of = |dtype, scale| PrecisionReport::new(&model, dtype, scale, |m| Ok(loss(m, 1.0))).unwrap_err().to_string();
+    let of = |dtype, scale| {
+        PrecisionReport::new(&model, dtype, scale, |m| Ok(loss(m, 1.0))).unwrap_err().to_string()
+    };
     assert!(of(DType::F32, 1.0).contains("is on bf16 or f16, not on f32"));
     assert!(of(DType::F16, 0.0).contains("the scale must be a number above 0, not 0"));
-    let none = PrecisionReport::new(&model, DType::F16, 1.0, |_| Ok(Tensor::from(1.0f32).requires_grad() * 2.0));
+    let none = PrecisionReport::new(&model, DType::F16, 1.0, |_| {
+        Ok(Tensor::from(1.0f32).requires_grad() * 2.0)
+    });
     assert!(none.unwrap_err().to_string().contains("no parameter of the model has a gradient"));
 }

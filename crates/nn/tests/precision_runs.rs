@@ -1,6 +1,6 @@
 //! Whole runs on the digits: where plain f16 stalls or diverges, and what mixed precision with a scaler makes of it; op by op and compiled.
 //!
-//! The margin: after the same steps from the same start, the loss over the training data is within 5% of that of f32, and the accuracy on the
+//! The margin: after the same number of taken steps from the same start, the loss over the training data is within 5% of that of f32, and the accuracy on the
 //! test data within 2 points.
 
 use pullback::{DType, Result, Tensor, autocast, jit, manual_seed, no_grad};
@@ -8,7 +8,8 @@ use pullback_nn::data::digits;
 use pullback_nn::models::{Cnn, Mlp};
 use pullback_nn::optim::{Optimizer, Rule, Sgd};
 use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
-use pullback_nn::{Layer, Linear, Module, Relu, Sequential};
+use pullback_nn::{Layer, Module};
+use std::sync::{Mutex, PoisonError};
 
 /// How a run computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,13 +33,12 @@ struct Came {
 }
 
 /// Five layers: deep enough for gradients to shrink.
-fn network() -> Sequential {
+fn network() -> Mlp {
+    // The generator is one for the process, and tests run beside each other.
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     manual_seed(7);
-    let mut net = Sequential::new().then(Linear::new(64, 48)).then(Relu);
-    for _ in 0..3 {
-        net = net.then(Linear::new(48, 48)).then(Relu);
-    }
-    net.then(Linear::new(48, 10))
+    Mlp::new(&[64, 48, 48, 48, 48, 10])
 }
 
 /// Trains on the cross entropy times `weight`, with a rate that makes up for it: in exact arithmetic the weight changes nothing.
@@ -79,13 +79,19 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
     };
     let program = jit(step);
     let batches = n / 96;
-    for t in 0..180 {
-        let at = (t % batches * 96) as isize;
+    let mut taken = 0;
+    while taken < STEPS {
+        // The rate ends at zero: the noise of the last steps would be larger than what is compared.
+        let left = 1.0 - taken as f64 / STEPS as f64;
+        opt.rates()[0].fill_(0.05 / weight * left);
+        let at = (taken % batches * 96) as isize;
         let batch = (images.narrow(0, at, 96), labels.narrow(0, at, 96));
         match compiled {
             true => program.call(&batch).unwrap(),
             false => step(&batch).unwrap(),
         };
+        // A step that was skipped is taken again.
+        taken += usize::from(how != How::Scaled(DType::F16) || !scaler.overflowed().unwrap());
     }
     let m = data.test.0.shape()[0];
     no_grad(|| {
@@ -108,6 +114,9 @@ fn within_margin(found: &Came, wanted: &Came) {
     assert!((found.loss - wanted.loss).abs() <= 0.05 * wanted.loss, "{found:?} beside {wanted:?}");
     assert!((found.accuracy - wanted.accuracy).abs() <= 0.02, "{found:?} beside {wanted:?}");
 }
+
+/// Steps that are taken, those that are skipped not counted.
+const STEPS: usize = 420;
 
 /// The loss of guessing.
 const GUESSING: f64 = std::f64::consts::LN_10;
@@ -140,11 +149,8 @@ fn gradients_that_overflow_in_f16() {
             assert!(diverged.loss.is_nan(), "{how:?}: {diverged:?}");
         }
         let scaled = train(How::Scaled(DType::F16), weight, compiled);
+        within_margin(&scaled, &full);
         assert!(scaled.skipped > 10 && scaled.scale < 1.0, "{scaled:?}");
-        // The steps that were skipped are missing: fewer than a tenth of all.
-        assert!(scaled.skipped < 36, "{scaled:?}");
-        assert!((scaled.accuracy - full.accuracy).abs() <= 0.02, "{scaled:?} beside {full:?}");
-        assert!(scaled.loss < 1.5 * full.loss, "{scaled:?} beside {full:?}");
     }
 }
 
@@ -173,9 +179,7 @@ fn weights_in_bf16_lose_updates_that_master_weights_keep() {
 #[test]
 fn models_with_convolutions_and_the_report() {
     let data = digits().unwrap();
-    manual_seed(1);
-    let cnn = Cnn::new(pullback_nn::models::CnnSize::default());
-    let mlp = Mlp::new(pullback_nn::models::MlpSize::default());
+    let (cnn, mlp) = (Cnn::new(1, &[8, 16, 16], 10), network());
     let (x, y) = (data.train.0.narrow(0, 0, 64), data.train.1.narrow(0, 0, 64));
     for (low, within) in [(DType::BF16, 0.03), (DType::F16, 0.004)] {
         let of = |net: &dyn Fn(&Tensor) -> Tensor| {

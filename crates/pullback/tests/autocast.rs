@@ -43,22 +43,56 @@ fn products_are_low_and_the_rest_is_as_the_table_says() {
             ];
             assert!(products.iter().all(|y| y.dtype() == low), "{products:?}");
             let same = [
-                y.relu(), y.tanh(), &y * 2.0, &y + &y, y.t(), y.reshape([-1]), y.max(), y.sort(1, false).0,
-                y.gelu(), y.at(0), pullback::cat(&[&y, &y], 0), y.clamp(-1.0, 1.0),
+                y.relu(),
+                y.tanh(),
+                &y * 2.0,
+                &y + &y,
+                y.t(),
+                y.reshape([-1]),
+                y.max(),
+                y.sort(1, false).0,
+                y.gelu(),
+                y.at(0),
+                pullback::cat(&[&y, &y], 0),
+                y.clamp(-1.0, 1.0),
             ];
             assert!(same.iter().all(|y| y.dtype() == low), "{same:?}");
             let classes = Tensor::from([0i64, 1, 2, 0]);
             let square = y.t().matmul(&y) + Tensor::eye(3).cast(low);
             let f32s = [
-                y.sum(), y.mean(), y.mean_over(1), y.var(), y.std_over(0), y.norm(), y.prod(), y.softmax(1),
-                y.log_softmax(1), y.logsumexp_over(1), y.exp(), y.log1p(), y.square(), y.pow(3), y.cumsum(1),
-                y.recip(), y.vector_norm(3.0, 1), y.normalize(2.0, 1, 1e-9),
-                y.layer_norm(&ones, &b, 1e-5), y.rms_norm(&ones, 1e-5), y.batch_norm(Some(&ones), Some(&b), 1e-5),
+                y.sum(),
+                y.mean(),
+                y.mean_over(1),
+                y.var(),
+                y.std_over(0),
+                y.norm(),
+                y.prod(),
+                y.softmax(1),
+                y.log_softmax(1),
+                y.logsumexp_over(1),
+                y.exp(),
+                y.log1p(),
+                y.square(),
+                y.pow(3),
+                y.cumsum(1),
+                y.recip(),
+                y.vector_norm(3.0, 1),
+                y.normalize(2.0, 1, 1e-9),
+                y.layer_norm(&ones, &b, 1e-5),
+                y.rms_norm(&ones, 1e-5),
+                y.batch_norm(Some(&ones), Some(&b), 1e-5),
                 y.group_norm(1, Some(&ones), Some(&b), 1e-5),
                 y.channel_norm(&ones, &ones, None, None, 1e-5),
-                CrossEntropy::default().of(&y, &classes), losses::mse(&y, &y, Reduction::Mean),
+                CrossEntropy::default().of(&y, &classes),
+                losses::mse(&y, &y, Reduction::Mean),
                 losses::l1(&y, &y, Reduction::None),
-                losses::binary_cross_entropy_with_logits(&y, &y.sigmoid(), None, None, Reduction::Mean),
+                losses::binary_cross_entropy_with_logits(
+                    &y,
+                    &y.sigmoid(),
+                    None,
+                    None,
+                    Reduction::Mean,
+                ),
                 pullback::fft::rfft(&y, None, -1, pullback::fft::Norm::default()),
                 pullback::linalg::inv(&square),
                 pullback::linalg::matrix_power(&y.t().matmul(&y), 3),
@@ -76,7 +110,12 @@ fn products_are_low_and_the_rest_is_as_the_table_says() {
             }
             assert_eq!(autocast_off(|| x.matmul(&w.t())).dtype(), DType::F32);
             assert_eq!(x.cast(DType::F64).matmul(&w.t()).dtype(), DType::F64);
-            assert_eq!(Tensor::ones_with([2, 2], DType::I64).matmul(&Tensor::ones_with([2, 2], DType::I64)).dtype(), DType::I64);
+            assert_eq!(
+                Tensor::ones_with([2, 2], DType::I64)
+                    .matmul(&Tensor::ones_with([2, 2], DType::I64))
+                    .dtype(),
+                DType::I64
+            );
         });
         assert_eq!(x.linear(&w, Some(&b)).dtype(), DType::F32);
     }
@@ -92,7 +131,8 @@ fn values_are_those_of_casts_by_hand() {
         // A norm of a low input takes the weights as they are, unrounded.
         let (g, h) = (leaf(&[3]), leaf(&[3]));
         let y = autocast(low, || x.linear(&w, None).layer_norm(&(&g / 3.0), &h, 1e-5));
-        let by_hand = x.cast(low).matmul(&w.cast(low).t()).cast(DType::F32).layer_norm(&(&g / 3.0), &h, 1e-5);
+        let by_hand =
+            x.cast(low).matmul(&w.cast(low).t()).cast(DType::F32).layer_norm(&(&g / 3.0), &h, 1e-5);
         assert_eq!(y.to_vec::<f32>(), by_hand.to_vec::<f32>());
     }
 }

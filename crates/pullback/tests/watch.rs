@@ -38,7 +38,9 @@ fn the_first_of_several_in_the_forward_pass() {
 fn infinities_that_were_given_are_nobodys_fault() {
     let x = Tensor::from([f32::INFINITY, 1.0]);
     assert_eq!(watch_overflow(|| (&x * 2.0).exp()).1, None);
-    let masked = watch_overflow(|| Tensor::from([true, false]).select(f64::NEG_INFINITY, Tensor::ones([2])).softmax(0));
+    let masked = watch_overflow(|| {
+        Tensor::from([true, false]).select(f64::NEG_INFINITY, Tensor::ones([2])).softmax(0)
+    });
     assert_eq!(masked.1, None);
     let (_, culprit) = watch_overflow(|| Tensor::from([-1.0f32]).sqrt());
     assert!(culprit.unwrap().nan);
@@ -58,7 +60,10 @@ fn in_the_backward_pass() {
     // Both gradients are finite in f16 by themselves or are not: the product with 100 is the first that is not.
     assert_eq!((culprit.op, culprit.backward_of), ("mul", Some("mul")));
     assert_eq!(culprit.at.line(), line + 1);
-    assert!(culprit.to_string().starts_with("backward of `mul` made an infinity in f16[1]"), "{culprit}");
+    assert!(
+        culprit.to_string().starts_with("backward of `mul` made an infinity in f16[1]"),
+        "{culprit}"
+    );
 }
 
 #[test]

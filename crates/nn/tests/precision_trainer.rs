@@ -1,0 +1,117 @@
+//! Mixed precision in the training loop: its dtype, its scaler, and resuming with both, bit by bit.
+
+use pullback::{DType, Result, Tensor, Tree, jit};
+use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::precision::{GradScaler, Scaling};
+use pullback_nn::state::Checkpoints;
+use pullback_nn::train::{Every, Outcome, Trainer};
+use pullback_nn::{Layer, Linear, Module};
+use std::path::Path;
+
+#[derive(Tree)]
+struct Net {
+    first: Linear,
+    second: Linear,
+}
+
+fn net() -> Net {
+    let net = Net { first: Linear::new(4, 8), second: Linear::new(8, 2) };
+    let mut start = 0.3;
+    for x in net.parameters() {
+        let values: Vec<f32> = (0..x.len()).map(|i| 0.4 * (start + 1.7 * i as f32).sin()).collect();
+        pullback::no_grad(|| x.copy_(&Tensor::from_vec(values, x.shape())));
+        start += 1.0;
+    }
+    net
+}
+
+/// Batches of which one holds numbers that f16 does not.
+fn batches() -> Vec<(Tensor, Tensor)> {
+    let batch = |t: usize| {
+        let wave =
+            |n: usize, a: f32| (0..n).map(|i| (a * (i + 7 * t) as f32).sin()).collect::<Vec<f32>>();
+        let x = Tensor::from_vec(wave(24, 0.7), [6, 4]);
+        let x = if t == 2 { x * 1e6f32 } else { x };
+        (x, Tensor::from_vec(wave(12, 1.1), [6, 2]))
+    };
+    (0..5).map(batch).collect()
+}
+
+struct Run {
+    net: Net,
+    scaler: GradScaler,
+    outcome: Result<Outcome>,
+    /// The dtype of the outputs in the last step.
+    seen: DType,
+}
+
+fn run(folder: &Path, epochs: u64, compiled: bool, with_scaler: bool) -> Run {
+    let net = net();
+    let opt = Adam { rate: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+    let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+    let seen = std::cell::Cell::new(DType::F64);
+    let step = jit(|(x, y): &(Tensor, Tensor)| {
+        opt.zero_grad();
+        let out = net.second.forward(&net.first.forward(x).relu());
+        seen.set(out.dtype());
+        let loss = (out - y).square().mean();
+        scaler.scale(&loss).backward()?;
+        scaler.step(&opt)?;
+        scaler.update()?;
+        Ok(loss)
+    });
+    let trainer = Trainer::new(&net, &opt)
+        .epochs(epochs)
+        .precision(DType::F16)
+        .checkpoints(Every::Steps(4), Checkpoints::new(folder))
+        .resume(true);
+    let trainer = if with_scaler { trainer.scaler(&scaler) } else { trainer };
+    let outcome = trainer.run(&batches(), |batch| match compiled {
+        true => step.call(batch),
+        false => pullback::catch(|| step.as_it_is(batch)),
+    });
+    drop(step);
+    drop(opt);
+    Run { net, scaler, outcome, seen: seen.get() }
+}
+
+fn bits(run: &Run) -> Vec<u64> {
+    let scaler = run.scaler.named_state().into_iter().map(|(_, x)| x);
+    let all = run.net.parameters().into_iter().chain(scaler);
+    all.flat_map(|x| x.to_f64_vec()).map(f64::to_bits).collect()
+}
+
+#[test]
+fn resumed_runs_are_the_same_bit_by_bit() {
+    for compiled in [false, true] {
+        let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at_once = run(whole.path(), 6, compiled, true);
+        let outcome = at_once.outcome.as_ref().unwrap();
+        assert_eq!((outcome.step, at_once.seen), (30, DType::F16));
+        // One batch of each epoch is skipped, whatever its loss was.
+        assert!(at_once.scaler.skipped().unwrap() >= 6);
+        assert_eq!(outcome.metrics.get("scale"), Some(at_once.scaler.current().unwrap()));
+        assert!(outcome.metrics.get("epoch_loss").unwrap().is_finite());
+        run(parts.path(), 2, compiled, true).outcome.unwrap();
+        let resumed = run(parts.path(), 6, compiled, true);
+        resumed.outcome.as_ref().unwrap();
+        assert_eq!(bits(&resumed), bits(&at_once));
+    }
+}
+
+#[test]
+fn without_the_scaler_a_loss_that_is_not_finite_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(folder.path(), 1, false, false).outcome.unwrap_err().to_string();
+    assert!(error.contains("at step 3"), "{error}");
+}
+
+#[test]
+fn other_dtypes_are_refused() {
+    let net = net();
+    let opt = Adam::default().over(net.parameters()).unwrap();
+    let outcome =
+        Trainer::new(&net, &opt).precision(DType::F64).run(&batches(), |_| Ok(Tensor::from(0.0)));
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.contains("mixed precision is in bf16 or f16, not in f64"), "{error}");
+}
