@@ -12,6 +12,10 @@ struct Readme;
 #[doc = include_str!("../../../docs/training.md")]
 struct Training;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/precision.md")]
+struct MixedPrecision;
+
 pub mod data;
 pub mod init;
 mod layer;
