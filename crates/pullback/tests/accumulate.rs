@@ -135,3 +135,30 @@ fn running_sums() {
         near(&y.select_at(0, -1), 40000f64.ln());
     }
 }
+
+#[test]
+fn rows_that_are_added_to_one_place() {
+    for low in LOW {
+        let index = Tensor::zeros_with([5000], DType::I64);
+        // The gradient of a table sums over all the times that a row was taken.
+        let table = ones(&[2, 3], low).requires_grad();
+        table.index_select(0, &index).backward_with(&ones(&[5000, 3], low)).unwrap();
+        near(&table.grad().unwrap().select_at(0, 0), 5000.0);
+        let base = Tensor::zeros_with([2], low);
+        near(&base.scatter_add(0, &index, &ones(&[5000], low)).narrow(0, 0, 1), 5000.0);
+    }
+}
+
+#[test]
+fn pools_and_products_of_many_tensors() {
+    for low in LOW {
+        let x = ones(&[1, 1, 64, 64], low);
+        near(&x.avg_pool2d(&pullback::Pool::new(64)), 1.0);
+        near(&(ones(&[1, 1, 64, 64], low) * 2.0).adaptive_avg_pool2d(1), 2.0);
+        let y = pullback::einsum("ij,kj->ik", &[&ones(&[3, 5000], low), &ones(&[4, 5000], low)]);
+        near(&y, 5000.0);
+        // One group for each channel.
+        let w = ones(&[4, 1, 33, 33], low);
+        near(&ones(&[1, 4, 64, 64], low).conv2d(&w, None, &Conv::new().groups(4)), 33.0 * 33.0);
+    }
+}

@@ -173,6 +173,34 @@ fn a_weight_that_is_used_often_sums_its_gradient_in_f32() {
 }
 
 #[test]
+fn a_cast_to_a_wider_dtype_sums_its_gradient_there() {
+    // In f32 adding 1 to 2²⁴ gives 2²⁴.
+    let w = Tensor::from(1.0f32).requires_grad();
+    let wide = w.cast(DType::F64);
+    let y = &wide * 16_777_216.0 + &wide + &wide;
+    y.backward().unwrap();
+    assert_eq!(w.grad().unwrap().item::<f32>(), 16_777_218.0);
+}
+
+#[test]
+fn hooks_and_gradients_of_a_cast_see_the_sum() {
+    let w = Tensor::from([[1.0f32]]).requires_grad();
+    let low = w.cast(DType::BF16);
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let _hook = low.register_hook(move |g| {
+        noted.lock().unwrap().push(g.to_f64_vec()[0]);
+        Some(g * 2.0)
+    });
+    let y = (&low * 3.0 + &low).cast(DType::F32).sum();
+    let g = Backward::of(&y).retain_graph().wrt(&[&low, &w]).unwrap();
+    assert_eq!((g[0].to_f64_vec(), g[1].to_f64_vec()), (vec![8.0], vec![8.0]));
+    y.backward().unwrap();
+    assert_eq!(*seen.lock().unwrap(), [4.0, 4.0]);
+    assert_eq!(w.grad().unwrap().item::<f32>(), 8.0);
+}
+
+#[test]
 fn graphs_that_share_a_kept_cast_are_independent() {
     let (x, w) = (ramp(&[4, 6]), leaf(&[3, 6]));
     autocast(DType::BF16, || {

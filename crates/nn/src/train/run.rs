@@ -12,6 +12,7 @@ use super::trainer::Trainer;
 use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
 use crate::Module;
 use crate::module::in_evaluation;
+use crate::precision::GradScaler;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
 use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
 use serde_json::{Map, Value, json};
@@ -254,6 +255,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         batch: &B::Batch,
         step: &mut impl FnMut(&B::Batch) -> Result<R>,
     ) -> Result<Metrics> {
+        let skipped = |scaler: Option<&GradScaler>| scaler.map(GradScaler::skipped).transpose();
+        let before = skipped(self.trainer.scaler)?;
         let measured = match self.trainer.precision {
             Some(dtype) => autocast(dtype, || step(batch))?,
             None => step(batch)?,
@@ -263,7 +266,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         if let Some(scaler) = self.trainer.scaler {
             metrics.set("scale", scaler.current()?);
             // Nothing came of it, whatever its loss was.
-            if scaler.overflowed()? {
+            if skipped(Some(scaler))? > before {
                 return Ok(metrics);
             }
         }

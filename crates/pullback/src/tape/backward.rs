@@ -264,13 +264,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a gradient may go through this node at once, as nobody waits there for the sum.
+    /// Whether a gradient may go through this cast at once: the leaf is the wider one, and nobody waits at the cast for the sum.
     fn may_pass(&self, node: &Node) -> bool {
         let wanted = |w: &Wanted| w.targets.contains(&(node.seq, 0));
-        !self.manner.create
+        node.in_spec(0).dtype.size() > node.out_specs[0].dtype.size()
             && self.expected.is_none()
             && node.hooks.is_empty()
             && !self.wanted.as_ref().is_some_and(wanted)
+            && !trace::is_outside(node.seq)
     }
 
     /// The gradient of a slice, added to the part of a gradient that is already there: so the slices of a
