@@ -100,7 +100,7 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
             Fused::Adam(_) => !chosen.iter().rev().take(2).any(|&c| c),
         },
         // Of these there are no samples.
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => false,
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
     }
 }
 

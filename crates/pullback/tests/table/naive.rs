@@ -177,7 +177,9 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         Op::Linalg(f) => crate::linalg::naive(*f, x),
         Op::Fft(f) => crate::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => unreachable!("not among the forms"),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+            unreachable!("not among the forms")
+        }
     }
 }
 

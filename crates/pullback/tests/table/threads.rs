@@ -193,7 +193,7 @@ fn large(form: &Op) -> Vec<Sample> {
         Op::Fused(f) => {
             fused(*f, dice).into_iter().for_each(|(f, inputs)| add(Op::Fused(f), inputs))
         }
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {}
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {}
     }
     out
 }

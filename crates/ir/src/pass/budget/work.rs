@@ -82,6 +82,8 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
             let domain: u64 = region.shape.iter().map(|&n| n as u64).product();
             touched + domain * region.body.iter().map(each).sum::<u64>()
         }
+        // A kernel of the user's: nobody knows, so it is kept rather than run again.
+        Op::Custom(custom) => custom.body().map_or(FUNCTION * FUNCTION * touched, work),
         Op::Flow(flow) => match &**flow {
             Flow::Cond { yes, no } => work(yes).max(work(no)) + made,
             Flow::While { test, body, .. } => TURNS * (work(test) + work(body)) + made,
