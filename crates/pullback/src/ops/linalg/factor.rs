@@ -94,7 +94,7 @@ pub(super) fn lu_parts(op: &'static str, a: &Tensor) -> (Tensor, Tensor, Tensor)
 /// use pullback::{Tensor, linalg};
 /// let a = Tensor::from([[1.0, 2.0], [4.0, 4.0]]);
 /// let (p, l, u) = linalg::lu(&a);
-/// assert_eq!(p.product(&l).product(&u).to_vec::<f64>(), a.to_vec::<f64>());
+/// assert_eq!(p.matmul(&l).matmul(&u).to_vec::<f64>(), a.to_vec::<f64>());
 /// ```
 #[track_caller]
 #[must_use]
@@ -145,7 +145,7 @@ pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
 /// let a = Tensor::from([[3.0, 1.0], [4.0, 2.0]]);
 /// let (q, r) = linalg::qr(&a, linalg::QrMode::Reduced);
 /// assert!((r.at((0, 0)).item::<f64>() + 5.0).abs() < 1e-12);
-/// assert!((q.product(&r) - a).abs().max().item::<f64>() < 1e-12);
+/// assert!((q.matmul(&r) - a).abs().max().item::<f64>() < 1e-12);
 /// ```
 #[track_caller]
 #[must_use]
@@ -217,7 +217,7 @@ pub(super) fn eigen(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tenso
 /// let a = Tensor::from([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]]);
 /// let (u, s, vh) = linalg::svd(&a, false);
 /// assert_eq!((u.shape(), vh.shape()), (&[3, 2][..], &[2, 2][..]));
-/// assert!((u.product(&(s.unsqueeze(1) * vh)) - a).abs().max().item::<f64>() < 1e-12);
+/// assert!((u.matmul(&(s.unsqueeze(1) * vh)) - a).abs().max().item::<f64>() < 1e-12);
 /// ```
 ///
 /// # Panics
