@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Alignment of every buffer: a cache line, and the widest vector register.
 pub const ALIGN: usize = 64;
@@ -419,6 +419,31 @@ pub fn reset_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
+/// Runs `f`, and says how far `live_bytes` rose meanwhile above what it was; nothing if another such measurement is going on. `peak_bytes` is
+/// afterwards what it would be had nobody measured. What other threads take meanwhile is counted too.
+pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    /// Puts the peak back, also where `f` panics.
+    struct Before(u64);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            PEAK.fetch_max(self.0, Relaxed);
+        }
+    }
+    let turn = match ONE_AT_A_TIME.try_lock() {
+        Ok(turn) => turn,
+        Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+        Err(TryLockError::WouldBlock) => return (f(), None),
+    };
+    let start = LIVE.load(Relaxed);
+    let before = Before(PEAK.swap(start, Relaxed));
+    let result = f();
+    let rise = PEAK.load(Relaxed).saturating_sub(start);
+    drop(before);
+    drop(turn);
+    (result, Some(rise))
+}
+
 /// Gives kept blocks back to the system: the shared ones and those of the calling thread.
 pub fn trim() {
     let _ = LOCAL.try_with(|local| local.borrow_mut().release());
@@ -524,6 +549,14 @@ mod tests {
         drop(a);
         reset_peak();
         assert!(stats().peak_bytes < BIG as u64);
+        // A measurement sees what is taken and given back in it, and leaves the peak as it found it, or higher.
+        let (_, big) = rise(|| drop(Buffer::alloc(2 * BIG)));
+        assert!(big.is_some_and(|rise| rise > BIG as u64 && rise < 3 * BIG as u64));
+        assert!(stats().peak_bytes >= 2 * BIG as u64);
+        reset_peak();
+        drop(Buffer::alloc(BIG).expect("memory"));
+        let (_, small) = rise(|| ());
+        assert!(small.is_some_and(|rise| rise < BIG as u64) && stats().peak_bytes >= BIG as u64);
         trim();
         assert!(stats().cached_bytes < BIG as u64);
     }

@@ -133,6 +133,7 @@ pub use pullback_cpu::buffer::{
 };
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
+pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Program, Result, Scalar, Shape, Spec};
 pub use random::{Key, manual_seed, next_key, random_state, set_random_state};
 pub use tape::HookHandle;

@@ -153,6 +153,11 @@ impl Executable {
         &self.plan
     }
 
+    /// Bytes that it holds between calls: the arena and the constants.
+    pub fn held(&self) -> usize {
+        self.arena.len() + self.plan.all_constants()
+    }
+
     /// The kernels, in order.
     pub fn kernels(&self) -> Vec<&str> {
         self.code.steps.iter().map(code::Step::name).collect()

@@ -58,7 +58,7 @@ pub trait CustomOp: Send + Sync + 'static {
     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>>;
 
     /// Computes the results, which are zeros before, from the operands. All lie dense, in row-major order. Must be a pure function of the operands: it
-    /// may be called never, or twice.
+    /// may be called never, or several times.
     ///
     /// # Errors
     /// If the values are not as they must be.

@@ -4,7 +4,7 @@
 //! results compared with those of the program as it was traced. Did a kernel compute something else than its equation says? Each equation of
 //! the compiled program is evaluated by plain ops on the very operands that the compiled run gave it.
 
-use super::compile::{Captured, Specialisation, pipeline};
+use super::compile::{Captured, Specialisation, passes};
 use super::compiler_error;
 use super::run::bind_storages;
 use crate::apply::apply_all;
@@ -13,6 +13,7 @@ use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, Tree, fail, mode};
 use pullback_cpu::Input;
 use pullback_ir::{Inst, Layout, Op, Program, Spec};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// How far results may lie apart, in units in the last place of the largest number of the result, where reductions or products may add in
@@ -20,14 +21,14 @@ use std::sync::Arc;
 const REORDERED: f64 = 64.0;
 
 impl<Y: Tree> Specialisation<Y> {
-    pub fn check(&mut self, arguments: &[Tensor]) -> Result<()> {
+    pub fn check(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<()> {
         let inputs = self.copies(arguments)?;
         let plain = |program: &Program| {
             fail::catch(|| mode::set_recording(false, || evaluate(program, &inputs)))
         };
         let wanted = plain(&self.traced)?;
-        let (_, stages) = pipeline().verified(true).run_in_stages(&self.traced)?;
-        for stage in &stages {
+        let budget = self.budget.map(|b| b.budget);
+        for stage in &passes(&self.traced, budget, at, Some(true))?.stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
                 if let Some(apart) = apart(a, b, false) {
                     return Err(compiler_error(format!(

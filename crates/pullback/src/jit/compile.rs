@@ -6,7 +6,7 @@ use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched};
 use crate::{DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, mode};
 use pullback_cpu::Executable;
-use pullback_ir::pass::{Constant, Pipeline, Stage};
+use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::{Op, Program};
 use std::panic::Location;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ pub(super) struct Specialisation<Y> {
     pub traced: Program,
     pub executable: Executable,
     pub stages: Vec<Summary>,
+    /// What the byte budget cost, if one was set.
+    pub budget: Option<BudgetReport>,
+    /// The most bytes that the last call took, where a budget was set: what is held between calls, and the rise of the pool's counter.
+    pub measured: Option<usize>,
     pub timing: Timing,
     /// Where the outputs of a call are gathered, kept so that its memory is.
     pub outputs: Vec<pullback_cpu::Buffer>,
@@ -107,6 +111,7 @@ impl<Y: Tree> Specialisation<Y> {
         specs: Vec<Spec>,
         structure: String,
         why: String,
+        budget: Option<usize>,
         at: &'static Location<'static>,
     ) -> Result<Specialisation<Y>> {
         let mut timing = Timing::default();
@@ -116,7 +121,7 @@ impl<Y: Tree> Specialisation<Y> {
         let Recorded { program, results, captures, leaves, tracked_state, flags } = recorded;
 
         let start = Instant::now();
-        let (compiled, stages) = pipeline().run_in_stages(&program)?;
+        let Passed { program: compiled, stages, budget } = passes(&program, budget, at, None)?;
         timing.passes = start.elapsed();
         let start = Instant::now();
         let executable = Executable::new(&compiled)?;
@@ -146,6 +151,8 @@ impl<Y: Tree> Specialisation<Y> {
             traced: program,
             executable,
             stages: stages.iter().map(summary).collect(),
+            budget,
+            measured: None,
             timing,
             outputs: Vec::new(),
             specs,
@@ -154,14 +161,15 @@ impl<Y: Tree> Specialisation<Y> {
         })
     }
 
-    /// Whether a call with these arguments is what this was made for.
-    pub fn fits(&self, leaves: &[Tensor], structure: &str) -> bool {
+    /// Whether a call with these arguments, within this budget, is what this was made for.
+    pub fn fits(&self, leaves: &[Tensor], structure: &str, budget: Option<usize>) -> bool {
         let as_tracked = |c: &Captured| match c {
             Captured::Fixed { handle, tracked, .. } => tracked.is_that_of(handle),
             Captured::Gradient { .. } => true,
         };
         self.recording == mode::is_grad_enabled()
             && self.autocast == autocast::state()
+            && self.budget.map(|b| b.budget) == budget
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self.structure == structure
             && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
@@ -199,9 +207,42 @@ fn traced<Y: Tree>(
     })?
 }
 
-/// The passes, with the kernels for folding constants.
-pub(super) fn pipeline() -> Pipeline<'static> {
-    Pipeline::standard(evaluate)
+/// A program after all passes, what each of them made, and what a budget cost.
+pub(super) struct Passed {
+    pub program: Program,
+    pub stages: Vec<Stage>,
+    pub budget: Option<BudgetReport>,
+}
+
+/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks after every pass if so told, or as builds do.
+pub(super) fn passes(
+    program: &Program,
+    budget: Option<usize>,
+    at: &'static Location<'static>,
+    verify: Option<bool>,
+) -> Result<Passed> {
+    let told = |pipeline: Pipeline<'static>| match verify {
+        Some(verify) => pipeline.verified(verify),
+        None => pipeline,
+    };
+    let Some(bytes) = budget else {
+        let (program, stages) = told(Pipeline::standard(evaluate)).run_in_stages(program)?;
+        return Ok(Passed { program, stages, budget: None });
+    };
+    let (program, mut stages) = told(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
+    let start = Instant::now();
+    let budgeted = pass::budget(&program, bytes).map_err(|error| error.at(at))?;
+    stages.push(Stage {
+        name: "budget",
+        before: program.equations.len(),
+        after: budgeted.program.equations.len(),
+        program: budgeted.program.clone(),
+        time: start.elapsed(),
+    });
+    // This also checks what the budget made of the program.
+    let (program, rest) = told(Pipeline::after_budget()).run_in_stages(&budgeted.program)?;
+    stages.extend(rest);
+    Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }
 
 /// What a pointwise op makes of constants.
@@ -225,10 +266,11 @@ fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
 pub(super) fn stages<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Result<Y>,
     specs: &[Spec],
+    budget: Option<usize>,
     at: &'static Location<'static>,
 ) -> Result<Vec<(&'static str, Program)>> {
     let (_, _, recorded) = traced(f, specs, at)?;
-    let (_, stages) = pipeline().run_in_stages(&recorded.program)?;
+    let stages = passes(&recorded.program, budget, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
     all.extend(stages.into_iter().map(|s| (s.name, s.program.renumbered())));
     Ok(all)
@@ -239,6 +281,7 @@ pub(super) fn reason<Y: Tree>(
     all: &[Specialisation<Y>],
     leaves: &[Tensor],
     structure: &str,
+    budget: Option<usize>,
 ) -> String {
     let Some(last) = all.last() else { return "the first call".to_string() };
     if last.specs.len() != leaves.len() {
@@ -267,6 +310,14 @@ pub(super) fn reason<Y: Tree>(
         };
         let (now, before) = (name(autocast::state()), name(last.autocast));
         return format!("it was called {now}, and {before} before");
+    }
+    let before = last.budget.map(|b| b.budget);
+    if before != budget {
+        let name = |bytes: Option<usize>| match bytes {
+            Some(bytes) => format!("{bytes} bytes"),
+            None => "unlimited".to_string(),
+        };
+        return format!("the memory budget is {}, {} before", name(budget), name(before));
     }
     let there = |g: &&Gradient| g.there.is_some_and(|there| there != g.leaf.grad().is_some());
     match last.gradients.iter().find(there) {

@@ -3,6 +3,7 @@
 use super::compile::Specialisation;
 use crate::Tree;
 use pullback_ir::Program;
+use pullback_ir::pass::BudgetReport;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -27,8 +28,13 @@ pub struct Specialised {
     pub kernels: BTreeMap<String, usize>,
     /// Captured tensors, and how many of them the function writes.
     pub captures: (usize, usize),
-    /// Bytes of intermediate values at the worst moment, and bytes of outputs.
+    /// The planned peak: bytes of intermediate values at the worst moment, of constants and of outputs. Arguments and captured tensors are not in it.
     pub peak: usize,
+    /// What [`Jit::memory_budget`](crate::Jit::memory_budget) cost, where one was set.
+    pub budget: Option<BudgetReport>,
+    /// The peak of the last call by the pool's counters, where a budget was set; `None` before the first call. It counts what the plan counts, and besides
+    /// scratch memory of kernels, copies of arguments that do not lie dense, and what other threads took meanwhile.
+    pub measured: Option<usize>,
     /// The largest values alive at that moment, with their lines.
     pub peak_by_line: Vec<(String, usize)>,
     /// How long tracing, the passes and the preparation took.
@@ -58,6 +64,8 @@ impl<Y: Tree> Specialisation<Y> {
             kernels,
             captures: (self.captures.len(), updates),
             peak: plan.peak(),
+            budget: self.budget,
+            measured: self.measured,
             peak_by_line: plan
                 .by_place()
                 .into_iter()
@@ -116,6 +124,15 @@ impl fmt::Display for Specialised {
         writeln!(f, "  peak memory: {} bytes", self.peak)?;
         for (line, bytes) in self.peak_by_line.iter().take(5) {
             writeln!(f, "    {bytes:>12}  {line}")?;
+        }
+        if let Some(report) = &self.budget {
+            for line in report.to_string().lines() {
+                writeln!(f, "  {line}")?;
+            }
+            match self.measured {
+                Some(bytes) => writeln!(f, "    measured peak of the last call: {bytes} bytes")?,
+                None => writeln!(f, "    measured peak: not called yet")?,
+            }
         }
         writeln!(f, "  calls: {}, {:.1?} each", self.calls.0, self.calls.1)
     }

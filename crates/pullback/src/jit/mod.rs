@@ -92,13 +92,16 @@ impl<T: Tree> Returned for Result<T> {
 /// order. [`Jit::check`] shows it.
 #[track_caller]
 pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
-    Jit { f, at: Location::caller(), cache: Mutex::new(Cache::default()), types: PhantomData }
+    let cache = Mutex::new(Cache::default());
+    Jit { f, at: Location::caller(), budget: None, cache, types: PhantomData }
 }
 
 /// A compiled function: see [`jit`].
 pub struct Jit<T, Y: Returned, F> {
     f: F,
     at: &'static Location<'static>,
+    /// Bytes that a call may take.
+    budget: Option<usize>,
     cache: Mutex<Cache<Y::Value>>,
     types: PhantomData<fn(&T) -> Y>,
 }
@@ -116,10 +119,49 @@ impl<Y> Default for Cache<Y> {
 }
 
 impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
+    /// Lets a call take no more than so many bytes: values that do not fit are computed again where they are needed, those that cost least first.
+    ///
+    /// ```
+    /// use pullback::{Tensor, grad, jit};
+    /// let chain = |x: &Tensor| (0..16).fold(x.clone(), |x, _| x.cumsum(0).sin()).sum();
+    /// let x = Tensor::full([1000], 0.001);
+    /// let plain = jit(grad(chain));
+    /// let tight = jit(grad(chain)).memory_budget(100_000);
+    /// assert_eq!(plain.of(&x).to_vec::<f64>(), tight.of(&x).to_vec::<f64>());
+    /// let report = tight.explain().specialisations[0].budget.unwrap();
+    /// assert!(report.peak <= 100_000 && report.peak_without > 200_000);
+    /// assert!(report.extra() < 0.5);
+    /// println!("{}", tight.explain());
+    /// // What cannot be done is refused, with the least that can.
+    /// let error = jit(grad(chain)).memory_budget(10_000).call(&x).unwrap_err().to_string();
+    /// assert!(error.contains("10000 bytes are not enough: it takes at least"), "{error}");
+    /// ```
+    ///
+    /// # What is counted
+    /// The *planned* peak is held to the budget: intermediate values at the worst moment, constants, and all that a call returns or puts into
+    /// `.grad()`. Not counted is what is there before the call: arguments, captured tensors (parameters, optimiser state, gradients that are added to), which are
+    /// written in their own memory. Not planned, but part of [`Specialised::measured`], is what comes and goes inside: scratch memory of a kernel (packed
+    /// panels of a product, partial sums; of one kernel at a time, most often below a megabyte for each thread), and copies of arguments that do not lie dense or share memory with what is
+    /// written. The arena stays between calls, and every specialisation has its own.
+    ///
+    /// # What is promised
+    /// Equations are repeated, never changed: random numbers and dropout are the same, and so is every bit, up to the order of sums in fused reductions.
+    /// Functions of [`CustomOp`](crate::CustomOp)s run again too. A loop is repeated as one; the inside of loops is not looked into. Programs
+    /// that fit stay as they are. A changed budget compiles anew. Calls that go op by op (see [`jit`]) do not know of the budget.
+    ///
+    /// # Errors of a call
+    /// A budget that cannot be met is refused by [`Jit::call`], before anything runs or changes, with the lowest peak that was found (which, given as the budget, is met)
+    /// and what is alive then, by line.
+    #[must_use]
+    pub fn memory_budget(mut self, bytes: usize) -> Jit<T, Y, F> {
+        self.budget = Some(bytes);
+        self
+    }
+
     /// Calls the function, compiled.
     ///
     /// # Errors
-    /// What the function or an op in it fails with, under the user's line.
+    /// What the function or an op in it fails with, under the user's line; or a [`memory_budget`](Jit::memory_budget) that cannot be met.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
         let leaves = x.leaves();
         if let Some(why) = must_be_seen(&leaves) {
@@ -127,14 +169,14 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
         let structure = x.structure();
         let mut cache = self.lock();
-        let mut found = cache.all.iter().position(|s| s.fits(&leaves, &structure));
+        let mut found = cache.all.iter().position(|s| s.fits(&leaves, &structure, self.budget));
         if found.is_none() {
             let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-            let why = compile::reason(&cache.all, &leaves, &structure);
+            let why = compile::reason(&cache.all, &leaves, &structure, self.budget);
             // The function is the user's, and may come here again: nothing is locked meanwhile.
             drop(cache);
             let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-            let made = Specialisation::compile(f, specs, structure, why, self.at)?;
+            let made = Specialisation::compile(f, specs, structure, why, self.budget, self.at)?;
             cache = self.lock();
             cache.all.push(made);
             found = Some(cache.all.len() - 1);
@@ -188,8 +230,9 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let leaves = x.leaves();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        Specialisation::compile(f, specs, x.structure(), "to be checked".into(), self.at)?
-            .check(&leaves)
+        let why = "to be checked".to_string();
+        Specialisation::compile(f, specs, x.structure(), why, self.budget, self.at)?
+            .check(&leaves, self.at)
     }
 
     /// The stages of compilation for these arguments: the traced program under the name `trace`, then the program after each pass.
@@ -199,7 +242,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     pub fn stages(&self, x: &T) -> Result<Vec<(&'static str, pullback_ir::Program)>> {
         let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        compile::stages(f, &specs, self.at)
+        compile::stages(f, &specs, self.budget, self.at)
     }
 
     fn op_by_op(&self, x: &T, why: &'static str) -> Result<Y::Value> {

@@ -4,6 +4,7 @@ use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
 use crate::{Result, Tensor, Tree, mode, no_grad};
+use pullback_cpu::buffer::rise;
 use pullback_cpu::{Bound, Buffer};
 use pullback_ir::{Layout, Spec};
 use smallvec::SmallVec;
@@ -26,6 +27,17 @@ type Operands<'a> = SmallVec<[Operand<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
     pub fn call(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+        if self.budget.is_none() {
+            return self.run(arguments, at);
+        }
+        let (result, rise) = rise(|| self.run(arguments, at));
+        if let (Ok(_), Some(rise)) = (&result, rise) {
+            self.measured = Some(self.executable.held() + rise as usize);
+        }
+        result
+    }
+
+    fn run(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();

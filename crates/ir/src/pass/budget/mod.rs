@@ -21,10 +21,12 @@
 mod again;
 mod cuts;
 mod lives;
+mod report;
 #[cfg(test)]
 mod tests;
 mod work;
 
+pub use report::BudgetReport;
 pub use work::work;
 
 use super::plan::{Plan, plan};
@@ -41,34 +43,6 @@ pub struct Budgeted {
     pub program: Program,
     /// What was done to it.
     pub report: BudgetReport,
-}
-
-/// What a budget cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetReport {
-    /// The bytes that were allowed.
-    pub budget: usize,
-    /// The planned peak without it.
-    pub peak_without: usize,
-    /// The planned peak.
-    pub peak: usize,
-    /// Bytes that are kept at the moment when most would be alive.
-    pub kept: usize,
-    /// Bytes of values that are made a second time.
-    pub recomputed: usize,
-    /// The work of the program without a budget, in operations: see [`work`].
-    pub work: u64,
-    /// The work that is done again.
-    pub again: u64,
-    /// How often the program was cut: more than once where values that were made again are made again once more.
-    pub cuts: usize,
-}
-
-impl BudgetReport {
-    /// The extra work as a share of the work without a budget.
-    pub fn extra(&self) -> f64 {
-        self.again as f64 / self.work.max(1) as f64
-    }
 }
 
 /// Recomputes what does not fit into so many bytes, before the passes of [`Pipeline::after_budget`].
@@ -133,7 +107,7 @@ struct Search<'a> {
     budget: usize,
     /// The plan without a budget.
     as_it_is: Plan,
-    /// The plan with the lowest peak so far.
+    /// The plan with the lowest peak, of those that are tried whatever the budget is: so a budget of as much is met.
     least: Plan,
 }
 
@@ -159,16 +133,19 @@ impl<'a> Search<'a> {
         Tried { program, plan, again: 0, recomputed: 0, cuts: 0 }
     }
 
-    fn planned(&mut self, program: &Program) -> Result<Plan> {
-        let plan = plan(&self.rest.run(program)?);
+    fn planned(&self, program: &Program) -> Result<Plan> {
+        Ok(plan(&self.rest.run(program)?))
+    }
+
+    /// Remembers the lowest peak.
+    fn note(&mut self, plan: &Plan) {
         if plan.peak() < self.least.peak() {
             self.least = plan.clone();
         }
-        Ok(plan)
     }
 
     /// Keeps these roots, makes the others again, and looks what comes of it.
-    fn tried(&mut self, lives: &Lives, moment: usize, kept: &[bool]) -> Result<Tried> {
+    fn tried(&self, lives: &Lives, moment: usize, kept: &[bool]) -> Result<Tried> {
         let again = made_again(lives, moment, kept);
         let recomputed = again.roots.iter().map(|v| lives.bytes[v.index()]).sum();
         let program = dead_code(&again.program);
@@ -183,14 +160,18 @@ impl<'a> Search<'a> {
         let moment = worst(&lives);
         let cuts = Cuts::new(&lives, moment, true);
         // The higher the limit, the less is done again, and the more memory is taken: nearly always.
-        let (mut low, mut high) = (cuts.least(), cuts.all());
+        let least = cuts.least();
+        let (mut low, mut high) = (least, cuts.all());
         let mut best: Option<(Tried, Vec<bool>)> = None;
+        // First what the budget seems to allow. If that does not do, the least, to know whether anything does; then halves.
         let mut limit = high.saturating_sub(self.as_it_is.peak() - bytes).max(low);
-        for probe in 0..PROBES {
+        for _ in 0..PROBES {
             let Some(kept) = cuts.choose(limit) else { break };
             let found = self.tried(&lives, moment, &kept)?;
-            let fits = found.plan.peak() <= bytes;
-            if fits {
+            if limit == least {
+                self.note(&found.plan);
+            }
+            if found.plan.peak() <= bytes {
                 low = limit;
                 if best.as_ref().is_none_or(|(best, _)| found.again < best.again) {
                     best = Some((found, kept));
@@ -198,17 +179,12 @@ impl<'a> Search<'a> {
             } else {
                 high = limit;
             }
-            if high - low <= high / 256 {
-                break;
-            }
-            limit = match (probe, fits) {
-                // The least first, to know whether it can be done at all.
-                (0, false) => low,
-                _ => low + (high - low) / 2,
+            limit = match best {
+                None if limit == least => break,
+                None => least,
+                Some(_) if high - low <= high / 256 => break,
+                Some(_) => low + (high - low) / 2,
             };
-            if probe == 1 && best.is_none() {
-                break;
-            }
         }
         let Some((mut best, kept)) = best else { return Ok(None) };
         self.keep_more(&lives, moment, &mut best, kept, bytes)?;
@@ -217,7 +193,7 @@ impl<'a> Search<'a> {
 
     /// Keeps values again that save most work for a byte, as many as fit.
     fn keep_more(
-        &mut self,
+        &self,
         lives: &Lives,
         moment: usize,
         best: &mut Tried,
@@ -268,6 +244,7 @@ impl<'a> Search<'a> {
             }
             step += 1.0;
             now = self.flattened(now, (start * STEP.powf(step)) as usize)?;
+            self.note(&now.plan);
         }
         // In one go it may cost less, and perhaps not all of it is needed.
         for back in [0.0, 0.5, 0.25, 0.125] {
@@ -284,7 +261,7 @@ impl<'a> Search<'a> {
     }
 
     /// Cuts a program at its worst moment until no more than `target` bytes cross any, or nothing helps.
-    fn flattened(&mut self, from: Tried, target: usize) -> Result<Tried> {
+    fn flattened(&self, from: Tried, target: usize) -> Result<Tried> {
         let Tried { mut program, mut plan, mut again, mut recomputed, mut cuts } = from;
         let before = cuts;
         while cuts < DEPTH {

@@ -197,7 +197,7 @@ fn it_is_no_worse_than_even_segments() {
 /// The least peak with nothing computed more than twice.
 fn least_once(program: &Program) -> usize {
     let rest = Pipeline::after_budget();
-    let mut search = Search::new(program, 0, &rest).expect("a program");
+    let search = Search::new(program, 0, &rest).expect("a program");
     let base = search.base.clone();
     let lives = Lives::of(&base);
     let cuts = Cuts::new(&lives, worst(&lives), true);

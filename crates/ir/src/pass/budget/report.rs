@@ -1,0 +1,40 @@
+//! What a budget cost.
+
+use std::fmt;
+
+/// What a budget cost. Prints as a few lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetReport {
+    /// The bytes that were allowed.
+    pub budget: usize,
+    /// The planned peak without it.
+    pub peak_without: usize,
+    /// The planned peak.
+    pub peak: usize,
+    /// Bytes of intermediate values that live across the moment when most are alive.
+    pub kept: usize,
+    /// Bytes of values that are made again; what is made again several times counts each time.
+    pub recomputed: usize,
+    /// The work of the program without a budget, in operations: see [`work`](super::work).
+    pub work: u64,
+    /// The work that is done again.
+    pub again: u64,
+    /// How often the program was cut: more than once where values that were made again are made again once more.
+    pub cuts: usize,
+}
+
+impl BudgetReport {
+    /// The extra work as a share of the work without a budget.
+    pub fn extra(&self) -> f64 {
+        self.again as f64 / self.work.max(1) as f64
+    }
+}
+
+impl fmt::Display for BudgetReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "memory budget: {} bytes", self.budget)?;
+        writeln!(f, "  predicted peak: {} bytes, {} without it", self.peak, self.peak_without)?;
+        writeln!(f, "  kept: {} bytes, recomputed: {} bytes", self.kept, self.recomputed)?;
+        write!(f, "  extra compute: {:.1}%", 100.0 * self.extra())
+    }
+}
