@@ -33,13 +33,16 @@ pub(super) struct Gate {
     opened: Option<Arc<Opened>>,
     example: Option<Vec<Tensor>>,
     relative: Option<f64>,
+    /// A rule of this library, which its tests check.
+    trusted: bool,
     /// The specs for which this very object has passed: found without a lookup.
     passed: Mutex<Vec<Vec<Spec>>>,
 }
 
 impl Gate {
     pub fn new(site: Site) -> Gate {
-        Gate { site, opened: None, example: None, relative: None, passed: Mutex::default() }
+        let passed = Mutex::default();
+        Gate { site, opened: None, example: None, relative: None, trusted: false, passed }
     }
 
     pub fn open(&mut self, reason: &'static str, at: &'static Location<'static>) {
@@ -54,6 +57,10 @@ impl Gate {
         self.relative = Some(relative);
     }
 
+    pub fn trust(&mut self) {
+        self.trusted = true;
+    }
+
     /// Lets a call pass, or raises the error of a wrong rule.
     pub fn pass(&self, x: &[Tensor], at: &'static Location<'static>, f: &Function) {
         if let Some(opened) = &self.opened {
@@ -61,7 +68,7 @@ impl Gate {
         }
         // Where nothing is recorded, no derivative can be asked for.
         let asked = mode::is_grad_enabled() || trace::active();
-        if !asked && !x.iter().any(Tensor::carries_tangents) {
+        if self.trusted || !asked && !x.iter().any(Tensor::carries_tangents) {
             return;
         }
         let held = || self.passed.lock().unwrap_or_else(PoisonError::into_inner);

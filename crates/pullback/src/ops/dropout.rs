@@ -164,7 +164,7 @@ impl Tensor {
     }
 
     /// A sample of a categorical distribution that can be differentiated: softmax((x + g)/tau) along an axis, with Gumbel noise g. With `hard`
-    /// the value is one-hot, while the gradient is still that of the softmax.
+    /// the value is one-hot, while the gradient is still that of the softmax: a [straight-through](Tensor::straight_through) estimator.
     ///
     /// Derivative: of softmax, divided by tau.
     ///
@@ -184,9 +184,11 @@ impl Tensor {
         let soft = ((x + noise) / tau).softmax(axis);
         let y = match hard && self.rank() > 0 {
             true => {
-                let classes = soft.shape()[soft.axis("gumbel_softmax", axis)];
-                let best = soft.detach().argmax(axis).hot(classes, soft.dtype());
-                best.move_axis(-1, axis) - soft.detach() + &soft
+                let axis = soft.axis("gumbel_softmax", axis) as isize;
+                soft.straight_through(move |soft| {
+                    let classes = soft.shape()[axis as usize];
+                    soft.argmax(axis).hot(classes, soft.dtype()).move_axis(-1, axis)
+                })
             }
             false => soft,
         };

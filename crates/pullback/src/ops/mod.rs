@@ -40,8 +40,10 @@ mod resize;
 mod sample;
 mod sizes;
 mod slice;
+mod soft;
 mod special;
 mod statistics;
+mod surrogate;
 mod view;
 
 pub mod fft;
