@@ -14,7 +14,7 @@ use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
-    Error, Result, Tensor, autocast, control, custom, fail, lock, mode, ops, trace, watch,
+    Error, Result, Tensor, autocast, control, custom, fail, kinks, lock, mode, ops, trace, watch,
 };
 use pullback_cpu::Output;
 use pullback_ir::infer::{Specs, infer, infer_one};
@@ -93,11 +93,19 @@ impl Operands {
 fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
     match mode::extras() {
         0 => run_one(op, inputs, caller),
-        _ => attended(op, inputs, caller, run_one, std::slice::from_ref),
+        _ => attended(op, inputs, caller, run_agreed, std::slice::from_ref),
     }
 }
 
-/// An op inside `autocast` or `watch_overflow`: its operands are cast as the table says, and its results are looked at.
+/// The op, or what stands for it where another derivative at its kinks was agreed.
+fn run_agreed(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+    match kinks::agreed(&op, inputs, mode::user_line(caller))? {
+        Some(y) => Ok(y),
+        None => run_one(op, inputs, caller),
+    }
+}
+
+/// An op inside `autocast`, `watch_overflow`, `kink_report` or `with_conventions`: its operands are cast as the table says, and its results are looked at.
 fn attended<R>(
     op: Op,
     inputs: &[&Tensor],
@@ -109,11 +117,14 @@ fn attended<R>(
     let cast = autocast::settled(&op, inputs, at);
     let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
     let inputs = cast.as_deref().unwrap_or(inputs);
-    if !watch::is_looking() {
+    if !watch::is_looking() && !kinks::is_counting() {
         return run(op, inputs, caller);
     }
     let made = run(op.clone(), inputs, caller)?;
-    watch::look(&op, inputs, results(&made), at);
+    if watch::is_looking() {
+        watch::look(&op, inputs, results(&made), at);
+    }
+    kinks::look(&op, inputs, results(&made), at)?;
     Ok(made)
 }
 
@@ -192,10 +203,8 @@ fn prepared(
     caller: &'static Location<'static>,
 ) -> Result<Option<Outs>> {
     let at = mode::user_line(caller);
-    let Some(prepared) = autocast::off(|| mode::speaking_for(at, || control::prepare(op, at)))
-    else {
-        return Ok(None);
-    };
+    let prepare = || mode::speaking_for(at, || control::prepare(op, at));
+    let Some(prepared) = autocast::off(|| kinks::settled(prepare)) else { return Ok(None) };
     let (place, constants) = &prepared.constants;
     let (before, after) = inputs.split_at(*place);
     let all: Vec<&Tensor> =
@@ -223,7 +232,8 @@ fn decompose(
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
     infer(op, &specs).map_err(|e| e.at(at))?;
-    Ok(Some(autocast::off(|| mode::speaking_for(at, || decompose(op, inputs)))))
+    let simpler = || mode::speaking_for(at, || decompose(op, inputs));
+    Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
 }
 
 /// Records the op in the trace that goes on. The operands as the trace sees them, and its results.
@@ -357,7 +367,8 @@ fn tangents(
     outs: &[Tensor],
     at: &'static Location<'static>,
 ) {
-    autocast::off(|| mode::speaking_for(at, || push_tangents(op, row, inputs, operands, outs)));
+    let push = || mode::speaking_for(at, || push_tangents(op, row, inputs, operands, outs));
+    autocast::off(|| kinks::settled(push));
 }
 
 /// The values that the row wants for backward.

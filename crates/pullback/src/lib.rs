@@ -84,6 +84,7 @@ mod flag;
 mod grad;
 mod inplace;
 mod jit;
+mod kinks;
 mod lock;
 mod memory;
 mod mode;
@@ -114,6 +115,10 @@ pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use jit::{Explanation, Jit, Returned, Specialised, jit};
+pub use kinks::{
+    AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
+    kink_table, strict_kinks, with_conventions,
+};
 pub use memory::{
     Checkpoint, Pack, Packed, SavedValue, checkpoint, checkpoint_sequential, with_packing,
 };

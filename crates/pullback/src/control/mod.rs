@@ -12,7 +12,7 @@ pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
 use crate::trace::{self, Kind, Recorded};
-use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, stack};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Op, Program, Scan, Var};
 use std::panic::Location;
 use std::sync::Arc;
@@ -235,7 +235,8 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
 ) -> (S, Y) {
     let (carry, rows) = (init.leaves(), xs.leaves());
     let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
-    if !trace::active() && length > 0 {
+    // Where kinks are counted, turn by turn: inside a loop their values would not be known.
+    if (!trace::active() || kinks::is_collecting()) && length > 0 {
         let mut state = init.with_leaves(&carry);
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
         let mut shape = None;

@@ -6,7 +6,7 @@ use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, evaluate};
-use crate::{Spec, Tensor, fail, mode, ops, random};
+use crate::{Spec, Tensor, fail, kinks, mode, ops, random};
 use pullback_ir::{Custom, Op, Program, Var, Work};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -147,7 +147,8 @@ fn traced(
 ) -> Vec<Tensor> {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
     let traced = trace::record(Kind::Body("custom"), None, &specs, at, |args| {
-        let (ys, residuals) = function(args);
+        // The derivative is the user's: what bends inside is nobody's business.
+        let (ys, residuals) = kinks::settled(|| function(args));
         (ys.len(), [ys, residuals].concat())
     });
     let (results, recorded) = fail::or_raise(traced);

@@ -4,7 +4,9 @@ use super::compiler_error;
 use crate::storage::Storage;
 use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched};
-use crate::{DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, mode};
+use crate::{
+    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, kinks, mode,
+};
 use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::{Op, Program};
@@ -23,6 +25,8 @@ pub(super) struct Specialisation<Y> {
     pub recording: bool,
     /// Whether it was traced inside `autocast`, and in which dtype.
     pub autocast: autocast::State,
+    /// The derivatives at kinks that held.
+    pub conventions: Conventions,
     /// Why it was compiled.
     pub why: String,
     /// What the function returned, with traced tensors.
@@ -142,6 +146,7 @@ impl<Y: Tree> Specialisation<Y> {
         Ok(Specialisation {
             recording: mode::is_grad_enabled(),
             autocast: autocast::state(),
+            conventions: kinks::conventions(),
             why,
             template,
             results,
@@ -170,6 +175,7 @@ impl<Y: Tree> Specialisation<Y> {
         self.recording == mode::is_grad_enabled()
             && self.autocast == autocast::state()
             && self.budget.map(|b| b.budget) == budget
+            && self.conventions == kinks::conventions()
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self.structure == structure
             && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
@@ -318,6 +324,9 @@ pub(super) fn reason<Y: Tree>(
             None => "unlimited".to_string(),
         };
         return format!("the memory budget is {}, {} before", name(budget), name(before));
+    }
+    if last.conventions != kinks::conventions() {
+        return "other conventions hold for derivatives at kinks".to_string();
     }
     let there = |g: &&Gradient| g.there.is_some_and(|there| there != g.leaf.grad().is_some());
     match last.gradients.iter().find(there) {

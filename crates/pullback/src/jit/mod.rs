@@ -22,7 +22,7 @@ mod run;
 pub use explain::{Explanation, Specialised};
 
 use crate::transform::levels;
-use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace, watch};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
 use compile::Specialisation;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -266,6 +266,9 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     }
     if watch::is_looking() {
         return Some("every value is being looked at for overflow");
+    }
+    if kinks::is_counting() {
+        return Some("elements on kinks are being counted");
     }
     if levels::any() {
         return Some("forward mode is going on outside");

@@ -1,7 +1,8 @@
 //! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of the branch
-//! the formula takes there.
+//! the formula takes there, unless another was agreed.
 
 use crate::Tensor;
+use crate::kinks::{self, Kind, bent, conventions};
 
 impl Tensor {
     /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is taken, so that
@@ -22,7 +23,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
-        self.gt(0.0).select(self, &(self * slope))
+        if slope != 1.0 {
+            kinks::at("leaky_relu", Kind::Leaky, &[self], |x| x[0].eq(0.0));
+        }
+        self.leaking(&(self * slope))
     }
 
     /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis 1).
@@ -46,7 +50,26 @@ impl Tensor {
                 weight.reshape(&shape[..])
             }
         };
-        self.gt(0.0).select(self, &(self * weight))
+        kinks::at("prelu", Kind::Leaky, &[self, &weight], |x| x[0].eq(0.0));
+        self.leaking(&(self * weight))
+    }
+
+    /// x above 0, something else below.
+    #[track_caller]
+    fn leaking(&self, below: &Tensor) -> Tensor {
+        match conventions().is_leaky_above() {
+            true => self.ge(0.0).select(self, below),
+            false => self.gt(0.0).select(self, below),
+        }
+    }
+
+    /// Notes the elements that are one of these numbers.
+    #[track_caller]
+    fn bends_at<const N: usize>(&self, op: &'static str, kind: Kind, places: [f64; N]) {
+        kinks::at(op, kind, &[self], |x| {
+            let on = places.iter().map(|&place| x[0].eq(place));
+            on.reduce(|a, b| a.logical_or(b)).unwrap_or_else(|| x[0].ne(&x[0]))
+        });
     }
 
     /// x above 0, `alpha · (eˣ − 1)` below.
@@ -60,6 +83,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn elu(&self, alpha: f64) -> Tensor {
+        if alpha != 1.0 {
+            self.bends_at("elu", Kind::Elu, [0.0]);
+        }
         let above = self.gt(0.0);
         above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
     }
@@ -127,7 +153,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
-        self / (self.abs() + 1.0)
+        // Smooth: what bends is multiplied by 0 there.
+        self / (kinks::aside(|| self.abs()) + 1.0)
     }
 
     /// x − tanh(x).
@@ -145,6 +172,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
+        self.bends_at("softshrink", Kind::Shrink, [lambda, -lambda]);
         let (above, below) = (self.gt(lambda), self.lt(-lambda));
         // NaN is neither, and stays.
         above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
@@ -156,6 +184,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
+        self.bends_at("hardshrink", Kind::Shrink, [lambda, -lambda]);
         self.ge(-lambda).logical_and(self.le(lambda)).select(self.zeros_like_splat(), self)
     }
 
@@ -166,8 +195,16 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
+        self.bends_at("hardtanh", Kind::Hardtanh, [low, high]);
+        self.between(low, high, conventions().hardtanh_part())
+    }
+
+    /// x between the bounds, the bound outside; at the bounds, this part of the slope of the inside.
+    #[track_caller]
+    fn between(&self, low: f64, high: f64, part: f64) -> Tensor {
         let (below, above) = (self.le(low), self.ge(high));
-        below.select_or(low, above.select_or(high, self.clone()))
+        let y = below.select_or(low, above.select_or(high, self.clone()));
+        bent(bent(y, self, low, part), self, high, part)
     }
 
     /// min(max(x, 0), 6).
@@ -176,7 +213,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
-        self.hardtanh(0.0, 6.0)
+        self.bends_at("relu6", Kind::Relu6, [0.0, 6.0]);
+        self.between(0.0, 6.0, conventions().relu6_part())
     }
 
     /// min(max(x + 3, 0), 6) / 6.
@@ -186,7 +224,12 @@ impl Tensor {
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0))
+        self.bends_at("hardsigmoid", Kind::Relu6, [-3.0, 3.0]);
+        let (y, part) = (
+            below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0)),
+            conventions().relu6_part() / 6.0,
+        );
+        bent(bent(y, self, -3.0, part), self, 3.0, part)
     }
 
     /// x·min(max(x + 3, 0), 6) / 6.
@@ -196,7 +239,11 @@ impl Tensor {
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        below.select_or(0.0, above.select(self, &(self * (self + 3.0) / 6.0)))
+        self.bends_at("hardswish", Kind::Relu6, [-3.0, 3.0]);
+        let y = below.select_or(0.0, above.select(self, &(self * (self + 3.0) / 6.0)));
+        // The slope is −½ and 1½ inside, 0 and 1 outside.
+        let part = conventions().relu6_part() / 2.0;
+        bent(bent(y, self, -3.0, -part), self, 3.0, part)
     }
 
     /// x above the threshold, `value` elsewhere.
@@ -210,6 +257,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
+        self.bends_at("threshold", Kind::Shrink, [threshold]);
         self.le(threshold).select_or(value, self.clone())
     }
 

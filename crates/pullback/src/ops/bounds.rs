@@ -1,8 +1,8 @@
 //! Powers by a number, bounds, and interpolation: methods of pointwise ops.
 
 use crate::ops::Operand;
-use crate::{Scalar, Tensor};
-use pullback_ir::Binary;
+use crate::{AtBound, Scalar, Tensor, kinks};
+use pullback_ir::{Binary, Compare};
 
 impl Tensor {
     /// self raised to an integer power.
@@ -35,8 +35,8 @@ impl Tensor {
         self.pow(exponent)
     }
 
-    /// Values below `low` or above `high` replaced by the bound. The gradient passes on the closed
-    /// interval. NaN stays.
+    /// Values below `low` or above `high` replaced by the bound; where `low` is above `high`, that is `high`. The gradient passes on the closed
+    /// interval. NaN stays, and a bound that is NaN gives NaN.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
     ///
@@ -47,7 +47,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
-        self.clamp_min(low).clamp_max(high)
+        self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high)
     }
 
     /// Values below `low` replaced by it.
@@ -56,8 +56,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp_min(&self, low: impl Operand) -> Tensor {
-        let low = low.beside(self);
-        self.lt(&*low).select(&*low, self)
+        self.bounded("clamp_min", Compare::Lt, low)
     }
 
     /// Values above `high` replaced by it.
@@ -66,8 +65,30 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp_max(&self, high: impl Operand) -> Tensor {
-        let high = high.beside(self);
-        self.gt(&*high).select(&*high, self)
+        self.bounded("clamp_max", Compare::Gt, high)
+    }
+
+    /// Values that lie `beyond` the bound replaced by it.
+    #[track_caller]
+    fn bounded(&self, op: &'static str, beyond: Compare, bound: impl Operand) -> Tensor {
+        let may_be_nan = bound.may_be_nan();
+        let bound = bound.beside(self);
+        let bound = &*bound;
+        kinks::at(op, kinks::Kind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
+        let low = beyond == Compare::Lt;
+        let outside = match (kinks::conventions().at_clamp(), low) {
+            (AtBound::Inside, true) => self.lt(bound),
+            (AtBound::Inside, false) => self.gt(bound),
+            (AtBound::Outside, true) => self.le(bound),
+            (AtBound::Outside, false) => self.ge(bound),
+            (AtBound::Half, true) => return kinks::aside(|| self.maximum(bound)),
+            (AtBound::Half, false) => return kinks::aside(|| self.minimum(bound)),
+        };
+        // Comparisons with NaN are false: a value that is NaN stays, and so would one beside a bound that is.
+        match may_be_nan {
+            true => outside.logical_or(bound.is_nan()).select(bound, self),
+            false => outside.select(bound, self),
+        }
     }
 
     /// Linear interpolation: `self + weight · (end − self)`.

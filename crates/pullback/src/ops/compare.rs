@@ -4,7 +4,7 @@ use crate::apply::apply;
 use crate::ops::Operand;
 use crate::ops::operand::pair;
 use crate::rule::{Grad, Linear, Set};
-use crate::{DType, Op, Tensor};
+use crate::{DType, Op, Tensor, kinks};
 use pullback_ir::Compare;
 
 pub(crate) fn select_row() -> Grad {
@@ -123,7 +123,7 @@ impl Tensor {
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
         match self.dtype().is_float() {
-            true => self.abs().eq(f64::INFINITY),
+            true => kinks::aside(|| self.abs()).eq(f64::INFINITY),
             false => self.ne(self),
         }
     }
@@ -136,7 +136,7 @@ impl Tensor {
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
         match self.dtype().is_float() {
-            true => self.abs().lt(f64::INFINITY),
+            true => kinks::aside(|| self.abs()).lt(f64::INFINITY),
             false => self.eq(self),
         }
     }

@@ -1,6 +1,6 @@
 //! Norms of any order, and distances.
 
-use crate::{Error, IntoAxes, Tensor};
+use crate::{Error, IntoAxes, Tensor, kinks};
 use pullback_ir::infer::args;
 
 impl Tensor {
@@ -38,8 +38,9 @@ impl Tensor {
         // Zeros stay out of the power, whose slope may be infinite there; so does a sum of zero.
         let zero = x.eq(0.0);
         let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
-        let powers = zero.select_or(at_zero, zero.select_or(1.0, x.abs()).pow(p));
+        let powers = zero.select_or(at_zero, zero.select_or(1.0, kinks::aside(|| x.abs())).pow(p));
         let sum = powers.sum_over(axes);
+        kinks::at("vector_norm", kinks::Kind::Norm, &[&sum], |sum| sum[0].eq(at_zero));
         let origin = sum.eq(at_zero);
         origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p)).cast(dtype)
     }

@@ -3,7 +3,7 @@
 //! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
 //! value plus a detached difference, so that every order and both modes follow.
 
-use crate::{DType, Error, Tensor, trace};
+use crate::{DType, Error, Tensor, kinks, trace};
 
 /// Options of an embedding: rows of a table `[rows, …]` by number.
 ///
@@ -236,6 +236,12 @@ impl EmbeddingBag {
                 let largest = base.scatter_max(0, &wide, &known);
                 // The first row that is the largest of its bag; NaN is too, and equals nothing.
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
+                kinks::at("embedding_bag", kinks::Kind::Bag, &[&picked], |_| {
+                    let hits = known.eq(largest.gather(0, &wide)).cast(DType::I64);
+                    Tensor::zeros_with([bags, columns], DType::I64)
+                        .scatter_add(0, &wide, &hits)
+                        .gt(1)
+                });
                 let last = owner.len() as i64 - 1;
                 let marks = hit.select(Tensor::iota(owner.len()).unsqueeze(-1), last);
                 let ends = Tensor::zeros_with([bags, columns], DType::I64).full_like(last);

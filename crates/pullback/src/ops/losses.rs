@@ -1,6 +1,6 @@
 //! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
 
-use crate::{DType, Error, Reduction, Tensor, trace};
+use crate::{DType, Error, Reduction, Tensor, kinks, trace};
 
 pub use super::ctc::{Ctc, ctc};
 pub use super::margin::{
@@ -72,8 +72,10 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
     let z = x.up() - y.up();
-    let near = z.abs().lt(delta);
-    reduced(near.select(&(z.square() * 0.5), &((z.abs() - 0.5 * delta) * delta)), reduction)
+    // Smooth: |z| is taken away from 0 alone.
+    let size = kinks::aside(|| z.abs());
+    let near = size.lt(delta);
+    reduced(near.select(&(z.square() * 0.5), &((size - 0.5 * delta) * delta)), reduction)
 }
 
 /// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
@@ -86,8 +88,9 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
         return l1(x, y, reduction);
     }
     let z = x.up() - y.up();
-    let near = z.abs().lt(beta);
-    reduced(near.select(&(z.square() * (0.5 / beta)), &(z.abs() - 0.5 * beta)), reduction)
+    let size = kinks::aside(|| z.abs());
+    let near = size.lt(beta);
+    reduced(near.select(&(z.square() * (0.5 / beta)), &(size - 0.5 * beta)), reduction)
 }
 
 /// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their

@@ -17,17 +17,31 @@ pub trait Operand {
     /// If an integer does not fit the integer dtype of `other`.
     #[track_caller]
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor>;
+
+    /// Whether some element may be NaN: of a tensor that is not known, of a scalar it is.
+    #[doc(hidden)]
+    fn may_be_nan(&self) -> bool {
+        true
+    }
 }
 
 impl Operand for Tensor {
     fn beside(&self, _: &Tensor) -> Cow<'_, Tensor> {
         Cow::Borrowed(self)
     }
+
+    fn may_be_nan(&self) -> bool {
+        self.dtype().is_float()
+    }
 }
 
 impl<T: Operand + ?Sized> Operand for &T {
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
         (**self).beside(other)
+    }
+
+    fn may_be_nan(&self) -> bool {
+        (**self).may_be_nan()
     }
 }
 
@@ -36,6 +50,10 @@ macro_rules! scalar_operands {
         impl Operand for $type {
             fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
                 Cow::Owned(other.beside_scalar(pullback_cpu::HostElement::scalar(*self)))
+            }
+
+            fn may_be_nan(&self) -> bool {
+                pullback_cpu::HostElement::scalar(*self).as_f64().is_nan()
             }
         }
     )*};
@@ -51,11 +69,19 @@ impl Operand for usize {
         }
         Cow::Owned(other.beside_scalar(value))
     }
+
+    fn may_be_nan(&self) -> bool {
+        false
+    }
 }
 
 impl Operand for Scalar {
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
         Cow::Owned(other.beside_scalar(*self))
+    }
+
+    fn may_be_nan(&self) -> bool {
+        self.as_f64().is_nan()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::ops::sizes::Sizes;
 use crate::rule::Grad;
-use crate::{DType, Error, Op, Result, Shape, Tensor};
+use crate::{DType, Error, Op, Result, Shape, Tensor, kinks};
 use pullback_ir::{Frame, Pool as PoolOp, Pooling, Window};
 
 /// A sum spreads back over its window, and the other way round; a place does not move.
@@ -294,7 +294,8 @@ impl Tensor {
         };
         let mean = self.powf(norm).avg_pool(op, axes, pool);
         // A root of a negative sum is taken as zero.
-        (mean.sign() * mean.abs().relu() * size).powf(1.0 / norm)
+        let upward = kinks::aside(|| mean.sign() * mean.abs().relu());
+        (upward * size).powf(1.0 / norm)
     }
 
     #[track_caller]
@@ -449,7 +450,11 @@ impl Tensor {
         let pixels: usize = x.shape()[2..].iter().product();
         let flat = x.reshape([n, c, pixels]);
         let seen = flat.detach().gather(2, &places.reshape([n, c, count * window]));
-        let best = seen.reshape([n, c, count, window]).argmax(-1).unsqueeze(-1);
+        let seen = seen.reshape([n, c, count, window]);
+        kinks::at(op, kinks::Kind::Pool, &[&flat], |_| {
+            seen.eq(seen.max_keep(-1)).cast(DType::I64).sum_over(-1).gt(1)
+        });
+        let best = seen.argmax(-1).unsqueeze(-1);
         let best = places.gather(-1, &best).reshape([n, c, count]);
         let (values, places) =
             (flat.gather(2, &best).reshape(&shape[..]), best.reshape(&shape[..]));

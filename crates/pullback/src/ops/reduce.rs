@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
-use crate::{DType, IntoAxes, Op, Shape, Tensor};
+use crate::{DType, IntoAxes, Op, Shape, Tensor, kinks};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Extreme, Reduction};
 use smallvec::smallvec;
@@ -223,10 +223,7 @@ reductions! {
     ///
     /// Derivative: `x/y·dy`.
     norm norm_over norm_keep |x, axes| {
-        let square = x.wide().square().sum_over(axes);
-        let origin = square.eq(0.0);
-        // The root of 1 in place of 0 has a finite slope, which the selection then drops.
-        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(x.reduced_dtype())
+        x.wide().square().sum_over(axes).root_of_squares("norm").cast(x.reduced_dtype())
     };
 }
 
@@ -259,8 +256,19 @@ impl Tensor {
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
-        let zero = variance.eq(0.0);
-        zero.select_or(0.0, zero.select_or(1.0, variance).sqrt()).cast(self.reduced_dtype())
+        variance.root_of_squares("std").cast(self.reduced_dtype())
+    }
+
+    /// The root of a sum of squares. Where that is 0, its derivative is 0 or what else was agreed.
+    #[track_caller]
+    pub(crate) fn root_of_squares(&self, op: &'static str) -> Tensor {
+        kinks::at(op, kinks::Kind::Norm, &[self], |x| x[0].eq(0.0));
+        if kinks::conventions().is_norm_nan() {
+            return kinks::aside(|| self.sqrt());
+        }
+        let origin = self.eq(0.0);
+        // The root of 1 in place of 0 has a finite slope, which the selection then drops.
+        origin.select_or(0.0, origin.select_or(1.0, self.clone()).sqrt())
     }
 
     /// The index of the first largest element along an axis, which disappears.

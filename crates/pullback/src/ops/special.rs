@@ -1,5 +1,6 @@
 //! Pointwise functions that are one formula of others.
 
+use crate::kinks::{self, Kind};
 use crate::ops::Operand;
 use crate::{DType, Error, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -217,6 +218,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
+        kinks::at("fmax", Kind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
         self.ge(other).logical_or(other.is_nan()).select(self, other)
     }
 
@@ -226,6 +228,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmin(&self, other: &Tensor) -> Tensor {
+        kinks::at("fmin", Kind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
         self.le(other).logical_or(other.is_nan()).select(self, other)
     }
 
@@ -241,9 +244,8 @@ impl Tensor {
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
         let square = self.wide().square() + other.wide().square();
-        let origin = square.eq(0.0);
         let dtype = self.real_dtype().promote(other.real_dtype());
-        origin.select_or(0.0, origin.select_or(1.0, square).sqrt()).cast(dtype)
+        square.root_of_squares("hypot").cast(dtype)
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
@@ -268,6 +270,7 @@ impl Tensor {
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
         let middle = middle.beside(self).detach();
+        kinks::at("heaviside", Kind::Jump, &[self], |x| x[0].eq(0));
         let step = self.gt(0).cast(self.dtype());
         let step = self.is_nan().select(self.detach(), &step);
         self.eq(0).select(&middle, &step)

@@ -13,7 +13,7 @@ use super::saved::From;
 use super::{History, Key, Leaf, Node};
 use crate::memory::checkpoint;
 use crate::rule::{Facts, Maybe, Val};
-use crate::{Error, Result, Tensor, autocast, fail, mode, ops, trace, watch};
+use crate::{Error, Result, Tensor, autocast, fail, kinks, mode, ops, trace, watch};
 use pullback_ir::{ErrorKind, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -124,8 +124,9 @@ impl<'a> Walk<'a> {
             }
             Ok(())
         };
-        // Dtypes were settled in the forward pass.
-        autocast::off(|| mode::set_recording(create, || fail::catch(|| watch::backward(walk))))?
+        // Dtypes and conventions were settled in the forward pass.
+        let walk = || kinks::settled(|| watch::backward(walk));
+        autocast::off(|| mode::set_recording(create, || fail::catch(walk)))?
     }
 
     /// What the hooks of the leaves make of their gradients; an error here has changed no `.grad`.

@@ -1,7 +1,7 @@
 //! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced, taped, whatever goes on outside.
 
 use crate::apply::apply_all;
-use crate::{Tensor, autocast, mode};
+use crate::{Tensor, autocast, kinks, mode};
 use pullback_ir::{Op, Place, Program, Var};
 
 /// The results of a program for these inputs.
@@ -28,8 +28,9 @@ pub(crate) fn evaluate_with<V: Clone>(
     };
     for e in &program.equations {
         let operands: Vec<V> = e.inputs.iter().map(|&v| get(&values, v)).collect();
-        // The program has the dtypes that were settled when it was traced.
-        let made = autocast::off(|| speaking(e.at, || apply(&e.op, &operands)));
+        // The program has the dtypes and the conventions that were settled when it was traced.
+        let run = || speaking(e.at, || apply(&e.op, &operands));
+        let made = autocast::off(|| kinks::settled(run));
         for (v, y) in e.outputs.iter().zip(made) {
             values[v.index()] = Some(y);
         }

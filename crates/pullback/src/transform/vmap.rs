@@ -6,7 +6,7 @@
 
 use crate::batch::{Lane, batch};
 use crate::trace::{self, Kind, evaluate_with};
-use crate::{Error, Result, Spec, Tensor, Tree, fail, mode};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::Program;
 use std::panic::Location;
 
@@ -104,15 +104,17 @@ fn mapped<T: Tree, Y: Tree>(
     let axes = from.each("the argument", leaves.len())?;
     let (n, lanes) = lanes_of(&leaves, &axes)?;
     let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
-    let (y, recorded) = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
-        let y = f(&x.with_leaves(args));
-        let outputs = y.leaves();
-        (y, outputs)
+    let ((y, noted), recorded) = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
+        let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
+        let outputs = y.leaves().into_iter().chain(noted.tensors()).collect();
+        ((y, noted), outputs)
     })?;
     let captures =
         recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
     let all: Vec<Lane> = lanes.into_iter().chain(captures).collect();
-    let made = evaluate_batched(&recorded.program, &all, n);
+    let mut made = evaluate_batched(&recorded.program, &all, n);
+    let counted = made.split_off(made.len() - noted.tensors().len());
+    kinks::settle(noted, counted.into_iter().map(|lane| lane.value).collect())?;
     let axes = to.each("the result", made.len())?;
     let mut results = Vec::new();
     for (lane, axis) in made.into_iter().zip(axes) {

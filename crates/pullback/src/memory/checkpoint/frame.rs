@@ -6,7 +6,10 @@ use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, take_number};
 use crate::tensor::Tangents;
-use crate::{Error, Flag, Key, Result, Spec, Tensor, autocast, fail, mode, random_state, trace};
+use crate::{
+    Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random_state,
+    trace,
+};
 use pullback_ir::ErrorKind;
 use rustc_hash::FxHasher;
 use std::cell::{Cell, RefCell};
@@ -29,6 +32,7 @@ pub(super) struct Frame {
     /// Where the generator stood when the function began.
     pub random: Option<Tensor>,
     pub autocast: autocast::State,
+    pub conventions: Conventions,
     pub verify: bool,
     notes: Mutex<Notes>,
 }
@@ -115,6 +119,7 @@ impl Frame {
             trace: trace::number(),
             random,
             autocast: autocast::state(),
+            conventions: kinks::conventions(),
             verify,
             notes: Mutex::default(),
         })

@@ -28,7 +28,7 @@ pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write,
 pub(crate) use replay::{forget_since, mark, walking_with};
 
 use crate::tensor::Frozen;
-use crate::{Tensor, Tree, mode, trace};
+use crate::{Tensor, Tree, kinks, mode, trace};
 use frame::Frame;
 use std::panic::Location;
 use std::sync::Arc;
@@ -124,6 +124,10 @@ impl Checkpoint {
         }
         let leaves = x.leaves();
         if trace::in_body() {
+            // Where kinks are counted, as it is: inside of an equation their values would not be known.
+            if kinks::is_collecting() {
+                return f(x);
+            }
             return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
         }
         let template = x.map(&mut |x| Tensor::zeros_of(x.spec()));

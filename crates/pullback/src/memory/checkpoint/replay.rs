@@ -8,7 +8,7 @@ use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, Leaf};
 use crate::tensor::Frozen;
 use crate::transform::levels;
-use crate::{Error, Key, Op, Result, Tensor, autocast, fail, mode, no_grad, random, trace};
+use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, no_grad, random, trace};
 use pullback_ir::ErrorKind;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -78,6 +78,8 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || door::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
     let run = || autocast::with_state(frame.autocast, run);
+    // Counted in the first run.
+    let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
     mode::enable_grad(|| mode::speaking_for_itself(run))?;
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
     let before = frame.notes().slots.len();

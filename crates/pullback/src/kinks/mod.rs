@@ -1,0 +1,336 @@
+//! Kinks: the points where a function has no derivative, and a convention stands in for it.
+//!
+//! The derivative of `relu` at 0 is whatever was agreed. That is harmless as long as few elements sit there, and a silent bias where many do:
+//! dead units, masks of zeros, quantised inputs, ties. Three means:
+//!
+//! - [`kink_report`] counts, by op and line, how many elements sat exactly on such a point, and says which derivative was taken for them;
+//! - [`strict_kinks`] makes the first of them an error;
+//! - [`with_conventions`] chooses another derivative where frameworks differ.
+//!
+//! One table (`table.rs`) says for every op where its kinks are and what is taken there; `docs/conventions.md` holds the same lines, and
+//! a test compares them. `mask.rs` finds the elements, with ordinary ops. `apply` looks at each op once it has run. Functions made of
+//! smooth ops and a selection (`clamp`, `leaky_relu`, `norm`) have no op of their own and say themselves where they bend ([`at`]).
+//!
+//! # What counts
+//!
+//! Elements of the *result*, of an op that is differentiated: an operand is tracked while operations are recorded, or carries a tangent.
+//! Elsewhere nobody asks for a derivative. A backward pass, a tangent, and a checkpointed function that runs again count nothing: the elements were
+//! counted when the function ran. So does the inside of a smooth function that is written with |x| ([`aside`]).
+//!
+//! # Inside a trace
+//!
+//! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap` computes its masks along with everything
+//! else and they are counted when the examples are in ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well.
+//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the example) is listed as unseen, and refused in strict mode.
+//!
+//! # Conventions
+//!
+//! A convention other than the default makes another function of the op (`conventions.rs`): the same values, made of ops whose
+//! derivatives add up to the one that is wanted. So it holds for reverse and forward mode, for every order and every batch, and also where the
+//! backward pass runs outside of the scope. What the library does for an op (decompositions, rules, replays) runs without: it was decided before.
+
+mod conventions;
+mod mask;
+mod report;
+mod table;
+
+pub use conventions::{AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, with_conventions};
+pub use report::{Kink, KinkReport};
+pub use table::{KinkRow, kink_table};
+
+pub(crate) use conventions::{agreed, bent, conventions, with_state};
+pub(crate) use table::Kind;
+
+use crate::mode::{self, EXTRAS};
+use crate::{Error, Op, Result, Tensor, fail, trace};
+use report::Counter;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+
+/// The bit of [`EXTRAS`] that says that elements on kinks are counted.
+const COUNT: u8 = 0b1000;
+/// The bit of [`EXTRAS`] that says that a convention is not the default.
+const AGREED: u8 = 0b1_0000;
+
+thread_local! {
+    /// The reports that are being made, the outermost first.
+    static COUNTERS: RefCell<Vec<Counter>> = const { RefCell::new(Vec::new()) };
+    static STRICT: Cell<bool> = const { Cell::new(false) };
+    /// What bodies that are being traced have noted, by the number of the trace.
+    static NOTED: RefCell<Vec<(u64, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` and counts the elements of differentiated results that sat exactly on a point without a derivative, by op and line.
+///
+/// ```
+/// use pullback::{Tensor, kink_report};
+/// let x = Tensor::from([-1.0, 0.0, 0.0, 2.0]).requires_grad();
+/// let (y, report) = kink_report(|| x.relu());
+/// let kink = &report.kinks[0];
+/// assert_eq!((kink.op, kink.elements, kink.total), ("relu", 2, 4));
+/// assert_eq!(kink.convention, "0");
+/// # let _ = y;
+/// ```
+///
+/// Counting costs passes over the values, and compiled functions run op by op: use it to find out, not in every step. It holds for this thread.
+/// Reports nest: what an inner one counts, the outer ones count too.
+pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            COUNTERS.with_borrow_mut(|all| {
+                if let (Some(inner), Some(outer)) = (all.pop(), all.last_mut()) {
+                    outer.add(inner);
+                }
+            });
+        }
+    }
+    COUNTERS.with_borrow_mut(|all| all.push(Counter::default()));
+    let _leave = Leave;
+    let result = mode::with(&EXTRAS, mode::extras() | COUNT, f);
+    let report = COUNTERS.with_borrow(|all| all.last().map(Counter::report));
+    (result, report.unwrap_or_default())
+}
+
+/// Runs `f` so that an op whose derivative is taken with an element on a kink fails. The error names the op, the line, how many elements
+/// there are, the first of them, and the derivative that would have been taken. Use [`catch`](crate::catch) to get it as an `Err`.
+///
+/// ```
+/// use pullback::{Tensor, catch, strict_kinks};
+/// let x = Tensor::from([[1.0, 0.0], [0.0, 2.0]]).requires_grad();
+/// let error = catch(|| strict_kinks(|| x.abs())).unwrap_err();
+/// assert!(error.to_string().starts_with("abs: 2 of 4 elements sit on a kink (0), the first at [0, 1]; the derivative taken there is 0"));
+/// ```
+pub fn strict_kinks<R>(f: impl FnOnce() -> R) -> R {
+    mode::with(&STRICT, true, || mode::with(&EXTRAS, mode::extras() | COUNT, f))
+}
+
+/// Whether elements on kinks are counted.
+pub(crate) fn is_counting() -> bool {
+    mode::extras() & COUNT != 0
+}
+
+/// Runs `f`, which follows from what was decided and counted before: by the default conventions, counting nothing.
+pub(crate) fn settled<R>(f: impl FnOnce() -> R) -> R {
+    match mode::extras() & (COUNT | AGREED) {
+        0 => f(),
+        _ => mode::with(&EXTRAS, mode::extras() & !(COUNT | AGREED), f),
+    }
+}
+
+/// Runs `f`, the simpler ops that stand for one: by the default conventions.
+pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
+    match mode::extras() & AGREED {
+        0 => f(),
+        _ => mode::with(&EXTRAS, mode::extras() & !AGREED, f),
+    }
+}
+
+/// [`settled`] for a part of a formula whose bends are not those of the whole.
+#[track_caller]
+pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
+    let at = mode::user_line(Location::caller());
+    mode::speaking_for(at, || settled(f))
+}
+
+/// Looks at an op that has run.
+pub(crate) fn look(
+    op: &Op,
+    inputs: &[&Tensor],
+    outs: &[Tensor],
+    at: &'static Location<'static>,
+) -> Result<()> {
+    if !is_counting() {
+        return Ok(());
+    }
+    let Some((kind, spots)) = table::row(op) else { return Ok(()) };
+    note(op.name(), kind, inputs, at, |inputs| {
+        let outs: SmallVec<[Tensor; 2]> = outs.iter().map(Tensor::detach).collect();
+        spots(op, inputs, &outs)
+    })
+}
+
+/// Says where a function bends that has no op of its own.
+#[track_caller]
+pub(crate) fn at(
+    name: &'static str,
+    kind: Kind,
+    operands: &[&Tensor],
+    mask: impl FnOnce(&[Tensor]) -> Tensor,
+) {
+    if is_counting() {
+        let at = mode::user_line(Location::caller());
+        fail::or_raise(note(name, kind, operands, at, mask));
+    }
+}
+
+/// A kink that an op, or a function without one, may have elements on.
+struct Noted {
+    name: &'static str,
+    at: &'static Location<'static>,
+    place: &'static str,
+    convention: String,
+    operands: SmallVec<[Tensor; 2]>,
+    /// Whether one of the operands is differentiated.
+    differentiated: bool,
+    /// Which elements of the result sit on it.
+    mask: Tensor,
+}
+
+fn note(
+    name: &'static str,
+    kind: Kind,
+    operands: &[&Tensor],
+    at: &'static Location<'static>,
+    mask: impl FnOnce(&[Tensor]) -> Tensor,
+) -> Result<()> {
+    let differentiated = operands.iter().any(|x| is_differentiated(x));
+    if trace::active() {
+        if !is_collecting() {
+            return unseen(name, at);
+        }
+    } else if !differentiated {
+        return Ok(());
+    }
+    let row = kind.row(&conventions());
+    let known: SmallVec<[Tensor; 2]> = operands.iter().map(|x| (*x).clone()).collect();
+    // Unseen, or it would look at itself.
+    let mask = mode::with(&EXTRAS, 0, || {
+        let find = || {
+            let operands: SmallVec<[Tensor; 2]> = operands.iter().map(|x| x.detach()).collect();
+            mask(&operands)
+        };
+        mode::set_recording(false, || mode::speaking_for(at, find))
+    });
+    Noted {
+        name,
+        at,
+        place: row.place,
+        convention: row.derivative,
+        operands: known,
+        differentiated,
+        mask,
+    }
+    .count()
+}
+
+/// Whether somebody may take the derivative of what is made of this tensor now.
+fn is_differentiated(x: &Tensor) -> bool {
+    let tracked = || mode::is_grad_enabled() && x.is_tracked();
+    x.dtype().is_float() && (x.carries_tangents() || tracked())
+}
+
+impl Noted {
+    /// Counts the elements, or leaves that to the body that is being traced.
+    fn count(self) -> Result<()> {
+        if trace::active() {
+            return match is_collecting() {
+                true => {
+                    NOTED.with_borrow_mut(|all| all.last_mut().map(|last| last.1.push(self)));
+                    Ok(())
+                }
+                false => unseen(self.name, self.at),
+            };
+        }
+        if !self.differentiated {
+            return Ok(());
+        }
+        let hits = mode::with(&EXTRAS, 0, || self.mask.to_vec::<bool>());
+        let elements = hits.iter().filter(|hit| **hit).count();
+        if let (Some(first), true) = (hits.iter().position(|hit| *hit), STRICT.get()) {
+            let message = format!(
+                "{elements} of {} elements sit on a kink ({}), the first at {:?}; the derivative taken there is {}",
+                hits.len(),
+                self.place,
+                indices(first, self.mask.shape()),
+                self.convention
+            );
+            let specs: Vec<_> = self.operands.iter().map(|x| x.spec().clone()).collect();
+            return Err(Error::gradient(self.name, message).on(&specs).at(self.at));
+        }
+        let Noted { name, at, place, convention, .. } = self;
+        let total = hits.len();
+        let kink = Kink { op: name, at, place, convention, elements, total, calls: 1 };
+        COUNTERS.with_borrow_mut(|all| {
+            if let Some(counter) = all.last_mut() {
+                counter.count(kink);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The indices of an element that is given by its number in row-major order.
+fn indices(mut number: usize, shape: &[usize]) -> Vec<usize> {
+    let mut list: Vec<usize> = Vec::with_capacity(shape.len());
+    for &n in shape.iter().rev() {
+        list.push(number % n);
+        number /= n;
+    }
+    list.reverse();
+    list
+}
+
+/// An op that may have kinks runs where its values are not known.
+fn unseen(name: &'static str, at: &'static Location<'static>) -> Result<()> {
+    if STRICT.get() {
+        let message =
+            "whether elements sit on its kinks is not known inside this trace, branch or loop";
+        let error = Error::gradient(name, message).at(at);
+        return Err(error.hint("leave it out of strict_kinks, or call the function as it is"));
+    }
+    COUNTERS.with_borrow_mut(|all| {
+        if let Some(counter) = all.last_mut() {
+            counter.unseen(name, at);
+        }
+    });
+    Ok(())
+}
+
+/// Whether the innermost trace is a body whose kinks are collected.
+pub(crate) fn is_collecting() -> bool {
+    let here = trace::number();
+    is_counting() && NOTED.with_borrow(|all| all.last().is_some_and(|(number, _)| *number == here))
+}
+
+/// What the body of a `vmap` noted, in terms of its own variables.
+pub(crate) struct Collected(Vec<Noted>);
+
+/// Runs `f`, the body of a trace that has just begun, and gives what it noted.
+pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, Collected) {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let dropped = NOTED.with_borrow_mut(Vec::pop);
+            drop(dropped);
+        }
+    }
+    if !is_counting() {
+        return (f(), Collected(Vec::new()));
+    }
+    NOTED.with_borrow_mut(|all| all.push((trace::number(), Vec::new())));
+    let _leave = Leave;
+    let result = f();
+    let noted = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));
+    (result, Collected(noted.unwrap_or_default()))
+}
+
+impl Collected {
+    /// The variables whose values are wanted to count.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        self.0.iter().flat_map(|n| n.operands.iter().chain([&n.mask])).cloned().collect()
+    }
+}
+
+/// Counts what a body noted, now that its values are there.
+pub(crate) fn settle(collected: Collected, values: Vec<Tensor>) -> Result<()> {
+    let mut values = values.into_iter();
+    for noted in collected.0 {
+        let operands: SmallVec<[Tensor; 2]> = values.by_ref().take(noted.operands.len()).collect();
+        let Some(mask) = values.next() else { break };
+        let differentiated = noted.differentiated || operands.iter().any(is_differentiated);
+        Noted { operands, differentiated, mask, ..noted }.count()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Where functions have no derivative, and what is taken there.
+
+use super::conventions::Conventions;
+use super::mask::{self, Spots};
+use crate::Op;
+use pullback_ir::{Binary, Combine, Cumulation, Linalg, Pooling, Reduction, Unary};
+
+/// A row of the table of `docs/conventions.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KinkRow {
+    /// The functions that it is about.
+    pub functions: &'static str,
+    /// Where they have no derivative.
+    pub place: &'static str,
+    /// What is taken there.
+    pub derivative: String,
+}
+
+/// The functions that are counted, by where they have no derivative and what is taken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Relu,
+    Leaky,
+    Elu,
+    Shrink,
+    Abs,
+    Jump,
+    Clamp,
+    Hardtanh,
+    Relu6,
+    Pair,
+    FirstOfPair,
+    Extreme,
+    Place,
+    Pool,
+    Bag,
+    Running,
+    Scatter,
+    Sort,
+    Sqrt,
+    Norm,
+    Pow,
+    Modulo,
+    Atan2,
+    Copysign,
+    Bessel,
+    Endless,
+    Quotient,
+    Lgamma,
+    Spectrum,
+}
+
+impl Kind {
+    #[rustfmt::skip]
+    pub const ALL: &[Kind] = { use Kind::*; &[
+        Relu, Leaky, Elu, Shrink, Abs, Jump, Clamp, Hardtanh, Relu6, Pair, FirstOfPair, Extreme, Place, Pool, Bag, Running,
+        Scatter, Sort, Sqrt, Norm, Pow, Modulo, Atan2, Copysign, Bessel, Endless, Quotient, Lgamma, Spectrum,
+    ] };
+
+    /// Its row, by these conventions.
+    #[rustfmt::skip]
+    pub fn row(self, c: &Conventions) -> KinkRow {
+        let (functions, place, derivative) = match self {
+            Kind::Relu        => ("`relu`",                                      "0",              c.relu_text()),
+            Kind::Leaky       => ("`leaky_relu`, `prelu`",                       "0",              c.leaky_text()),
+            Kind::Elu         => ("`elu`, `selu`",                               "0, if alpha is not 1", "alpha: that from below".into()),
+            Kind::Shrink      => ("`softshrink`, `hardshrink`, `threshold`",     "at the threshold", "0".into()),
+            Kind::Abs         => ("`abs`",                                       "0",              c.abs_text()),
+            Kind::Jump        => ("`sign`, `floor`, `ceil`, `round`, `trunc`, `floor_div`, `heaviside`", "at a jump", "0, as everywhere".into()),
+            Kind::Clamp       => ("`clamp`, `clamp_min`, `clamp_max`",           "at a bound",     c.clamp_text()),
+            Kind::Hardtanh    => ("`hardtanh`",                                  "at a bound",     c.hardtanh_text()),
+            Kind::Relu6       => ("`relu6`, `hardsigmoid`, `hardswish`",         "at a bound",     c.relu6_text()),
+            Kind::Pair        => ("`maximum(a, b)`, `minimum(a, b)`",            "a = b",          c.pair_text()),
+            Kind::FirstOfPair => ("`fmax(a, b)`, `fmin(a, b)`",                  "a = b",          "to the first".into()),
+            Kind::Extreme     => ("`max`, `min` over axes",                      "ties",           c.ties_text()),
+            Kind::Place       => ("`argmax`, `argmin`, and with them `max_at`, `min_at`", "ties",  "to the first one, the one whose index is given".into()),
+            Kind::Pool        => ("`max_pool…`, `adaptive_max_pool…`, `fractional_max_pool…`", "ties", "to the first one; of several NaN to the last".into()),
+            Kind::Bag         => ("`EmbeddingBag` of `Bag::Max`",                "ties",           "to the first one".into()),
+            Kind::Running     => ("`cummax`, `cummin`",                          "ties",           "to the latest one".into()),
+            Kind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
+            Kind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
+            Kind::Sqrt        => ("`sqrt`",                                      "0",              "∞".into()),
+            Kind::Norm        => ("`norm`, `vector_norm`, `std`, `hypot`",       "origin",         c.norm_text()),
+            Kind::Pow         => ("`pow(a, b)`",                                 "a = 0, b < 1",   "b·a^(b−1), infinite, and 0 for b = 0".into()),
+            Kind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as beside it: 1 by a, by b minus the rounded quotient".into()),
+            Kind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as beside the jump".into()),
+            Kind::Copysign    => ("`copysign(a, b)`",                            "a = 0 or b = 0", "0 for a = 0; by b 0 everywhere".into()),
+            Kind::Bessel      => ("`i0e`",                                       "0",              "0, the mean of both sides".into()),
+            Kind::Endless     => ("`log…`, `recip`, `rsqrt`, `asin`, `acos`, `acosh`, `atanh`, `erfinv`, `ndtri`, `digamma`", "where it or its slope is infinite", "infinite, or NaN".into()),
+            Kind::Quotient    => ("`a / b`",                                     "b = 0",          "infinite, or NaN".into()),
+            Kind::Lgamma      => ("`lgamma`",                                    "0, −1, −2, …",   "value ∞, derivative NaN (−∞ at 0)".into()),
+            Kind::Spectrum    => ("`eigh`, `svd`: values",                       "equal values",   "`V·diag(dw)·Vᵀ`, `U·diag(ds)·Vᵀ`: no vector is divided by a gap".into()),
+        };
+        KinkRow { functions, place, derivative }
+    }
+}
+
+/// The table of what is counted, with the derivatives that these conventions take: what `docs/conventions.md` holds for the default ones.
+///
+/// ```
+/// use pullback::{Conventions, kink_table};
+/// let row = |c: &Conventions| kink_table(c).into_iter().find(|r| r.functions == "`relu`").unwrap();
+/// assert_eq!((row(&Conventions::pullback()).derivative.as_str(), row(&Conventions::pullback().relu(0.5)).derivative.as_str()), ("0", "0.5"));
+/// ```
+pub fn kink_table(conventions: &Conventions) -> Vec<KinkRow> {
+    Kind::ALL.iter().map(|kind| kind.row(conventions)).collect()
+}
+
+/// The kinks of an op, and how the elements on them are found. `None` for ops that have a derivative everywhere, or none anywhere.
+#[rustfmt::skip]
+pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
+    match op {
+        Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => None,
+        Op::Unary(f)            => unary(*f),
+        // Met in backward passes.
+        Op::UnaryVjp(_)         => None,
+        Op::Binary(f)           => binary(*f),
+        // Truth values: what is selected by them bends where its user says.
+        Op::Compare(_) | Op::Select => None,
+        Op::Cast(_) | Op::Copy | Op::After => None,
+        Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
+        Op::Scatter(_, combine) => match combine {
+            Combine::Max | Combine::Min => Some((Kind::Scatter, mask::scattered)),
+            Combine::Set | Combine::Add | Combine::Mul => None,
+        },
+        Op::Reduce(kind, _)     => match kind {
+            Reduction::Max | Reduction::Min => Some((Kind::Extreme, mask::shared)),
+            Reduction::Sum | Reduction::Prod => None,
+        },
+        Op::ArgReduce(..)       => Some((Kind::Place, mask::placed)),
+        Op::Cumulate { kind, .. } => match kind {
+            Cumulation::Max | Cumulation::Min => Some((Kind::Running, mask::running)),
+            Cumulation::Sum | Cumulation::Prod | Cumulation::LogSumExp => None,
+        },
+        Op::Sort { .. }         => Some((Kind::Sort, mask::sorted)),
+        Op::Ranks { .. }        => Some((Kind::Sort, mask::ranked)),
+        Op::Dot | Op::Conv(_)   => None,
+        Op::Pool(pool)          => match pool.kind {
+            Pooling::ArgMax => Some((Kind::Pool, mask::pooled)),
+            Pooling::Sum | Pooling::Spread(_) => None,
+        },
+        Op::Linalg(f)           => match f {
+            Linalg::Eigh       => Some((Kind::Spectrum, mask::eigenvalues)),
+            Linalg::Svd { .. } => Some((Kind::Spectrum, mask::singular_values)),
+            Linalg::Cholesky | Linalg::TriangularSolve { .. } | Linalg::Lu | Linalg::Permutation(_)
+            | Linalg::LuSolve { .. } | Linalg::Qr { .. } => None,
+        },
+        // Smooth, or decomposed where they are differentiated.
+        Op::Fft(_) | Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) => None,
+        // Branches and turns are looked at op by op; the derivative of a custom op is its user's.
+        Op::Flow(_) | Op::Custom(_) => None,
+    }
+}
+
+#[rustfmt::skip]
+fn unary(f: Unary) -> Option<(Kind, Spots)> {
+    use Unary::*;
+    match f {
+        Relu                                => Some((Kind::Relu, mask::zero)),
+        Abs                                 => Some((Kind::Abs, mask::zero)),
+        Sign                                => Some((Kind::Jump, mask::zero)),
+        Floor | Ceil                        => Some((Kind::Jump, mask::integer)),
+        Round                               => Some((Kind::Jump, mask::half)),
+        Trunc                               => Some((Kind::Jump, mask::integer_but_zero)),
+        Sqrt                                => Some((Kind::Sqrt, mask::zero)),
+        Log | Log2 | Log10 | Recip | Rsqrt  => Some((Kind::Endless, mask::zero)),
+        Log1p                               => Some((Kind::Endless, mask::minus_one)),
+        Asin | Acos | Atanh | Erfinv        => Some((Kind::Endless, mask::one_or_minus_one)),
+        Acosh                               => Some((Kind::Endless, mask::one)),
+        Ndtri                               => Some((Kind::Endless, mask::zero_or_one)),
+        Digamma                             => Some((Kind::Endless, mask::integer_not_above_zero)),
+        Lgamma                              => Some((Kind::Lgamma, mask::integer_not_above_zero)),
+        I0e                                 => Some((Kind::Bessel, mask::zero)),
+        Neg | Not | Square | Exp | Exp2 | Expm1 | Sin | Cos | Tan | Atan | Sinh | Cosh | Tanh | Asinh | Erf | Erfc
+        | Erfcx | LogNdtr | I0 | I1 | I1e | Sigmoid | Gelu | GeluTanh | Silu | Stop => None,
+    }
+}
+
+#[rustfmt::skip]
+fn binary(f: Binary) -> Option<(Kind, Spots)> {
+    use Binary::*;
+    match f {
+        Maximum | Minimum  => Some((Kind::Pair, mask::tie)),
+        Remainder          => Some((Kind::Modulo, mask::multiple)),
+        Fmod               => Some((Kind::Modulo, mask::multiple_but_zero)),
+        FloorDiv           => Some((Kind::Jump, mask::divides)),
+        Div                => Some((Kind::Quotient, mask::second_zero)),
+        Pow                => Some((Kind::Pow, mask::power)),
+        Atan2              => Some((Kind::Atan2, mask::cut)),
+        Copysign           => Some((Kind::Copysign, mask::either_zero)),
+        Add | Sub | Mul | Zeta | Gammainc | Gammaincc | And | Or | Xor => None,
+    }
+}
