@@ -1,8 +1,9 @@
 //! Operations by code that is not made of tensors.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, Result, Returned,
-    Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace, unchecked_rules, vmap,
+    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, Result,
+    Returned, Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace,
+    unchecked_rules, vmap,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -135,7 +136,10 @@ fn values_and_derivatives_in_both_modes() {
             })(at)
         };
         same(&twice(&own, &at()), &twice(&p, &at()));
-        same(&jvp(|at: &Pair| grad(own)(at), &at(), &t).1, &jvp(|at: &Pair| grad(p)(at), &at(), &t).1);
+        same(
+            &jvp(|at: &Pair| grad(own)(at), &at(), &t).1,
+            &jvp(|at: &Pair| grad(p)(at), &at(), &t).1,
+        );
     }
 }
 
@@ -149,7 +153,8 @@ fn in_compiled_programs_loops_and_choices() {
         same(&jit(grad(own.clone()))(&at()), &grad(p)(&at()));
         let looped = |f: &dyn Fn(&Pair) -> Tensor, at: &Pair| {
             grad(|at: &Pair| {
-                let turn = |(w, x): &Pair, _: &()| ((w.clone(), x * 0.5 + f(&(w.clone(), x.clone()))), ());
+                let turn =
+                    |(w, x): &Pair, _: &()| ((w.clone(), x * 0.5 + f(&(w.clone(), x.clone()))), ());
                 scan_times(3, turn, at).0.1.sum()
             })(at)
         };
@@ -185,17 +190,23 @@ fn many_examples() {
         same(&vmap(own, axes(), 0)(&pair), &vmap(p, axes(), 0)(&pair));
         let counts = vmap(|(w, x): &Pair| op.call(&[w, x]).swap_remove(1), axes(), 0)(&pair);
         assert_eq!(counts.to_vec::<i64>(), [2, 3]);
-        let total = |f: &dyn Fn(&Pair) -> Tensor| grad(|pair: &Pair| vmap(|x: &Pair| f(x), axes(), 0)(pair).square().sum())(&pair);
+        let total = |f: &dyn Fn(&Pair) -> Tensor| {
+            grad(|pair: &Pair| vmap(|x: &Pair| f(x), axes(), 0)(pair).square().sum())(&pair)
+        };
         same(&total(&own), &total(&p));
         let each = |f: &dyn Fn(&Pair) -> Tensor| vmap(grad(|x: &Pair| f(x)), axes(), 0)(&pair);
         same(&each(&own), &each(&p));
         let deep = |f: &dyn Fn(&Pair) -> Tensor| {
-            let inner = |(w, x): &Pair| vmap(|s: &Tensor| f(&(w * s, x.clone())), 0, 0)(&Tensor::from([1.0, 2.0]));
+            let inner = |(w, x): &Pair| {
+                vmap(|s: &Tensor| f(&(w * s, x.clone())), 0, 0)(&Tensor::from([1.0, 2.0]))
+            };
             grad(|pair: &Pair| vmap(inner, axes(), 0)(pair).square().sum())(&pair)
         };
         same(&deep(&own), &deep(&p));
         let o = op.clone();
-        let compiled = jit(grad(move |pair: &Pair| vmap(|(w, x): &Pair| o.one(&[w, x]), axes(), 0)(pair).square().sum()));
+        let compiled = jit(grad(move |pair: &Pair| {
+            vmap(|(w, x): &Pair| o.one(&[w, x]), axes(), 0)(pair).square().sum()
+        }));
         same(&compiled(&pair), &total(&p));
     }
 }
@@ -226,25 +237,118 @@ fn wrong_derivatives_are_refused() {
         let wrong = Weighted { factor: 1.5, ..Weighted::new(derivative, CustomBatching::OneByOne) };
         let op = custom_op(wrong);
         let error = catch(|| op.one(&[&at().0, &at().1])).unwrap_err().to_string();
-        assert!(error.contains("weighted: its rule is not its derivative") && error.contains("custom_op.rs"), "{error}");
+        assert!(
+            error.contains("weighted: its rule is not its derivative")
+                && error.contains("custom_op.rs"),
+            "{error}"
+        );
     }
     let op = custom_op(Weighted::new(Derivative::Zero, CustomBatching::OneByOne));
     catch(|| op.one(&[&at().0, &at().1])).unwrap_err();
-    let wrong = Weighted { factor: 1.5, ..Weighted::new(Derivative::Vjp, CustomBatching::OneByOne) };
+    let wrong =
+        Weighted { factor: 1.5, ..Weighted::new(Derivative::Vjp, CustomBatching::OneByOne) };
     let op = custom_op(wrong).unchecked("a test of the list");
     op.one(&[&at().0, &at().1]);
-    assert!(unchecked_rules().iter().any(|r| r.name == "weighted" && r.reason == "a test of the list"));
+    assert!(
+        unchecked_rules().iter().any(|r| r.name == "weighted" && r.reason == "a test of the list")
+    );
+}
+
+/// Running sums along the last axis, or, `mixed`, over everything: right for one example, wrong for several at once.
+struct Running {
+    mixed: bool,
+    batching: CustomBatching,
+}
+
+impl CustomOp for Running {
+    fn name(&self) -> &'static str {
+        "running"
+    }
+    fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[0].clone()])
+    }
+    fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+        let n = *inputs[0].shape().last().unwrap_or(&1);
+        // In f32 alone: there is no f64 to check it in.
+        let (x, y) = (inputs[0].as_slice::<f32>()?, outputs[0].as_mut_slice::<f32>()?);
+        let mut sum = 0.0;
+        for (i, (x, y)) in x.iter().zip(y).enumerate() {
+            sum = if i % n == 0 && !self.mixed { *x } else { sum + x };
+            *y = sum;
+        }
+        Ok(())
+    }
+    fn derivative(&self) -> Derivative {
+        Derivative::Jvp
+    }
+    fn jvp(&self, _: &[Tensor], _: &[Tensor], t: &[Tensor]) -> Vec<Tensor> {
+        vec![t[0].cumsum(-1)]
+    }
+    fn batching(&self) -> CustomBatching {
+        self.batching
+    }
+}
+
+#[test]
+fn batching_that_does_not_hold_is_refused() {
+    let x = Tensor::from([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    for batching in [CustomBatching::OneByOne, CustomBatching::LeadingAxes] {
+        let op = custom_op(Running { mixed: false, batching });
+        let y = vmap(|x: &Tensor| op.one(&[x]), 0, 0)(&x);
+        assert_eq!(y.to_vec::<f32>(), [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+    }
+    // One by one it is right, whatever it does with several.
+    let op = custom_op(Running { mixed: true, batching: CustomBatching::OneByOne });
+    assert_eq!(
+        vmap(|x: &Tensor| op.one(&[x]), 0, 0)(&x).to_vec::<f32>(),
+        [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]
+    );
+    let op = Arc::new(custom_op(Running { mixed: true, batching: CustomBatching::LeadingAxes }));
+    op.one(&[&x.narrow(0, 0, 1).reshape([3])]);
+    let text = "running: its code does not take axes in front, as its batching says: with 2 examples result 0, element [1, 0], is 10.0, and one by one 4.0";
+    let error = catch(|| vmap(|x: &Tensor| op.one(&[x]), 0, 0)(&x)).unwrap_err().to_string();
+    assert!(error.contains(text) && error.contains("custom_op.rs"), "{error}");
+    // Also where values are not known.
+    let o = op.clone();
+    let error = pullback::jit(move |x: &Tensor| vmap(|x: &Tensor| o.one(&[x]), 0, 0)(x))
+        .call(&x)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("its code does not take axes in front"), "{error}");
+}
+
+#[test]
+fn a_check_of_code_happens_once_for_each_spec() {
+    let weighted = Weighted::new(Derivative::Vjp, CustomBatching::OneByOne);
+    let calls = weighted.calls.clone();
+    let op = custom_op(weighted);
+    let after = |run: &dyn Fn()| {
+        let before = calls.load(Ordering::Relaxed);
+        run();
+        calls.load(Ordering::Relaxed) - before
+    };
+    let (w, x) = at();
+    assert!(after(&|| drop(op.one(&[&w, &x]))) > 10);
+    assert_eq!(after(&|| drop(op.one(&[&w, &x]))), 1);
+    assert_eq!(after(&|| drop(grad(|(w, x): &Pair| op.one(&[w, x]))(&at()))), 1);
+    assert!(after(&|| drop(op.one(&[&w.narrow(0, 0, 2), &x.narrow(0, 0, 2)]))) > 10);
 }
 
 #[test]
 fn a_refusal_is_given_to_who_asks() {
-    let op = custom_op(Weighted::new(Derivative::Refused("a sum of squares is a secret"), CustomBatching::OneByOne));
+    let op = custom_op(Weighted::new(
+        Derivative::Refused("a sum of squares is a secret"),
+        CustomBatching::OneByOne,
+    ));
     same(&op.one(&[&at().0, &at().1]), &plain(&at().0, &at().1));
     for error in [
         catch(|| grad(|(w, x): &Pair| op.one(&[w, x]))(&at())).unwrap_err().to_string(),
         catch(|| jvp(|(w, x): &Pair| op.one(&[w, x]), &at(), &at()).1).unwrap_err().to_string(),
     ] {
-        assert!(error.contains("weighted: has no derivative: a sum of squares is a secret"), "{error}");
+        assert!(
+            error.contains("weighted: has no derivative: a sum of squares is a secret"),
+            "{error}"
+        );
         assert!(error.contains("custom_op.rs"), "{error}");
     }
 }
@@ -259,14 +363,19 @@ fn errors_of_the_code_name_op_operands_and_line() {
     compiled.of(&at());
     for (value, text) in [(99.0, "does not like 99"), (98.0, "its code panicked: 98 is worse")] {
         let (w, x) = bad(value);
-        for error in [catch(|| op.one(&[&w, &x])).unwrap_err(), compiled.call(&bad(value)).unwrap_err()] {
+        for error in
+            [catch(|| op.one(&[&w, &x])).unwrap_err(), compiled.call(&bad(value)).unwrap_err()]
+        {
             let error = error.to_string();
             assert!(error.contains("weighted") && error.contains(text), "{error}");
             assert!(error.contains("f64[3]") && error.contains("custom_op.rs"), "{error}");
         }
     }
     let error = catch(|| op.one(&[&at().0, &Tensor::from([1.0])])).unwrap_err().to_string();
-    assert!(error.contains("weighted: takes two f64 tensors of one shape") && error.contains("f64[1]"), "{error}");
+    assert!(
+        error.contains("weighted: takes two f64 tensors of one shape") && error.contains("f64[1]"),
+        "{error}"
+    );
     assert!(error.contains("custom_op.rs"), "{error}");
     // The program is as good as new after an error.
     same(&compiled.of(&at()), &plain(&at().0, &at().1));
@@ -291,7 +400,11 @@ fn a_slice_of_another_type_is_refused() {
     }
     let op = custom_op(Typed);
     let error = catch(|| op.one(&[&Tensor::from([1.0f64])])).unwrap_err().to_string();
-    assert!(error.contains("typed: its code failed") && error.contains("the elements of f64[1] are no f32"), "{error}");
+    assert!(
+        error.contains("typed: its code failed")
+            && error.contains("the elements of f64[1] are no f32"),
+        "{error}"
+    );
     assert_eq!(op.one(&[&Tensor::from([1.0f32])]).to_vec::<f32>(), [0.0]);
     assert_eq!(op.one(&[&Tensor::zeros([0, 2])]).shape(), [0, 2]);
 }
@@ -300,7 +413,11 @@ fn a_slice_of_another_type_is_refused() {
 fn equal_calls_are_one_equation() {
     let op = custom_op(Weighted::new(Derivative::Vjp, CustomBatching::OneByOne));
     let spec = Spec::new(DType::F64, [3]);
-    let program = trace(|x: &[Tensor]| op.one(&[&x[0], &x[1]]) + op.one(&[&x[0], &x[1]]), &[spec.clone(), spec]).unwrap();
+    let program = trace(
+        |x: &[Tensor]| op.one(&[&x[0], &x[1]]) + op.one(&[&x[0], &x[1]]),
+        &[spec.clone(), spec],
+    )
+    .unwrap();
     assert_eq!(program.equations.len(), 3);
     assert_eq!(pullback_ir::pass::common_subexpressions(&program).equations.len(), 2);
     assert!(program.to_string().contains("custom{weighted} a b"));

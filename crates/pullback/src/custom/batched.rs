@@ -1,6 +1,8 @@
 //! A custom op on many examples: its body on many, or its kernel once for each, and its rule under `vmap`.
 
-use super::call::body;
+use super::call::{body, plain};
+use super::differences::index_of;
+use super::gate::{Later, Ticket, sampled};
 use super::reverse::specs;
 use super::rule::{Handle, Role, Rule, handle};
 use crate::apply::apply_all;
@@ -8,12 +10,14 @@ use crate::batch::flow::batch_program;
 use crate::batch::{Lane, Lanes};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::transform::BatchAxes;
-use crate::{Error, Op, Result, Shape, Spec, Tensor, fail, mode, vmap};
+use crate::{
+    Error, ErrorKind, Op, Result, Shape, Spec, Tensor, fail, mode, trace, try_apply, vmap,
+};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Work};
 use smallvec::SmallVec;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// The row of custom ops in the table of batching.
 pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
@@ -21,6 +25,10 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let at = mode::user_line(Location::caller());
     let mut rows: Vec<bool> = lanes.iter().map(|x| x.batched).collect();
     let mut values: Vec<Tensor> = lanes.iter().map(|x| x.value.clone()).collect();
+    let ticket = handle(custom).rule().ticket().cloned().unwrap_or_default();
+    if let Some(operands) = (First { rows: rows.clone(), n }).known(&values) {
+        fail::or_raise(ticket.check(&operands).map_err(|e| e.at(at)));
+    }
     let work = match (custom.work(), body(op)) {
         (_, Some(body)) => {
             // Every result gets rows, so that a cotangent belongs to one example.
@@ -35,7 +43,9 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
                 true => {
                     values = lanes.iter().map(|x| x.spread(n)).collect();
                     rows.fill(true);
-                    Work::Kernel { kernel, results }
+                    let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
+                    fail::or_raise(each.agrees(&values, results, &ticket).map_err(|e| e.at(at)));
+                    Work::Kernel { kernel: each.kernel, results }
                 }
                 false => {
                     let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
@@ -47,10 +57,41 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
             fail::raise(Error::argument(custom.name(), "cannot run again").at(at))
         }
     };
-    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n }));
+    let first = First { rows: rows.clone(), n };
+    let ticket = Ticket {
+        opened: ticket.opened.clone(),
+        later: ticket.later.is_some().then(|| -> Arc<Later> {
+            Arc::new(move |values| match first.known(values) {
+                Some(operands) => ticket.check(&operands),
+                None => Ok(()),
+            })
+        }),
+        ..Ticket::default()
+    };
+    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, ticket }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
     let made = mode::speaking_for(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
     made.into_iter().map(Lane::batched).collect()
+}
+
+/// How the first example is taken out.
+struct First {
+    rows: Vec<bool>,
+    n: usize,
+}
+
+impl First {
+    /// Its operands, where there is an example and values are known.
+    fn known(&self, values: &[Tensor]) -> Option<Vec<Tensor>> {
+        if self.n == 0 || !values.iter().all(trace::knows) {
+            return None;
+        }
+        let one = |(x, &row): (&Tensor, &bool)| match row {
+            true => plain(x).narrow(0, 0, 1).reshape(&x.shape()[1..]),
+            false => plain(x),
+        };
+        Some(mode::set_recording(false, || values.iter().zip(&self.rows).map(one).collect()))
+    }
 }
 
 /// A kernel, once for each example.
@@ -60,6 +101,60 @@ struct Each {
     /// Which operands have a row for each example.
     rows: Vec<bool>,
     n: usize,
+}
+
+impl Each {
+    /// Whether a kernel that says it takes axes in front gives what it gives for one example after the other: looked at once for given specs, at the
+    /// values of this call where they are known.
+    fn agrees(&self, values: &[Tensor], results: usize, ticket: &Ticket) -> Result<()> {
+        let specs: Vec<Spec> = values.iter().map(|x| x.spec().clone()).collect();
+        let held = || ticket.leading.lock().unwrap_or_else(PoisonError::into_inner);
+        if held().contains(&specs) {
+            return Ok(());
+        }
+        let known = values.iter().all(trace::knows);
+        let run = |kernel: Arc<dyn Kernel>| {
+            // Without a rule: nobody differentiates this.
+            let custom = Custom::new(self.name, Work::Kernel { kernel, results }, Arc::new(()));
+            let run = || {
+                let values: Vec<Tensor> = match known {
+                    true => values.iter().map(plain).collect(),
+                    false => values.iter().enumerate().map(sampled).collect(),
+                };
+                try_apply(Op::Custom(Arc::new(custom)), &values.iter().collect::<Vec<_>>())
+            };
+            trace::computing(|| mode::set_recording(false, run))
+        };
+        let one_by_one = Each { kernel: self.kernel.clone(), rows: self.rows.clone(), ..*self };
+        let (at_once, wanted) = (run(self.kernel.clone())?, run(Arc::new(one_by_one))?);
+        for (k, (given, wanted)) in at_once.iter().zip(&wanted).enumerate() {
+            if given.spec() != wanted.spec() {
+                let message = format!(
+                    "its shape rule does not take axes in front, as its batching says: with {} examples result {k} is {}, and one by one {}",
+                    self.n,
+                    given.spec(),
+                    wanted.spec()
+                );
+                return Err(Error::new(ErrorKind::Check, self.name, message));
+            }
+            let [a, b] = [given, wanted].map(|x| trace::computing(|| x.to_f64_vec()));
+            let largest = b.iter().filter(|v| v.is_finite()).fold(0.0f64, |m, v| m.max(v.abs()));
+            let apart = |(a, b): (&f64, &f64)| {
+                !((a - b).abs() <= 1e-5 * largest || a == b || (a.is_nan() && b.is_nan()))
+            };
+            if let Some(i) = a.iter().zip(&b).position(apart) {
+                let index = index_of(i, given.shape());
+                let message = format!(
+                    "its code does not take axes in front, as its batching says: with {} examples result {k}, element {index:?}, is {:?}, and one by one {:?}",
+                    self.n, a[i], b[i]
+                );
+                return Err(Error::new(ErrorKind::Check, self.name, message)
+                    .hint("work on the last axes and repeat for all in front, or say CustomBatching::OneByOne"));
+            }
+        }
+        held().push(specs);
+        Ok(())
+    }
 }
 
 fn example(spec: &Spec) -> Spec {
@@ -126,6 +221,7 @@ struct Batched {
     /// Which operands have a row for each example; every result has.
     rows: Vec<bool>,
     n: usize,
+    ticket: Ticket,
 }
 
 impl Batched {
@@ -258,6 +354,10 @@ impl Rule for Batched {
         );
         debug_assert_eq!(made.len(), outputs.len());
         made.into_iter().collect()
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        Some(&self.ticket)
     }
 
     fn takes_leading_axes(&self) -> bool {

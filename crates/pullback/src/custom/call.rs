@@ -1,5 +1,6 @@
 //! How a function becomes a node of the tape, or an equation of a program.
 
+use super::gate::Ticket;
 use super::rule::{Handle, Role, Rule, captured};
 use crate::apply::{Operand, apply_all, record_done};
 use crate::rule::{Grad, Outs};
@@ -26,7 +27,8 @@ pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Outs {
     mode::set_recording(false, || evaluate(body, &inputs)).into_iter().collect()
 }
 
-fn plain(x: &Tensor) -> Tensor {
+/// A tensor as a value, without history or tangents.
+pub(super) fn plain(x: &Tensor) -> Tensor {
     x.argument(History::None, Tangents::new())
 }
 
@@ -59,6 +61,8 @@ pub(super) struct Call {
     /// Of each residual.
     pub residuals: Vec<Place>,
     pub again: Again,
+    /// Where it is an equation of a program.
+    pub ticket: Option<Ticket>,
 }
 
 impl Call {
@@ -71,17 +75,19 @@ impl Call {
     }
 }
 
-/// Applies a function that gives results and residuals. `rule` is made once it is known what became of the residuals.
+/// Applies a function that gives results and residuals. `rule` is made once it is known what became of the residuals, `ticket` where there is a
+/// program to take it along.
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
     at: &'static Location<'static>,
     function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
+    ticket: &dyn Fn() -> Ticket,
 ) -> Vec<Tensor> {
     match trace::active() {
         false => eager(name, arguments, at, function, rule),
-        true => traced(name, arguments, at, function, rule),
+        true => traced(name, arguments, at, function, rule, ticket()),
     }
 }
 
@@ -130,6 +136,7 @@ fn eager(
         captured: Vec::new(),
         residuals: places,
         again: Again::Function(drawn.map(|position| Tensor::from(position))),
+        ticket: None,
     };
     let work = Work::Done(outs.len());
     let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
@@ -144,6 +151,7 @@ fn traced(
     at: &'static Location<'static>,
     function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
+    ticket: Ticket,
 ) -> Vec<Tensor> {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
     let traced = trace::record(Kind::Body("custom"), None, &specs, at, |args| {
@@ -172,6 +180,7 @@ fn traced(
         captured: captured.collect(),
         residuals: places,
         again: Again::Body(body.clone()),
+        ticket: Some(Ticket { arguments: Some(arguments.len()), ..ticket }),
     };
     let handle = Arc::new(Handle(rule(call)));
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));

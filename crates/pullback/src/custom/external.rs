@@ -1,6 +1,6 @@
 //! [`CustomOp`]: code that is not made of tensors.
 
-use super::gate::Gate;
+use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::reverse::specs;
 use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed};
@@ -198,10 +198,10 @@ impl External {
         mode::speaking_for(at, || {
             if !matches!(self.op.derivative(), Derivative::Refused(_)) {
                 let leaves: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
-                let run = |x: &[Tensor]| self.apply(&x.iter().collect::<Vec<_>>());
-                self.gate.pass(&leaves, at, &run);
+                self.gate.pass(&leaves, "", at, &|x| applied(&self.custom(x), x));
             }
-            self.apply(inputs)
+            let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+            applied(&self.custom(&inputs), &inputs)
         })
     }
 
@@ -242,29 +242,41 @@ impl External {
         self
     }
 
-    fn apply(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
-        let code = Code(self.op.clone());
-        let given: Vec<&Spec> = inputs.iter().map(|x| x.spec()).collect();
-        let specs = code.infer(&given).map_err(|e| e.on(given));
-        let results = match specs {
+    /// The op for these operands.
+    fn custom(&self, inputs: &[Tensor]) -> Arc<Custom> {
+        let code = Code(self.op.clone(), Ticket::default());
+        let given: Vec<&Spec> = inputs.iter().map(Tensor::spec).collect();
+        let at = mode::user_line(Location::caller());
+        let results = match code.infer(&given).map_err(|e| e.on(given)) {
             Ok(specs) => specs.len(),
-            Err(error) => fail::raise(error.at(mode::user_line(Location::caller()))),
+            Err(error) => fail::raise(error.at(at)),
         };
         let mut held = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = held.as_ref().filter(|custom| custom.results() == results).cloned();
-        let custom = known.unwrap_or_else(|| {
-            let rule = Handle(Box::new(Code(self.op.clone())));
-            let work = Work::Kernel { kernel: Arc::new(code), results };
+        if let Some(known) = held.as_ref().filter(|custom| custom.results() == results) {
+            return known.clone();
+        }
+        let kernel: Arc<dyn Kernel> = Arc::new(code);
+        let custom = |ticket: Ticket| {
+            let rule = Handle(Box::new(Code(self.op.clone(), ticket)));
+            let work = Work::Kernel { kernel: kernel.clone(), results };
             Arc::new(Custom::new(self.op.name(), work, Arc::new(rule)))
-        });
-        *held = Some(custom.clone());
-        drop(held);
-        apply_all(Op::Custom(custom), inputs).into_vec()
+        };
+        let alone = custom(Ticket::default());
+        let refused = matches!(self.op.derivative(), Derivative::Refused(_));
+        let ticket = match refused {
+            true => Ticket::default(),
+            false => self.gate.ticket(String::new(), at, move |x| applied(&alone, x)),
+        };
+        held.insert(custom(ticket)).clone()
     }
 }
 
+fn applied(custom: &Arc<Custom>, inputs: &[Tensor]) -> Vec<Tensor> {
+    apply_all(Op::Custom(custom.clone()), &inputs.iter().collect::<Vec<_>>()).into_vec()
+}
+
 /// The op as a kernel and as a rule.
-struct Code(Arc<dyn CustomOp>);
+struct Code(Arc<dyn CustomOp>, Ticket);
 
 impl Code {
     /// An error of the user's code, under the name of the op.
@@ -368,6 +380,10 @@ impl Rule for Code {
         };
         made.iter().zip(found).for_each(|(&k, t)| out[k] = t);
         out.into_iter().collect()
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        Some(&self.1)
     }
 
     fn takes_leading_axes(&self) -> bool {

@@ -1,7 +1,7 @@
 //! [`custom_jvp`]: a function with its derivative along a direction.
 
 use super::call::{Call, call};
-use super::gate::Gate;
+use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::reverse::{hollow, specs};
 use super::rule::{Role, Rule, checked, filled, floats, transposed};
@@ -63,10 +63,18 @@ where
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Location::caller());
-        self.gate.pass(&x.leaves(), at, &|leaves| {
-            apply(&self.function, &x.with_leaves(leaves), at).leaves()
+        let structure = x.structure();
+        self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
         });
-        apply(&self.function, x, at)
+        let ticket = || {
+            let (function, like) = (self.function.clone(), hollow(x));
+            let run = move |leaves: &[Tensor]| {
+                apply(&function, &like.with_leaves(leaves), at, &Ticket::default).leaves()
+            };
+            self.gate.ticket(structure.clone(), at, run)
+        };
+        apply(&self.function, x, at, &ticket)
     }
 
     /// Without the check; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
@@ -92,7 +100,12 @@ where
     }
 }
 
-fn apply<T, Y>(function: &Arc<Function<T, Y>>, x: &T, at: &'static Location<'static>) -> Y
+fn apply<T, Y>(
+    function: &Arc<Function<T, Y>>,
+    x: &T,
+    at: &'static Location<'static>,
+    ticket: &dyn Fn() -> Ticket,
+) -> Y
 where
     T: Tree + Send + Sync + 'static,
     Y: Tree + Send + Sync + 'static,
@@ -107,7 +120,7 @@ where
     let rule = |call: Call| -> Box<dyn Rule> {
         Box::new(Forward { function: function.clone(), x: hollow(x), call })
     };
-    let ys = call(function.name, &x.leaves(), at, &run, &rule);
+    let ys = call(function.name, &x.leaves(), at, &run, &rule, ticket);
     match made.into_inner() {
         Some(y) => y.with_leaves(&ys),
         None => unreachable!("the function ran"),
@@ -140,6 +153,10 @@ where
 
     fn role(&self, operand: usize) -> Role {
         self.call.role(operand)
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        self.call.ticket.as_ref()
     }
 
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {

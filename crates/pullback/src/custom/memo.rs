@@ -1,37 +1,75 @@
 //! What has passed the gate, and what goes past it.
 
-use crate::Spec;
-use rustc_hash::FxHashSet;
+use crate::{Spec, Tensor};
+use rustc_hash::FxHashMap;
 use std::any::TypeId;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a rule is known by: functions that are made anew at each call are the same if they are the same code.
+///
+/// What they captured may differ, and cannot be compared. So those that captured nothing are one rule, and of the others so many objects are checked
+/// as [`OBJECTS`] says, before a line is trusted: a rule that is wrong for the second value it captured is found, and one that is made anew at each step
+/// does not cost a check at each.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     pub name: &'static str,
     at: &'static Location<'static>,
     types: [TypeId; 2],
+    captures: bool,
 }
+
+/// How many objects of one line are checked for the same specs, where they captured something.
+const OBJECTS: usize = 4;
 
 impl Site {
     pub fn of<A: 'static, B: 'static>(name: &'static str, at: &'static Location<'static>) -> Site {
-        Site { name, at, types: [TypeId::of::<A>(), TypeId::of::<B>()] }
+        let captures = size_of::<A>() + size_of::<B>() > 0;
+        Site { name, at, types: [TypeId::of::<A>(), TypeId::of::<B>()], captures }
     }
 }
 
-static PASSED: Mutex<Option<FxHashSet<(Site, Vec<Spec>)>>> = Mutex::new(None);
-
-/// Whether a rule has passed for these specs.
-pub(super) fn has_passed(site: &Site, specs: &[Spec]) -> bool {
-    let held = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
-    held.as_ref().is_some_and(|all| all.contains(&(site.clone(), specs.to_vec())))
+/// What a rule has passed for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Passed {
+    specs: Vec<Spec>,
+    structure: String,
+    /// At values that it was called with; otherwise at sampled ones.
+    known: bool,
 }
 
-pub(super) fn note_passed(site: &Site, specs: &[Spec]) {
+impl Passed {
+    pub fn new(x: &[Tensor], structure: &str, known: bool) -> Passed {
+        let specs = x.iter().map(|x| x.spec().clone()).collect();
+        Passed { specs, structure: structure.to_string(), known }
+    }
+
+    /// Whether a call with this argument passes too. Who passed with values need not be looked at where there are none.
+    pub fn holds_for(&self, x: &[Tensor], structure: &str, known: bool) -> bool {
+        (self.known || !known)
+            && self.structure == structure
+            && self.specs.iter().eq(x.iter().map(Tensor::spec))
+    }
+}
+
+/// How many objects have passed, by line and by what for.
+static PASSED: Mutex<Option<FxHashMap<(Site, Passed), usize>>> = Mutex::new(None);
+
+/// Whether a rule has passed.
+pub(super) fn has_passed(site: &Site, passed: &Passed) -> bool {
+    let held = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = |known: bool| {
+        let key = (site.clone(), Passed { known, ..passed.clone() });
+        held.as_ref().and_then(|all| all.get(&key)).copied().unwrap_or(0)
+    };
+    let enough = if site.captures { OBJECTS } else { 1 };
+    count(true).max(if passed.known { 0 } else { count(false) }) >= enough
+}
+
+pub(super) fn note_passed(site: &Site, passed: Passed) {
     let mut held = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
-    held.get_or_insert_default().insert((site.clone(), specs.to_vec()));
+    *held.get_or_insert_default().entry((site.clone(), passed)).or_default() += 1;
 }
 
 /// A rule that is used without having been checked.
@@ -47,7 +85,7 @@ pub struct UncheckedRule {
     pub calls: u64,
 }
 
-pub(super) struct Opened {
+pub(crate) struct Opened {
     name: &'static str,
     at: &'static Location<'static>,
     reason: &'static str,
@@ -57,6 +95,15 @@ pub(super) struct Opened {
 impl Opened {
     pub fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn rule(&self) -> UncheckedRule {
+        UncheckedRule {
+            name: self.name,
+            line: self.at.to_string(),
+            reason: self.reason,
+            calls: self.calls.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -78,7 +125,9 @@ pub(super) fn opened(
     new
 }
 
-/// The custom rules of this process that are used without a check, in the order in which they were made.
+/// The custom rules of this process that are used without a check, in the order in which they were made: those that said so, and those that could not
+/// be checked (then with the line of their first use), because they met kinks wherever they were tried or gave nothing finite. The
+/// [`explain`](crate::Jit::explain) of a compiled function lists those in it.
 ///
 /// ```
 /// use pullback::unchecked_rules;
@@ -89,11 +138,5 @@ pub(super) fn opened(
 #[must_use]
 pub fn unchecked_rules() -> Vec<UncheckedRule> {
     let all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let rule = |o: &Arc<Opened>| UncheckedRule {
-        name: o.name,
-        line: o.at.to_string(),
-        reason: o.reason,
-        calls: o.calls.load(Ordering::Relaxed),
-    };
-    all.iter().map(rule).collect()
+    all.iter().map(|o| o.rule()).collect()
 }

@@ -18,18 +18,22 @@
 //!
 //! # The gate
 //!
-//! At the first use for given specs (outside `no_grad`, where no derivative is asked for) the rule is compared with numeric derivatives (`gate.rs`), to second order and in both modes, and a wrong
-//! one is refused. The memo of what has passed is by the line and the types of the functions, and by specs (`memo.rs`).
+//! At the first use for given specs (outside `no_grad`, where no derivative is asked for) the rule is compared with numeric derivatives, to second order and in both modes, and a wrong
+//! one is refused: `gate.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of what has passed is by the line and the types of the functions, and by specs
+//! (`memo.rs`). Ops take a ticket along into programs, to be checked again where their values are known (`programs.rs`).
 //!
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation, `reverse.rs` and `forward.rs` the two kinds, `external.rs`
 //! code that is called with memory, `batched.rs` many examples at once.
 
 mod batched;
 mod call;
+mod compare;
+mod differences;
 mod external;
 mod forward;
 mod gate;
 mod memo;
+mod programs;
 mod reverse;
 mod rule;
 
@@ -40,5 +44,6 @@ pub use external::{
 };
 pub use forward::{CustomJvp, custom_jvp};
 pub use memo::{UncheckedRule, unchecked_rules};
+pub(crate) use programs::{check_at, unchecked_in};
 pub use reverse::{CustomVjp, custom_vjp};
 pub(crate) use rule::{Handle, Role, Rule, handle};

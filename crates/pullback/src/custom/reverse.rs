@@ -1,7 +1,7 @@
 //! [`custom_vjp`]: a function with its pullback.
 
 use super::call::{Again, Call, Place, call};
-use super::gate::Gate;
+use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::rule::{Role, Rule, checked, filled, floats, transposed};
 use crate::rule::{Facts, Maybe, Outs, Val};
@@ -69,19 +69,29 @@ where
 {
     /// The function at `x`.
     ///
-    /// At the first call with arguments of these specs, the rule is checked there in `f64`: both modes and the second derivative against
-    /// differences of values. Inside a trace, where values are not known, it is checked at [`CustomVjp::at`] or at random numbers between 0.5 and
-    /// 1.5 (and zeros for integers). Later calls cost nothing more.
+    /// At the first call with arguments of these specs (and plain values), the rule is checked there in `f64`: both modes and the second derivative against
+    /// differences of values, and its own dtype against `f64`. Inside a trace, where values are not known, it is checked at [`CustomVjp::at`] or at random
+    /// numbers between 0.5 and 1.5 (and zeros for integers), and once more at the values that a compiled function is first called with, or at the first example of
+    /// a `vmap`; in the bodies of loops and choices the first check is all. Later calls cost nothing more. A rule that captured something is checked for the
+    /// first four objects that are made on its line.
     ///
     /// # Panics
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Location::caller());
-        self.gate.pass(&x.leaves(), at, &|leaves| {
-            apply(&self.function, &x.with_leaves(leaves), at).leaves()
+        let structure = x.structure();
+        self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
         });
-        apply(&self.function, x, at)
+        let ticket = || {
+            let (function, like) = (self.function.clone(), hollow(x));
+            let run = move |leaves: &[Tensor]| {
+                apply(&function, &like.with_leaves(leaves), at, &Ticket::default).leaves()
+            };
+            self.gate.ticket(structure.clone(), at, run)
+        };
+        apply(&self.function, x, at, &ticket)
     }
 
     /// Without the check, for a rule that is not the derivative and is not meant to be (a straight-through estimator), or that cannot be checked. The
@@ -122,7 +132,12 @@ where
     }
 }
 
-fn apply<T, Y, R>(function: &Arc<Function<T, Y, R>>, x: &T, at: &'static Location<'static>) -> Y
+fn apply<T, Y, R>(
+    function: &Arc<Function<T, Y, R>>,
+    x: &T,
+    at: &'static Location<'static>,
+    ticket: &dyn Fn() -> Ticket,
+) -> Y
 where
     T: Tree + Send + Sync + 'static,
     Y: Tree + Send + Sync + 'static,
@@ -148,7 +163,7 @@ where
             None => unreachable!("the function ran"),
         }
     };
-    let ys = call(function.name, &x.leaves(), at, &run, &rule);
+    let ys = call(function.name, &x.leaves(), at, &run, &rule, ticket);
     match made.into_inner() {
         Some((y, _)) => y.with_leaves(&ys),
         None => unreachable!("the function ran"),
@@ -239,6 +254,10 @@ where
 
     fn role(&self, operand: usize) -> Role {
         self.call.role(operand)
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        self.call.ticket.as_ref()
     }
 
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {

@@ -1,5 +1,6 @@
 //! What the rule of a custom op is, to those who differentiate.
 
+use super::gate::Ticket;
 use crate::apply::Operand;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
@@ -19,6 +20,11 @@ pub(crate) trait Rule: Send + Sync {
 
     /// Forward mode, as [`crate::rule::Grad::jvp`].
     fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs;
+
+    /// What the gate gave it to take along, if it stands before this rule.
+    fn ticket(&self) -> Option<&Ticket> {
+        None
+    }
 
     /// Whether the kernel takes axes of examples in front of those it works on.
     fn takes_leading_axes(&self) -> bool {

@@ -10,7 +10,7 @@ use super::run::bind_storages;
 use crate::apply::apply_all;
 use crate::storage::Storage;
 use crate::trace::evaluate;
-use crate::{DType, Result, Tensor, Tree, fail, mode};
+use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
 use pullback_cpu::Input;
 use pullback_ir::{Inst, Layout, Op, Program, Spec};
 use std::panic::Location;
@@ -39,6 +39,11 @@ impl<Y: Tree> Specialisation<Y> {
             }
         }
         self.check_kernels(&inputs)
+    }
+
+    /// Checks the rules of custom functions at the values that they meet with these arguments.
+    pub fn check_rules(&self, arguments: &[Tensor]) -> Result<()> {
+        custom::check_at(&self.traced, || self.copies(arguments))
     }
 
     /// Copies of everything the program takes, so that nothing outside is written.

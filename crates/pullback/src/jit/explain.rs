@@ -1,7 +1,7 @@
 //! What was compiled, and why.
 
 use super::compile::Specialisation;
-use crate::Tree;
+use crate::{Tree, UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub struct Specialised {
     pub program: Program,
     /// Its result is differentiated outside, so calls go op by op.
     pub differentiated: bool,
+    /// The custom rules in it that are used without a check.
+    pub unchecked: Vec<UncheckedRule>,
 }
 
 impl<Y: Tree> Specialisation<Y> {
@@ -78,6 +80,7 @@ impl<Y: Tree> Specialisation<Y> {
             ),
             program: self.executable.program().renumbered(),
             differentiated: self.differentiated,
+            unchecked: custom::unchecked_in(&self.traced),
         }
     }
 }
@@ -121,6 +124,9 @@ impl fmt::Display for Specialised {
         let list: Vec<String> =
             self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
+        for UncheckedRule { name, line, reason, .. } in &self.unchecked {
+            writeln!(f, "  unchecked rule: `{name}`, {reason} ({line})")?;
+        }
         writeln!(f, "  peak memory: {} bytes", self.peak)?;
         for (line, bytes) in self.peak_by_line.iter().take(5) {
             writeln!(f, "    {bytes:>12}  {line}")?;

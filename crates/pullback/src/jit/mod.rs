@@ -177,6 +177,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             drop(cache);
             let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
             let made = Specialisation::compile(f, specs, structure, why, self.budget, self.at)?;
+            made.check_rules(&leaves)?;
             cache = self.lock();
             cache.all.push(made);
             found = Some(cache.all.len() - 1);

@@ -1,0 +1,447 @@
+//! A rule beside numbers.
+//!
+//! 1. Its reverse derivative is compared with differences of values (`differences.rs`): entry by entry for leaves of few elements, along random
+//!    directions for the others, each leaf alone and all together, and then bisected for an entry that is wrong.
+//! 2. Its forward derivative is compared with the reverse one: they are transposes, if the rule is linear as it must be.
+//! 3. The derivative of the gradient, through the rule's own code, is compared with differences of the gradient.
+//! 4. The gradient in the dtype of the argument is compared with that in `f64`.
+//!
+//! All in `f64`, where the function takes it; otherwise in its own dtype, with the wider tolerances of [`Precision`].
+//!
+//! Where kinks hide the derivative, the check moves a little and looks there, along directions of few entries, which few kinks are near to. A result
+//! that is not finite takes no part. Where nothing can be said at all, that is what is said ([`Said::Nothing`]).
+//!
+//! However large an argument is, a rule that is right costs some dozens of runs. A single wrong entry among n is seen if it is off by more than about
+//! √n/10⁵ of what is usual there.
+
+use super::differences::{Point, Precision, Verdict, index_of, verdict};
+use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
+
+/// A function on the leaves of its argument and of its result, differentiated by its rule.
+pub(super) type Function<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
+
+/// What a check that finds nothing wrong says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Fits,
+    /// No difference says anything, for this reason.
+    Nothing(&'static str),
+}
+
+/// Leaves of at most so many elements, together, are checked entry by entry.
+const SMALL: usize = 64;
+/// The same beside larger ones.
+const BESIDE: usize = 16;
+/// Into so many groups leaves are put at most, each of which is moved alone.
+const GROUPS: usize = 8;
+/// How many elements a sparse direction moves.
+const FEW: usize = 8;
+/// How often the check moves away from a kink.
+const TRIES: u64 = 4;
+
+/// Compares a rule with numbers at a point.
+pub(super) fn compare(
+    name: &'static str,
+    relative: Option<f64>,
+    x: &[Tensor],
+    f: &Function,
+) -> Result<Said> {
+    let is_narrow = |x: &Tensor| x.dtype().is_float() && x.dtype() != DType::F64;
+    let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype).next();
+    let with = |precision: Precision| {
+        let relative = relative.unwrap_or(precision.relative);
+        Checker { name, f, precision: Precision { relative, ..precision } }
+    };
+    let Some(dtype) = narrow else { return with(Precision::F64).run(x) };
+    let wide: Vec<Tensor> =
+        x.iter().map(|x| if is_narrow(x) { x.cast(DType::F64) } else { x.clone() }).collect();
+    match fail::catch(|| takes_f64(f, &wide)) {
+        Ok(true) => {
+            let said = with(Precision::F64).run(&wide)?;
+            with(Precision::of(dtype)).narrow(x, &wide)?;
+            Ok(said)
+        }
+        Ok(false) | Err(_) => with(Precision::of(dtype)).run(x),
+    }
+}
+
+/// Whether a function computes in `f64` if its argument is `f64`, and its rule too.
+fn takes_f64(f: &Function, x: &[Tensor]) -> bool {
+    let x = &x.to_vec();
+    let (y, pullback) = vjp(|x: &Vec<Tensor>| f(x), x);
+    pullback(&y.iter().map(Tensor::zeros_like).collect());
+    y.iter().all(|y| !y.dtype().is_float() || y.dtype() == DType::F64)
+}
+
+struct Checker<'a> {
+    name: &'static str,
+    f: &'a Function<'a>,
+    precision: Precision,
+}
+
+/// A derivative to compare: of which order, of what, weighted by what, and the derivative itself.
+struct Claim<'a> {
+    order: usize,
+    of: &'a Function<'a>,
+    weights: &'a [Tensor],
+    derivative: &'a Function<'a>,
+    /// Some results are not finite, and have no weight.
+    partial: bool,
+}
+
+impl Checker<'_> {
+    fn run(&self, x: &[Tensor]) -> Result<Said> {
+        let y = (self.f)(x);
+        let smooth = y.iter().any(|y| y.dtype().is_float() && !y.is_empty());
+        if Point::of(x).count() == 0 || !smooth {
+            return Ok(Said::Fits);
+        }
+        self.repeats(&y, &(self.f)(x))?;
+        let finite: Vec<bool> = y.iter().flat_map(values).map(f64::is_finite).collect();
+        if !finite.contains(&true) {
+            return Ok(Said::Nothing("its results were not finite at its first use"));
+        }
+        let partial = finite.contains(&false);
+        let cotangents = where_finite(random_like(&y, 1), &y);
+        let first = |x: &[Tensor]| -> Vec<Tensor> { (self.f)(x) };
+        let reverse = |x: &[Tensor]| -> Vec<Tensor> {
+            vjp(|x: &Vec<Tensor>| (self.f)(x), &x.to_vec()).1(&cotangents)
+        };
+        let claim =
+            Claim { order: 1, of: &first, weights: &cotangents, derivative: &reverse, partial };
+        let said = self.holds(&claim, x)?;
+        self.modes(x, &cotangents, &reverse)?;
+        let again = where_finite(random_like(x, 2), &reverse(x));
+        let second = |x: &[Tensor]| -> Vec<Tensor> {
+            vjp(|x: &Vec<Tensor>| reverse(x), &x.to_vec()).1(&again)
+        };
+        // A rule whose own code refuses to be differentiated refuses to its users as well.
+        if fail::catch(|| second(x)).is_err() {
+            return Ok(said);
+        }
+        let claim = Claim { order: 2, of: &reverse, weights: &again, derivative: &second, partial };
+        match (said, self.holds(&claim, x)?) {
+            (Said::Fits, Said::Nothing(_)) => {
+                Ok(Said::Nothing("its second derivative met kinks wherever it was tried"))
+            }
+            (said, _) => Ok(said),
+        }
+    }
+
+    /// A function gives the same for the same argument.
+    fn repeats(&self, once: &[Tensor], twice: &[Tensor]) -> Result<()> {
+        for (k, (a, b)) in once.iter().zip(twice).enumerate() {
+            let (v, w) = (a.to_f64_vec(), b.to_f64_vec());
+            let Some(at) = v.iter().zip(&w).position(|(v, w)| v.to_bits() != w.to_bits()) else {
+                continue;
+            };
+            let (index, v, w) = (index_of(at, a.shape()), v[at], w[at]);
+            let message = format!(
+                "gives other values for the same argument, so that no rule can be checked: result {k}, element {index:?}, is {v:?} and then {w:?}"
+            );
+            return Err(Error::new(ErrorKind::Check, self.name, message).hint(
+                "draw random numbers from this library's generator, which is put back for each run, or say .unchecked(\"why\")",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Compares a derivative with differences.
+    fn holds(&self, claim: &Claim, x: &[Tensor]) -> Result<Said> {
+        let whole = Point::of(x);
+        let terms = |x: &[Tensor]| weighted(&(claim.of)(x), claim.weights);
+        let mut place = x.to_vec();
+        for attempt in 0..=TRIES {
+            let point = Point::of(&place);
+            let gradient = point.list(&(claim.derivative)(&place));
+            // Beside a result that is not finite, neither need be the gradient of what it came from.
+            let moves = |i: usize| !claim.partial || gradient[i].is_finite();
+            let middle = terms(&place);
+            let line = |d: &[f64]| {
+                let along = |t: f64| terms(&point.moved(d, t));
+                verdict(self.precision, &along, &middle, inner(&gradient, d))
+            };
+            let mut kinked = false;
+            let mut worst: Option<(usize, f64)> = None;
+            for place in Line::all(&whole, claim.order, attempt) {
+                // Among entries the worst is found; of the others one is enough.
+                if worst.is_some() && !matches!(place, Line::Entry(_)) {
+                    break;
+                }
+                let mut d = place.numbers(&whole);
+                d.iter_mut().enumerate().for_each(|(i, d)| *d = if moves(i) { *d } else { 0.0 });
+                match line(&d) {
+                    Verdict::Fits => {}
+                    Verdict::Kink => kinked = true,
+                    Verdict::Wrong(expected) => {
+                        let found = bisected(d, &gradient, expected, &line);
+                        let off = |(i, e): (usize, f64)| distance(e, gradient[i]);
+                        if worst.is_none_or(|w| off(found) > off(w)) {
+                            worst = Some(found);
+                        }
+                    }
+                }
+            }
+            if let Some((flat, expected)) = worst {
+                let what = match claim.order {
+                    1 => "its rule is not its derivative",
+                    _ => {
+                        "its rule is right to first order, but the derivative of the rule is wrong"
+                    }
+                };
+                return Err(self.wrong(what, &whole, flat, expected, gradient[flat]));
+            }
+            if !kinked {
+                return Ok(Said::Fits);
+            }
+            place = self.elsewhere(x, attempt);
+        }
+        Ok(Said::Nothing("it met kinks wherever it was tried at its first use"))
+    }
+
+    /// A point nearby.
+    fn elsewhere(&self, x: &[Tensor], attempt: u64) -> Vec<Tensor> {
+        let noise = random_like(x, 11 + attempt);
+        let reach = 20.0 * self.precision.steps[0];
+        let moved = |(x, noise): (&Tensor, &Tensor)| match x.dtype().is_float() {
+            true => {
+                let wide = x.cast(DType::F64);
+                let by = noise.cast(DType::F64) * wide.abs().clamp_min(1.0) * reach;
+                (wide + by).cast(x.dtype())
+            }
+            false => x.clone(),
+        };
+        x.iter().zip(&noise).map(moved).collect()
+    }
+
+    fn wrong(&self, what: &str, at: &Point, flat: usize, expected: f64, given: f64) -> Error {
+        let (leaf, index) = at.place(flat);
+        let message = format!(
+            "{what}: argument {leaf}, element {index:?}: expected {expected:?}, given {given:?}"
+        );
+        Error::new(ErrorKind::Check, self.name, message).hint(
+            "the values are those of differences and of the rule, for random cotangents; if the rule is meant to be another, say .unchecked(\"why\")",
+        )
+    }
+
+    /// Compares the two modes: they are transposes of one linear map.
+    fn modes(&self, x: &[Tensor], cotangents: &[Tensor], reverse: &Function) -> Result<()> {
+        let x = &x.to_vec();
+        let direction = random_like(x, 3);
+        let pushed = fail::catch(|| jvp(|x: &Vec<Tensor>| (self.f)(x), x, &direction).1);
+        // A rule that refuses one mode refuses it to its users as well.
+        let Ok(pushed) = pushed else { return Ok(()) };
+        let (forward, backward) =
+            (weighted(&pushed, cotangents), weighted(&reverse(x), &direction));
+        let sum = |terms: &[f64]| terms.iter().sum::<f64>();
+        let size = |terms: &[f64]| terms.iter().map(|t| t.abs()).sum::<f64>();
+        let scale = size(&forward).max(size(&backward));
+        let (forward, backward) = (sum(&forward), sum(&backward));
+        let Precision { relative, absolute, .. } = self.precision;
+        let fits = (forward - backward).abs() <= absolute + relative * scale;
+        if fits || !(forward.is_finite() && backward.is_finite()) {
+            return Ok(());
+        }
+        let message = format!(
+            "its rule is not a linear map: along one direction reverse mode gives {backward:?}, its transpose {forward:?}"
+        );
+        Err(Error::new(ErrorKind::Check, self.name, message).hint(
+            "a backward must be linear in the cotangents, a jvp in the tangents; detach neither",
+        ))
+    }
+
+    /// Compares the gradient in a narrow dtype with that in `f64`, which was found right.
+    fn narrow(&self, x: &[Tensor], wide: &[Tensor]) -> Result<()> {
+        let gradients = |x: &[Tensor], cotangents: &[Tensor]| {
+            let (y, pullback) = vjp(|x: &Vec<Tensor>| (self.f)(x), &x.to_vec());
+            let fitting = |(c, y): (&Tensor, &Tensor)| c.cast(y.dtype());
+            (pullback(&cotangents.iter().zip(&y).map(fitting).collect()), y)
+        };
+        let y = (self.f)(wide);
+        let cotangents = where_finite(random_like(&y, 1), &y);
+        let (expected, _) = gradients(wide, &cotangents);
+        let Ok((given, results)) = fail::catch(|| gradients(x, &cotangents)) else {
+            return Ok(());
+        };
+        let point = Point::of(x);
+        let (expected, given) = (point.list(&expected), point.list(&given));
+        // In 16 bits, and where results are beyond the range, gradients overflow too: that is the business of a loss scale.
+        let overflows = self.precision.steps == Precision::HALF.steps
+            || results.iter().flat_map(values).any(|y| !y.is_finite());
+        for leaf in point.starts.windows(2).map(|w| w[0]..w[1]) {
+            let counts =
+                |i: &usize| expected[*i].is_finite() && !(overflows && !given[*i].is_finite());
+            let norm = |part: &dyn Fn(usize) -> f64| {
+                leaf.clone().filter(counts).map(|i| part(i).powi(2)).sum::<f64>().sqrt()
+            };
+            let off = norm(&|i| distance(expected[i], given[i]));
+            let Precision { relative, absolute, .. } = self.precision;
+            if off <= absolute + relative * norm(&|i| expected[i]) {
+                continue;
+            }
+            let by = |i: &usize| distance(expected[*i], given[*i]);
+            let worst = leaf.filter(counts).max_by(|i, j| by(i).total_cmp(&by(j)));
+            if let Some(i) = worst {
+                let dtype = x[point.place(i).0].dtype();
+                let what = format!("its rule is right in f64, and not in {dtype}");
+                return Err(self.wrong(&what, &point, i, expected[i], given[i]));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where to look.
+enum Line {
+    /// Along one number.
+    Entry(usize),
+    /// At so many numbers.
+    Scattered(usize, u64),
+    /// At some of the leaves.
+    Leaves(Vec<usize>, u64),
+}
+
+impl Line {
+    /// At each entry of small leaves, at groups of the others, at all.
+    fn all(at: &Point, order: usize, attempt: u64) -> Vec<Line> {
+        let count = at.count();
+        if attempt > 0 && (count > SMALL || order > 1) {
+            return (0..3).map(|k| Line::Scattered(FEW, 97 * attempt + k)).collect();
+        }
+        let mut all = Vec::new();
+        let mut left = if count <= SMALL { SMALL } else { BESIDE };
+        let mut large = Vec::new();
+        for (k, w) in at.starts.windows(2).enumerate() {
+            match order == 1 && w[1] - w[0] <= left {
+                true => {
+                    left -= w[1] - w[0];
+                    all.extend((w[0]..w[1]).map(Line::Entry));
+                }
+                false => large.push(k),
+            }
+        }
+        if large.is_empty() {
+            return all;
+        }
+        all.extend((0..3).map(|k| Line::Scattered(count, k)));
+        if at.floats.len() > 1 {
+            let groups = large.chunks(large.len().div_ceil(GROUPS)).zip(50..);
+            all.extend(groups.map(|(group, seed)| Line::Leaves(group.to_vec(), seed)));
+        }
+        all
+    }
+
+    fn numbers(&self, at: &Point) -> Vec<f64> {
+        let count = at.count();
+        match self {
+            Line::Entry(flat) => {
+                let mut unit = vec![0.0; count];
+                unit[*flat] = 1.0;
+                unit
+            }
+            Line::Scattered(support, seed) => scattered(count, *support, *seed),
+            Line::Leaves(group, seed) => {
+                let mut d = scattered(count, count, *seed);
+                for k in (0..at.floats.len()).filter(|k| !group.contains(k)) {
+                    d[at.starts[k]..at.starts[k + 1]].fill(0.0);
+                }
+                d
+            }
+        }
+    }
+}
+
+/// Narrows a direction along which the derivative is wrong down to one entry, with the value that is expected there.
+fn bisected(
+    d: Vec<f64>,
+    gradient: &[f64],
+    expected: f64,
+    line: &dyn Fn(&[f64]) -> Verdict,
+) -> (usize, f64) {
+    let mut places: Vec<usize> = (0..d.len()).filter(|&i| d[i] != 0.0).collect();
+    let mut expected = expected;
+    let part = |places: &[usize]| {
+        let mut part = vec![0.0; d.len()];
+        places.iter().for_each(|&i| part[i] = d[i]);
+        part
+    };
+    while places.len() > 1 {
+        let second = places.split_off(places.len() / 2);
+        let halves = [places, second];
+        let off = |half: &Vec<usize>| match line(&part(half)) {
+            Verdict::Wrong(e) => Some((distance(e, inner(gradient, &part(half))), e)),
+            Verdict::Fits | Verdict::Kink => None,
+        };
+        let found = halves.each_ref().map(off);
+        let [first, second] = halves;
+        (places, expected) = match found {
+            [Some(a), Some(b)] if a.0 >= b.0 => (first, a.1),
+            [_, Some(b)] => (second, b.1),
+            [Some(a), None] => (first, a.1),
+            // Each half fits within its tolerance: any entry of the whole.
+            [None, None] => (first, expected),
+        };
+    }
+    let flat = places.first().copied().unwrap_or(0);
+    (flat, expected / d[flat])
+}
+
+fn distance(a: f64, b: f64) -> f64 {
+    match (a - b).abs() {
+        d if d.is_nan() => f64::INFINITY,
+        d => d,
+    }
+}
+
+/// The elements of a float; of others none.
+fn values(x: &Tensor) -> Vec<f64> {
+    if x.dtype().is_float() { x.to_f64_vec() } else { Vec::new() }
+}
+
+/// Products of values and weights, over floats. What has no weight does not count, whatever it is.
+fn weighted(of: &[Tensor], weights: &[Tensor]) -> Vec<f64> {
+    let product = |(v, w): (f64, f64)| if w == 0.0 { 0.0 } else { v * w };
+    let terms = |(v, w): (&Tensor, &Tensor)| -> Vec<f64> {
+        values(v).into_iter().zip(values(w)).map(product).collect()
+    };
+    of.iter().zip(weights).flat_map(terms).collect()
+}
+
+/// Random numbers of magnitude 0.5 to 1.5 and either sign in the place of floats, zeros in that of others.
+fn random_like(like: &[Tensor], seed: u64) -> Vec<Tensor> {
+    let keys = Key::new(seed).split_n(like.len().max(1));
+    let random = |(x, key): (&Tensor, &Key)| match x.dtype().is_float() {
+        true => {
+            let number = key.uniform(x.shape(), DType::F64, -1.0, 1.0);
+            (&number + number.ge(0.0).select(0.5, -0.5)).cast(x.dtype())
+        }
+        false => x.zeros_like(),
+    };
+    mode::set_recording(false, || like.iter().zip(&keys).map(random).collect())
+}
+
+/// The weights, but zeros where values are not finite.
+fn where_finite(weights: Vec<Tensor>, values: &[Tensor]) -> Vec<Tensor> {
+    let kept = |(w, v): (Tensor, &Tensor)| match v.dtype().is_float() {
+        true => v.detach().is_finite().select(&w, w.zeros_like()),
+        false => w,
+    };
+    mode::set_recording(false, || weights.into_iter().zip(values).map(kept).collect())
+}
+
+fn inner(a: &[f64], b: &[f64]) -> f64 {
+    // An entry that does not move does not count, whatever it is.
+    a.iter().zip(b).filter(|(_, b)| **b != 0.0).map(|(a, b)| a * b).sum()
+}
+
+/// A direction of numbers between −1 and 1 on so many elements.
+fn scattered(count: usize, support: usize, seed: u64) -> Vec<f64> {
+    let numbers = Key::new(seed).uniform([count], DType::F64, -1.0, 1.0).to_vec::<f64>();
+    if support >= count {
+        return numbers;
+    }
+    let mut d = vec![0.0; count];
+    let chosen = Key::new(seed + 1).randint([support], 0, count as i64).to_vec::<i64>();
+    chosen.into_iter().for_each(|i| d[i as usize] = numbers[i as usize]);
+    d
+}

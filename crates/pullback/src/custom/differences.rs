@@ -1,0 +1,153 @@
+//! Differences of a function along a line, and what they say of a number that claims to be the derivative.
+//!
+//! At a kink the derivative is a convention, and near one a difference is that of two pieces. So a number fits if it agrees with the central
+//! difference or with one of the one-sided ones, for some step of a ladder. Where none fits, it is wrong if the function is smooth there: both
+//! sides agree, and so do two steps (a jump makes the same large difference on both sides, twice as large at half the step). Otherwise the line
+//! says nothing.
+
+use crate::{DType, Tensor};
+
+/// How exact differences can be.
+#[derive(Clone, Copy)]
+pub(super) struct Precision {
+    /// Steps, from the largest.
+    pub steps: &'static [f64],
+    pub relative: f64,
+    pub absolute: f64,
+    /// The rounding of a value, relative to it.
+    pub rounding: f64,
+}
+
+#[rustfmt::skip]
+impl Precision {
+    pub const F64: Precision = Precision { steps: &[1e-3, 1e-4, 1e-6], relative: 1e-5, absolute: 1e-7, rounding: 8e-15 };
+    pub const F32: Precision = Precision { steps: &[1e-2, 3e-3], relative: 2e-2, absolute: 1e-3, rounding: 1e-6 };
+    pub const HALF: Precision = Precision { steps: &[0.25, 0.125], relative: 0.2, absolute: 0.1, rounding: 8e-3 };
+}
+
+impl Precision {
+    pub fn of(dtype: DType) -> Precision {
+        match dtype {
+            DType::F32 => Precision::F32,
+            DType::BF16 | DType::F16 => Precision::HALF,
+            _ => Precision::F64,
+        }
+    }
+}
+
+/// What a comparison says.
+pub(super) enum Verdict {
+    Fits,
+    /// The value that was expected.
+    Wrong(f64),
+    /// The function is not smooth here.
+    Kink,
+}
+
+/// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are looked at one by one: those that do not move, however large, add
+/// no rounding.
+pub(super) fn verdict(
+    precision: Precision,
+    terms: &dyn Fn(f64) -> Vec<f64>,
+    middle: &[f64],
+    given: f64,
+) -> Verdict {
+    let Precision { steps, relative, absolute, rounding } = precision;
+    let mut verdict = Verdict::Kink;
+    for &h in steps {
+        let [a, b, c, e] = [-2.0, -1.0, 1.0, 2.0].map(|k| terms(k * h));
+        let (mut central, mut right, mut left, mut near, mut far) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let mut size = 0.0;
+        for (i, &m) in middle.iter().enumerate() {
+            let [a, b, c, e] = [a[i], b[i], c[i], e[i]];
+            if [a, b, c, e].iter().all(|v| *v == m) {
+                continue;
+            }
+            central += (8.0 * (c - b) - (e - a)) / (12.0 * h);
+            right += (4.0 * c - 3.0 * m - e) / (2.0 * h);
+            left += (3.0 * m - 4.0 * b + a) / (2.0 * h);
+            near += (c - b) / (2.0 * h);
+            far += (e - a) / (4.0 * h);
+            size += [a, b, m, c, e].iter().fold(0.0f64, |most, v| most.max(v.abs()));
+        }
+        let noise = rounding * size / h;
+        let agrees = |expected: f64| {
+            let scale = given.abs().max(expected.abs());
+            (given - expected).abs() <= absolute + relative * scale + noise
+        };
+        if agrees(central) || agrees(right) || agrees(left) {
+            return Verdict::Fits;
+        }
+        // Smooth, to second order in the step only.
+        let alike =
+            |a: f64, b: f64| (a - b).abs() <= absolute + 1e-2 * a.abs().max(b.abs()) + 2.0 * noise;
+        let differences = [central, right, left];
+        verdict = match differences.iter().find(|d| d.is_finite()) {
+            Some(&expected) if !given.is_finite() => Verdict::Wrong(expected),
+            Some(_) if alike(right, left) && alike(near, far) => Verdict::Wrong(central),
+            _ => Verdict::Kink,
+        };
+    }
+    verdict
+}
+
+/// An argument whose floats are one list of numbers.
+pub(super) struct Point<'a> {
+    pub x: &'a [Tensor],
+    /// Which leaves are floats.
+    pub floats: Vec<usize>,
+    /// Where each of them begins in the list, and where the last ends.
+    pub starts: Vec<usize>,
+}
+
+impl<'a> Point<'a> {
+    pub fn of(x: &'a [Tensor]) -> Point<'a> {
+        let floats: Vec<usize> = (0..x.len()).filter(|&i| x[i].dtype().is_float()).collect();
+        let mut starts = vec![0];
+        floats.iter().for_each(|&i| starts.push(starts[starts.len() - 1] + x[i].len()));
+        Point { x, floats, starts }
+    }
+
+    /// How many numbers there are.
+    pub fn count(&self) -> usize {
+        self.starts[self.floats.len()]
+    }
+
+    /// The argument at another place: the leaves with their numbers moved.
+    pub fn moved(&self, direction: &[f64], by: f64) -> Vec<Tensor> {
+        let mut moved = self.x.to_vec();
+        for (k, &i) in self.floats.iter().enumerate() {
+            let part = &direction[self.starts[k]..self.starts[k + 1]];
+            if part.iter().any(|d| *d != 0.0) {
+                let part: Vec<f64> = part.iter().map(|d| d * by).collect();
+                let part = Tensor::from_vec(part, self.x[i].shape());
+                moved[i] = (self.x[i].cast(DType::F64) + part).cast(self.x[i].dtype());
+            }
+        }
+        moved
+    }
+
+    /// The floats of a list like the argument, its gradient say.
+    pub fn list(&self, of: &[Tensor]) -> Vec<f64> {
+        self.floats.iter().flat_map(|&i| of[i].to_f64_vec()).collect()
+    }
+
+    /// Where a number is: the leaf and its index in it.
+    pub fn place(&self, flat: usize) -> (usize, Vec<usize>) {
+        let k = self.starts.partition_point(|&start| start <= flat) - 1;
+        // Empty leaves begin where the next one does.
+        let k = k.min(self.floats.len() - 1);
+        let i = self.floats[k];
+        (i, index_of(flat - self.starts[k], self.x[i].shape()))
+    }
+}
+
+/// The index of an element.
+pub(super) fn index_of(flat: usize, shape: &[usize]) -> Vec<usize> {
+    let (mut index, mut rest) = (vec![0; shape.len()], flat);
+    for (i, &n) in shape.iter().enumerate().rev() {
+        index[i] = rest % n;
+        rest /= n;
+    }
+    index
+}
