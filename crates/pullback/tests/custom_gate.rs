@@ -641,3 +641,23 @@ fn a_tolerance_can_be_given() {
     refused(|| make().call(&Tensor::from([1.0])));
     make().tolerance(1e-2).call(&Tensor::from([1.0]));
 }
+
+#[test]
+fn docs_custom_md_has_the_text_of_a_refusal() {
+    let cube = custom_vjp(
+        "cube",
+        |x: &Tensor| (x.powi(3), x.clone()),
+        |x: &Tensor, dy: &Tensor| dy * x.square() * 2.0,
+    );
+    let error = refused(|| cube.call(&Tensor::from([1.0, 2.0]))).to_string();
+    let path = format!("{}/../../docs/custom.md", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = error.lines().collect();
+    for line in [lines[0], lines[2]] {
+        // To six digits of the expected value: the last ones are those of a difference.
+        let known = line
+            .split_once("expected ")
+            .map_or(line, |(start, rest)| &line[..start.len() + 9 + rest.len().min(7)]);
+        assert!(text.contains(known), "docs/custom.md does not say:\n{line}");
+    }
+}

@@ -25,6 +25,10 @@
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation, `reverse.rs` and `forward.rs` the two kinds, `external.rs`
 //! code that is called with memory, `batched.rs` many examples at once.
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/custom.md")]
+struct Guide;
+
 mod batched;
 mod call;
 mod compare;
