@@ -86,6 +86,40 @@ impl Buffer {
         }
         Some(out)
     }
+
+    /// `len` bytes from byte `start` on, or `None` if they are not all inside.
+    pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
+        if start.checked_add(len)? > self.len() {
+            return None;
+        }
+        // SAFETY: the range lies inside the buffer, buffers are only handed out filled, and who writes to one borrows it alone.
+        Some(unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), len) })
+    }
+
+    /// A buffer for so many bytes of this dtype, which `fill` writes; it finds zeros.
+    ///
+    /// # Errors
+    /// If there is no such memory, if `fill` fails, or if it writes to a `bool` what is no truth value.
+    pub fn filled(
+        dtype: DType,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Buffer> {
+        let mut buffer = Buffer::alloc(bytes).map_err(|_| {
+            Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had"))
+        })?;
+        // SAFETY: the buffer is ours alone and as long; it is written before a slice of it is made.
+        let content = unsafe {
+            buffer.as_mut_ptr().write_bytes(0, bytes);
+            std::slice::from_raw_parts_mut(buffer.as_mut_ptr(), bytes)
+        };
+        fill(content)?;
+        // Any bits are a number, but not any byte is a truth value.
+        match dtype == DType::Bool && content.iter().any(|&b| b > 1) {
+            true => Err(Error::argument("tensor", "a byte is no truth value")),
+            false => Ok(buffer),
+        }
+    }
 }
 
 /// The elements of dense memory, or `None` if they are not of this type.

@@ -120,7 +120,8 @@ pub use kinks::{
     kink_table, strict_kinks, with_conventions,
 };
 pub use memory::{
-    Checkpoint, Pack, Packed, SavedValue, checkpoint, checkpoint_sequential, with_packing,
+    Checkpoint, Compress, Offload, OffloadStats, Pack, Packed, SavedValue, checkpoint,
+    checkpoint_sequential, with_packing,
 };
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::update;

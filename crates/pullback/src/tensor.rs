@@ -226,8 +226,11 @@ impl Tensor {
         }
     }
 
-    /// Whether nobody else holds this tensor or its memory, so that it may be written over.
+    /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who only remembers the memory counts too: what
+    /// was packed (`memory/door.rs`) comes back from memory that is still there.
     pub(crate) fn is_sole_owner(&self) -> bool {
-        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
+        Arc::strong_count(&self.0) == 1
+            && Arc::strong_count(&self.0.storage) == 1
+            && Arc::weak_count(&self.0.storage) == 0
     }
 }

@@ -153,7 +153,9 @@ pub(crate) fn is_attended() -> bool {
 pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     let packers = PACKERS.with_borrow(Clone::clone);
     let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
-    let packed = with_packers(Vec::new(), || mode::set_recording(false, ask));
+    // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`.
+    let ask = || mode::with(&mode::EXTRAS, 0, || mode::set_recording(false, ask));
+    let packed = with_packers(Vec::new(), ask);
     fail::or_raise(packed.map_err(|e| e.at(value.at)))
 }
 

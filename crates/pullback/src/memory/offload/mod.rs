@@ -1,0 +1,256 @@
+//! Offloading: saved values wait for backward somewhere else than in memory.
+//!
+//! [`Offload`] is a packer like any other (`door.rs`). A value is copied when it is saved, and a thread writes the copy to a file of its own
+//! (`file.rs`) while the forward pass goes on. Backward takes values in the reverse order, so a second thread reads ahead in that order
+//! (`engine.rs`). Copies that wait and values that were read ahead have one bound: where the disk is slower than the forward pass,
+//! the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
+//!
+//! Because a copy is made, a value comes back as it was when it was saved, also where its memory was written to since.
+//!
+//! A file lives as long as the node that saved its value: it is removed when backward has passed (unless the graph is retained), when the graph
+//! is dropped, and when a panic unwinds. A process that is killed leaves its files behind; their names begin with `pullback-` and the
+//! number of the process.
+
+mod engine;
+mod file;
+#[cfg(test)]
+mod tests;
+
+use crate::memory::door::{Pack, Packed, SavedValue, with_packing};
+use crate::memory::piece::{Kept, Piece};
+use crate::{Error, ErrorKind, Result, Spec, Tensor, trace};
+use engine::{Engine, Options, Ticket};
+use file::Create;
+use pullback_ir::Layout;
+use std::fmt;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Keeps values saved for backward out of memory: a packer for [`with_packing`], or for [`Offload::run`].
+///
+/// ```
+/// use pullback::{Offload, Tensor};
+/// # let dir = std::env::temp_dir().join(format!("offload-example-{}", std::process::id()));
+/// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10);
+/// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+/// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+/// y.backward()?;
+/// offload.flush()?;
+/// drop(y);
+/// assert_eq!(offload.stats().files, 0);
+/// # std::fs::remove_dir(&dir).unwrap();
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// Left where they are: parameters, whose memory is there anyway; values below [`Offload::min_bytes`]; tangents of forward mode; and all
+/// that is saved while a function is traced (`jit`, bodies of loops, `vmap`), because it has no values yet and the program plans its own memory.
+///
+/// # When writing fails
+/// A value that could not be written stays in memory, so backward through what was recorded works as ever. The next operation that saves a
+/// value here fails with a sentence that names the file and the system's error, or [`Offload::flush`] does. Told once, the offload tries again.
+///
+/// # When reading fails
+/// A file that was removed, cut short or changed (each has a checksum) makes backward an error that names the op and the file, and changes no
+/// gradient.
+#[derive(Clone)]
+pub struct Offload(Option<Arc<Engine>>);
+
+/// What an [`Offload`] holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OffloadStats {
+    /// Bytes written to files.
+    pub written_bytes: u64,
+    /// Bytes read from files.
+    pub read_bytes: u64,
+    /// Bytes in memory now: copies that wait for the writer, copies that stay while there is room, values read ahead.
+    pub held_bytes: u64,
+    /// The most that `held_bytes` was.
+    pub peak_held_bytes: u64,
+    /// Bytes in files now.
+    pub disk_bytes: u64,
+    /// Files now.
+    pub files: usize,
+    /// How often the forward pass waited for the writer.
+    pub waits: u64,
+    /// Values for which there was no room in the buffer, written by who saved them.
+    pub written_at_once: u64,
+    /// Values that were already kept, because another op had saved them.
+    pub shared: u64,
+    /// Values that backward found read ahead.
+    pub prefetch_hits: u64,
+    /// Values that backward found in memory because they had not left it yet.
+    pub memory_hits: u64,
+    /// Values that backward took from the memory of a tensor that somebody still held.
+    pub still_there: u64,
+    /// Values that backward had to read itself.
+    pub read_on_demand: u64,
+    /// Writes that failed.
+    pub failed_writes: u64,
+}
+
+impl Offload {
+    /// To the memory of the host, for tensors that live elsewhere. All tensors of this version live there already, so every value is kept as it
+    /// is, at no cost, and the options have no effect.
+    #[must_use]
+    pub fn to_host() -> Offload {
+        Offload(None)
+    }
+
+    /// To files in a directory, which is made if there is none.
+    ///
+    /// # Errors
+    /// If no file can be written there, or no thread can be started.
+    pub fn to_disk(dir: impl AsRef<Path>) -> Result<Offload> {
+        let dir = dir.as_ref();
+        let failed = |error: std::io::Error| {
+            let message = format!("no file can be written in {}: {error}", dir.display());
+            Error::new(ErrorKind::Memory, "offload", message)
+        };
+        file::probe(dir).map_err(failed)?;
+        Offload::with(dir, file::create)
+    }
+
+    fn with(dir: &Path, create: Create) -> Result<Offload> {
+        let options = Options {
+            min_bytes: 64 << 10,
+            buffer_bytes: 256 << 20,
+            max_bytes: u64::MAX,
+            prefetch: 8,
+        };
+        let engine = Engine::start(dir.to_path_buf(), create, options).map_err(|error| {
+            let message = format!("no thread could be started: {error}");
+            Error::new(ErrorKind::Memory, "offload", message)
+        })?;
+        Ok(Offload(Some(engine)))
+    }
+
+    fn set(self, change: impl FnOnce(&mut Options)) -> Offload {
+        if let Some(engine) = &self.0 {
+            engine.set(change);
+        }
+        self
+    }
+
+    /// Smaller values stay in memory; 64 KiB unless said otherwise.
+    #[must_use]
+    pub fn min_bytes(self, bytes: usize) -> Offload {
+        self.set(|o| o.min_bytes = bytes)
+    }
+
+    /// The most memory for copies that wait to be written and values that were read ahead, together; 256 MiB unless said otherwise. A value
+    /// that is larger is written at once, from where it is.
+    #[must_use]
+    pub fn buffer_bytes(self, bytes: usize) -> Offload {
+        self.set(|o| o.buffer_bytes = bytes)
+    }
+
+    /// The most that may be in files at a time; an operation that would save more fails. No bound unless said otherwise.
+    #[must_use]
+    pub fn max_bytes(self, bytes: u64) -> Offload {
+        self.set(|o| o.max_bytes = bytes)
+    }
+
+    /// How many values are read ahead of backward, where the buffer has room; 8 unless said otherwise, and 0 for none.
+    #[must_use]
+    pub fn prefetch(self, values: usize) -> Offload {
+        self.set(|o| o.prefetch = values)
+    }
+
+    /// Runs `f`; what it saves for backward is offloaded.
+    pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        with_packing(Arc::new(self.clone()), f)
+    }
+
+    /// Waits until everything is written.
+    ///
+    /// # Errors
+    /// If a value could not be written, and nobody was told yet. It is kept in memory.
+    pub fn flush(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |engine| engine.flush())
+    }
+
+    /// What it holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> OffloadStats {
+        self.0.as_ref().map_or_else(OffloadStats::default, |engine| engine.stats())
+    }
+}
+
+impl fmt::Debug for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("Offload::to_host()"),
+            Some(_) => write!(f, "Offload({:?})", self.stats()),
+        }
+    }
+}
+
+impl Pack for Offload {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        let Some(engine) = &self.0 else { return Ok(None) };
+        let x = value.tensor();
+        if value.is_parameter() || !trace::knows(x) {
+            return Ok(None);
+        }
+        let piece = Piece::of(x);
+        if piece.bytes() < engine.options().min_bytes.max(1) {
+            return Ok(None);
+        }
+        engine.check()?;
+        let kept = match engine.memo.find(&piece, 0) {
+            Some(kept) => {
+                engine.note_shared();
+                kept
+            }
+            None => engine.memo.note(&piece, 0, engine.take(&piece, value)?),
+        };
+        Ok(Some(Arc::new(Away {
+            kept,
+            spec: x.spec().clone(),
+            original: x.0.layout.clone(),
+            layout: piece.layout,
+            name: value.name().to_string(),
+            at: value.at(),
+        })))
+    }
+}
+
+/// A value that is somewhere else.
+struct Away {
+    kept: Arc<Kept<Ticket>>,
+    spec: Spec,
+    /// How it lay on the memory that was saved.
+    original: Layout,
+    /// How it lies on what comes back.
+    layout: Layout,
+    name: String,
+    at: &'static Location<'static>,
+}
+
+impl Packed for Away {
+    fn unpack(&self) -> Result<Tensor> {
+        let ticket = &self.kept.value;
+        if let Some(storage) = ticket.original() {
+            return Ok(Tensor::new(self.spec.clone(), self.original.clone(), storage));
+        }
+        let storage = ticket.fetch().map_err(|error| {
+            let message = format!(
+                "backward of `{}` needs {}, but {}",
+                self.name,
+                ticket.saver(),
+                error.message()
+            );
+            Error::new(error.kind(), "offload", message)
+                .at(self.at)
+                .hint("leave the files alone until backward has passed")
+        })?;
+        Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
+    }
+
+    /// Holders of the same value count their share of it.
+    fn bytes(&self) -> usize {
+        self.kept.value.held() / Arc::strong_count(&self.kept)
+    }
+}

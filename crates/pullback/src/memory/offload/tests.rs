@@ -1,0 +1,84 @@
+//! A disk that is full, as the system says it.
+
+use super::Offload;
+use crate::{Backward, ErrorKind, Tensor, catch};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Every write to this device fails as on a full disk.
+fn full(_: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open("/dev/full")
+}
+
+/// The first three files are there, the others find the disk full.
+fn nearly_full(path: &Path) -> io::Result<File> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    match COUNT.fetch_add(1, Ordering::Relaxed) {
+        0..3 => File::create_new(path),
+        _ => full(path),
+    }
+}
+
+fn chain(x: &Tensor, count: usize) -> Tensor {
+    (0..count).fold(x * 1.0, |x, _| x.sin())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
+    let dir = std::env::temp_dir().join(format!("pullback-full-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let x = Tensor::from_vec((0..1000).map(f64::from).collect::<Vec<_>>(), [1000]).requires_grad();
+    chain(&x, 6).sum().backward().unwrap();
+    let expected = x.grad().unwrap().to_vec::<f64>();
+    x.zero_grad();
+
+    let offload = Offload::with(&dir, nearly_full).unwrap().min_bytes(1).prefetch(0);
+    let y = offload.run(|| chain(&x, 6));
+    let error = offload.flush().unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Memory);
+    for part in ["offload: f64[1000] saved by `sin` at", "No space left on device", "tests.rs"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(text.contains(&format!("{}", dir.join("pullback-").display())), "{text}");
+    // Told once. What was saved goes backward, twice, from disk and from memory.
+    offload.flush().unwrap();
+    let stats = offload.stats();
+    assert_eq!((stats.files, stats.failed_writes, stats.disk_bytes), (3, 3, 24_000));
+    for _ in 0..2 {
+        Backward::of(&y.sum()).retain_graph().run().unwrap();
+        assert_eq!(x.grad().unwrap().to_vec::<f64>(), expected);
+        x.zero_grad();
+    }
+    drop(y);
+    let stats = offload.stats();
+    assert_eq!((stats.files, stats.held_bytes), (0, 0));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+
+    // The operation after a failure fails, with what came before intact; no room is waited for in vain.
+    let offload = Offload::with(&dir, full).unwrap().min_bytes(1).buffer_bytes(16_000);
+    let mut last = x.clone();
+    let error = catch(|| {
+        offload.run(|| {
+            for _ in 0..1000 {
+                last = (&last * 1.0).sin();
+            }
+        })
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("could not be written to"), "{error}");
+    assert!(error.location().unwrap().to_string().contains("tests.rs"), "{error}");
+    last.sum().backward().unwrap();
+    assert!(x.grad().is_some());
+    drop(last);
+    // With another directory it goes on.
+    let offload = Offload::to_disk(&dir).unwrap().min_bytes(1);
+    x.zero_grad();
+    offload.run(|| chain(&x, 6)).sum().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), expected);
+    assert_eq!(offload.stats().files, 0);
+    std::fs::remove_dir(&dir).unwrap();
+}

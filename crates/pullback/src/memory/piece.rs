@@ -1,0 +1,171 @@
+//! The memory that a saved value really is: each element once.
+//!
+//! A value that somebody packs is a window on memory: perhaps transposed, perhaps one row that is seen a thousand times. What must be kept is
+//! the elements, in the order in which they lie, and how the window lies on them. So the transpose of a matrix is the same piece as the
+//! matrix, and a repeated row is a row. Two savers of the same piece keep it once ([`Memo`]).
+
+use crate::storage::Storage;
+use crate::{DType, Spec, Tensor};
+use pullback_cpu::Buffer;
+use pullback_ir::{Layout, Shape};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The elements of a value, dense.
+pub(super) struct Piece {
+    /// The elements, in one axis where they lie dense in memory as it is, else as the window shows them.
+    window: Tensor,
+    /// How the value lies on a dense copy of them.
+    pub layout: Layout,
+    key: Key,
+}
+
+/// Names a piece of memory as it was at a moment; for as long as somebody remembers the storage.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    storage: usize,
+    version: u64,
+    dtype: DType,
+    place: Layout,
+    /// What is kept of it.
+    manner: u8,
+}
+
+impl Piece {
+    /// The piece that a value shows.
+    pub fn of(x: &Tensor) -> Piece {
+        let (layout, storage) = (&x.0.layout, &x.0.storage);
+        let seen_once = |(&n, &stride): (&usize, &isize)| if stride == 0 { n.min(1) } else { n };
+        let shape: Shape = layout.shape.iter().zip(&layout.strides).map(seen_once).collect();
+        let strides = layout.strides.clone();
+        let narrow = Layout { shape: shape.clone(), strides, offset: layout.offset };
+        let (place, mut kept) = match is_block(&narrow) {
+            // Every element from the first on: the same strides fit a copy of that stretch.
+            true => {
+                let mut line = Layout::dense(Shape::from_slice(&[narrow.len()]));
+                line.offset = narrow.offset;
+                (line, Layout { offset: 0, ..layout.clone() })
+            }
+            false => (narrow, Layout::dense(shape)),
+        };
+        kept.shape = layout.shape.clone();
+        for (to, &from) in kept.strides.iter_mut().zip(&layout.strides) {
+            if from == 0 {
+                *to = 0;
+            }
+        }
+        let spec = Spec::new(x.dtype(), place.shape.clone());
+        let key = Key {
+            storage: Arc::as_ptr(storage) as usize,
+            version: storage.version(),
+            dtype: x.dtype(),
+            place: place.clone(),
+            manner: 0,
+        };
+        Piece { window: Tensor::new(spec, place, storage.clone()), layout: kept, key }
+    }
+
+    /// Its elements, where they are; dense, or not.
+    pub fn window(&self) -> &Tensor {
+        &self.window
+    }
+
+    /// Its elements, dense: where they are, if they lie so.
+    pub fn dense(&self) -> Tensor {
+        self.window.contiguous()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.window.spec().bytes()
+    }
+
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.window.0.storage
+    }
+
+    pub fn version(&self) -> u64 {
+        self.key.version
+    }
+}
+
+/// Whether the elements fill a stretch of memory, in whatever order, the first of them being the first.
+fn is_block(layout: &Layout) -> bool {
+    let mut axes: Vec<(isize, usize)> =
+        layout.strides.iter().copied().zip(layout.shape.iter().copied()).collect();
+    axes.retain(|&(_, n)| n != 1);
+    axes.sort_unstable();
+    let mut expected = 1;
+    for (stride, n) in axes {
+        if stride != expected {
+            return false;
+        }
+        expected *= n as isize;
+    }
+    true
+}
+
+/// A dense tensor from its bytes, which `fill` writes.
+pub(super) fn dense_from(
+    dtype: DType,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> crate::Result<()>,
+) -> crate::Result<Tensor> {
+    let spec = Spec::new(dtype, Shape::from_slice(&[len]));
+    let buffer = Buffer::filled(dtype, spec.bytes(), fill)?;
+    let layout = Layout::dense(spec.shape.clone());
+    Ok(Tensor::new(spec, layout, Arc::new(Storage::new(buffer))))
+}
+
+/// Runs `f` on the bytes of a dense tensor.
+pub(super) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let start = x.0.layout.offset * x.dtype().size();
+    let buffer = x.0.storage.read();
+    buffer.slice(start, x.spec().bytes()).map(f)
+}
+
+/// What is kept of pieces, so that the same one is kept once.
+pub(super) struct Memo<T>(Arc<Mutex<Notes<T>>>);
+
+type Notes<T> = FxHashMap<Key, Weak<Kept<T>>>;
+
+/// What is kept of a piece.
+pub(super) struct Kept<T> {
+    pub value: T,
+    key: Key,
+    notes: Arc<Mutex<Notes<T>>>,
+    /// Remembered, so that its address names nothing else.
+    _storage: Weak<Storage>,
+}
+
+impl<T> Memo<T> {
+    pub fn new() -> Memo<T> {
+        Memo(Arc::default())
+    }
+
+    /// What is kept of this piece, in this manner.
+    pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Kept<T>>> {
+        let key = Key { manner, ..piece.key.clone() };
+        let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.get(&key).and_then(Weak::upgrade)
+    }
+
+    /// Notes what is kept of a piece.
+    pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Kept<T>> {
+        let key = Key { manner, ..piece.key.clone() };
+        let _storage = Arc::downgrade(piece.storage());
+        let kept = Arc::new(Kept { value, key: key.clone(), notes: self.0.clone(), _storage });
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.insert(key, Arc::downgrade(&kept));
+        kept
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have noted the same piece since the last holder of this let go.
+        if notes.get(&self.key).is_some_and(|other| other.strong_count() == 0) {
+            notes.remove(&self.key);
+        }
+    }
+}
