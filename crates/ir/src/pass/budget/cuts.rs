@@ -37,6 +37,8 @@ pub(super) struct Cuts {
     boundary: Vec<usize>,
     /// Bytes that are made inside, read late, and no boundary.
     inside: Vec<usize>,
+    /// For each rate: bytes of the inside that are made again on the way to other values that are, and are then there together.
+    together: Vec<Vec<usize>>,
     /// For each rate in turn, from the highest down: of the inside, bytes that take as much work or more, and work to make the others again.
     kept: Vec<Vec<usize>>,
     again: Vec<Vec<u64>>,
@@ -85,6 +87,7 @@ impl Cuts {
             moment,
             boundary: vec![0; side * side],
             inside: vec![0; side * side],
+            together: vec![vec![0; side * side]; rates.len()],
             kept: vec![vec![0; side * side]; rates.len()],
             again: vec![vec![0; side * side]; rates.len()],
             rates,
@@ -107,7 +110,8 @@ impl Cuts {
     /// All segments that end at place `k`, from the shortest to the longest.
     fn sweep(&mut self, lives: &Lives, k: usize, number: usize, wanted: &mut [usize]) {
         let (side, end) = (self.places.len(), self.places[k]);
-        let (mut boundary, mut inside, mut kept, mut again, mut j) = (0, 0, 0, 0, k);
+        let (mut boundary, mut inside, mut together, mut kept) = (0, 0, 0, 0);
+        let (mut again, mut j) = (0, k);
         let asked = number * side + k;
         let crosses = |v: Var, last_early: &[usize]| last_early[v.index()] >= end;
         for e in (0..end).rev() {
@@ -117,10 +121,13 @@ impl Cuts {
                 if crosses(v, &self.last_early) && end < self.moment {
                     boundary += lives.bytes[v.index()];
                 } else if self.late[v.index()] {
-                    inside += lives.bytes[v.index()];
-                    match self.rate[v.index()] >= self.rates[number] {
-                        true => kept += lives.bytes[v.index()],
-                        false => needed = true,
+                    let bytes = lives.bytes[v.index()];
+                    inside += bytes;
+                    if self.rate[v.index()] >= self.rates[number] {
+                        kept += bytes;
+                    } else {
+                        needed = true;
+                        together += if wanted[v.index()] == asked { bytes } else { 0 };
                     }
                 } else {
                     needed |= wanted[v.index()] == asked;
@@ -139,6 +146,7 @@ impl Cuts {
                 j -= 1;
                 let at = j * side + k;
                 (self.boundary[at], self.inside[at]) = (boundary, inside);
+                self.together[number][at] = together;
                 (self.kept[number][at], self.again[number][at]) = (kept, again);
             }
         }
@@ -175,9 +183,13 @@ impl Cuts {
             let at = j * side + k;
             for rate in 0..self.rates.len() {
                 let bytes = state.bytes + self.boundary[at] + self.kept[rate][at];
-                // All of a segment is there at once, unless what is kept makes it again one by one; the last is needed at once.
-                let whole = rate == 0 && (k == end || state.bytes + self.inside[at] > limit);
-                if bytes <= limit && !whole {
+                // With nothing kept all of a segment is there at once, else what is made again on the way; the last is needed at once.
+                let there = match rate {
+                    0 if k == end => continue,
+                    0 => self.inside[at],
+                    _ => self.kept[rate][at] + self.together[rate][at],
+                };
+                if bytes.max(state.bytes + there) <= limit {
                     let again = state.again + self.again[rate][at];
                     each(k, State { bytes, again, from: (j, s, rate) });
                 }

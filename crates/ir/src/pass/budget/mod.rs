@@ -10,13 +10,15 @@
 //!    limit on the bytes of boundaries and one segment, a shortest path finds the cuts that cost least (`cuts.rs`).
 //! 3. The program is rewritten (`again.rs`), and all passes that remain run on it, memory planning too: the limit is searched so that the *planned* peak, what
 //!    the compiled program will really take, is within the budget. With what is left, values are kept again that save most work for a byte.
-//! 4. If no limit does, the program made last is cut again where most is alive now: what was made again is made again once more, from fewer kept values. So the
-//!    memory of a chain of n can go down towards log n, at the price of work that is done several times.
+//! 4. If no limit does, the program made last is cut again where most is alive now, and so on: what was made again is made again once more, from fewer kept
+//!    values. So the memory of a chain of n can go down towards log n, at the price of work that is done several times. It ends where cuts no longer help, or
+//!    where more than [`MOST`] times the work of the program would be done again.
 //!
 //! # Promises
 //! The same bits in every result: equations are repeated, never changed, and random numbers are functions of their keys. (Fusion may group sums
-//! otherwise, as it always may.) The planned peak is not above the budget, or there is an error that names the least peak that was found. If the
-//! program fits as it is, nothing changes. Deterministic. Programs inside control flow are not looked into; a loop is made again as one.
+//! otherwise, as it always may.) The planned peak is not above the budget, or there is an error that names the least peak that was found, and a budget of that
+//! many bytes is met. If the program fits as it is, nothing changes. Deterministic, and a matter of a few passes over the program: well below a second for
+//! thousands of equations, a few seconds where the budget is close to the least or below. Programs inside control flow are not looked into; a loop is made again as one.
 
 mod again;
 mod cuts;
@@ -92,6 +94,7 @@ pub fn budget(program: &Program, bytes: usize) -> Result<Budgeted> {
 }
 
 /// A program that was tried.
+#[derive(Clone)]
 struct Tried {
     program: Program,
     plan: Plan,
@@ -105,6 +108,8 @@ struct Search<'a> {
     base: Program,
     rest: &'a Pipeline<'a>,
     budget: usize,
+    /// The work without a budget.
+    work: u64,
     /// The plan without a budget.
     as_it_is: Plan,
     /// The plan with the lowest peak, of those that are tried whatever the budget is: so a budget of as much is met.
@@ -113,18 +118,21 @@ struct Search<'a> {
 
 /// How often the limit is halved in search of the best one.
 const PROBES: usize = 9;
-/// How often a program is cut at most.
-const DEPTH: usize = 128;
-/// Targets become smaller by this factor, so often.
-const STEP: f64 = 0.8;
-const STEPS: f64 = 12.0;
+/// So many cuts in a row may be in vain.
+const PATIENCE: usize = 6;
+/// Not more work than this many times that of the program is done again.
+const MOST: u64 = 8;
+/// Targets become smaller by this factor, at most so often, and so often in vain.
+const STEP: f64 = 0.75;
+const STEPS: usize = 8;
+const IDLE: usize = 2;
 
 impl<'a> Search<'a> {
     fn new(program: &Program, budget: usize, rest: &'a Pipeline<'a>) -> Result<Search<'a>> {
         // What is cheap is recomputed in any case, and need not be thought about.
         let base = dead_code(&remat(program));
         let least = plan(&rest.run(&base)?);
-        Ok(Search { base, rest, budget, as_it_is: least.clone(), least })
+        Ok(Search { work: work(&base), base, rest, budget, as_it_is: least.clone(), least })
     }
 
     /// The program as it is.
@@ -188,6 +196,10 @@ impl<'a> Search<'a> {
         }
         let Some((mut best, kept)) = best else { return Ok(None) };
         self.keep_more(&lives, moment, &mut best, kept, bytes)?;
+        // The path knows the limit and not the plan: now and then more is saved from the least up.
+        if let Some(kept) = cuts.choose(least) {
+            self.keep_more(&lives, moment, &mut best, kept, bytes)?;
+        }
         Ok(Some(best))
     }
 
@@ -236,54 +248,58 @@ impl<'a> Search<'a> {
             let lives = Lives::of(&self.base);
             Cuts::new(&lives, worst(&lives), false).least() as f64
         };
-        // Down in steps that do not depend on the budget, so that what is called the least is the least.
-        let (mut now, mut step) = (self.whole(), 0.0);
-        while now.plan.peak() > bytes {
-            if step == STEPS {
-                return Ok(None);
-            }
-            step += 1.0;
-            now = self.flattened(now, (start * STEP.powf(step)) as usize)?;
-            self.note(&now.plan);
-        }
-        // In one go it may cost less, and perhaps not all of it is needed.
-        for back in [0.0, 0.5, 0.25, 0.125] {
-            let target = (start * STEP.powf(step - back)) as usize;
-            let found = self.flattened(self.whole(), target)?;
+        // Down in steps that do not depend on the budget, so that what is called the least is met if it is the budget.
+        let flat = |search: &Search, step: f64| {
+            search.flattened(search.whole(), (start * STEP.powf(step)) as usize, bytes)
+        };
+        let mut in_vain = 0;
+        for step in 1..=STEPS {
+            let found = flat(self, step as f64)?;
             if found.plan.peak() <= bytes {
-                step -= back;
-                if found.again < now.again {
-                    now = found;
-                }
+                // Perhaps half of the last step is enough.
+                let less = flat(self, step as f64 - 0.5)?;
+                let better = less.plan.peak() <= bytes && less.again < found.again;
+                return Ok(Some(if better { less } else { found }));
             }
-        }
-        Ok(Some(now))
-    }
-
-    /// Cuts a program at its worst moment until no more than `target` bytes cross any, or nothing helps.
-    fn flattened(&self, from: Tried, target: usize) -> Result<Tried> {
-        let Tried { mut program, mut plan, mut again, mut recomputed, mut cuts } = from;
-        let before = cuts;
-        while cuts < DEPTH {
-            let lives = Lives::of(&program);
-            let moment = worst(&lives);
-            let here = Cuts::new(&lives, moment, false);
-            let limit = here.least().max(target);
-            // Not for a slope that hardly becomes flatter.
-            if limit > here.all() - here.all() / 32 {
+            in_vain = if found.plan.peak() < self.least.peak() { 0 } else { in_vain + 1 };
+            self.note(&found.plan);
+            if in_vain == IDLE {
                 break;
             }
-            let Some(kept) = here.choose(limit) else { break };
-            let made = made_again(&lives, moment, &kept);
-            again += made.work;
-            recomputed += made.roots.iter().map(|v| lives.bytes[v.index()]).sum::<usize>();
-            cuts += 1;
-            program = dead_code(&made.program);
         }
-        if cuts > before {
-            plan = self.planned(&program)?;
+        Ok(None)
+    }
+
+    /// Cuts a program at its worst moment again and again, until it fits, no more than `target` bytes cross any moment, or it does not help. Gives
+    /// the one that takes least.
+    fn flattened(&self, from: Tried, target: usize, bytes: usize) -> Result<Tried> {
+        let (mut now, mut best, mut in_vain) = (from.clone(), from, 0);
+        while best.plan.peak() > bytes && in_vain < PATIENCE {
+            let Some(next) = self.cut_again(&now, target)? else { break };
+            now = next;
+            in_vain += 1;
+            if now.plan.peak() < best.plan.peak() {
+                (best, in_vain) = (now.clone(), 0);
+            }
         }
-        Ok(Tried { program, plan, again, recomputed, cuts })
+        Ok(best)
+    }
+
+    /// Cuts a program once more, at its worst moment; nothing if that would hardly make it flatter, or cost too much.
+    fn cut_again(&self, now: &Tried, target: usize) -> Result<Option<Tried>> {
+        let lives = Lives::of(&now.program);
+        let moment = worst(&lives);
+        let cuts = Cuts::new(&lives, moment, false);
+        let limit = cuts.least().max(target);
+        if limit > cuts.all() - cuts.all() / 32 {
+            return Ok(None);
+        }
+        let Some(kept) = cuts.choose(limit) else { return Ok(None) };
+        let mut next = self.tried(&lives, moment, &kept)?;
+        next.again += now.again;
+        next.recomputed += now.recomputed;
+        next.cuts += now.cuts;
+        Ok((next.again <= MOST * self.work).then_some(next))
     }
 
     fn finished(&self, found: Tried) -> Budgeted {
@@ -294,7 +310,7 @@ impl<'a> Search<'a> {
             peak: found.plan.peak(),
             kept: lives.alive().into_iter().max().unwrap_or(0),
             recomputed: found.recomputed,
-            work: work(&self.base),
+            work: self.work,
             again: found.again,
             cuts: found.cuts,
         };

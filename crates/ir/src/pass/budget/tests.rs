@@ -114,6 +114,29 @@ fn long_skips(depth: usize) -> Program {
     p.0
 }
 
+/// A sum that grows by an activation at each layer: the way back reads the activations, and of the sums only the last.
+fn growing_sum(layers: usize) -> Program {
+    let mut p = Draft::new();
+    let mut x = p.input(&[ROWS, WIDTH]);
+    let weights: Vec<Var> = (0..layers).map(|_| p.input(&[WIDTH, WIDTH])).collect();
+    let mut saved = Vec::new();
+    for &w in &weights {
+        let h = p.dot(x, w);
+        let y = p.op(Op::Unary(Unary::Tanh), &[h]);
+        saved.push(y);
+        x = p.add(x, y);
+    }
+    let mut d = p.add(x, x);
+    for (&w, &y) in weights.iter().zip(&saved).rev() {
+        let dh = p.op(Op::Binary(Binary::Mul), &[d, y]);
+        let turned = p.turned(w);
+        let dx = p.dot(dh, turned);
+        d = p.add(d, dx);
+    }
+    p.0.outputs = vec![d];
+    p.0
+}
+
 /// A loop over rows that keeps them for a loop backwards, between layers.
 fn with_a_scan(layers: usize) -> Program {
     let mut p = Draft::new();
@@ -238,9 +261,12 @@ fn cheap_values_go_first() {
 
 #[test]
 fn what_is_promised_is_planned() {
-    for (name, program) in
-        [("chain", chain(24)), ("long skips", long_skips(12)), ("a scan", with_a_scan(12))]
-    {
+    for (name, program) in [
+        ("chain", chain(24)),
+        ("long skips", long_skips(12)),
+        ("a scan", with_a_scan(12)),
+        ("a growing sum", growing_sum(16)),
+    ] {
         program.verify_deeply().expect("a program");
         let (whole, least) = (peak(&program), least(&program));
         assert!(2 * least < whole, "{name}: {least} of {whole}");
@@ -256,6 +282,47 @@ fn what_is_promised_is_planned() {
         let error = budget(&program, least - 1).expect_err("below the least").to_string();
         assert!(error.contains(&format!("at least {least},")), "{error}");
     }
+}
+
+#[test]
+fn sums_are_not_made_again_from_their_beginning() {
+    // The last sum is cheap for a byte, additions only, but takes all activations at once: making it again would take more than there was.
+    let program = growing_sum(24);
+    let (whole, least) = (peak(&program), least(&program));
+    assert!(2 * least < whole, "{least} of {whole}");
+    for (share, extra) in [(2, 0.12), (5, 0.25), (8, 0.45)] {
+        let bytes = whole - (whole - least) * share / 10;
+        let found = budget(&program, bytes).expect("not below the least").report;
+        println!("{share}: {}", found.extra());
+        assert!(found.extra() < extra, "{share}: {found:?}");
+    }
+    // Cutting ends where it is of no use, long before the work grows without bound.
+    let found = budget(&program, least).expect("not below the least").report;
+    assert!(found.again <= MOST * found.work && found.cuts < 40, "{found:?}");
+}
+
+#[test]
+fn a_product_counts_once_however_many_results_follow_it() {
+    let mut p = Draft::new();
+    let (x, w) = (p.input(&[ROWS, WIDTH]), p.input(&[WIDTH, WIDTH]));
+    let h = p.dot(x, w);
+    let y = p.gelu(h);
+    let z = p.add(h, y);
+    p.0.outputs = vec![y, z];
+    let compiled = Pipeline::after_budget().run(&p.0).expect("a program");
+    assert!(compiled.equations.iter().any(|e| matches!(e.op, Op::DotRegion(_))), "{compiled}");
+    assert!(work(&compiled) <= work(&p.0), "{} {}", work(&compiled), work(&p.0));
+}
+
+#[test]
+fn small_programs_are_refused_with_a_sentence() {
+    let mut p = Draft::new();
+    let x = p.input(&[64, 64]);
+    let y = p.op(Op::Unary(Unary::Exp), &[x]);
+    p.0.outputs = vec![y];
+    assert_eq!(least(&p.0), 64 * 64 * 4);
+    assert_eq!(budget(&p.0, 64 * 64 * 4).expect("it fits").report.again, 0);
+    assert!(budget(&Program::default(), 0).is_ok());
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
     let touched = read + made;
     match &e.op {
         Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
-        Op::Dot | Op::DotRegion(_) => 2 * made * axis(0, 1) + touched,
+        // Of what follows a product, any part may be handed out: it is counted by its operands.
+        Op::Dot | Op::DotRegion(_) => 2 * len(&e.inputs[0]) * axis(1, 1) + touched,
         Op::Conv(conv) => {
             // Each of its three maps does the multiplications of the forward one.
             let (images, filters) = match conv.role {
