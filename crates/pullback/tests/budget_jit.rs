@@ -165,11 +165,12 @@ fn memory_grows_as_the_root_of_the_length() {
         let program = before_budget(&jit(|x: &Tensor| chain.step(x, None)).stages(&x).unwrap());
         // Gradients are handed out, and as many as there are blocks.
         let fixed = 2 * blocks * MATRIX;
-        let (mut low, mut high) = (fixed, fixed + blocks * 4 * ONE);
+        let root = (blocks as f64).sqrt() as usize * ONE;
+        let (mut low, mut high) = (fixed + root, fixed + 4 * root);
         let cheap =
             |bytes: usize| budget(&program, bytes).is_ok_and(|found| found.report.extra() <= 0.35);
         assert!(cheap(high) && !cheap(low));
-        while high - low > ONE / 4 {
+        while high - low > root / 16 {
             let middle = low + (high - low) / 2;
             *(if cheap(middle) { &mut high } else { &mut low }) = middle;
         }
@@ -178,8 +179,8 @@ fn memory_grows_as_the_root_of_the_length() {
     let found = [16, 64, 256].map(smallest);
     for pair in found.windows(2) {
         let growth = pair[1] as f64 / pair[0] as f64;
-        println!("{growth}: {:?}", found.map(|bytes| bytes as f64 / ONE as f64));
-        assert!(growth < 2.2, "four times the blocks, {growth} times the memory: {found:?}");
+        let about_two = (1.6..2.2).contains(&growth);
+        assert!(about_two, "four times the blocks, {growth} times the memory: {found:?}");
     }
 }
 
@@ -193,7 +194,6 @@ fn it_is_no_worse_than_uniform_segments() {
         let (bytes, uniform) = planned(&uniform, &x);
         let within = jit(|x: &Tensor| chain.step(x, None)).memory_budget(bytes);
         let (peak, found) = planned(&within, &x);
-        println!("{segments}: {} {peak} {}", bytes, found as f64 / uniform as f64);
         assert!(peak <= bytes && found <= uniform, "{segments}: {peak} {bytes}, {found} {uniform}");
     }
 }
@@ -283,6 +283,20 @@ fn what_cannot_be_done_is_refused_with_a_bound_that_can() {
 }
 
 #[test]
+fn what_goes_op_by_op_knows_of_no_budget() {
+    let _alone = alone();
+    let w = Tensor::from([2.0, 3.0]).requires_grad();
+    let f = jit(|x: &Tensor| (x * &w).exp().sum()).memory_budget(1);
+    f.call(&Tensor::from([0.5, 0.25])).unwrap().backward().unwrap();
+    assert!(w.grad().is_some());
+    let said = only(&f);
+    assert!(said.differentiated && said.budget.is_none() && said.measured.is_none());
+    // Without recording it is compiled, and what the call returns does not fit.
+    let error = no_grad(|| f.call(&Tensor::from([0.5, 0.25]))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory);
+}
+
+#[test]
 fn later_calls_and_other_shapes() {
     let _alone = alone();
     let chain = Chain::new(16);
@@ -336,7 +350,7 @@ fn same_within_budgets(name: &str, f: impl Fn(&Tensor) -> Tensor + Copy, x: &Ten
     let expected = plain.of(x).to_f64_vec();
     let whole = only(&plain).peak;
     let least = bound(&jit(grad(f)).memory_budget(0).call(x).unwrap_err());
-    assert!(least < whole * 3 / 4, "{name}: {least} of {whole}");
+    assert!(least < whole * 9 / 10, "{name}: {least} of {whole}");
     for bytes in [least, (least + whole) / 2, whole] {
         let tight = jit(grad(f)).memory_budget(bytes);
         let found = tight.of(x).to_f64_vec();

@@ -40,7 +40,8 @@ pub(super) struct Specialisation<Y> {
     pub traced: Program,
     pub executable: Executable,
     pub stages: Vec<Summary>,
-    /// What the byte budget cost, if one was set.
+    /// The bytes that a call may take, and what that cost. A function that is called op by op has a limit and no cost.
+    pub limit: Option<usize>,
     pub budget: Option<BudgetReport>,
     /// The most bytes that the last call took, where a budget was set: what is held between calls, and the rise of the pool's counter.
     pub measured: Option<usize>,
@@ -115,17 +116,18 @@ impl<Y: Tree> Specialisation<Y> {
         specs: Vec<Spec>,
         structure: String,
         why: String,
-        budget: Option<usize>,
+        limit: Option<usize>,
         at: &'static Location<'static>,
     ) -> Result<Specialisation<Y>> {
         let mut timing = Timing::default();
         let start = Instant::now();
         let (template, differentiated, recorded) = traced(f, &specs, at)?;
         timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves, tracked_state, flags } = recorded;
+        let Recorded { program, results, captures, leaves, flags, .. } = recorded;
 
         let start = Instant::now();
-        let Passed { program: compiled, stages, budget } = passes(&program, budget, at, None)?;
+        let within = limit.filter(|_| !differentiated);
+        let Passed { program: compiled, stages, budget } = passes(&program, within, at, None)?;
         timing.passes = start.elapsed();
         let start = Instant::now();
         let executable = Executable::new(&compiled)?;
@@ -152,10 +154,11 @@ impl<Y: Tree> Specialisation<Y> {
             results,
             captures: captures.iter().enumerate().map(capture).collect(),
             gradients: leaves.into_iter().map(gradient).collect(),
-            differentiated: differentiated || (tracked_state && mode::is_grad_enabled()),
+            differentiated,
             traced: program,
             executable,
             stages: stages.iter().map(summary).collect(),
+            limit,
             budget,
             measured: None,
             timing,
@@ -167,15 +170,15 @@ impl<Y: Tree> Specialisation<Y> {
     }
 
     /// Whether a call with these arguments, within this budget, is what this was made for.
-    pub fn fits(&self, leaves: &[Tensor], structure: &str, budget: Option<usize>) -> bool {
+    pub fn fits(&self, leaves: &[Tensor], structure: &str, limit: Option<usize>) -> bool {
         let as_tracked = |c: &Captured| match c {
             Captured::Fixed { handle, tracked, .. } => tracked.is_that_of(handle),
             Captured::Gradient { .. } => true,
         };
         self.recording == mode::is_grad_enabled()
             && self.autocast == autocast::state()
-            && self.budget.map(|b| b.budget) == budget
             && self.conventions == kinks::conventions()
+            && self.limit == limit
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
             && self.structure == structure
             && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
@@ -196,7 +199,7 @@ fn summary(stage: &Stage) -> Summary {
     Summary { name: stage.name, before: stage.before, after: stage.after, time: stage.time }
 }
 
-/// Traces the function: its result, whether that is tracked, and the trace.
+/// Traces the function: its result, whether that or state is differentiated outside, and the trace.
 fn traced<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Result<Y>,
     specs: &[Spec],
@@ -209,7 +212,8 @@ fn traced<Y: Tree>(
             let tracked = outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
             ((y, tracked), outputs)
         })?;
-        Ok((y?, tracked, recorded))
+        let state = recorded.tracked_state && mode::is_grad_enabled();
+        Ok((y?, tracked || state, recorded))
     })?
 }
 
@@ -272,11 +276,12 @@ fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
 pub(super) fn stages<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Result<Y>,
     specs: &[Spec],
-    budget: Option<usize>,
+    limit: Option<usize>,
     at: &'static Location<'static>,
 ) -> Result<Vec<(&'static str, Program)>> {
-    let (_, _, recorded) = traced(f, specs, at)?;
-    let stages = passes(&recorded.program, budget, at, None)?.stages;
+    let (_, differentiated, recorded) = traced(f, specs, at)?;
+    let within = limit.filter(|_| !differentiated);
+    let stages = passes(&recorded.program, within, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
     all.extend(stages.into_iter().map(|s| (s.name, s.program.renumbered())));
     Ok(all)
@@ -287,7 +292,7 @@ pub(super) fn reason<Y: Tree>(
     all: &[Specialisation<Y>],
     leaves: &[Tensor],
     structure: &str,
-    budget: Option<usize>,
+    limit: Option<usize>,
 ) -> String {
     let Some(last) = all.last() else { return "the first call".to_string() };
     if last.specs.len() != leaves.len() {
@@ -317,13 +322,12 @@ pub(super) fn reason<Y: Tree>(
         let (now, before) = (name(autocast::state()), name(last.autocast));
         return format!("it was called {now}, and {before} before");
     }
-    let before = last.budget.map(|b| b.budget);
-    if before != budget {
+    if last.limit != limit {
         let name = |bytes: Option<usize>| match bytes {
             Some(bytes) => format!("{bytes} bytes"),
             None => "unlimited".to_string(),
         };
-        return format!("the memory budget is {}, {} before", name(budget), name(before));
+        return format!("the memory budget is {}, {} before", name(limit), name(last.limit));
     }
     if last.conventions != kinks::conventions() {
         return "other conventions hold for derivatives at kinks".to_string();
