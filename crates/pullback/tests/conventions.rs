@@ -1,6 +1,6 @@
 //! The values at kinks that `docs/conventions.md` promises, in both modes.
 
-use pullback::{DType, Tensor, f16, grad, hessian, hessian_tree, jvp};
+use pullback::{Conventions, DType, Tensor, f16, grad, hessian, hessian_tree, jvp, kink_table};
 
 /// The derivative of `f` at `x`, the same in reverse and forward mode.
 #[track_caller]
@@ -252,4 +252,54 @@ fn margins_pass_no_gradient_where_the_loss_is_zero() {
     let loss = losses::multi_margin(&x, &Tensor::from(0i64), 1, 1.0, None, Reduction::Sum);
     loss.backward().unwrap();
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0, 0.0]);
+}
+
+#[test]
+fn the_table_of_kinks_is_in_the_documentation() {
+    let text = include_str!("../../../docs/conventions.md");
+    let start = text.find("## Values at kinks").unwrap();
+    let section = text[start..].split("What is not counted").next().unwrap();
+    let written: Vec<&str> = section.lines().filter(|l| l.starts_with("| `")).collect();
+    let line =
+        |r: &pullback::KinkRow| format!("| {} | {} | {} |", r.functions, r.place, r.derivative);
+    let table: Vec<String> = kink_table(&Conventions::pullback()).iter().map(line).collect();
+    assert_eq!(written, table);
+}
+
+/// Every function of the table of kinks, at its kink, has the derivative that the table says.
+#[test]
+fn derivatives_at_the_other_kinks() {
+    assert_eq!(slope(|x: &Tensor| x.leaky_relu(0.25), 0.0), 0.25);
+    assert_eq!(slope(|x: &Tensor| x.prelu(&Tensor::from(0.25)), 0.0), 0.25);
+    assert_eq!(slope(|x: &Tensor| x.elu(2.0), 0.0), 2.0);
+    assert_eq!(slope(|x: &Tensor| x.softshrink(1.0), 1.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.hardshrink(1.0), -1.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.threshold(1.0, 3.0), 1.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.heaviside(0.5) + x * 0.0, 0.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| x.hardtanh(-1.0, 1.0), 1.0), 0.0);
+    assert_eq!(slope(Tensor::relu6, 6.0), 0.0);
+    assert_eq!(slope(Tensor::hardsigmoid, -3.0), 0.0);
+    assert_eq!((slope(Tensor::hardswish, -3.0), slope(Tensor::hardswish, 3.0)), (0.0, 1.0));
+    assert_eq!(slope(|x: &Tensor| x.fmax(&Tensor::from(1.0)), 1.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| x.hypot(&Tensor::from(0.0)), 0.0), 0.0);
+    assert_eq!(slopes(|x: &Tensor| x.vector_norm(3.0, 0), &[0.0, 0.0]), [0.0, 0.0]);
+    assert_eq!(slopes(Tensor::std, &[1.0, 1.0]), [0.0, 0.0]);
+    assert_eq!(slope(|x: &Tensor| x.powf(0.5), 0.0), f64::INFINITY);
+    assert_eq!(slope(|x: &Tensor| x.remainder(2.0), 4.0), 1.0);
+    assert_eq!(slope(|x: &Tensor| Tensor::from(4.0).remainder(x), 2.0), -2.0);
+    assert_eq!(slope(|x: &Tensor| Tensor::from(-4.0).fmod(x), 2.0), 2.0);
+    assert_eq!(slope(|x: &Tensor| x.atan2(Tensor::from(-2.0)), 0.0), -0.5);
+    assert_eq!(slope(|x: &Tensor| x.copysign(Tensor::from(3.0)), 0.0), 0.0);
+    for f in [Tensor::log, Tensor::log2, Tensor::log10, Tensor::recip, Tensor::rsqrt] {
+        assert!(slope(f, 0.0).is_infinite());
+    }
+    for f in
+        [Tensor::asin, Tensor::acos, Tensor::acosh, Tensor::atanh, Tensor::erfinv, Tensor::ndtri]
+    {
+        assert!(slope(f, 1.0).is_infinite());
+    }
+    assert!(slope(Tensor::log1p, -1.0).is_infinite());
+    let digamma = slope(Tensor::digamma, 0.0);
+    assert!(digamma.is_infinite() || digamma.is_nan());
+    assert!(slope(|x: &Tensor| x / Tensor::from(0.0), 1.0).is_infinite());
 }

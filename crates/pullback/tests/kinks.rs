@@ -370,3 +370,508 @@ fn custom_functions_have_no_kinks_but_their_users() {
     let x = leaf(&[0.0, 1.0]);
     assert!(kink_report(|| f.call(&x)).1.is_empty());
 }
+
+// Conventions.
+
+/// The derivative of `f` at `x`: the same in reverse mode, in forward mode and compiled.
+#[track_caller]
+fn slope(f: &dyn Fn(&Tensor) -> Tensor, x: f64) -> f64 {
+    let x = Tensor::from(x);
+    let reverse = grad(f)(&x).item::<f64>();
+    let forward = jvp(f, &x, &Tensor::from(1.0)).1.item::<f64>();
+    let compiled = jit(grad(f)).call(&x).unwrap().item::<f64>();
+    let many = vmap(grad(f), 0, 0)(&x.unsqueeze(0)).to_vec::<f64>()[0];
+    let same = |y: f64| y == reverse || (y.is_nan() && reverse.is_nan());
+    assert!(
+        [forward, compiled, many].into_iter().all(same),
+        "{reverse} {forward} {compiled} {many}"
+    );
+    reverse
+}
+
+/// `f` is flat, or a straight line, on both sides of `x`. Its derivative there must be `part` of the way from the slope on the left to that on the right,
+/// and the second derivative of its square must be made of it.
+#[track_caller]
+fn is_between(name: &str, c: Conventions, f: &dyn Fn(&Tensor) -> Tensor, x: f64, part: f64) {
+    let at = |x: f64| f(&Tensor::from(x)).item::<f64>();
+    let h = 1.0 / 1024.0;
+    let (left, right) = ((at(x) - at(x - h)) / h, (at(x + h) - at(x)) / h);
+    assert!((left - right).abs() > 0.1, "{name} has no kink at {x}");
+    with_conventions(&c, || {
+        assert_eq!(at(x), f(&Tensor::from(x)).item::<f64>());
+        let found = slope(f, x);
+        let wanted = left + part * (right - left);
+        assert!((found - wanted).abs() < 2e-3, "{name} at {x}: {found}, not {wanted}");
+        let second = hessian(|x: &Tensor| f(x).square().sum())(&Tensor::from([x])).item::<f64>();
+        let straight = 2.0 * found * found;
+        assert!(name == "hardswish" || (second - straight).abs() < 1e-9, "{name}: {second}");
+    });
+}
+
+#[test]
+fn every_convention_is_a_slope_between_the_sides() {
+    let c = Conventions::pullback;
+    for s in [0.0, 0.25, 0.5, 1.0] {
+        is_between("relu", c().relu(s), &Tensor::relu, 0.0, s);
+        is_between("abs", c().abs(2.0 * s - 1.0), &Tensor::abs, 0.0, s);
+    }
+    for (at, part) in [(AtZero::Below, 0.0), (AtZero::Above, 1.0)] {
+        is_between("leaky_relu", c().leaky_relu(at), &|x| x.leaky_relu(0.25), 0.0, part);
+        let weight = Tensor::from(0.25);
+        is_between("prelu", c().leaky_relu(at), &move |x| x.prelu(&weight), 0.0, part);
+    }
+    for (at, inside) in [(AtBound::Inside, 1.0), (AtBound::Half, 0.5), (AtBound::Outside, 0.0)] {
+        let outside = 1.0 - inside;
+        is_between("clamp", c().clamp(at), &|x| x.clamp(1.0, 2.0), 1.0, inside);
+        is_between("clamp", c().clamp(at), &|x| x.clamp(1.0, 2.0), 2.0, outside);
+        is_between("clamp_min", c().clamp(at), &|x| x.clamp_min(Tensor::from(1.0)), 1.0, inside);
+        is_between("clamp_max", c().clamp(at), &|x| x.clamp_max(Tensor::from(1.0)), 1.0, outside);
+        is_between("hardtanh", c().hardtanh(at), &|x| x.hardtanh(1.0, 2.0), 1.0, inside);
+        is_between("hardtanh", c().hardtanh(at), &|x| x.hardtanh(1.0, 2.0), 2.0, outside);
+        is_between("relu6", c().relu6(at), &Tensor::relu6, 0.0, inside);
+        is_between("relu6", c().relu6(at), &Tensor::relu6, 6.0, outside);
+        is_between("hardsigmoid", c().relu6(at), &Tensor::hardsigmoid, -3.0, inside);
+        is_between("hardsigmoid", c().relu6(at), &Tensor::hardsigmoid, 3.0, outside);
+        is_between("hardswish", c().relu6(at), &Tensor::hardswish, -3.0, inside);
+        is_between("hardswish", c().relu6(at), &Tensor::hardswish, 3.0, outside);
+    }
+    let two = Tensor::from(2.0);
+    for (at, first) in [(AtTie::Half, 0.5), (AtTie::First, 1.0), (AtTie::Second, 0.0)] {
+        let second = 1.0 - first;
+        is_between("maximum", c().maximum(at), &|x| x.maximum(&two), 2.0, first);
+        is_between("maximum", c().maximum(at), &|x| two.maximum(x), 2.0, second);
+        is_between("minimum", c().maximum(at), &|x| x.minimum(&two), 2.0, second);
+        is_between("minimum", c().maximum(at), &|x| two.minimum(x), 2.0, first);
+    }
+}
+
+#[test]
+fn bounds_that_are_tensors_get_the_rest() {
+    for (at, to_bound) in [(AtBound::Inside, 0.0), (AtBound::Half, 0.5), (AtBound::Outside, 1.0)] {
+        let (x, low) = (Tensor::from(1.0), leaf(&[1.0]));
+        let c = Conventions::pullback().clamp(at);
+        with_conventions(&c, || x.clamp_min(&low)).sum().backward().unwrap();
+        assert_eq!(low.grad().unwrap().to_vec::<f64>(), [to_bound]);
+    }
+}
+
+#[test]
+fn ties_over_axes_go_to_all_or_to_the_first() {
+    let first = Conventions::pullback().max(AtTies::First);
+    let x = Tensor::from([[1.0, 3.0, 3.0], [3.0, 2.0, 2.0]]);
+    let slopes = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let f = |x: &Tensor| f(x).sum();
+        let g = grad(f)(&x).to_vec::<f64>();
+        assert_eq!(jit(grad(f)).call(&x).unwrap().to_vec::<f64>(), g);
+        let basis = |i: usize| {
+            let one: Vec<f64> = (0..6).map(|j| f64::from(u8::from(i == j))).collect();
+            jvp(f, &x, &Tensor::from_vec(one, [2, 3])).1.item::<f64>()
+        };
+        assert_eq!((0..6).map(basis).collect::<Vec<_>>(), g);
+        g
+    };
+    let third = 1.0 / 3.0;
+    assert_eq!(slopes(&|x| x.max_over(1)), [0.0, 0.5, 0.5, 1.0, 0.0, 0.0]);
+    assert_eq!(slopes(&Tensor::max), [0.0, third, third, third, 0.0, 0.0]);
+    with_conventions(&first, || {
+        assert_eq!(slopes(&|x| x.max_over(1)), [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(slopes(&|x| x.max_over(0)), [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(slopes(&|x| x.min_over(1)), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        assert_eq!(slopes(&Tensor::max), [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(x.max_keep([0, 1]).shape(), [1, 1]);
+        assert_eq!(Tensor::from([1, 5, 5]).max().item::<i32>(), 5);
+        let error = catch(|| Tensor::zeros([0]).max()).unwrap_err().to_string();
+        assert!(error.starts_with("max"), "{error}");
+    });
+}
+
+#[test]
+fn norms_at_the_origin_have_a_derivative_or_none() {
+    let zeros = Tensor::from([0.0, 0.0]);
+    let slopes = |f: fn(&Tensor) -> Tensor| grad(f)(&zeros).to_vec::<f64>();
+    let hypot: fn(&Tensor) -> Tensor = |x| x.at(0).hypot(&x.at(1));
+    assert_eq!(slopes(Tensor::norm), [0.0, 0.0]);
+    assert_eq!(slopes(hypot), [0.0, 0.0]);
+    with_conventions(&Conventions::pullback().norm(AtOrigin::Nan), || {
+        assert!(slopes(Tensor::norm).iter().all(|g| g.is_nan()));
+        assert!(slopes(Tensor::std).iter().all(|g| g.is_nan()));
+        assert!(slopes(|x| x.vector_norm(2.0, 0)).iter().all(|g| g.is_nan()));
+        assert_eq!(slopes(hypot), [0.0, 0.0]);
+        assert_eq!(grad(Tensor::norm)(&Tensor::from([0.0, -4.0])).to_vec::<f64>(), [0.0, -1.0]);
+    });
+    with_conventions(&Conventions::pullback().hypot(AtOrigin::Nan), || {
+        assert!(slopes(hypot).iter().all(|g| g.is_nan()));
+        assert_eq!(slopes(Tensor::norm), [0.0, 0.0]);
+    });
+}
+
+#[test]
+fn conventions_change_no_value() {
+    let values = [-INF, -6.0, -3.0, -1.0, -0.0, 0.0, 5e-324, 0.3, 1.0, 3.0, 6.0, 1.7e308, INF, NAN];
+    let x = Tensor::from(values);
+    let swapped = x.flip(0);
+    let all: [&dyn Fn() -> Tensor; 14] = [
+        &|| x.relu(),
+        &|| x.abs(),
+        &|| x.abs().recip(),
+        &|| x.leaky_relu(0.1),
+        &|| x.clamp(-3.0, 1.0),
+        &|| x.clamp(-INF, INF),
+        &|| x.hardtanh(-1.0, 1.0),
+        &|| x.hardtanh(-INF, INF),
+        &|| x.relu6(),
+        &|| x.hardsigmoid(),
+        &|| x.hardswish(),
+        &|| x.maximum(&swapped),
+        &|| x.minimum(&x),
+        &|| x.narrow(0, 0, 13).max_keep(0),
+    ];
+    let extreme = Conventions::pullback()
+        .relu(1.0)
+        .abs(-1.0)
+        .leaky_relu(AtZero::Above)
+        .clamp(AtBound::Outside)
+        .hardtanh(AtBound::Inside)
+        .relu6(AtBound::Inside)
+        .maximum(AtTie::Second)
+        .max(AtTies::First)
+        .norm(AtOrigin::Nan);
+    for (i, f) in all.iter().enumerate() {
+        let plain = f().to_vec::<f64>();
+        let conventions =
+            [extreme, extreme.abs(1.0), Conventions::jax(), Conventions::tensorflow()];
+        for c in conventions {
+            let other = with_conventions(&c, f).to_vec::<f64>();
+            let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+            assert!(plain.iter().zip(&other).all(same), "{i}: {plain:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn the_conventions_of_the_forward_pass_hold_wherever_backward_runs() {
+    let one = Conventions::pullback().relu(1.0);
+    let x = leaf(&[0.0, 2.0]);
+    with_conventions(&one, || x.relu().sum()).backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 1.0]);
+    x.zero_grad();
+    let y = x.relu().sum();
+    with_conventions(&one, || y.backward().unwrap());
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0, 1.0]);
+    // In place, and inside a scope that goes back to the default.
+    x.zero_grad();
+    let y = with_conventions(&one, || {
+        let y = &x * 1.0;
+        y.relu_();
+        y.sum() + with_conventions(&Conventions::default(), || x.relu().sum())
+    });
+    y.backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 2.0]);
+    // What a checkpointed function computes again is what it computed.
+    x.zero_grad();
+    let y = with_conventions(&one, || checkpoint(|x: &Tensor| x.relu().exp().sum(), &x));
+    y.backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, 2.0f64.exp()]);
+}
+
+#[test]
+fn compiled_functions_are_compiled_for_their_conventions() {
+    let one = Conventions::pullback().relu(1.0);
+    let f = jit(grad(|x: &Tensor| x.relu().sum()));
+    let x = Tensor::from([0.0, 2.0]);
+    let call = || f.call(&x).unwrap().to_vec::<f64>();
+    assert_eq!(call(), [0.0, 1.0]);
+    assert_eq!(with_conventions(&one, call), [1.0, 1.0]);
+    assert_eq!(call(), [0.0, 1.0]);
+    let specialisations = f.explain().specialisations;
+    assert_eq!(specialisations.len(), 2);
+    assert!(specialisations[1].why.contains("conventions"), "{}", specialisations[1].why);
+    // Loops and branches inside, where the derivative is that of a body.
+    let sum =
+        |x: &Tensor| scan(|s: &Tensor, x: &Tensor| (s + x.relu(), ()), &Tensor::from(0.0), x).0;
+    let either = |x: &Tensor| cond(&x.sum().gt(0.0), |x| x.relu().sum(), |x| x.sum(), x);
+    let fs: [(&str, &dyn Fn(&Tensor) -> Tensor); 2] = [("scan", &sum), ("cond", &either)];
+    for (name, f) in fs {
+        let slopes = || jit(grad(f)).call(&x).unwrap().to_vec::<f64>();
+        assert_eq!(slopes(), [0.0, 1.0], "{name}");
+        assert_eq!(with_conventions(&one, slopes), [1.0, 1.0], "{name}");
+        let many = || vmap(grad(f), 0, 0)(&x.unsqueeze(0)).to_vec::<f64>();
+        assert_eq!(many(), [0.0, 1.0], "{name}");
+        assert_eq!(with_conventions(&one, many), [1.0, 1.0], "{name}");
+    }
+}
+
+#[test]
+fn presets_are_what_frameworks_do() {
+    let of = |c: Conventions, f: &dyn Fn(&Tensor) -> Tensor, x: f64| {
+        with_conventions(&c, || slope(f, x))
+    };
+    let one = Tensor::from(1.0);
+    let probes: [(&dyn Fn(&Tensor) -> Tensor, f64, [f64; 4]); 9] = [
+        (&Tensor::relu, 0.0, [0.0, 0.0, 0.0, 0.0]),
+        (&Tensor::abs, 0.0, [0.0, 0.0, 0.0, 0.0]),
+        (&|x| x.leaky_relu(0.25), 0.0, [0.25, 0.25, 1.0, 0.25]),
+        (&|x| x.clamp(0.0, 1.0), 1.0, [1.0, 1.0, 0.5, 1.0]),
+        (&|x| x.hardtanh(-1.0, 1.0), 1.0, [0.0, 0.0, 1.0, 0.0]),
+        (&Tensor::relu6, 6.0, [0.0, 0.0, 0.5, 0.0]),
+        (&|x| x.maximum(&one), 1.0, [0.5, 0.5, 0.5, 1.0]),
+        (&|x| x.unsqueeze(0).norm(), 0.0, [0.0, 0.0, NAN, NAN]),
+        (&|x| x.hypot(&Tensor::from(0.0)), 0.0, [0.0, NAN, 0.0, 0.0]),
+    ];
+    let presets = [
+        Conventions::pullback(),
+        Conventions::torch(),
+        Conventions::jax(),
+        Conventions::tensorflow(),
+    ];
+    for (i, (f, x, wanted)) in probes.into_iter().enumerate() {
+        let found = presets.map(|c| of(c, f, x));
+        let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+        assert!(found.iter().zip(&wanted).all(same), "{i}: {found:?}");
+    }
+    // The report names what was taken.
+    let x = leaf(&[0.0]);
+    let (_, report) = with_conventions(&Conventions::jax(), || kink_report(|| x.clamp_min(0.0)));
+    assert_eq!(only(&report), ("clamp_min", 1, 1));
+    assert_eq!(report.kinks[0].convention, "½, and ½ to the bound");
+    let c = Conventions::pullback().relu(0.5);
+    let (_, report) = with_conventions(&c, || kink_report(|| x.relu()));
+    assert_eq!(only(&report), ("relu", 1, 1));
+    assert_eq!(report.kinks[0].convention, "0.5");
+    let error = catch(|| Conventions::pullback().relu(2.0)).unwrap_err().to_string();
+    assert!(
+        error.contains("2 is not a slope of `relu` at 0, which lie between 0 and 1"),
+        "{error}"
+    );
+    assert!(catch(|| Conventions::pullback().abs(NAN)).is_err());
+}
+
+// Ties, NaN and infinities.
+
+/// The results and the gradient of their weighted sum (1, 10, 100, …): eager, compiled, and over examples.
+#[track_caller]
+fn everywhere(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let x = Tensor::from(x);
+    let weighted = |x: &Tensor| {
+        let y = f(x);
+        let y = y.reshape([y.len()]);
+        let weights: Vec<f64> = (0..y.len()).map(|i| 10f64.powi(i as i32)).collect();
+        // A product would make NaN of every gradient: a selection keeps them apart.
+        let parts: Vec<Tensor> =
+            weights.iter().enumerate().map(|(i, w)| y.at(i as isize) * *w).collect();
+        parts.into_iter().reduce(|a, b| a + b).unwrap()
+    };
+    let (y, g) = (f(&x).to_vec::<f64>(), grad(weighted)(&x).to_vec::<f64>());
+    let same = |a: &[f64], b: &[f64]| {
+        a.len() == b.len()
+            && a.iter()
+                .zip(b)
+                .all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()))
+    };
+    let compiled = jit(&f).call(&x).unwrap().to_vec::<f64>();
+    assert!(same(&y, &compiled), "{y:?} compiled {compiled:?}");
+    let compiled = jit(grad(weighted)).call(&x).unwrap().to_vec::<f64>();
+    assert!(same(&g, &compiled), "gradient {g:?} compiled {compiled:?}");
+    let two = pullback::stack(&[&x.zeros_like(), &x], 0);
+    let many = vmap(&f, 0, 0)(&two).at(1).to_vec::<f64>();
+    assert!(same(&y, &many), "{y:?} in vmap {many:?}");
+    let many = vmap(grad(weighted), 0, 0)(&two).at(1).to_vec::<f64>();
+    assert!(same(&g, &many), "gradient {g:?} in vmap {many:?}");
+    (y, g)
+}
+
+#[track_caller]
+fn gives(f: impl Fn(&Tensor) -> Tensor, x: &[f64], y: &[f64], g: &[f64]) {
+    let found = everywhere(f, x);
+    let same = |a: &[f64], b: &[f64]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
+    };
+    assert!(same(&found.0, y), "{:?}, not {y:?}", found.0);
+    assert!(same(&found.1, g), "gradient {:?}, not {g:?}", found.1);
+}
+
+#[test]
+fn maxima_over_axes() {
+    let nan3 = [NAN, NAN, NAN];
+    gives(Tensor::max, &[1.0, 3.0, 3.0], &[3.0], &[0.0, 0.5, 0.5]);
+    gives(Tensor::max, &[1.0, NAN, 3.0], &[NAN], &nan3);
+    gives(Tensor::min, &[1.0, NAN, 3.0], &[NAN], &nan3);
+    gives(Tensor::max, &[1.0, INF, 3.0], &[INF], &[0.0, 1.0, 0.0]);
+    gives(Tensor::max, &[INF, INF, 3.0], &[INF], &[0.5, 0.5, 0.0]);
+    gives(Tensor::max, &[-INF, -INF], &[-INF], &[0.5, 0.5]);
+    gives(Tensor::min, &[-INF, NAN, INF], &[NAN], &nan3);
+    gives(Tensor::min, &[-INF, 5.0, INF], &[-INF], &[1.0, 0.0, 0.0]);
+    // The first NaN is the extreme one; among equals, the first.
+    gives(|x| x.max_at(0).0, &[1.0, NAN, 3.0, NAN], &[NAN], &[0.0, 1.0, 0.0, 0.0]);
+    gives(|x| x.min_at(0).0, &[1.0, NAN, -INF], &[NAN], &[0.0, 1.0, 0.0]);
+    gives(|x| x.max_at(0).0, &[-INF, -INF], &[-INF], &[1.0, 0.0]);
+    gives(|x| x.max_at(0).0, &[2.0, INF, INF], &[INF], &[0.0, 1.0, 0.0]);
+    gives(|x| x.min_at(0).0, &[2.0, 1.0, 1.0], &[1.0], &[0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn maxima_of_pairs() {
+    let pair = |f: fn(&Tensor, &Tensor) -> Tensor| move |x: &Tensor| f(&x.at(0), &x.at(1));
+    let (max, min) = (pair(|a, b| a.maximum(b)), pair(|a, b| a.minimum(b)));
+    gives(max, &[2.0, 2.0], &[2.0], &[0.5, 0.5]);
+    gives(max, &[INF, INF], &[INF], &[0.5, 0.5]);
+    gives(max, &[-INF, 1.0], &[1.0], &[0.0, 1.0]);
+    gives(min, &[-INF, 1.0], &[-INF], &[1.0, 0.0]);
+    gives(min, &[0.0, -0.0], &[0.0], &[0.5, 0.5]);
+    // NaN on either side is the result, and the gradient passes to both.
+    for x in [[NAN, 1.0], [1.0, NAN], [NAN, NAN], [NAN, INF]] {
+        gives(max, &x, &[NAN], &[1.0, 1.0]);
+        gives(min, &x, &[NAN], &[1.0, 1.0]);
+    }
+    // The ones that are asked to ignore NaN, and do.
+    let (fmax, fmin) = (pair(Tensor::fmax), pair(Tensor::fmin));
+    gives(fmax, &[2.0, 2.0], &[2.0], &[1.0, 0.0]);
+    gives(fmax, &[NAN, 1.0], &[1.0], &[0.0, 1.0]);
+    gives(fmin, &[1.0, NAN], &[1.0], &[1.0, 0.0]);
+    gives(fmin, &[NAN, NAN], &[NAN], &[1.0, 0.0]);
+    gives(fmax, &[-INF, NAN], &[-INF], &[1.0, 0.0]);
+}
+
+#[test]
+fn sorts() {
+    let up = |x: &Tensor| x.sort(0, false).0;
+    let down = |x: &Tensor| x.sort(0, true).0;
+    gives(
+        up,
+        &[NAN, 1.0, INF, -INF, NAN],
+        &[-INF, 1.0, INF, NAN, NAN],
+        &[1e3, 10.0, 100.0, 1.0, 1e4],
+    );
+    gives(
+        down,
+        &[NAN, 1.0, INF, -INF, NAN],
+        &[NAN, NAN, INF, 1.0, -INF],
+        &[1.0, 1e3, 100.0, 1e4, 10.0],
+    );
+    gives(up, &[2.0, 1.0, 2.0, 2.0], &[1.0, 2.0, 2.0, 2.0], &[10.0, 1.0, 100.0, 1e3]);
+    gives(down, &[2.0, 3.0, 2.0], &[3.0, 2.0, 2.0], &[10.0, 1.0, 100.0]);
+    gives(up, &[INF, -INF, INF], &[-INF, INF, INF], &[10.0, 1.0, 100.0]);
+    let order = |x: &[f64], down| Tensor::from(x).argsort(0, down).to_vec::<i64>();
+    assert_eq!(order(&[NAN, 1.0, NAN, 0.0], false), [3, 1, 0, 2]);
+    assert_eq!(order(&[NAN, 1.0, NAN, 0.0], true), [0, 2, 1, 3]);
+    // NaN counts as the largest.
+    gives(|x| x.topk(2, 0, true).0, &[1.0, NAN, INF], &[NAN, INF], &[0.0, 1.0, 10.0]);
+    gives(|x| x.topk(2, 0, false).0, &[1.0, NAN, -INF], &[-INF, 1.0], &[10.0, 0.0, 1.0]);
+    gives(|x| x.topk(2, 0, true).0, &[5.0, 5.0, 5.0], &[5.0, 5.0], &[1.0, 10.0, 0.0]);
+    gives(|x| x.kthvalue(3, 0).0, &[1.0, NAN, INF], &[NAN], &[0.0, 1.0, 0.0]);
+    gives(|x| x.kthvalue(1, 0).0, &[2.0, 1.0, 1.0], &[1.0], &[0.0, 1.0, 0.0]);
+    gives(|x| x.median(0).0, &[3.0, 1.0, 2.0, 2.0], &[2.0], &[0.0, 0.0, 1.0, 0.0]);
+    gives(|x| x.median(0).0, &[3.0, NAN, 2.0, NAN], &[NAN], &[0.0, 1.0, 0.0, 0.0]);
+    gives(|x| x.median(0).0, &[INF, -INF, 5.0], &[5.0], &[0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn running_maxima() {
+    gives(|x| x.cummax(0), &[1.0, NAN, 3.0], &[1.0, NAN, NAN], &[1.0, 110.0, 0.0]);
+    gives(|x| x.cummin(0), &[1.0, NAN, NAN], &[1.0, NAN, NAN], &[1.0, 10.0, 100.0]);
+    gives(|x| x.cummax(0), &[2.0, 2.0, 1.0], &[2.0, 2.0, 2.0], &[1.0, 110.0, 0.0]);
+    gives(|x| x.cummax(0), &[-INF, -INF, INF], &[-INF, -INF, INF], &[1.0, 10.0, 100.0]);
+}
+
+#[test]
+fn pools() {
+    let pool = |p: Pool| move |x: &Tensor| x.unsqueeze(0).max_pool1d(&p);
+    gives(pool(Pool::new(2)), &[2.0, 2.0, 1.0, 3.0], &[2.0, 3.0], &[1.0, 0.0, 0.0, 10.0]);
+    gives(pool(Pool::new(2)), &[NAN, 2.0, 1.0, NAN], &[NAN, NAN], &[1.0, 0.0, 0.0, 10.0]);
+    gives(pool(Pool::new(2)), &[NAN, INF, NAN, NAN], &[NAN, NAN], &[1.0, 0.0, 0.0, 10.0]);
+    gives(pool(Pool::new(2)), &[-INF, -INF, INF, INF], &[-INF, INF], &[1.0, 0.0, 10.0, 0.0]);
+    // What is beyond the end never wins, not over −∞ either.
+    let padded = || pool(Pool::new(3).stride(2).padding(1));
+    gives(padded(), &[-INF, -INF, -INF], &[-INF, -INF], &[1.0, 10.0, 0.0]);
+    gives(padded(), &[-5.0, NAN, -7.0], &[NAN, NAN], &[0.0, 11.0, 0.0]);
+    let dilated = || pool(Pool::new(2).stride(1).dilation(2));
+    gives(dilated(), &[4.0, 1.0, 4.0, 1.0], &[4.0, 1.0], &[1.0, 10.0, 0.0, 0.0]);
+    gives(dilated(), &[4.0, INF, NAN, 1.0], &[NAN, INF], &[0.0, 10.0, 1.0, 0.0]);
+    let square = |x: &Tensor| x.reshape([1, 2, 4]).max_pool2d(&Pool::new(2));
+    let image = [1.0, 5.0, -INF, -INF, 5.0, 2.0, NAN, INF];
+    gives(square, &image, &[5.0, NAN], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
+    let framed = |x: &Tensor| x.reshape([1, 2, 2]).max_pool2d(&Pool::new(2).padding(1));
+    gives(framed, &[NAN, -INF, 1.0, 2.0], &[NAN, -INF, 1.0, 2.0], &[1.0, 10.0, 100.0, 1e3]);
+    let adaptive = |x: &Tensor| x.unsqueeze(0).adaptive_max_pool1d(2);
+    gives(adaptive, &[1.0, 1.0, NAN], &[1.0, NAN], &[1.0, 0.0, 10.0]);
+}
+
+#[test]
+fn bounds() {
+    let x = [-INF, -1.0, 0.0, 1.0, INF, NAN];
+    let plain = |x: &Tensor| x.clamp(-1.0, 1.0);
+    gives(plain, &x, &[-1.0, -1.0, 0.0, 1.0, 1.0, NAN], &[0.0, 10.0, 100.0, 1e3, 0.0, 1e5]);
+    // Bounds at infinity bound nothing, and infinities pass.
+    let open = |x: &Tensor| x.clamp(-INF, INF);
+    gives(open, &x, &x, &[1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
+    gives(|x| x.clamp(INF, INF), &[1.0, INF, NAN], &[INF, INF, NAN], &[0.0, 10.0, 100.0]);
+    // The upper bound has the last word.
+    gives(|x| x.clamp(5.0, 3.0), &[1.0, 4.0, 9.0], &[3.0, 3.0, 3.0], &[0.0, 0.0, 0.0]);
+    // A bound that is NaN is not hidden: not as a number, not as a tensor, on neither side.
+    let none = [0.0, 0.0];
+    gives(|x| x.clamp(NAN, 1.0), &[0.5, INF], &[NAN, NAN], &none);
+    gives(|x| x.clamp(0.0, NAN), &[0.5, INF], &[NAN, NAN], &none);
+    gives(|x| x.clamp_min(NAN), &[0.5, INF], &[NAN, NAN], &none);
+    gives(|x| x.clamp_max(Tensor::from([NAN, 1.0])), &[0.5, INF], &[NAN, 1.0], &none);
+    for at in [AtBound::Half, AtBound::Outside] {
+        let nan = with_conventions(&Conventions::pullback().clamp(at), || {
+            let x = Tensor::from([0.5, NAN]);
+            [x.clamp(NAN, 1.0), x.clamp(0.0, NAN), x.clamp_min(&Tensor::from([NAN, 0.0]))]
+        });
+        assert!(nan.iter().all(|y| y.to_vec::<f64>().iter().all(|y| y.is_nan())));
+    }
+    // The gradient goes to the bound that was taken.
+    gives(
+        |x| Tensor::from(7.0).clamp_max(x),
+        &[3.0, 9.0, NAN],
+        &[3.0, 7.0, NAN],
+        &[1.0, 0.0, 100.0],
+    );
+    gives(
+        |x| x.hardtanh(-1.0, 1.0),
+        &x,
+        &[-1.0, -1.0, 0.0, 1.0, 1.0, NAN],
+        &[0.0, 0.0, 100.0, 0.0, 0.0, 1e5],
+    );
+}
+
+/// Long rows run through other kernels than short ones, and each dtype has its own.
+#[test]
+fn a_nan_is_found_wherever_it_is() {
+    let broken = |y: &Tensor| y.is_nan().any().item::<bool>();
+    let all: [(&str, fn(&Tensor) -> Tensor); 12] = [
+        ("max", |x| x.max()),
+        ("min", |x| x.min()),
+        ("max over rows", |x| x.unsqueeze(0).max_over(0)),
+        ("maximum", |x| x.maximum(0.5)),
+        ("minimum", |x| x.zeros_like().minimum(x)),
+        ("max_at", |x| x.max_at(0).0),
+        ("cummax", |x| x.cummax(0).at(-1)),
+        ("cummin", |x| x.cummin(0).at(-1)),
+        ("sort", |x| x.sort(0, false).0.at(-1)),
+        ("median", |x| x.median(0).0),
+        ("max_pool1d", |x| {
+            x.unsqueeze(0).max_pool1d(&Pool::new(3).stride(2).padding(1).ceil_mode(true))
+        }),
+        ("clamp", |x| x.clamp(-0.5, 0.5)),
+    ];
+    for (name, f) in all {
+        let compiled = jit(f);
+        for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16] {
+            for n in [1, 7, 33, 130] {
+                for at in [0, n / 2, n - 1] {
+                    let mut x: Vec<f64> = (0..n).map(|i| (i as f64 * 0.7).sin()).collect();
+                    assert!(!broken(&f(&Tensor::from(&x[..]).cast(dtype))), "{name}");
+                    x[at] = NAN;
+                    let x = Tensor::from(&x[..]).cast(dtype);
+                    let here = format!("{name} of {dtype}[{n}] with NaN at {at}");
+                    assert!(broken(&f(&x)), "{here}");
+                    assert!(broken(&compiled.call(&x).unwrap()), "compiled {here}");
+                    let g = grad(|x: &Tensor| f(x).sum())(&x);
+                    let passes = g.is_nan().logical_or(g.ne(0.0)).at(at as isize).item::<bool>();
+                    assert!(passes, "the gradient of {here}");
+                }
+            }
+        }
+    }
+}

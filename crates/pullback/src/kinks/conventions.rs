@@ -1,6 +1,6 @@
 //! Other derivatives at kinks, where frameworks differ.
 
-use super::{AGREED, settled};
+use super::{AGREED, Kind, settled};
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail};
 use pullback_ir::infer::infer;
@@ -75,11 +75,15 @@ pub enum AtOrigin {
 /// | [`abs`](Conventions::abs) at 0 | 0 | 0 | 0 | 0 |
 /// | [`leaky_relu`](Conventions::leaky_relu) at 0 | from below | from below | from above | from below |
 /// | [`clamp`](Conventions::clamp) at a bound | inside | inside | half (`jnp.clip`) | inside |
-/// | [`hardtanh`](Conventions::hardtanh) at a bound | outside | outside | inside | outside |
+/// | [`hardtanh`](Conventions::hardtanh) at a bound | outside | outside | inside | (outside) |
 /// | [`relu6`](Conventions::relu6), hardsigmoid, hardswish at a bound | outside | outside | half | outside |
 /// | [`maximum`](Conventions::maximum), minimum of equals | half | half | half | first |
 /// | [`max`](Conventions::max), min over axes, ties | even | even (`amax`) | even | even |
-/// | [`norm`](Conventions::norm), std, hypot at the origin | 0 | 0 | NaN | NaN |
+/// | [`norm`](Conventions::norm), std at the origin | 0 | 0 | NaN | NaN |
+/// | [`hypot`](Conventions::hypot) at the origin | 0 | NaN | 0 | (0) |
+///
+/// What is in parentheses has no counterpart there. Where no framework agrees with another by rule (`cummax` of equals in JAX depends on the
+/// shape of a tree), there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct Conventions {
@@ -92,6 +96,7 @@ pub struct Conventions {
     maximum: AtTie,
     max: AtTies,
     norm: AtOrigin,
+    hypot: AtOrigin,
 }
 
 impl Default for Conventions {
@@ -110,6 +115,7 @@ const DEFAULT: Conventions = Conventions {
     maximum: AtTie::Half,
     max: AtTies::Even,
     norm: AtOrigin::Zero,
+    hypot: AtOrigin::Zero,
 };
 
 impl Conventions {
@@ -118,9 +124,9 @@ impl Conventions {
         DEFAULT
     }
 
-    /// Those of PyTorch, which are the default ones.
+    /// Those of PyTorch: the default ones, but for `hypot`.
     pub fn torch() -> Conventions {
-        DEFAULT
+        Conventions { hypot: AtOrigin::Nan, ..DEFAULT }
     }
 
     /// Those of JAX: of `jnp.clip`, `jnp.maximum`, `jnp.max`, `jnp.linalg.norm` and `jax.nn`.
@@ -188,9 +194,14 @@ impl Conventions {
         Conventions { max: at, ..self }
     }
 
-    /// The derivative of `norm` (also as the `vector_norm` of order 2), `std` and `hypot` at the origin.
+    /// The derivative of `norm` (also as the `vector_norm` of order 2) and `std` at the origin.
     pub fn norm(self, at: AtOrigin) -> Conventions {
         Conventions { norm: at, ..self }
+    }
+
+    /// The derivative of `hypot` at the origin.
+    pub fn hypot(self, at: AtOrigin) -> Conventions {
+        Conventions { hypot: at, ..self }
     }
 
     /// What to add to the slope of the outside of a bound, as a part of the step to the inside.
@@ -210,8 +221,9 @@ impl Conventions {
         self.clamp
     }
 
-    pub(crate) fn is_norm_nan(&self) -> bool {
-        self.norm == AtOrigin::Nan
+    pub(crate) fn is_nan_at_origin(&self, kind: Kind) -> bool {
+        let at = if kind == Kind::Hypot { self.hypot } else { self.norm };
+        at == AtOrigin::Nan
     }
 }
 
@@ -268,11 +280,18 @@ impl Conventions {
     }
 
     pub(super) fn norm_text(&self) -> String {
-        let text = match self.norm {
-            AtOrigin::Zero => "0",
-            AtOrigin::Nan => "NaN",
-        };
-        text.to_string()
+        origin_text(self.norm).to_string()
+    }
+
+    pub(super) fn hypot_text(&self) -> String {
+        origin_text(self.hypot).to_string()
+    }
+}
+
+fn origin_text(at: AtOrigin) -> &'static str {
+    match at {
+        AtOrigin::Zero => "0",
+        AtOrigin::Nan => "NaN",
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Sort,
     Sqrt,
     Norm,
+    Hypot,
+    OtherNorm,
     Pow,
     Modulo,
     Atan2,
@@ -55,7 +57,7 @@ impl Kind {
     #[rustfmt::skip]
     pub const ALL: &[Kind] = { use Kind::*; &[
         Relu, Leaky, Elu, Shrink, Abs, Jump, Clamp, Hardtanh, Relu6, Pair, FirstOfPair, Extreme, Place, Pool, Bag, Running,
-        Scatter, Sort, Sqrt, Norm, Pow, Modulo, Atan2, Copysign, Bessel, Endless, Quotient, Lgamma, Spectrum,
+        Scatter, Sort, Sqrt, Norm, Hypot, OtherNorm, Pow, Modulo, Atan2, Copysign, Bessel, Endless, Quotient, Lgamma, Spectrum,
     ] };
 
     /// Its row, by these conventions.
@@ -81,7 +83,9 @@ impl Kind {
             Kind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
             Kind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
             Kind::Sqrt        => ("`sqrt`",                                      "0",              "∞".into()),
-            Kind::Norm        => ("`norm`, `vector_norm`, `std`, `hypot`",       "origin",         c.norm_text()),
+            Kind::Norm        => ("`norm`, `std`",                               "origin",         c.norm_text()),
+            Kind::Hypot       => ("`hypot`",                                     "origin",         c.hypot_text()),
+            Kind::OtherNorm   => ("`vector_norm` of orders other than 1, 2, ±∞", "origin",         "0".into()),
             Kind::Pow         => ("`pow(a, b)`",                                 "a = 0, b < 1",   "b·a^(b−1), infinite, and 0 for b = 0".into()),
             Kind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as beside it: 1 by a, by b minus the rounded quotient".into()),
             Kind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as beside the jump".into()),

@@ -223,7 +223,7 @@ reductions! {
     ///
     /// Derivative: `x/y·dy`.
     norm norm_over norm_keep |x, axes| {
-        x.wide().square().sum_over(axes).root_of_squares("norm").cast(x.reduced_dtype())
+        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::Kind::Norm).cast(x.reduced_dtype())
     };
 }
 
@@ -256,14 +256,14 @@ impl Tensor {
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
-        variance.root_of_squares("std").cast(self.reduced_dtype())
+        variance.root_of_squares("std", kinks::Kind::Norm).cast(self.reduced_dtype())
     }
 
     /// The root of a sum of squares. Where that is 0, its derivative is 0 or what else was agreed.
     #[track_caller]
-    pub(crate) fn root_of_squares(&self, op: &'static str) -> Tensor {
-        kinks::at(op, kinks::Kind::Norm, &[self], |x| x[0].eq(0.0));
-        if kinks::conventions().is_norm_nan() {
+    pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::Kind) -> Tensor {
+        kinks::at(op, kind, &[self], |x| x[0].eq(0.0));
+        if kinks::conventions().is_nan_at_origin(kind) {
             return kinks::aside(|| self.sqrt());
         }
         let origin = self.eq(0.0);

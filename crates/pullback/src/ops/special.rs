@@ -245,7 +245,7 @@ impl Tensor {
     pub fn hypot(&self, other: &Tensor) -> Tensor {
         let square = self.wide().square() + other.wide().square();
         let dtype = self.real_dtype().promote(other.real_dtype());
-        square.root_of_squares("hypot").cast(dtype)
+        square.root_of_squares("hypot", Kind::Hypot).cast(dtype)
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
