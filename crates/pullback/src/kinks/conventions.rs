@@ -339,7 +339,7 @@ thread_local! {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// A function that is compiled inside is compiled for them: called under others, `jit` compiles it again.
+/// A function that is compiled inside is compiled for them: called under others, `jit` compiles it again. Hooks that run in a backward pass run without.
 pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> R {
     with_state(*conventions, f)
 }

@@ -51,6 +51,7 @@ pub(crate) enum Kind {
     Quotient,
     Lgamma,
     Spectrum,
+    Sample,
 }
 
 impl Kind {
@@ -58,6 +59,7 @@ impl Kind {
     pub const ALL: &[Kind] = { use Kind::*; &[
         Relu, Leaky, Elu, Shrink, Abs, Jump, Clamp, Hardtanh, Relu6, Pair, FirstOfPair, Extreme, Place, Pool, Bag, Running,
         Scatter, Sort, Sqrt, Norm, Hypot, OtherNorm, Pow, Modulo, Atan2, Copysign, Bessel, Endless, Quotient, Lgamma, Spectrum,
+        Sample,
     ] };
 
     /// Its row, by these conventions.
@@ -95,6 +97,7 @@ impl Kind {
             Kind::Quotient    => ("`a / b`",                                     "b = 0",          "infinite, or NaN".into()),
             Kind::Lgamma      => ("`lgamma`",                                    "0, −1, −2, …",   "value ∞, derivative NaN (−∞ at 0)".into()),
             Kind::Spectrum    => ("`eigh`, `svd`: values",                       "equal values",   "`V·diag(dw)·Vᵀ`, `U·diag(ds)·Vᵀ`: no vector is divided by a gap".into()),
+            Kind::Sample      => ("`grid_sample` by the grid",                   "at the centre of an element", "towards the next one; 0 where it is held at the border, and for `Nearest`".into()),
         };
         KinkRow { functions, place, derivative }
     }

@@ -132,7 +132,7 @@ impl Tensor {
     #[must_use]
     pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
         let floored = |x: &Tensor| {
-            let norm = x.norm_keep(axis);
+            let norm = kinks::aside(|| x.norm_keep(axis));
             let raised = (norm.detach().clamp_min(eps) - norm.detach()).detach();
             norm + raised
         };
@@ -157,6 +157,11 @@ impl Tensor {
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
         let x = self.wide();
-        (&x / x.vector_norm_keep(p, axis).clamp_min(eps)).cast(self.reduced_dtype())
+        // At the origin eps is taken, and the norm has no part in it; |x| of other orders bends elsewhere too.
+        let norm = match p == 2.0 {
+            true => kinks::aside(|| x.vector_norm_keep(p, axis)),
+            false => x.vector_norm_keep(p, axis),
+        };
+        (&x / norm.clamp_min(eps)).cast(self.reduced_dtype())
     }
 }

@@ -11,7 +11,7 @@
 //! assert_eq!(masked::mean(&x, &mask, 0).to_vec::<f64>(), [2.0, 4.0]);
 //! ```
 
-use crate::{DType, IntoAxes, Operand, Tensor};
+use crate::{DType, IntoAxes, Operand, Tensor, kinks};
 
 /// The tensor where the mask is true, `unit` elsewhere.
 #[track_caller]
@@ -140,7 +140,7 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 #[must_use]
 pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
     let variance = var(&x.wide(), mask, axes, correction);
-    variance.root_of_squares("std", crate::kinks::Kind::Norm).cast(x.reduced_dtype())
+    variance.root_of_squares("std", kinks::Kind::Norm).cast(x.reduced_dtype())
 }
 
 /// The norm of order `p` over some axes.
@@ -160,7 +160,12 @@ pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
 #[must_use]
 pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Tensor {
     let x = x.real();
-    let norm = x.kept("normalize", &[axis], norm(&x, mask, p, axis));
+    // As in `Tensor::normalize`.
+    let norm = match p == 2.0 {
+        true => kinks::aside(|| norm(&x, mask, p, axis)),
+        false => norm(&x, mask, p, axis),
+    };
+    let norm = x.kept("normalize", &[axis], norm);
     filled(&x, mask, 0.0) / norm.clamp_min(eps)
 }
 

@@ -5,6 +5,7 @@
 //! with respect to the grid comes from the weights, which are polynomials in the fraction of the coordinate.
 
 use crate::create::known_shape;
+use crate::kinks::{self, Kind};
 use crate::{DType, Error, Tensor};
 
 /// How [`Tensor::grid_sample`] computes a value between the given ones.
@@ -82,6 +83,22 @@ fn cubic(x: &Tensor, outer: bool) -> Tensor {
         false => (x * (a + 2.0) - (a + 3.0)) * x.square() + 1.0,
         true => ((x * a - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
     }
+}
+
+/// Where the slope of the interpolation jumps, or the value itself.
+fn bends(x: &Tensor, n: usize, how: Sampling, outside: Outside) -> Tensor {
+    let on = match how {
+        Sampling::Nearest => (x - x.floor()).eq(0.5),
+        Sampling::Linear => x.floor().eq(x),
+        // The pieces join smoothly.
+        Sampling::Cubic => x.ne(x),
+    };
+    let (low, high) = match outside {
+        Outside::Zeros => (-1.0, n as f64),
+        Outside::Border => (0.0, n as f64 - 1.0),
+        Outside::Reflection => return on,
+    };
+    on.logical_and(x.ge(low)).logical_and(x.le(high))
 }
 
 fn taps(x: &Tensor, n: usize, how: Sampling, outside: Outside, align_corners: bool) -> Vec<Tap> {
@@ -163,7 +180,8 @@ impl Tensor {
                 true => (g + 1.0) * ((length as f64 - 1.0) / 2.0),
                 false => ((g + 1.0) * length as f64 - 1.0) * 0.5,
             };
-            let here = taps(&x, length, how, outside, align_corners);
+            kinks::at("grid_sample", Kind::Sample, &[&x], |x| bends(&x[0], length, how, outside));
+            let here = kinks::aside(|| taps(&x, length, how, outside, align_corners));
             if all.is_empty() {
                 all = here;
                 continue;

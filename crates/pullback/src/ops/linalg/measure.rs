@@ -4,7 +4,7 @@ use super::factor::{eigen, lu_parts, singular_values};
 use super::rows::pair;
 use super::solve::{inverse, threshold};
 use super::{floats, matrices, refuse, square};
-use crate::{DType, Error, IntoAxes, Tensor, trace};
+use crate::{DType, Error, IntoAxes, Tensor, kinks, trace};
 use pullback_ir::Linalg;
 use pullback_ir::infer::args;
 
@@ -38,7 +38,7 @@ pub fn det(a: &Tensor) -> Tensor {
         return lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype());
     }
     // |det| is the product of the singular values, whose derivative needs no division. The sign is constant.
-    let (u, s, vh) = singular_values("det", a, true);
+    let (u, s, vh) = kinks::aside(|| singular_values("det", a, true));
     let sign = det(&u.detach()) * det(&vh.detach());
     s.prod_over(-1) * sign.sign()
 }
