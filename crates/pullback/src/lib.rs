@@ -82,6 +82,7 @@ mod display;
 mod fail;
 mod flag;
 mod grad;
+mod implicit;
 mod inplace;
 mod jit;
 mod kinks;
@@ -114,6 +115,9 @@ pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
+pub use implicit::{
+    FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
+};
 pub use jit::{Explanation, Jit, Returned, Specialised, jit};
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,

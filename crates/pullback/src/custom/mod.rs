@@ -49,5 +49,6 @@ pub use external::{
 pub use forward::{CustomJvp, custom_jvp};
 pub use memo::{UncheckedRule, unchecked_rules};
 pub(crate) use programs::{check_at, unchecked_in};
+pub(crate) use reverse::hollow;
 pub use reverse::{CustomVjp, custom_vjp};
-pub(crate) use rule::{Handle, Role, Rule, handle};
+pub(crate) use rule::{Handle, Role, Rule, captured, handle};

@@ -171,7 +171,7 @@ where
 }
 
 /// The structure, with an empty tensor in the place of each.
-pub(super) fn hollow<T: Tree>(x: &T) -> T {
+pub(crate) fn hollow<T: Tree>(x: &T) -> T {
     static NOTHING: OnceLock<Tensor> = OnceLock::new();
     let nothing = NOTHING.get_or_init(|| trace::computing(|| Tensor::zeros([0])));
     x.map(&mut |_| nothing.clone())

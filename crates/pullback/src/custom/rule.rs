@@ -86,7 +86,7 @@ impl Handle {
 }
 
 /// The error of a function that depends on something that is differentiated and not its argument.
-pub(super) fn captured(name: &'static str, spec: &Spec) -> Error {
+pub(crate) fn captured(name: &'static str, spec: &Spec) -> Error {
     let message = format!(
         "its function depends on a tensor, {spec}, that is being differentiated and is not among its arguments: the gradient would be cut off"
     );

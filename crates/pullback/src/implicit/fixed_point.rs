@@ -1,0 +1,203 @@
+//! [`fixed_point`]: the x with x = f(θ, x).
+
+use super::flat::{Flat, Map, known, norm, only_if};
+use super::{LinearSolve, implicit, usual_tolerance};
+use crate::custom::hollow;
+use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Options of [`fixed_point`].
+///
+/// ```
+/// use pullback::{FixedPoint, Tensor};
+/// // cos has its fixed point at 0.739…; five earlier steps make it come faster.
+/// let x = FixedPoint::new().anderson(5).of(|_: &(), x: &Tensor| x.cos(), &(), &Tensor::from(0.0));
+/// assert!((x.item::<f64>() - 0.7390851332151607).abs() < 1e-9);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FixedPoint {
+    tolerance: Option<f64>,
+    most: usize,
+    damping: f64,
+    memory: usize,
+    linear: LinearSolve,
+}
+
+/// The x with x = f(θ, x), found by iteration from a first guess.
+///
+/// ```
+/// use pullback::{Tensor, fixed_point, grad};
+/// // Heron's rule: √a is where x = (x + a/x)/2.
+/// let root = |a: &Tensor| fixed_point(|a: &Tensor, x: &Tensor| (x + a / x) * 0.5, a, &Tensor::from(1.0));
+/// assert!((root(&Tensor::from(9.0)).item::<f64>() - 3.0).abs() < 1e-9);
+/// assert!((grad(root)(&Tensor::from(9.0)).item::<f64>() - 1.0 / 6.0).abs() < 1e-9);
+/// assert!((grad(grad(root))(&Tensor::from(9.0)).item::<f64>() + 1.0 / 108.0).abs() < 1e-9);
+/// ```
+///
+/// θ and x are trees. Derivative: with w the solution of w = x̄ + (∂f/∂x)ᵀ·w, θ̄ = (∂f/∂θ)ᵀ·w, at the fixed point: memory does not grow with the iterations. Both
+/// modes and all orders. The gradient of the guess is zero.
+///
+/// # Panics
+/// If it does not converge, with the residual; if f gives other specs than x, or depends on a tracked tensor that is not in θ. Inside a program the result is NaN where it does
+/// not converge.
+#[track_caller]
+pub fn fixed_point<T, X>(f: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, guess: &X) -> X
+where
+    T: Tree + Send + Sync + 'static,
+    X: Tree + Send + Sync + 'static,
+{
+    FixedPoint::new().of(f, theta, guess)
+}
+
+impl Default for FixedPoint {
+    fn default() -> FixedPoint {
+        FixedPoint {
+            tolerance: None,
+            most: 1000,
+            damping: 1.0,
+            memory: 0,
+            linear: LinearSolve::new(),
+        }
+    }
+}
+
+impl FixedPoint {
+    /// Plain iteration, at most a thousand times, until x moves by 1e-10 of 1 + |x| (1e-5 in f32).
+    #[must_use]
+    pub fn new() -> FixedPoint {
+        FixedPoint::default()
+    }
+
+    /// How far f(x) may be from x, relative to 1 + |x|.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> FixedPoint {
+        self.tolerance = Some(tolerance);
+        self
+    }
+
+    /// After how many calls of f to give up.
+    #[must_use]
+    pub fn max_iterations(mut self, most: usize) -> FixedPoint {
+        self.most = most;
+        self
+    }
+
+    /// Which part of each step is taken, 1 being all: less, where the iteration swings.
+    #[must_use]
+    pub fn damping(mut self, part: f64) -> FixedPoint {
+        self.damping = part;
+        self
+    }
+
+    /// Combines this many earlier steps so that their residuals cancel (Anderson's method): fewer iterations, and some where plain iteration diverges.
+    #[must_use]
+    pub fn anderson(mut self, memory: usize) -> FixedPoint {
+        self.memory = memory;
+        self
+    }
+
+    /// How the linear system of the derivative is solved.
+    #[must_use]
+    pub fn linear(mut self, linear: LinearSolve) -> FixedPoint {
+        self.linear = linear;
+        self
+    }
+
+    /// The fixed point; see [`fixed_point`].
+    ///
+    /// # Panics
+    /// As [`fixed_point`]; if the damping is not between 0 and 1.
+    #[track_caller]
+    pub fn of<T, X>(
+        &self,
+        f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
+        theta: &T,
+        guess: &X,
+    ) -> X
+    where
+        T: Tree + Send + Sync + 'static,
+        X: Tree + Send + Sync + 'static,
+    {
+        let at = mode::user_line(Location::caller());
+        if !(self.damping > 0.0 && self.damping <= 1.0) {
+            let message =
+                format!("the damping lies above 0 and at most at 1, not {}", self.damping);
+            fail::raise(Error::argument("fixed_point", message).at(at));
+        }
+        let flat = Arc::new(Flat::of("fixed_point", guess, at));
+        let (like, inside) = (hollow(theta), flat.clone());
+        let map: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| {
+            inside.join(&f(&like.with_leaves(theta), &inside.split(x)))
+        });
+        let step = map.clone();
+        let residual: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
+        let options = *self;
+        let find = move |theta: &[Tensor], x: &Tensor| options.find(&|x| map(theta, x), x, at);
+        let guess = flat.join(guess);
+        let solve =
+            || implicit("fixed_point", residual, find, self.linear, &theta.leaves(), &guess);
+        flat.split(&mode::speaking_for(at, solve))
+    }
+
+    fn find(
+        &self,
+        f: &dyn Fn(&Tensor) -> Tensor,
+        guess: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Tensor {
+        let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
+        let first = f(guess);
+        let history = match self.memory {
+            0 => Vec::new(),
+            m => vec![Tensor::zeros_with([m, guess.len()], guess.dtype()); 2],
+        };
+        // x, f(x), calls, and earlier x with their residuals.
+        type State = (Tensor, Tensor, Tensor, Vec<Tensor>);
+        let off = |s: &State| norm(&(&s.1 - &s.0)) / (norm(&s.1) + 1.0);
+        let go_on = |s: &State| off(s).gt(tolerance).logical_and(s.2.lt(self.most));
+        let step = |(x, y, calls, history): &State| {
+            let (next, history) = match &history[..] {
+                [xs, residuals] => self.combined(x, &(y - x), calls, xs, residuals),
+                _ => (x + (y - x) * self.damping, Vec::new()),
+            };
+            (next.clone(), f(&next), calls + 1i64, history)
+        };
+        let last = while_loop(go_on, step, &(guess.clone(), first, Tensor::from(1i64), history));
+        let off = off(&last);
+        only_if(&off.le(tolerance), last.1, || {
+            let (calls, off) = (known(&last.2).unwrap_or(0.0), known(&off).unwrap_or(f64::NAN));
+            let message = format!(
+                "no fixed point was found: after {calls} calls f(x) is {off:e} from x (relative to 1 + |x|), not {tolerance:e}"
+            );
+            Error::argument("fixed_point", message)
+                .at(at)
+                .hint("plain iteration needs a contraction; try anderson(5), damping(0.5), or root(..) of f(x) − x")
+        })
+    }
+
+    /// Anderson's step: the weights, of sum 1, with which the kept residuals are shortest; and what is kept now.
+    fn combined(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        calls: &Tensor,
+        xs: &Tensor,
+        residuals: &Tensor,
+    ) -> (Tensor, Vec<Tensor>) {
+        let m = self.memory;
+        let (number, dtype) = (Tensor::iota(m), x.dtype());
+        let here = number.eq(calls.remainder(m)).unsqueeze(1);
+        let (xs, residuals) = (here.select(x, xs), here.select(residual, residuals));
+        // Calls begin at 1: so many rows are filled, in the order 1, 2, …, 0.
+        let filled = (&number - 1i64).remainder(m).lt(calls).cast(dtype);
+        let products = residuals.matmul(&residuals.t());
+        let scale = products.diagonal().max();
+        let ridge = 1.0 - &filled + 64.0 * super::krylov::spacing(dtype);
+        let system =
+            products / scale.gt(0.0).select(&scale, 1.0) + Tensor::eye_with(m, m, dtype) * ridge;
+        let weights = linalg::solve_ex(&system, &filled, true).0;
+        let weights = &weights / weights.sum();
+        (weights.matmul(&(&xs + &residuals * self.damping)), vec![xs, residuals])
+    }
+}

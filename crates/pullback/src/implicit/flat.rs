@@ -1,0 +1,103 @@
+//! A tree of floats as one vector, so that solvers need not know of trees.
+
+use crate::custom::hollow;
+use crate::{DType, Error, Spec, Tensor, Tree, cat, fail, trace};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A function of parameters (the leaves of a tree) and of a vector.
+pub(super) type Map = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
+
+/// How a tree lies in a vector.
+pub(super) struct Flat<X> {
+    op: &'static str,
+    at: &'static Location<'static>,
+    like: X,
+    specs: Vec<Spec>,
+}
+
+impl<X: Tree> Flat<X> {
+    /// Of trees like this one, for an op whose user is here.
+    pub fn of(op: &'static str, x: &X, at: &'static Location<'static>) -> Flat<X> {
+        let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
+        let fits =
+            |s: &Spec| s.dtype == specs[0].dtype && matches!(s.dtype, DType::F32 | DType::F64);
+        if specs.is_empty() || !specs.iter().all(fits) {
+            let message = "the unknowns must be tensors of f32, or of f64";
+            fail::raise(Error::dtype(op, message).on(&specs).at(at));
+        }
+        Flat { op, at, like: hollow(x), specs }
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.specs[0].dtype
+    }
+
+    /// The elements of all tensors, one after the other.
+    pub fn join(&self, x: &X) -> Tensor {
+        let leaves = x.leaves();
+        if !leaves.iter().map(Tensor::spec).eq(&self.specs) {
+            let list = |specs: &mut dyn Iterator<Item = &Spec>| {
+                specs.map(Spec::to_string).collect::<Vec<_>>().join(", ")
+            };
+            let message = format!(
+                "the function gives ({}) for unknowns ({})",
+                list(&mut leaves.iter().map(Tensor::spec)),
+                list(&mut self.specs.iter())
+            );
+            fail::raise(Error::shape(self.op, message).at(self.at));
+        }
+        let rows: Vec<Tensor> = leaves.iter().map(|x| x.reshape([x.len()])).collect();
+        match &rows[..] {
+            [one] => one.clone(),
+            rows => cat(&rows.iter().collect::<Vec<_>>(), 0),
+        }
+    }
+
+    /// The tree that lies in this vector; with axes in front, in the last one of them.
+    pub fn split(&self, v: &Tensor) -> X {
+        let (mut start, front) = (0, &v.shape()[..v.rank() - 1]);
+        let leaf = |spec: &Spec| {
+            let size = spec.shape.iter().product();
+            start += size;
+            let shape = [front, &spec.shape].concat();
+            v.narrow(-1, (start - size) as isize, size).reshape(&shape[..])
+        };
+        self.like.with_leaves(&self.specs.iter().map(leaf).collect::<Vec<_>>())
+    }
+}
+
+/// The size of the largest element, which overflows only where an element does.
+pub(super) fn norm(v: &Tensor) -> Tensor {
+    v.abs().max()
+}
+
+/// A number, if it can be looked at.
+pub(super) fn known(x: &Tensor) -> Option<f64> {
+    trace::knows(x).then(|| x.cast(DType::F64).item())
+}
+
+/// The result of an iteration if it was successful: else an error where one can be raised, NaN where not.
+pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error) -> Tensor {
+    match trace::knows(success) {
+        true if success.item::<bool>() => x,
+        true => fail::raise(error()),
+        false => success.select(x, f64::NAN),
+    }
+}
+
+/// A function that depends on something that is being differentiated, though nothing that is given to it here is, is refused: what is found with it has a
+/// derivative that would be cut off. One call tells, so that the search itself need not be recorded. (Inside a program the trace sees what the function uses.)
+pub(super) fn refuse_hidden(
+    op: &'static str,
+    at: &'static Location<'static>,
+    call: impl FnOnce() -> Tensor,
+) {
+    if trace::active() {
+        return;
+    }
+    let y = call();
+    if y.is_tracked() || y.carries_tangents() {
+        fail::raise(crate::custom::captured(op, y.spec()).at(at));
+    }
+}

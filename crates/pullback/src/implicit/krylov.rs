@@ -1,0 +1,114 @@
+//! Solving A·x = b by products with A alone: CG, BiCGSTAB, GMRES. Textbook iterations, as loops over tensors.
+
+use crate::{DType, Tensor, cat, linalg, stack, while_loop};
+
+/// A product with the matrix.
+pub(super) type Product<'a> = &'a dyn Fn(&Tensor) -> Tensor;
+
+/// When to stop.
+pub(super) struct Limits {
+    /// |b − A·x| over |b|.
+    pub tolerance: f64,
+    /// Of products.
+    pub most: usize,
+}
+
+/// What an iteration found: x, |b − A·x| and the number of products.
+pub(super) type Found = (Tensor, Tensor, Tensor);
+
+impl Limits {
+    /// Whether to go on with a residual of this norm after so many products. NaN ends it too.
+    fn go_on(&self, residual: &Tensor, b: &Tensor, count: &Tensor) -> Tensor {
+        residual.gt(norm(b) * self.tolerance).logical_and(count.lt(self.most))
+    }
+}
+
+/// The Euclidean norm.
+pub(super) fn norm(v: &Tensor) -> Tensor {
+    v.square().sum().sqrt()
+}
+
+fn zero() -> Tensor {
+    Tensor::from(0i64)
+}
+
+/// Conjugate gradients, for symmetric positive definite A.
+pub(super) fn cg(a: Product, b: &Tensor, limits: &Limits) -> Found {
+    type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
+    let step = |(x, r, p, count): &State| {
+        let (ap, rr) = (a(p), r.dot(r));
+        let along = &rr / p.dot(&ap);
+        let next = r - &along * ap;
+        let turn = next.dot(&next) / rr;
+        (x + along * p, next.clone(), next + turn * p, count + 1i64)
+    };
+    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
+    let (x, r, _, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero()));
+    (x, norm(&r), count)
+}
+
+/// Stabilised biconjugate gradients, for any A; without a guarantee, and in little memory.
+pub(super) fn bicgstab(a: Product, b: &Tensor, limits: &Limits) -> Found {
+    type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
+    let step = |(x, r, p, count): &State| {
+        let (v, rho) = (a(p), b.dot(r));
+        let alpha = &rho / b.dot(&v);
+        let s = r - &alpha * &v;
+        let t = a(&s);
+        // A residual that is zero already stays so.
+        let tt = t.dot(&t);
+        let omega = tt.gt(0.0).select(t.dot(&s) / &tt, 0.0);
+        let next = &s - &omega * t;
+        let beta = b.dot(&next) / rho * (&alpha / &omega);
+        let direction = &next + beta * (p - &omega * v);
+        (x + alpha * p + omega * s, next, direction, count + 2i64)
+    };
+    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
+    let (x, r, _, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero()));
+    (x, norm(&r), count)
+}
+
+/// Generalised minimal residuals, for any A, started anew every `restart` products.
+pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> Found {
+    type State = (Tensor, Tensor, Tensor); // x, residual, products
+    let m = restart.min(b.len()).max(1);
+    let step = |(x, r, count): &State| {
+        let size = norm(r);
+        let mut basis = vec![r / &size];
+        let mut columns = Vec::new();
+        for j in 0..m {
+            // Orthogonal to those before; twice, so that rounding does not undo it.
+            let all = stack(&basis.iter().collect::<Vec<_>>(), 0);
+            let mut w = a(&basis[j]);
+            let first = all.matmul(&w);
+            w = w - first.matmul(&all);
+            let second = all.matmul(&w);
+            w = w - second.matmul(&all);
+            let rest = norm(&w);
+            // What is rounding alone is no direction: the space is exhausted.
+            let fresh = rest.gt(norm(&first) * (64.0 * spacing(b.dtype())));
+            columns.push(padded(&(first + second), &fresh.select(&rest, 0.0), m));
+            basis.push(fresh.select(w / rest, 0.0));
+        }
+        let hessenberg = stack(&columns.iter().collect::<Vec<_>>(), 1);
+        let aim = Tensor::iota(m + 1).eq(0i64).cast(b.dtype()) * size;
+        let y = linalg::pinv(&hessenberg, None, None, false).matmul(&aim);
+        let all = stack(&basis[..m].iter().collect::<Vec<_>>(), 0);
+        let x = x + y.matmul(&all);
+        (x.clone(), b - a(&x), count + (m + 1))
+    };
+    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.2);
+    let (x, r, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), zero()));
+    (x, norm(&r), count)
+}
+
+/// A column of the Hessenberg matrix, m + 1 long.
+fn padded(above: &Tensor, below: &Tensor, m: usize) -> Tensor {
+    let rest = Tensor::zeros_with([m - above.len()], above.dtype());
+    cat(&[above, &below.reshape([1]), &rest], 0)
+}
+
+/// The distance of numbers at 1.
+pub(super) fn spacing(dtype: DType) -> f64 {
+    if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
+}

@@ -1,0 +1,239 @@
+//! [`linear_solve`]: A·x = b for a function A.
+
+use super::flat::{Flat, Map, known, only_if, refuse_hidden};
+use super::krylov::{self, Limits};
+use super::usual_tolerance;
+use crate::custom::hollow;
+use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A linear map of a vector, made from parameters once and then applied many times.
+pub(super) type Operator = Arc<dyn Fn(&[Tensor]) -> Box<dyn Fn(&Tensor) -> Tensor> + Send + Sync>;
+
+/// How a linear system is solved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinearMethod {
+    /// [`LinearMethod::Dense`] up to 256 unknowns, [`LinearMethod::Gmres`] above.
+    #[default]
+    Auto,
+    /// By the whole matrix, which is found by one product for each unknown, and its LU factors.
+    Dense,
+    /// By conjugate gradients, for symmetric positive definite systems.
+    Cg,
+    /// By stabilised biconjugate gradients: for any system, in little memory, without a guarantee.
+    BiCgStab,
+    /// By generalised minimal residuals, started anew every 30 products: for any system.
+    Gmres,
+}
+
+/// Options of [`linear_solve`], and of the linear systems in derivatives of [`fixed_point`](crate::fixed_point) and [`root`](crate::root).
+///
+/// ```
+/// use pullback::{LinearMethod, LinearSolve, Tensor};
+/// let diagonal = Tensor::from([4.0, 2.0, 1.0]);
+/// let solver = LinearSolve::new().method(LinearMethod::Cg).tolerance(1e-12);
+/// let x = solver.of(|d: &Tensor, x: &Tensor| d * x, &diagonal, &Tensor::from([4.0, 4.0, 4.0]));
+/// assert!((x.at(2).item::<f64>() - 4.0).abs() < 1e-10);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinearSolve {
+    method: LinearMethod,
+    tolerance: Option<f64>,
+    max_products: Option<usize>,
+}
+
+/// The x with a(θ, x) = b, for a function `a` that is linear in x: a system whose matrix need not exist.
+///
+/// ```
+/// use pullback::{Tensor, grad, linear_solve};
+/// // −u″ + k·u = 1 between zeros, by differences.
+/// let operator = |k: &Tensor, u: &Tensor| {
+///     let around = u.pad(&[(1, 1)]);
+///     k * u - (around.narrow(0, 2, 4) - 2.0 * u + around.narrow(0, 0, 4)) * 25.0
+/// };
+/// let middle = move |k: &Tensor| linear_solve(operator, k, &Tensor::full([4], 1.0)).at(1);
+/// let slope = grad(middle)(&Tensor::from(2.0)).item::<f64>();
+/// let h = 1e-5;
+/// let by_hand = (middle(&Tensor::from(2.0 + h)) - middle(&Tensor::from(2.0 - h))).item::<f64>() / (2.0 * h);
+/// assert!((slope - by_hand).abs() < 1e-9);
+/// ```
+///
+/// Derivative: b̄ is the solution of the transposed system with x̄, and θ̄ = −(∂ a(θ, x)/∂θ)ᵀ·b̄. The transposed operator is the pullback of `a`. Both modes and all orders.
+///
+/// # Panics
+/// If the system is singular or the iteration does not converge, with the residual; if `a` depends on a tracked tensor that is not in θ. Inside a program the result is NaN instead.
+#[track_caller]
+pub fn linear_solve<T, X>(a: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, b: &X) -> X
+where
+    T: Tree + Send + Sync + 'static,
+    X: Tree + Send + Sync + 'static,
+{
+    LinearSolve::new().of(a, theta, b)
+}
+
+impl LinearSolve {
+    /// By the method that suits the size, to a relative residual of 1e-10 in f64 and 1e-5 in f32.
+    #[must_use]
+    pub fn new() -> LinearSolve {
+        LinearSolve::default()
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(mut self, method: LinearMethod) -> LinearSolve {
+        self.method = method;
+        self
+    }
+
+    /// The residual |b − A·x| over |b| at which an iteration stops.
+    #[must_use]
+    pub fn tolerance(mut self, relative: f64) -> LinearSolve {
+        self.tolerance = Some(relative);
+        self
+    }
+
+    /// After how many products an iteration gives up: ten for each unknown, and at least a thousand, if nothing is said.
+    #[must_use]
+    pub fn max_products(mut self, most: usize) -> LinearSolve {
+        self.max_products = Some(most);
+        self
+    }
+
+    /// The solution; see [`linear_solve`].
+    ///
+    /// # Panics
+    /// As [`linear_solve`].
+    #[track_caller]
+    pub fn of<T, X>(&self, a: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, b: &X) -> X
+    where
+        T: Tree + Send + Sync + 'static,
+        X: Tree + Send + Sync + 'static,
+    {
+        let at = mode::user_line(Location::caller());
+        let flat = Arc::new(Flat::of("linear_solve", b, at));
+        let (like, inside) = (hollow(theta), flat.clone());
+        let map: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| {
+            inside.join(&a(&like.with_leaves(theta), &inside.split(x)))
+        });
+        let operator: Operator = Arc::new(move |theta: &[Tensor]| {
+            let (map, theta) = (map.clone(), theta.to_vec());
+            Box::new(move |x: &Tensor| map(&theta, x))
+        });
+        let solve = || self.apply("linear_solve", operator, &theta.leaves(), &flat.join(b), true);
+        flat.split(&mode::speaking_for(at, solve))
+    }
+
+    /// The solution of a system whose operator depends on parameters. If it is the user's own, what it uses besides them has not been looked at.
+    #[track_caller]
+    pub(super) fn apply(
+        self,
+        name: &'static str,
+        a: Operator,
+        theta: &[Tensor],
+        b: &Tensor,
+        own: bool,
+    ) -> Tensor {
+        let (at, again) = (mode::user_line(Location::caller()), a.clone());
+        let forward = move |(theta, b): &(Vec<Tensor>, Tensor)| {
+            if own {
+                refuse_hidden(name, at, || a(theta)(b));
+            }
+            let x = mode::set_recording(false, || self.find(name, &*a(theta), b));
+            (x.clone(), (theta.clone(), x))
+        };
+        let backward = move |(theta, x): &(Vec<Tensor>, Tensor), dx: &Tensor| {
+            let w = self.apply(name, transposed(&again), theta, dx, false);
+            let (_, pullback) = vjp(|theta: &Vec<Tensor>| again(theta)(x), theta);
+            (pullback(&-&w), w)
+        };
+        custom_vjp(name, forward, backward).trusted().call(&(theta.to_vec(), b.clone()))
+    }
+
+    /// Whether a system of this size is solved by its matrix.
+    pub(super) fn is_dense(&self, unknowns: usize) -> bool {
+        match self.method {
+            LinearMethod::Auto => unknowns <= 256,
+            method => method == LinearMethod::Dense,
+        }
+    }
+
+    /// The solution, as a value.
+    #[track_caller]
+    pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
+        let at = mode::user_line(Location::caller());
+        // What is not finite has no solution that is: a gradient that overflowed stays visible, and is no error here.
+        if b.is_empty() || known(&b.is_finite().all().cast(b.dtype())) == Some(0.0) {
+            return b * f64::NAN;
+        }
+        // In units of the largest element, whose squares cannot overflow.
+        let size = b.abs().max();
+        let unit = size.gt(0.0).select(&size, 1.0);
+        self.find_unit(name, a, &(b / &unit), at) * unit
+    }
+
+    /// The solution for a right side whose largest element is 1, or 0.
+    fn find_unit(
+        &self,
+        name: &'static str,
+        a: krylov::Product,
+        b: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Tensor {
+        let n = b.len();
+        let limits = Limits {
+            tolerance: self.tolerance.unwrap_or(usual_tolerance(b.dtype())),
+            most: self.max_products.unwrap_or(10 * n.max(100)),
+        };
+        let (how, (x, residual, products)) = match self.method {
+            LinearMethod::Cg => ("conjugate gradients", krylov::cg(a, b, &limits)),
+            LinearMethod::BiCgStab => ("BiCGSTAB", krylov::bicgstab(a, b, &limits)),
+            LinearMethod::Auto | LinearMethod::Gmres if !self.is_dense(n) => {
+                ("GMRES", krylov::gmres(a, b, &limits, 30))
+            }
+            LinearMethod::Auto | LinearMethod::Gmres | LinearMethod::Dense => {
+                let matrix = matrix(a, b);
+                let (x, place) = linalg::solve_ex(&matrix, b, true);
+                return only_if(&place.eq(0i32), x, || {
+                    Error::argument(name, format!("the linear system of {n} unknowns is singular"))
+                        .at(at)
+                });
+            }
+        };
+        let small = residual.le(krylov::norm(b) * limits.tolerance);
+        only_if(&small, x, || {
+            let (residual, products) =
+                (known(&residual).unwrap_or(f64::NAN), known(&products).unwrap_or(0.0));
+            let size = known(&krylov::norm(b)).unwrap_or(1.0);
+            let message = format!(
+                "{how} did not solve the linear system of {n} unknowns: after {products} products the residual is {:e} of the right side, not {:e}",
+                residual / size,
+                limits.tolerance
+            );
+            Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or allow more with tolerance(..) and max_products(..)")
+        })
+    }
+}
+
+/// The transposed operator: the pullback, at zero as at any other point. It is taken inside each product, so that it can be differentiated itself.
+fn transposed(a: &Operator) -> Operator {
+    let a = a.clone();
+    Arc::new(move |theta: &[Tensor]| {
+        let (a, theta) = (a.clone(), theta.to_vec());
+        Box::new(move |w: &Tensor| vjp(|x: &Tensor| a(&theta)(x), &w.zeros_like()).1(w))
+    })
+}
+
+/// The matrix of an operator: its products with all unit vectors, at once unless it looks at values.
+fn matrix(a: krylov::Product, like: &Tensor) -> Tensor {
+    let units = Tensor::eye_with(like.len(), like.len(), like.dtype());
+    match fail::catch(|| vmap(|v: &Tensor| a(v), 0, 1)(&units)) {
+        Ok(matrix) => matrix,
+        Err(error) if matches!(error.kind(), ErrorKind::Program | ErrorKind::InPlace) => {
+            let columns: Vec<Tensor> =
+                (0..like.len()).map(|i| a(&units.select_at(0, i as isize))).collect();
+            stack(&columns.iter().collect::<Vec<_>>(), 1)
+        }
+        Err(error) => fail::raise(error),
+    }
+}

@@ -1,0 +1,183 @@
+//! [`ode`]: the solution of a differential equation, and its adjoint.
+//!
+//! The cotangent a(t) of the state obeys an equation of its own, which runs backwards in time:
+//!
+//! ```text
+//!   dy/dt = f(t, y, θ),    da/dt = −(∂f/∂y)ᵀ·a,    dθ̄/dt = −(∂f/∂θ)ᵀ·a.
+//! ```
+//!
+//! Backward integrates the three together, from each of the given times to the one before, where ȳ is added to a and y is set to the value that is known there: what is kept are the
+//! results, not the steps. The adjoint is linear in ȳ, so it is integrated in units of the largest element of ȳ: the tolerances then mean the same for every loss.
+//! As this is an [`ode`] again, it has a derivative again.
+
+mod adjoint;
+mod steps;
+
+use super::flat::Flat;
+use crate::custom::hollow;
+use crate::{Error, Tensor, Tree, fail, mode, trace};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// dy/dt, from the parameters (the leaves of a tree), t and y.
+pub(super) type Field = Arc<dyn Fn(&[Tensor], &Tensor, &Tensor) -> Tensor + Send + Sync>;
+
+/// Options of [`ode`].
+///
+/// ```
+/// use pullback::{Ode, Tensor};
+/// let decay = |_: &Tensor, y: &Tensor, rate: &Tensor| -(rate * y);
+/// let times = Tensor::from([0.0, 1.0]);
+/// let y = Ode::new().rtol(1e-10).atol(1e-12).of(decay, &Tensor::from(1.0), &times, &Tensor::from(2.0));
+/// assert!((y.at(1).item::<f64>() - (-2f64).exp()).abs() < 1e-9);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Ode {
+    rtol: f64,
+    atol: f64,
+    max_steps: usize,
+    discrete: bool,
+}
+
+/// The solution of dy/dt = f(t, y, θ) with y(times[0]) = y0, at the given times: by the method of Dormand and Prince, of order 5, with steps that adapt to the
+/// tolerances and interpolation of order 4 between them.
+///
+/// ```
+/// use pullback::{Tensor, grad, ode};
+/// // Logistic growth: y(t) = 1 / (1 + 3·e^(−r·t)) from y(0) = 1/4.
+/// let growth = |_t: &Tensor, y: &Tensor, r: &Tensor| r * y * (1.0 - y);
+/// let times = Tensor::from([0.0, 1.0, 2.0]);
+/// let last = move |r: &Tensor| ode(growth, &Tensor::from(0.25), &times, r).at(2);
+/// let (r, e) = (Tensor::from(1.5), (-3f64).exp());
+/// assert!((last(&r).item::<f64>() - 1.0 / (1.0 + 3.0 * e)).abs() < 1e-6);
+/// assert!((grad(last)(&r).item::<f64>() - 6.0 * e / (1.0 + 3.0 * e).powi(2)).abs() < 1e-6);
+/// ```
+///
+/// y and θ are trees; each tensor of the result has the times as its first axis. Times ascend or descend.
+///
+/// Derivative: of y0, θ and the times, by the adjoint equation, to the tolerances; memory does not grow with the number of steps. Both modes and all orders. [`Ode::discrete`] differentiates the steps instead.
+///
+/// # Panics
+/// If the times are not in order, f gives other specs than y or depends on a tracked tensor that is not in θ; if the solution cannot be followed, with the time at which that is. Inside a program the
+/// result is NaN then.
+#[track_caller]
+pub fn ode<T, Y>(
+    f: impl Fn(&Tensor, &Y, &T) -> Y + Send + Sync + 'static,
+    y0: &Y,
+    times: &Tensor,
+    theta: &T,
+) -> Y
+where
+    T: Tree + Send + Sync + 'static,
+    Y: Tree + Send + Sync + 'static,
+{
+    Ode::new().of(f, y0, times, theta)
+}
+
+impl Default for Ode {
+    fn default() -> Ode {
+        Ode { rtol: 1e-7, atol: 1e-9, max_steps: 100_000, discrete: false }
+    }
+}
+
+impl Ode {
+    /// To 1e-7 of each element and 1e-9, in at most 100 000 steps, with the adjoint for derivatives. (In f32 ask for less: 1e-5 is near its precision.)
+    #[must_use]
+    pub fn new() -> Ode {
+        Ode::default()
+    }
+
+    /// The error of a step may be this part of each element …
+    #[must_use]
+    pub fn rtol(mut self, relative: f64) -> Ode {
+        self.rtol = relative;
+        self
+    }
+
+    /// … and this.
+    #[must_use]
+    pub fn atol(mut self, absolute: f64) -> Ode {
+        self.atol = absolute;
+        self
+    }
+
+    /// After how many steps (between the first time and the last) to give up.
+    #[must_use]
+    pub fn max_steps(mut self, most: usize) -> Ode {
+        self.max_steps = most;
+        self
+    }
+
+    /// Differentiates the steps that were taken, which the tape then keeps: the exact derivative of what was computed, with the lengths of the steps as constants.
+    ///
+    /// In compiled code only forward mode can do that.
+    #[must_use]
+    pub fn discrete(mut self) -> Ode {
+        self.discrete = true;
+        self
+    }
+
+    /// The solution; see [`ode`].
+    ///
+    /// # Panics
+    /// As [`ode`].
+    #[track_caller]
+    pub fn of<T, Y>(
+        &self,
+        f: impl Fn(&Tensor, &Y, &T) -> Y + Send + Sync + 'static,
+        y0: &Y,
+        times: &Tensor,
+        theta: &T,
+    ) -> Y
+    where
+        T: Tree + Send + Sync + 'static,
+        Y: Tree + Send + Sync + 'static,
+    {
+        let at = mode::user_line(Location::caller());
+        if let Err(error) = self.check(times) {
+            fail::raise(error.at(at));
+        }
+        let flat = Arc::new(Flat::of("ode", y0, at));
+        let (like, inside) = (hollow(theta), flat.clone());
+        let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
+            inside.join(&f(t, &inside.split(y), &like.with_leaves(theta)))
+        });
+        let (y0, times, theta) = (flat.join(y0), times.cast(flat.dtype()), theta.leaves());
+        let solve = || match self.discrete {
+            true => steps::solve(self, &*field, &theta, &y0, &times, at),
+            false => adjoint::solve(*self, field, &theta, &y0, &times, (true, at)),
+        };
+        flat.split(&mode::speaking_for(at, solve))
+    }
+
+    fn check(&self, times: &Tensor) -> crate::Result<()> {
+        let wrong = |message: String| Err(Error::argument("ode", message).on([times.spec()]));
+        if times.rank() != 1 || times.is_empty() {
+            return wrong("the times must be a list of at least one".to_string());
+        }
+        let (fine, finite) = (|t: f64| t >= 0.0 && t.is_finite(), self.rtol + self.atol > 0.0);
+        if !(fine(self.rtol) && fine(self.atol) && finite) {
+            return wrong(format!(
+                "the tolerances must be positive, not rtol {} and atol {}",
+                self.rtol, self.atol
+            ));
+        }
+        if !trace::knows(times) {
+            return Ok(());
+        }
+        let list = times.to_f64_vec();
+        let pair = list.windows(2).find(|w| {
+            let forwards = list[list.len() - 1] > list[0];
+            !(if forwards { w[0] < w[1] } else { w[0] > w[1] })
+        });
+        match pair {
+            Some(w) => {
+                wrong(format!("the times must ascend or descend: {} is followed by {}", w[0], w[1]))
+            }
+            None if list.iter().any(|t| !t.is_finite()) => {
+                wrong("the times must be finite".to_string())
+            }
+            None => Ok(()),
+        }
+    }
+}
