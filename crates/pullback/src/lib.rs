@@ -68,6 +68,10 @@
 //! to test one.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/estimators.md")]
+struct Estimators;
+
 // `#[derive(Tree)]` names this crate from outside; inside, it is the same name.
 extern crate self as pullback;
 

@@ -2,10 +2,12 @@
 
 use pullback::check::Check;
 use pullback::{
-    DType, FixedPoint, Key, LinearMethod, LinearSolve, Ode, Root, Tensor, Tree, catch, fixed_point,
-    grad, hessian, jacobian, jit, jvp, linalg, linear_solve, memory_stats, no_grad, ode, root, vjp,
-    vmap,
+    DType, FixedPoint, Key, LinearMethod, LinearSolve, Ode, Pack, Packed, Result, Root, SavedValue,
+    Tensor, Tree, catch, fixed_point, grad, hessian, jacobian, jit, jvp, linalg, linear_solve,
+    no_grad, ode, root, vjp, vmap, with_packing,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[track_caller]
 fn near(a: &impl Tree, b: &impl Tree, tolerance: f64) {
@@ -257,20 +259,41 @@ fn derivatives_of_fixed_points() {
     Check::new().order(2).tolerance(1e-5, 1e-7).run(solve, &theta).unwrap();
 }
 
+/// Counts what is saved for backward.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Pack for Count {
+    fn pack(&self, _: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(None)
+    }
+}
+
+fn saved<R>(f: impl FnOnce() -> R) -> usize {
+    let count = Arc::new(Count::default());
+    with_packing(count.clone(), f);
+    count.0.load(Ordering::Relaxed)
+}
+
 #[test]
-fn no_step_of_the_iteration_is_kept() {
-    let n = 64;
-    let theta = (Tensor::zeros([n, n]), Tensor::ones([n]).requires_grad());
+fn no_step_is_kept() {
+    let theta = (Tensor::zeros([4, 4]), Tensor::ones([4]).requires_grad());
     let slow = |(w, b): &(Tensor, Tensor), x: &Tensor| (x + w.matmul(x) + b) * 0.5;
-    let held = |tolerance: f64| {
-        let before = memory_stats().live_bytes;
-        let x = FixedPoint::new().tolerance(tolerance).of(slow, &theta, &Tensor::zeros([n]));
-        (memory_stats().live_bytes - before, x)
+    let solve = |tolerance: f64| {
+        saved(|| FixedPoint::new().tolerance(tolerance).of(slow, &theta, &Tensor::zeros([4])))
     };
-    // Few and many iterations keep the same. (Other tests run beside this one: the least of several.)
-    let least = |tolerance: f64| (0..5).map(|_| held(tolerance).0).min().unwrap();
-    let (few, many) = (least(0.3), least(1e-5));
-    assert!(many <= few + 4096, "{few} and {many}");
+    // The parameters and the solution, after few iterations and after many.
+    assert_eq!((solve(0.3), solve(1e-5)), (solve(0.3), solve(0.3)));
+    assert!((1..=5).contains(&solve(1e-5)), "{}", solve(1e-5));
+    let a = Tensor::from([[-0.3, 2.0], [-1.5, 0.1]]).requires_grad();
+    let (y0, times) = (Tensor::from([1.0, 0.5]), Tensor::from([0.0, 3.0]));
+    let solve = |options: Ode| saved(|| options.of(spiral, &y0, &times, &a));
+    let (loose, exact) = (Ode::new().rtol(1e-3), Ode::new().rtol(1e-9));
+    assert_eq!(solve(loose), solve(exact));
+    assert!((1..=5).contains(&solve(exact)), "{}", solve(exact));
+    // The steps are what the other way keeps.
+    assert!(solve(exact.discrete()) > 2 * solve(loose.discrete()));
 }
 
 #[test]

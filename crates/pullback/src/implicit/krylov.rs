@@ -1,5 +1,6 @@
 //! Solving A·x = b by products with A alone: CG, BiCGSTAB, GMRES. Textbook iterations, as loops over tensors.
 
+use super::flat::known;
 use crate::{DType, Tensor, cat, linalg, stack, while_loop};
 
 /// A product with the matrix.
@@ -87,9 +88,14 @@ pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> 
             let rest = norm(&w);
             // What is rounding alone is no direction: the space is exhausted.
             let fresh = rest.gt(norm(&first) * (64.0 * spacing(b.dtype())));
-            columns.push(padded(&(first + second), &fresh.select(&rest, 0.0), m));
+            columns.push((first + second, fresh.select(&rest, 0.0)));
             basis.push(fresh.select(w / rest, 0.0));
+            if known(&fresh) == Some(0.0) {
+                break;
+            }
         }
+        let m = columns.len();
+        let columns: Vec<Tensor> = columns.iter().map(|(h, rest)| padded(h, rest, m)).collect();
         let hessenberg = stack(&columns.iter().collect::<Vec<_>>(), 1);
         let aim = Tensor::iota(m + 1).eq(0i64).cast(b.dtype()) * size;
         let y = linalg::pinv(&hessenberg, None, None, false).matmul(&aim);

@@ -44,6 +44,17 @@ pub struct CrossEntropy {
 /// let loss = cross_entropy(&Tensor::zeros([4, 10]), &Tensor::from([1i64, 2, 3, 4]));
 /// assert!((loss.item::<f32>() - 10f32.ln()).abs() < 1e-6);
 /// ```
+///
+/// Logits of any size are no trouble, where the formula in words overflows:
+///
+/// ```
+/// use pullback::{Tensor, cross_entropy, grad};
+/// let (x, class) = (Tensor::from([[1e4, -1e4]]), Tensor::from([1i64]));
+/// let in_words = |x: &Tensor| -(x.exp() / x.exp().sum_keep(1)).log().at((0, 1));
+/// assert!(!in_words(&x).item::<f64>().is_finite());
+/// assert_eq!(cross_entropy(&x, &class).item::<f64>(), 2e4);
+/// assert_eq!(grad(|x: &Tensor| cross_entropy(x, &class))(&x).to_vec::<f64>(), [1.0, -1.0]);
+/// ```
 #[track_caller]
 #[must_use]
 pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Tensor {

@@ -102,11 +102,18 @@ fn smallest(t: &Tensor, end: &Tensor) -> Tensor {
 
 /// A first length: such that y moves by a hundredth of itself, and a thousandth of the whole where that says nothing.
 fn first_step(options: &Ode, y: &Tensor, slope: &Tensor, whole: &Tensor) -> Tensor {
-    let scale = y.abs() * options.rtol + options.atol.max(f64::MIN_POSITIVE);
+    let scale = scale(options, &y.abs());
     let (size, speed) = (mean_square(&(y / &scale)).sqrt(), mean_square(&(slope / &scale)).sqrt());
     let known = size.gt(1e-5).logical_and(speed.gt(1e-5));
     let part = known.select(size * 0.01 / (speed * whole.abs()), 1e-3).clamp_max(0.1);
     whole * part
+}
+
+/// The error that is allowed for elements of these sizes.
+fn scale(options: &Ode, size: &Tensor) -> Tensor {
+    let (rtol, atol) = options.tolerances(size.dtype());
+    // A tolerance of zero and a zero is no quotient.
+    size.detach() * rtol + atol.max(1e-30)
 }
 
 /// The mean of squares; 0 of nothing.
@@ -124,8 +131,7 @@ fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
         y = &s.y + weighted(weights, &k) * &h;
         k.push(f(&(&s.t + &h * *time), &y));
     }
-    let scale =
-        s.y.abs().maximum(y.abs()).detach() * options.rtol + options.atol.max(f64::MIN_POSITIVE);
+    let scale = scale(options, &s.y.abs().maximum(y.abs()));
     let off = mean_square(&((weighted(&ERROR, &k) * &h).detach() / scale)).sqrt();
     let accepted = off.le(1.0);
     // The error grows with the fifth power. NaN counts as an error without bound.
