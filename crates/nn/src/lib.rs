@@ -21,6 +21,7 @@ pub mod init;
 mod layer;
 mod layers;
 pub mod losses;
+mod memory;
 pub mod models;
 mod module;
 pub mod optim;
@@ -34,6 +35,7 @@ pub mod train;
 
 pub use layer::Layer;
 pub use layers::*;
+pub use memory::{Entered, entered, memory_report, predict_memory};
 pub use module::Module;
 pub use seen::{seen, seen_with};
 pub use summary::Summary;

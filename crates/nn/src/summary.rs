@@ -268,7 +268,7 @@ impl Display for Summary {
 }
 
 /// Whether what is at `path` is in what is at `above`, or is it.
-fn holds(above: &str, path: &str) -> bool {
+pub(crate) fn holds(above: &str, path: &str) -> bool {
     above.is_empty()
         || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -7,6 +7,7 @@
 //! runs as one fused kernel otherwise.
 
 use crate::memory::checkpoint;
+use crate::memory::report::ledger;
 use crate::rule::{Facts, Grad, Maybe, Outs, Val};
 use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
@@ -105,7 +106,7 @@ fn run_agreed(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) ->
     }
 }
 
-/// An op inside `autocast`, `watch_overflow`, `kink_report` or `with_conventions`: its operands are cast as the table says, and its results are looked at.
+/// An op inside `autocast`, `watch_overflow`, `kink_report`, `with_conventions` or a report on memory: its operands are cast as the table says, it is noted, and its results are looked at.
 fn attended<R>(
     op: Op,
     inputs: &[&Tensor],
@@ -117,6 +118,9 @@ fn attended<R>(
     let cast = autocast::settled(&op, inputs, at);
     let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
     let inputs = cast.as_deref().unwrap_or(inputs);
+    if ledger::is_on() {
+        ledger::begins(&op, inputs, at);
+    }
     if !watch::is_looking() && !kinks::is_counting() {
         return run(op, inputs, caller);
     }

@@ -1,5 +1,6 @@
 //! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
 
+use crate::memory::report::ledger;
 use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
 use crate::tape::{Cut, CutReason, History, Leaf};
 use crate::tensor::Tangents;
@@ -106,6 +107,7 @@ impl Tensor {
         }
         let mut slot = leaf.grad();
         trace::touch(&leaf, &mut slot, false, true);
+        grad.iter().for_each(|grad| ledger::is_gradient(&leaf, grad));
         *slot = grad;
     }
 

@@ -11,6 +11,7 @@
 
 use crate::apply;
 use crate::memory::checkpoint;
+use crate::memory::report::ledger;
 use crate::rule::Val;
 use crate::storage::Writer;
 use crate::tape::{History, Node};
@@ -217,7 +218,11 @@ impl Tensor {
         let writer = Writer { op: name, at };
         // A value that is being watched for overflow must be made where it can be looked at.
         let known = trace::knows(self) && !watch::is_looking();
-        if plain && known && self.0.layout.is_dense() && op.is_pointwise() {
+        let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
+        if at_once && known {
+            if ledger::is_on() {
+                ledger::works(name, [self].into_iter().chain(&operands), at);
+            }
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
@@ -235,6 +240,9 @@ impl Tensor {
         // What is written keeps the dtype of what it is written to.
         let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
         let new = &new[0];
+        if at_once && ledger::is_on() {
+            ledger::overwrites(new);
+        }
         self.write_value(new, &root, views, plain, writer)
     }
 
@@ -274,8 +282,12 @@ impl Tensor {
         let apart =
             |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
         let writer = Writer { op: name, at };
-        let at_once = plain && !trace::active() && !watch::is_looking();
-        if at_once && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense()) {
+        let at_once =
+            plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
+        if at_once && !trace::active() && !watch::is_looking() {
+            if ledger::is_on() {
+                ledger::works(name, all.iter().copied(), at);
+            }
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
                 Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
@@ -291,6 +303,9 @@ impl Tensor {
             return Ok(());
         }
         let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
+        if at_once && ledger::is_on() {
+            new.iter().for_each(ledger::overwrites);
+        }
         // All or none: what could fail for a later target is found before the first is written.
         for ((target, (root, views)), new) in targets.iter().zip(&roots).zip(&new) {
             target.check_fits(new, root, views, plain, writer)?;

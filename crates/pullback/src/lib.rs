@@ -131,6 +131,10 @@ pub use memory::{
     Checkpoint, Compress, Offload, OffloadStats, Pack, Packed, SavedValue, checkpoint,
     checkpoint_sequential, with_packing,
 };
+pub use memory::{
+    LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
+    MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
+};
 pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
 pub use ops::update;
 pub use ops::{

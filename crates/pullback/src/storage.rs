@@ -7,12 +7,13 @@
 //! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
 //! recorded (see `trace/`), and is versioned all the same.
 
+use crate::memory::report::ledger::{self, Ticket};
 use crate::{Error, fail};
 use pullback_cpu::Buffer;
 use pullback_ir::{ErrorKind, Spec};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
     memory: Memory,
@@ -20,6 +21,8 @@ pub(crate) struct Storage {
     pub born: u64,
     version: AtomicU64,
     writer: Mutex<Option<Writer>>,
+    /// Its places in reports on memory that are being made.
+    tickets: Mutex<Vec<Ticket>>,
 }
 
 enum Memory {
@@ -46,16 +49,25 @@ pub(crate) struct Writer {
 
 impl Storage {
     pub fn new(buffer: Buffer) -> Storage {
-        Storage::of(Memory::Host(RwLock::new(buffer)))
+        let ticket = ledger::is_on().then(|| ledger::born(buffer.len(), None)).flatten();
+        Storage::of(Memory::Host(RwLock::new(buffer)), ticket)
     }
 
     pub fn traced(traced: Traced) -> Storage {
-        Storage::of(Memory::Traced(traced))
+        let ticket = ledger::is_on().then(|| ledger::born(0, Some(&traced))).flatten();
+        Storage::of(Memory::Traced(traced), ticket)
     }
 
-    fn of(memory: Memory) -> Storage {
+    fn of(memory: Memory, ticket: Option<Ticket>) -> Storage {
         let born = crate::tape::next_number();
-        Storage { memory, born, version: AtomicU64::new(0), writer: Mutex::new(None) }
+        let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
+        let tickets = Mutex::new(ticket.into_iter().collect());
+        Storage { memory, born, version, writer, tickets }
+    }
+
+    /// Its places in reports on memory.
+    pub fn tickets(&self) -> MutexGuard<'_, Vec<Ticket>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The value of a program that this stands for, if it is not memory.

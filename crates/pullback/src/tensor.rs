@@ -4,6 +4,7 @@
 //! values, gradient and history. What may change (the history after an in-place write, the tangents
 //! of forward mode) sits behind one lock, in [`State`].
 
+use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tape::{History, Leaf};
 use crate::trace;
@@ -214,6 +215,9 @@ impl Tensor {
 
     /// Whether this is a constant with one element of memory, which is 1.
     pub(crate) fn is_constant_one(&self) -> bool {
+        if ledger::is_on() && trace::active() && ledger::is_one(self) {
+            return !self.is_tracked() && !self.carries_tangents();
+        }
         let splat = self.strides().iter().all(|&s| s == 0);
         if !splat || !trace::knows(self) || self.is_tracked() || self.carries_tangents() {
             return false;
@@ -229,6 +233,11 @@ impl Tensor {
     /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who only remembers the memory counts too: what
     /// was packed (`memory/door.rs`) comes back from memory that is still there.
     pub(crate) fn is_sole_owner(&self) -> bool {
+        self.0.storage.as_traced().is_none() && self.is_alone()
+    }
+
+    /// Whether nobody else holds this tensor or what it lies in, be that memory or a value of a trace.
+    pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
             && Arc::strong_count(&self.0.storage) == 1
             && Arc::weak_count(&self.0.storage) == 0

@@ -1,6 +1,6 @@
 //! Activations: functions of each element, and of each line along an axis.
 
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Flag, Tensor, Tree, next_key};
 
 /// A row is a layer: its name, its options with their defaults, and what it does to `x` (`f` are its options). A layer without options is written as it
@@ -11,6 +11,7 @@ macro_rules! activations {
 
         impl Layer for $name {
             fn forward(&self, $x: &Tensor) -> Tensor {
+                let _here = entered(self);
                 let $f = self;
                 let y = $y;
                 seen($f, y)
@@ -172,6 +173,7 @@ impl RRelu {
 
 impl Layer for RRelu {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match self.training.get() {
             true => x.rrelu(self.lower, self.upper, Some(&next_key())),
             false => x.rrelu(self.lower, self.upper, None),

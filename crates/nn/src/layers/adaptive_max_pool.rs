@@ -1,7 +1,7 @@
 //! The largest element of each of a given number of pieces.
 
 use super::dimensions::{Lengths, tree_by_axes};
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::Tensor;
 
 /// [`AdaptiveMaxPool`] over one axis.
@@ -39,6 +39,7 @@ impl<const N: usize> AdaptiveMaxPool<N> {
 
 impl<const N: usize> Layer for AdaptiveMaxPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match N {
             1 => x.adaptive_max_pool1d(self.output_size),
             2 => x.adaptive_max_pool2d(self.output_size),

@@ -1,7 +1,7 @@
 //! The mean of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Pool, Tensor};
 
 /// The mean of each window over one axis.
@@ -80,6 +80,7 @@ impl<const N: usize> AvgPool<N> {
 
 impl<const N: usize> Layer for AvgPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let mut pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)

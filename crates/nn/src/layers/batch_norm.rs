@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Flag, Tensor, no_grad};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
@@ -136,6 +136,7 @@ impl<const N: usize> BatchNorm<N> {
 
 impl<const N: usize> Layer for BatchNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);
         demand(rank && x.shape()[1] == self.num_features, Self::NAME, || {
             let shape = ["[n, c] or [n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];

@@ -2,7 +2,7 @@
 
 use crate::init::uniform_;
 use crate::refuse::demand;
-use crate::seen_with;
+use crate::{entered, seen_with};
 use pullback::{Tensor, Tree};
 
 /// `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs.
@@ -53,6 +53,7 @@ impl Bilinear {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = a.bilinear(b, &self.weight, self.bias.as_ref());
         seen_with(self, y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
     }

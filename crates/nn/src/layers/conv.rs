@@ -3,7 +3,7 @@
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, seen_with};
+use crate::{Layer, entered, seen_with};
 use pullback::{Border, Conv, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
@@ -167,6 +167,7 @@ impl<const N: usize> Convolution<N> {
 
 impl<const N: usize> Layer for Convolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let unit_stride = self.stride.iter().all(|&s| s == 1);
         demand(!self.same || unit_stride, Self::NAME, || {
             format!("padding that keeps the length takes stride 1, not {:?}", self.stride)

@@ -3,7 +3,7 @@
 use super::conv::{positive, weights, whole_groups};
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::refuse::demand;
-use crate::{Layer, seen_with};
+use crate::{Layer, entered, seen_with};
 use pullback::{Conv, Tensor};
 
 /// A transposed convolution over one axis: `[n, channels, l]`.
@@ -124,6 +124,7 @@ impl<const N: usize> TransposedConvolution<N> {
 
 impl<const N: usize> Layer for TransposedConvolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let options = Conv::new()
             .stride(self.stride)
             .padding(self.padding)

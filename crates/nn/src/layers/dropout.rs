@@ -1,7 +1,7 @@
 //! Random zeros while training: of elements, and for selu networks.
 
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Flag, Tensor, Tree, next_key};
 
 /// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise; after it, nothing happens.
@@ -67,6 +67,7 @@ impl AlphaDropout {
 
 impl Layer for Dropout {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.dropout(self.p, Some(&next_key())),
             false => x.clone(),
@@ -77,6 +78,7 @@ impl Layer for Dropout {
 
 impl Layer for AlphaDropout {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.alpha_dropout(self.p, Some(&next_key())),
             false => x.clone(),

@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree, no_grad};
 
 /// Rows of a table by number: integers of any shape in, their rows along a new last axis out.
@@ -76,6 +76,7 @@ impl Embedding {
 
 impl Layer for Embedding {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         seen(self, self.options().of(&self.weight, x))
     }
 }

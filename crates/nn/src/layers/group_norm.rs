@@ -1,7 +1,7 @@
 //! Groups of channels normalised for themselves.
 
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then `· weight + bias` per channel.
@@ -61,6 +61,7 @@ impl GroupNorm {
 
 impl Layer for GroupNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {
             format!("takes [n, {}, …], not {}", self.num_channels, x.spec())
         });

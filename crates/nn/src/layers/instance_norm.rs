@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Flag, Tensor, no_grad};
 
 /// Instance normalisation of `[n, channels, l]`.
@@ -104,6 +104,7 @@ impl<const N: usize> InstanceNorm<N> {
 
 impl<const N: usize> Layer for InstanceNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let alone = x.rank() == N + 1;
         let batch = if alone { x.unsqueeze(0) } else { x.clone() };
         let fits = batch.rank() == N + 2 && batch.shape()[1] == self.num_features;

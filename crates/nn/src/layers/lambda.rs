@@ -1,6 +1,6 @@
 //! A function as a layer.
 
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// A function without parameters of its own.
@@ -23,6 +23,7 @@ impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Layer for Lambda<F> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         seen(self, (self.0)(x))
     }
 }

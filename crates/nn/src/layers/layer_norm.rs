@@ -1,7 +1,7 @@
 //! Each example normalised for itself.
 
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// Mean 0 and variance 1 over the last axes, then `· weight + bias`.
@@ -63,6 +63,7 @@ impl LayerNorm {
 
 impl Layer for LayerNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let shape = &self.normalized_shape[..];
         let (mut one, mut zero) = (None, None);
         let weight =

@@ -2,7 +2,7 @@
 
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, seen_with};
+use crate::{Layer, entered, seen_with};
 use pullback::{Tensor, Tree};
 
 /// `x·weightᵀ + bias` over the last axis.
@@ -47,6 +47,7 @@ impl Linear {
 
 impl Layer for Linear {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let y = x.linear(&self.weight, self.bias.as_ref());
         seen_with(self, y, |y| y.len() * self.weight.shape()[1])
     }

@@ -1,7 +1,7 @@
 //! The largest element of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Pool, Tensor};
 
 /// The largest of each window over one axis.
@@ -72,6 +72,7 @@ impl<const N: usize> MaxPool<N> {
 
 impl<const N: usize> Layer for MaxPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)

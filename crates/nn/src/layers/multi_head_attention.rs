@@ -6,7 +6,7 @@ use super::key_value_cache::{KeyValueCache, KeyValues};
 use super::rotary::Rotary;
 use crate::init::xavier_uniform_;
 use crate::refuse::refuse;
-use crate::{Layer, Linear, seen_with};
+use crate::{Layer, Linear, entered, seen_with};
 use pullback::{Attention, Error, Flag, Tensor, Tree, next_key};
 
 /// What a [`MultiHeadAttention`] is made from.
@@ -367,6 +367,7 @@ impl MultiHeadAttention {
     /// The heads side by side, through the last projection.
     #[track_caller]
     fn out(&self, y: &Tensor, (q, k): (&Tensor, &Tensor), rank: usize) -> Tensor {
+        let _here = entered(self);
         let [batch, heads, queries, features] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
         let y = self.out_proj.forward(&y.transpose(1, 2).flatten(2, 3));
         let y = if rank == 2 { y.squeeze_axis(0) } else { y };

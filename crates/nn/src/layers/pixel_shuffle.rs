@@ -1,7 +1,7 @@
 //! Channels as pixels, and back.
 
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// `[.., c·r², h, w]` as `[.., c, h·r, w·r]`.
@@ -42,6 +42,7 @@ impl PixelUnshuffle {
 
 impl Layer for PixelShuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let r = self.upscale_factor;
         let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 3].is_multiple_of(r * r);
         demand(fits, "PixelShuffle", || {
@@ -53,6 +54,7 @@ impl Layer for PixelShuffle {
 
 impl Layer for PixelUnshuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let r = self.downscale_factor;
         let fits =
             r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 2..].iter().all(|n| n.is_multiple_of(r));

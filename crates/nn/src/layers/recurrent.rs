@@ -12,7 +12,7 @@
 use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use crate::refuse::{demand, refuse};
-use crate::seen_with;
+use crate::{entered, seen_with};
 use pullback::{Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
@@ -141,6 +141,7 @@ impl<K: Recurrence> Recurrent<K> {
         state: Option<&K::State>,
         lengths: Option<&Tensor>,
     ) -> (Tensor, K::State) {
+        let _here = entered(self);
         let RecurrentConfig { inputs, dropout, batch_first, .. } = self.config;
         if !(2..=3).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let order = if batch_first { "[batch, steps" } else { "[steps, batch" };

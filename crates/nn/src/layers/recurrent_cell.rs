@@ -3,7 +3,7 @@
 use super::recurrent::RecurrentConfig;
 use crate::init::uniform_;
 use crate::refuse::{demand, refuse};
-use crate::seen_with;
+use crate::{entered, seen_with};
 use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
@@ -95,6 +95,7 @@ impl<K: Recurrence> RecurrentCell<K> {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {
+        let _here = entered(self);
         let inputs = self.weight_ih.shape()[1];
         if !(1..=2).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let message = format!("takes [batch, {inputs}] or [{inputs}], not {}", x.spec());

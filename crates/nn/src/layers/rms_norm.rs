@@ -1,7 +1,7 @@
 //! Each example scaled to size 1.
 
 use crate::refuse::demand;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{DType, Tensor, Tree};
 
 /// Divided by the root of the mean square over the last axes, then `· weight`.
@@ -51,6 +51,7 @@ impl RmsNorm {
 
 impl Layer for RmsNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let eps = self.eps.unwrap_or(match x.dtype() {
             DType::F64 => f64::EPSILON,
             _ => f64::from(f32::EPSILON),

@@ -1,7 +1,7 @@
 //! Layers of any types, one after the other.
 
 use crate::refuse::{refuse, without_our_line};
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Path, Tensor, Tree, catch};
 
 /// Layers one after the other, named `0`, `1`, … as in PyTorch.
@@ -89,6 +89,7 @@ impl Tree for Sequential {
 
 impl Layer for Sequential {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let mut x = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             x = match catch(|| layer.run(&x)) {

@@ -4,7 +4,7 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::transformer_decoder_layer::TransformerDecoderLayer;
 use super::transformer_encoder::check_count;
-use crate::{Layer, LayerNorm, seen};
+use crate::{Layer, LayerNorm, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
@@ -67,6 +67,7 @@ impl TransformerDecoder {
 
     #[track_caller]
     fn finished(&self, x: Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,

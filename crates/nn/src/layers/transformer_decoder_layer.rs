@@ -4,7 +4,7 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
 use super::transformer::{Manner, TransformerConfig};
-use crate::{LayerNorm, Linear, seen};
+use crate::{LayerNorm, Linear, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
@@ -92,6 +92,7 @@ impl TransformerDecoderLayer {
 
     #[track_caller]
     fn rest(&self, x: &Tensor, memory: &Tensor, masks: AttentionMasks) -> Tensor {
+        let _here = entered(self);
         let asked = self.manner.before(x, &self.norm2);
         let found = self.multihead_attn.forward(&asked, memory, memory, masks);
         let x = self.manner.after(x, found, &self.norm2);

@@ -4,7 +4,7 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::transformer_encoder_layer::TransformerEncoderLayer;
 use crate::refuse::refuse;
-use crate::{Layer, LayerNorm, seen};
+use crate::{Layer, LayerNorm, entered, seen};
 use pullback::{Error, Tensor, Tree};
 
 /// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
@@ -54,6 +54,7 @@ impl TransformerEncoder {
 
     #[track_caller]
     fn finished(&self, x: Tensor) -> Tensor {
+        let _here = entered(self);
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,

@@ -4,7 +4,7 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
 use super::transformer::{Manner, TransformerConfig};
-use crate::{Layer, LayerNorm, Linear, seen};
+use crate::{Layer, LayerNorm, Linear, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
@@ -73,6 +73,7 @@ impl TransformerEncoderLayer {
 
     #[track_caller]
     fn rest(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         let given = self.manner.before(x, &self.norm2);
         let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
         seen(self, self.manner.after(x, made, &self.norm2))

@@ -1,6 +1,6 @@
 //! One axis as several.
 
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// An axis as several of these lengths, of which one may be −1.
@@ -28,6 +28,7 @@ impl Unflatten {
 
 impl Layer for Unflatten {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         seen(self, x.unflatten(self.dim, &self.unflattened_size[..]))
     }
 }

@@ -1,6 +1,6 @@
 //! Images at another size.
 
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Interpolate, Path, Resize, Tensor, Tree};
 
 /// The axes after the channels at another size.
@@ -56,6 +56,7 @@ impl Tree for Upsample {
 
 impl Layer for Upsample {
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = entered(self);
         seen(self, self.options.of(x))
     }
 }

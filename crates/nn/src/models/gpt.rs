@@ -5,7 +5,7 @@ use crate::module::in_evaluation;
 use crate::refuse::demand;
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
-    TransformerEncoderLayer,
+    TransformerEncoderLayer, entered,
 };
 use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,7 @@ impl Gpt {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, ids: &Tensor) -> Tensor {
+        let _here = entered(self);
         let mut x = self.dropout.forward(&self.embedded(ids, 0));
         for block in &self.blocks {
             x = block.forward_masked(&x, AttentionMasks::new().causal());

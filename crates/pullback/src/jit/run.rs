@@ -1,6 +1,7 @@
 //! A call of a compiled function: bind, run, and do outside what the trace noted.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
+use crate::memory::report::ledger;
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
 use crate::{Result, Tensor, Tree, mode, no_grad};
@@ -41,6 +42,9 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
+        if ledger::is_on() {
+            self.note_memory(&arguments, at);
+        }
         let operands = operands(&self.captures, &gradients, &arguments);
         bind(&operands, |bound| self.executable.run_into(bound, &mut self.outputs))?;
         let writer = Writer { op: "jit", at };
@@ -53,6 +57,17 @@ impl<Y: Tree> Specialisation<Y> {
         self.timing.calls += 1;
         self.timing.running += start.elapsed();
         Ok(result)
+    }
+
+    /// Tells a report on memory what the call works on, and where.
+    fn note_memory(&self, arguments: &[Tensor], at: &'static Location<'static>) {
+        let captured = self.captures.iter().filter_map(|captured| match captured {
+            Captured::Fixed { handle, .. } => Some(handle),
+            Captured::Gradient { .. } => None,
+        });
+        ledger::works("jit", arguments.iter().chain(captured), at);
+        let plan = self.executable.plan();
+        ledger::takes_arena(plan.arena + plan.all_constants(), at);
     }
 
     /// What is in `.grad()` of the leaves whose gradient is an input.
@@ -105,6 +120,7 @@ impl<Y: Tree> Specialisation<Y> {
                     continue;
                 }
             };
+            new.iter().for_each(|new| ledger::is_gradient(&gradient.leaf, new));
             // Dropped after the lock is released.
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
             drop(old);

@@ -1,15 +1,20 @@
 //! What the tape keeps, and how it can keep less.
 //!
 //! Every value that a node saves for backward passes one door ([`Pack`]). On it sit checkpointing (`checkpoint/`: values are dropped and
-//! computed again), offloading (`offload/`: they wait on disk) and compression (`compress/`: they take less memory).
+//! computed again), offloading (`offload/`: they wait on disk) and compression (`compress/`: they take less memory). `report/` says where memory goes.
 
 pub(crate) mod checkpoint;
 mod compress;
 pub(crate) mod door;
 mod offload;
 mod piece;
+pub(crate) mod report;
 
 pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential};
 pub use compress::Compress;
 pub use door::{Pack, Packed, SavedValue, with_packing};
 pub use offload::{Offload, OffloadStats};
+pub use report::{
+    LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
+    MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
+};

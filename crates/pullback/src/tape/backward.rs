@@ -12,6 +12,7 @@ use super::hooks::any_ready_hook;
 use super::saved::From;
 use super::{History, Key, Leaf, Node};
 use crate::memory::checkpoint;
+use crate::memory::report::ledger;
 use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, autocast, fail, kinks, mode, ops, trace, watch};
 use pullback_ir::{ErrorKind, Op, View};
@@ -125,7 +126,7 @@ impl<'a> Walk<'a> {
             Ok(())
         };
         // Dtypes and conventions were settled in the forward pass.
-        let walk = || kinks::settled(|| watch::backward(walk));
+        let walk = || kinks::settled(|| ledger::backward(|| watch::backward(walk)));
         autocast::off(|| mode::set_recording(create, || fail::catch(walk)))?
     }
 
@@ -325,14 +326,20 @@ impl<'a> Walk<'a> {
     fn finish_leaf(&mut self, at: usize) {
         let (leaf, grad) = &mut self.leaves[at];
         let Some(grad) = grad.take() else { return };
+        ledger::is_gradient(leaf, &grad);
         let mut slot = leaf.grad();
         trace::touch(leaf, &mut slot, true, true);
         match &mut *slot {
             Some(_) => accumulate(&mut slot, grad),
             // Stored for the user, who may write to it: it must be dense and its own.
             None if grad.is_contiguous() && grad.is_sole_owner() => *slot = Some(grad),
-            None => *slot = Some(grad.deep_clone()),
+            None => {
+                let copy = grad.deep_clone();
+                ledger::continues(&grad, &copy);
+                *slot = Some(copy);
+            }
         }
+        slot.iter().for_each(|grad| ledger::is_gradient(leaf, grad));
         let total = slot.as_ref().filter(|_| self.expected.is_some()).cloned();
         drop(slot);
         if let Some(total) = total {
@@ -360,7 +367,11 @@ fn accumulate(slot: &mut Option<Tensor>, grad: Tensor) {
     *slot = Some(match slot.take() {
         None => grad,
         Some(sum) if !mode::is_grad_enabled() && sum.add_in_place_if_sole(&grad) => sum,
-        Some(sum) => sum + grad,
+        Some(sum) => {
+            let total = &sum + &grad;
+            ledger::continues(&sum, &total);
+            total
+        }
     });
 }
 

@@ -8,6 +8,7 @@
 
 use super::{History, Node};
 use crate::memory::door::{self, Packed, SavedValue};
+use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -72,16 +73,23 @@ impl Kept {
         history: &History,
     ) -> Kept {
         if !door::is_attended() {
-            return Kept::Memory(Window::of(value));
+            return Kept::memory(value);
         }
         let (op, name, at) = saver;
         let plain = mode::set_recording(false, || value.alias(History::None, Tangents::new()));
         let is_parameter = matches!(history, History::Leaf(_));
         let offer = SavedValue { tensor: plain, op, name, at, is_output, is_parameter };
-        match door::pack(&offer) {
+        match ledger::packing(|| door::pack(&offer)) {
             Some(packed) => Kept::Packed(value.spec().clone(), packed),
-            None => Kept::Memory(Window::of(value)),
+            None => Kept::memory(value),
         }
+    }
+
+    fn memory(value: &Tensor) -> Kept {
+        if ledger::is_on() {
+            ledger::saves(value);
+        }
+        Kept::Memory(Window::of(value))
     }
 }
 

@@ -41,7 +41,7 @@ impl Trace {
             Arc::new(Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at }));
         let key = Arc::as_ptr(&storage) as usize;
         let root = Root {
-            storage: storage.clone(),
+            storage: Arc::downgrade(&storage),
             spec: spec.clone(),
             var,
             capture: None,
@@ -145,7 +145,7 @@ impl Trace {
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
         log.captures.push(Capture { handle: Some(x.clone()), ..Capture::of(&tensor) });
         let root = Root {
-            storage: storage.clone(),
+            storage: Arc::downgrade(storage),
             spec: spec.clone(),
             var,
             capture: Some(log.captures.len() - 1),
@@ -263,7 +263,10 @@ impl Trace {
                 (before.history, before.tangents, before.version);
         }
         for root in log.roots.values().filter(|r| r.capture.is_some() && r.written) {
-            root.storage.restore(root.before.0, root.before.1);
+            // What was captured is held by its capture.
+            if let Some(storage) = root.storage.upgrade() {
+                storage.restore(root.before.0, root.before.1);
+            }
         }
         for touched in log.leaves {
             *touched.leaf.grad() = touched.before;

@@ -24,6 +24,7 @@ pub(crate) use eval::{evaluate, evaluate_with};
 pub(crate) use log::can_be_differentiated;
 pub use program::trace;
 
+use crate::memory::report::ledger;
 use crate::rule::Outs;
 use crate::storage::{Storage, Writer};
 use crate::tape::{self, History, Leaf};
@@ -36,7 +37,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a trace is for.
@@ -82,7 +83,8 @@ struct Log {
 
 /// The variable that stands for the whole of a storage.
 struct Root {
-    storage: Arc<Storage>,
+    /// Weak, so that a value of the trace is dropped when the function drops it; the address stays its own all the same.
+    storage: Weak<Storage>,
     spec: Spec,
     var: Var,
     /// For memory from outside: which capture it is, and whether it was written to.
@@ -358,6 +360,9 @@ pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &mut Option<Tensor>, looked: bool, c
         let made = trace.capture(capture, gradient.spec().clone(), at);
         input = Some(made.clone());
         *slot = Some(made);
+    }
+    if ledger::is_on() {
+        ledger::touches(leaf, before.as_ref(), input.as_ref());
     }
     trace.log.borrow_mut().leaves.push(Touched { leaf: leaf.clone(), before, looked, input });
 }

@@ -2,6 +2,7 @@
 
 use super::replay;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, take_number};
@@ -33,6 +34,8 @@ pub(super) struct Frame {
     pub random: Option<Tensor>,
     pub autocast: autocast::State,
     pub conventions: Conventions,
+    /// The part of the model that a report on memory knows it by.
+    pub part: ledger::Here,
     pub verify: bool,
     notes: Mutex<Notes>,
 }
@@ -120,6 +123,7 @@ impl Frame {
             random,
             autocast: autocast::state(),
             conventions: kinks::conventions(),
+            part: ledger::here(),
             verify,
             notes: Mutex::default(),
         })

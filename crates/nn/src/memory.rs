@@ -1,0 +1,251 @@
+//! Where the memory of a training step goes, by part of the model.
+//!
+//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the optimiser belong to the part of the model that
+//! holds them. What operations make belongs to the part that runs: layers say when they begin ([`entered()`]). Which part a layer is, is
+//! found by its type and its first tensor, inside the part that runs already; layers without tensors are counted in the order of their calls.
+
+use crate::Module;
+use crate::optim::Optimizer;
+use crate::summary::holds;
+use pullback::{
+    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor, Tree,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The part that is the model itself.
+const MODEL: &str = "(model)";
+/// The part of state that belongs to no parameter.
+const OPTIMIZER: &str = "(optimizer)";
+
+/// Runs a training step and reports where its memory went: parameters, gradients, state of the optimiser and activations, by part of the model and by
+/// source line, and the moment of the peak. See [`pullback::memory_report`].
+///
+/// ```
+/// use pullback::{Tensor, no_grad};
+/// use pullback_nn::optim::{Adam, Optimizer, Rule};
+/// use pullback_nn::{Layer, Linear, Module, Sequential, Tanh, memory_report, predict_memory};
+///
+/// let model = Sequential::new().then(Linear::new(16, 32)).then(Tanh).then(Linear::new(32, 4));
+/// let adam = Adam::default().over(model.parameters())?;
+/// let x = Tensor::ones([8, 16]);
+/// let step = || {
+///     adam.zero_grad();
+///     let loss = model.forward(&x).square().mean();
+///     loss.backward()?;
+///     adam.step()?;
+///     Ok(loss)
+/// };
+/// let predicted = predict_memory(&model, &adam, step)?;
+/// let (loss, measured) = memory_report(&model, &adam, step)?;
+/// println!("{measured}");
+/// assert_eq!(predicted.most.activations, measured.most.activations);
+/// let tanh = measured.by_part.iter().find(|part| part.path == "1").unwrap();
+/// assert_eq!(tanh.bytes.activations, 8 * 32 * 4);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// A step without an optimiser has an empty list of them: `&Vec::<Box<dyn Optimizer>>::new()`.
+///
+/// # Errors
+/// As [`pullback::memory_report`].
+#[track_caller]
+pub fn memory_report<R>(
+    model: &impl Tree,
+    optimizer: &(impl Optimizer + ?Sized),
+    step: impl FnOnce() -> Result<R>,
+) -> Result<(R, MemoryReport)> {
+    let parts = Parts::of(model);
+    let reporter = named(&parts, model, optimizer);
+    let _known = parts.known();
+    reporter.measure(step)
+}
+
+/// Predicts from shapes where the memory of a training step will go, without computing anything: see [`memory_report()`] and
+/// [`pullback::predict_memory`]. The step may not look at values.
+///
+/// # Errors
+/// As [`pullback::predict_memory`].
+#[track_caller]
+pub fn predict_memory<R>(
+    model: &impl Tree,
+    optimizer: &(impl Optimizer + ?Sized),
+    step: impl FnOnce() -> Result<R>,
+) -> Result<MemoryReport> {
+    let parts = Parts::of(model);
+    let reporter = named(&parts, model, optimizer);
+    let _known = parts.known();
+    reporter.predict(step)
+}
+
+/// Says that `module` runs, until what it gives is dropped: for reports on memory. A module of your own calls it at the start of its `forward`, and what
+/// its operations make is listed under its path. Where no report is being made, this does nothing.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::{Layer, Linear, entered};
+///
+/// #[derive(Tree)]
+/// struct Gate {
+///     open: Linear,
+///     value: Linear,
+/// }
+///
+/// impl Layer for Gate {
+///     fn forward(&self, x: &Tensor) -> Tensor {
+///         let _here = entered(self);
+///         self.open.forward(x).sigmoid() * self.value.forward(x)
+///     }
+/// }
+/// # let gate = Gate { open: Linear::new(2, 3), value: Linear::new(2, 3) };
+/// # assert_eq!(gate.forward(&Tensor::ones([1, 2])).shape(), [1, 3]);
+/// ```
+pub fn entered(module: &impl Tree) -> Entered {
+    Entered { _part: PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module)) }
+}
+
+/// A module runs: see [`entered()`].
+#[must_use = "the module ends when this is dropped"]
+pub struct Entered {
+    _part: Option<MemoryPart>,
+}
+
+thread_local! {
+    static PARTS: RefCell<Option<Parts>> = const { RefCell::new(None) };
+}
+
+/// The parts of a model that a report is made of.
+struct Parts {
+    rows: Vec<Part>,
+    /// How often layers of a type and without tensors were called inside a part.
+    calls: HashMap<(String, &'static str), usize>,
+}
+
+struct Part {
+    path: String,
+    kind: &'static str,
+    /// How many tensors are in it, and the first of them.
+    tensors: usize,
+    first: Option<Tensor>,
+}
+
+/// Takes the parts back when the report is made, also where the step panics.
+struct Known(Option<Parts>);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        PARTS.set(self.0.take());
+    }
+}
+
+impl Parts {
+    fn of(model: &impl Tree) -> Parts {
+        let kinds = model.outline().kinds.into_iter();
+        let row = |(path, kind)| Part { path, kind, tensors: 0, first: None };
+        let mut rows: Vec<Part> = kinds.map(row).collect();
+        model.visit(&mut Path::default(), &mut |path, x| {
+            let name = path.to_string();
+            for row in rows.iter_mut().filter(|row| holds(&row.path, &name)) {
+                row.tensors += 1;
+                row.first.get_or_insert_with(|| x.clone());
+            }
+        });
+        Parts { rows, calls: HashMap::new() }
+    }
+
+    fn known(self) -> Known {
+        Known(PARTS.replace(Some(self)))
+    }
+
+    /// The part that holds a tensor.
+    fn owner(&self, name: &str) -> &str {
+        let holding = self.rows.iter().filter(|row| holds(&row.path, name));
+        let deepest = holding.max_by_key(|row| row.path.len());
+        deepest.map_or(MODEL, |row| shown(&row.path))
+    }
+
+    fn enter(&mut self, module: &impl Tree) -> Option<MemoryPart> {
+        let (phase, scope) = MemoryPart::current()?;
+        let scope = scope.map(|path| if path == MODEL { String::new() } else { path });
+        let leaves = module.leaves();
+        let kind = module.outline().kinds.first().map_or("", |(_, kind)| kind);
+        let same = |row: &Part| match (&row.first, leaves.first()) {
+            // In a checkpointed function its tensors are others with the same memory.
+            (Some(a), Some(b)) => a.shares_memory(b) && a.shape() == b.shape(),
+            (None, None) => true,
+            _ => false,
+        };
+        let fitting = |row: &&Part| row.kind == kind && row.tensors == leaves.len() && same(row);
+        let inside = |row: &&Part| match &scope {
+            None => true,
+            Some(scope) => row.path != *scope && holds(scope, &row.path),
+        };
+        let within: Vec<&Part> = self.rows.iter().filter(fitting).filter(inside).collect();
+        if !leaves.is_empty() {
+            // Of parts with the same tensors the outermost runs first.
+            let anywhere = self.rows.iter().filter(fitting);
+            let found = within.into_iter().chain(anywhere).next()?;
+            return Some(pullback::memory_part(shown(&found.path)));
+        }
+        // What is computed again comes in another order: only one that is alone is known.
+        if within.is_empty() || (within.len() > 1 && phase == MemoryPhase::Backward) {
+            return None;
+        }
+        let calls = self.calls.entry((scope.unwrap_or_default(), kind)).or_insert(0);
+        let found = within[*calls % within.len()];
+        *calls += 1;
+        Some(pullback::memory_part(shown(&found.path)))
+    }
+}
+
+fn shown(path: &str) -> &str {
+    if path.is_empty() { MODEL } else { path }
+}
+
+/// A reporter that knows the tensors of the model and of the optimiser.
+fn named(
+    parts: &Parts,
+    model: &impl Tree,
+    optimizer: &(impl Optimizer + ?Sized),
+) -> MemoryReporter {
+    let mut reporter = MemoryReporter::new();
+    for row in &parts.rows {
+        reporter = reporter.part(shown(&row.path));
+    }
+    let parameters = model.named_parameters();
+    for (name, x) in &parameters {
+        reporter = reporter.tensor(MemoryKind::Parameters, parts.owner(name), x);
+    }
+    for (name, x) in model.named_buffers() {
+        reporter = reporter.tensor(MemoryKind::Inputs, parts.owner(&name), &x);
+    }
+    for (owner, x) in states(optimizer) {
+        let name = owner.and_then(|p| parameters.iter().find(|(_, x)| x.is_same(&p)));
+        let part = name.map_or(OPTIMIZER, |(name, _)| parts.owner(name));
+        reporter = reporter.tensor(MemoryKind::OptimizerState, part, &x);
+    }
+    reporter
+}
+
+/// The state of an optimiser, each with the parameter that it is of. Names are `group.parameter.field`, and each group begins with its rate.
+fn states(optimizer: &(impl Optimizer + ?Sized)) -> Vec<(Option<Tensor>, Tensor)> {
+    let groups = optimizer.groups();
+    let (mut started, mut out) = (0usize, Vec::new());
+    for (name, x) in optimizer.named_state() {
+        let words: Vec<&str> = name.split('.').collect();
+        let owner = match words[..] {
+            [.., "rate"] => {
+                started += 1;
+                None
+            }
+            [.., group, place, _] if group.parse::<usize>().is_ok() => {
+                let place = place.parse::<usize>().ok();
+                let members = started.checked_sub(1).and_then(|group| groups.get(group));
+                members.zip(place).and_then(|(members, place)| members.get(place).cloned())
+            }
+            _ => None,
+        };
+        out.push((owner, x));
+    }
+    out
+}

@@ -1,0 +1,99 @@
+//! From lives to a report.
+
+use super::ledger::{Ledger, Life};
+use super::{
+    LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryReport, PartMemory, PoolPeak,
+};
+use pullback_ir::Place;
+
+pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
+    let timeline = timeline(book);
+    let most_at = |amount: &dyn Fn(&MemoryBytes) -> u64| {
+        let mut best = (0, 0);
+        for (i, moment) in timeline.iter().enumerate() {
+            let bytes = amount(&moment.alive);
+            if bytes > best.1 {
+                best = (i, bytes);
+            }
+        }
+        best
+    };
+    let peak_at = most_at(&MemoryBytes::total).0;
+    let moments = MemoryKind::ALL.map(|kind| (kind, most_at(&|alive| alive.of(kind))));
+    let mut most = MemoryBytes::default();
+    for (kind, (_, bytes)) in moments {
+        *most.slot(kind) = bytes;
+    }
+    let fullest = most_at(&|alive| alive.activations).0;
+    let is_kept = |life: &Life| life.kind() == MemoryKind::Activations;
+    // Outside of all parts is named last.
+    let parts = book.parts.iter().enumerate().map(|(i, path)| (Some(i), path.as_str()));
+    let mut by_part: Vec<PartMemory> = Vec::new();
+    for (part, path) in parts.chain([(None, "")]) {
+        let mut bytes = MemoryBytes::default();
+        for life in book.lives.iter().filter(|life| life.part == part) {
+            let kind = life.kind();
+            let (_, (moment, _)) = moments[kind as usize];
+            if life.is_alive(moment) {
+                *bytes.slot(kind) += life.bytes;
+            }
+        }
+        if bytes != MemoryBytes::default() {
+            by_part.push(PartMemory { path: path.to_string(), bytes });
+        }
+    }
+    MemoryReport {
+        predicted: pool.is_none(),
+        most,
+        activations_by_line: by_line(book, |life| is_kept(life) && life.is_alive(fullest)),
+        by_part,
+        peak_at,
+        peak_by_line: by_line(book, |life| life.known.is_none() && life.is_alive(peak_at)),
+        timeline,
+        pool,
+    }
+}
+
+/// What is alive at each moment.
+fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
+    let count = book.moments.len();
+    // What comes and goes: of the lives that begin at a moment, and that have ended before it.
+    let mut changes = vec![[0i64; 6]; count + 1];
+    for life in &book.lives {
+        let last = life.died.min(count - 1);
+        if life.born <= last {
+            let kind = life.kind() as usize;
+            changes[life.born][kind] += life.bytes as i64;
+            changes[last + 1][kind] -= life.bytes as i64;
+        }
+    }
+    let mut alive = [0i64; 6];
+    let mut out = Vec::with_capacity(count);
+    for (moment, change) in book.moments.iter().zip(&changes) {
+        let mut bytes = MemoryBytes::default();
+        for (kind, (sum, change)) in MemoryKind::ALL.into_iter().zip(alive.iter_mut().zip(change)) {
+            *sum += change;
+            *bytes.slot(kind) = *sum as u64;
+        }
+        let at = moment.at.map(Place::from);
+        out.push(MemoryMoment { op: moment.op, at, phase: moment.phase, alive: bytes });
+    }
+    out
+}
+
+/// The lives that count, by kind, op and line, the largest first.
+fn by_line(book: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
+    let mut lines: Vec<LineMemory> = Vec::new();
+    let mut places = rustc_hash::FxHashMap::default();
+    for life in book.lives.iter().filter(|life| life.bytes > 0 && counts(life)) {
+        let (op, at, kind) = (life.op, life.at.map(Place::from), life.kind());
+        let place = *places.entry((op, at, kind)).or_insert(lines.len());
+        if place == lines.len() {
+            lines.push(LineMemory { op, at, kind, bytes: 0, count: 0 });
+        }
+        lines[place].bytes += life.bytes;
+        lines[place].count += 1;
+    }
+    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    lines
+}

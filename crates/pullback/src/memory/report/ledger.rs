@@ -1,0 +1,501 @@
+//! Who is alive when: the book that a report is made of.
+
+use super::{MemoryKind, MemoryPhase};
+use crate::mode::{self, EXTRAS};
+use crate::storage::{Storage, Traced};
+use crate::tape::Leaf;
+use crate::{Tensor, trace};
+use pullback_ir::Op;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The bit of [`EXTRAS`] that says that a ledger is kept.
+const KEPT: u8 = 0b10_0000;
+
+/// A ledger that tickets refer to.
+pub(super) type Shared = Arc<Mutex<Ledger>>;
+
+/// The life of a storage.
+pub(super) struct Life {
+    pub bytes: u64,
+    /// The first and the last moment at which it is alive.
+    pub born: usize,
+    pub died: usize,
+    pub op: &'static str,
+    pub at: Option<&'static Location<'static>>,
+    pub part: Option<usize>,
+    /// What it was there for before the step.
+    pub known: Option<MemoryKind>,
+    pub gradient: bool,
+    pub saved: bool,
+    /// It has no memory of its own: it stands for a gradient that was there before.
+    stand_in: bool,
+    /// All its elements are 1.
+    one: bool,
+}
+
+impl Life {
+    fn new(
+        bytes: usize,
+        born: usize,
+        op: &'static str,
+        at: Option<&'static Location<'static>>,
+        part: Option<usize>,
+    ) -> Life {
+        Life {
+            bytes: bytes as u64,
+            born,
+            died: usize::MAX,
+            op,
+            at,
+            part,
+            known: None,
+            gradient: false,
+            saved: false,
+            stand_in: false,
+            one: false,
+        }
+    }
+
+    pub fn kind(&self) -> MemoryKind {
+        match self.known {
+            Some(kind) => kind,
+            None if self.gradient => MemoryKind::Gradients,
+            None if self.saved => MemoryKind::Activations,
+            None => MemoryKind::Temporaries,
+        }
+    }
+
+    pub fn is_alive(&self, moment: usize) -> bool {
+        self.born <= moment && moment <= self.died
+    }
+}
+
+/// An op, by number.
+pub(super) struct Moment {
+    pub op: &'static str,
+    pub at: Option<&'static Location<'static>>,
+    pub phase: MemoryPhase,
+}
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// The trace whose values count; 0 where memory does.
+    trace: u64,
+    pub moments: Vec<Moment>,
+    pub lives: Vec<Life>,
+    /// The names of parts.
+    pub parts: Vec<String>,
+    part: Option<usize>,
+    /// The parts of leaves, by their numbers.
+    leaves: FxHashMap<u64, usize>,
+    /// The op that runs, and whether it has a moment.
+    op: Option<(&'static str, &'static Location<'static>, bool)>,
+    /// Whether it is the literal 1.
+    one: bool,
+    /// How many backward passes are going on, and whether one has ended.
+    walks: usize,
+    walked: bool,
+    /// Compiled functions whose arena is counted, by where they were made and its size.
+    arenas: FxHashSet<(usize, usize)>,
+}
+
+/// A storage's place in a ledger; dropped with the storage, which ends its life. What outlives a report keeps tickets of it that mean
+/// nothing any more, until the next report meets it.
+pub(crate) struct Ticket {
+    ledger: Weak<Mutex<Ledger>>,
+    number: usize,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(ledger) = self.ledger.upgrade() {
+            let mut ledger = of(&ledger);
+            let now = ledger.now();
+            ledger.lives[self.number].died = now;
+        }
+    }
+}
+
+thread_local! {
+    static LEDGER: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
+
+pub(super) fn of(ledger: &Shared) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `f`; what it makes on this thread is written into the ledger.
+pub(super) fn with<R>(ledger: &Shared, f: impl FnOnce() -> R) -> R {
+    struct Return(Option<Shared>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            LEDGER.set(self.0.take());
+        }
+    }
+    let _return = Return(LEDGER.replace(Some(ledger.clone())));
+    mode::with(&EXTRAS, mode::extras() | KEPT, f)
+}
+
+/// Whether a ledger is kept on this thread.
+pub(crate) fn is_on() -> bool {
+    mode::extras() & KEPT != 0
+}
+
+/// The ledger that is kept.
+fn kept() -> Option<Shared> {
+    match is_on() {
+        true => LEDGER.with_borrow(Clone::clone),
+        false => None,
+    }
+}
+
+impl Ledger {
+    /// One in which these tensors are known.
+    pub fn new(known: &[(MemoryKind, String, Tensor)], parts: Vec<String>) -> Shared {
+        let start = Moment { op: "start", at: None, phase: MemoryPhase::Forward };
+        let ledger = Ledger { moments: vec![start], parts, ..Ledger::default() };
+        let shared = Arc::new(Mutex::new(ledger));
+        for (kind, part, x) in known {
+            let part = of(&shared).part_named(part);
+            if let Some(leaf) = x.leaf() {
+                of(&shared).leaves.entry(leaf.seq).or_insert(part);
+                if let Some(gradient) = &*leaf.grad() {
+                    meet(&shared, gradient, MemoryKind::Gradients, Some(part));
+                }
+            }
+            meet(&shared, x, *kind, Some(part));
+        }
+        shared
+    }
+
+    /// Counts the values of this trace.
+    pub fn follow(&mut self, trace: u64) {
+        self.trace = trace;
+    }
+
+    /// The moment that goes on.
+    fn now(&self) -> usize {
+        self.moments.len() - 1
+    }
+
+    fn part_named(&mut self, name: &str) -> usize {
+        match self.parts.iter().position(|known| known == name) {
+            Some(part) => part,
+            None => {
+                self.parts.push(name.to_string());
+                self.parts.len() - 1
+            }
+        }
+    }
+
+    fn push_moment(&mut self, op: &'static str, at: Option<&'static Location<'static>>) {
+        let phase = self.phase();
+        self.moments.push(Moment { op, at, phase });
+    }
+
+    fn phase(&self) -> MemoryPhase {
+        match () {
+            () if self.walks > 0 => MemoryPhase::Backward,
+            () if self.walked && mode::in_no_grad() => MemoryPhase::Step,
+            () => MemoryPhase::Forward,
+        }
+    }
+
+    /// The step has ended: what is alive now stays.
+    pub fn close(&mut self) {
+        self.moments.push(Moment { op: "end", at: None, phase: self.phase() });
+    }
+
+    fn live(&mut self, life: Life) -> usize {
+        self.lives.push(life);
+        self.lives.len() - 1
+    }
+}
+
+/// Which life in this ledger a tensor's memory has.
+fn number(ledger: &Shared, x: &Tensor) -> Option<usize> {
+    let tickets = x.0.storage.tickets();
+    let mine = |ticket: &&Ticket| std::ptr::eq(ticket.ledger.as_ptr(), Arc::as_ptr(ledger));
+    tickets.iter().find(mine).map(|ticket| ticket.number)
+}
+
+/// Memory that was there before the step.
+fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
+    let storage: &Storage = &x.0.storage;
+    if storage.as_traced().is_some() || number(ledger, x).is_some() {
+        return;
+    }
+    let bytes = storage.read().len();
+    let life = Life { known: Some(kind), ..Life::new(bytes, 0, "", None, part) };
+    let number = of(ledger).live(life);
+    let ticket = Ticket { ledger: Arc::downgrade(ledger), number };
+    let mut tickets = storage.tickets();
+    tickets.retain(|old| old.ledger.strong_count() > 0);
+    tickets.push(ticket);
+}
+
+/// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is an input.
+fn meet_operand(ledger: &Shared, x: &Tensor) {
+    if x.0.storage.as_traced().is_some() || number(ledger, x).is_some() {
+        return;
+    }
+    // Not brought up to date: a view of a leaf is no leaf itself, but shares its memory.
+    let mut root = x.clone();
+    while let Some(parent) = root.0.parent.as_ref().map(|parent| parent.0.clone()) {
+        root = parent;
+    }
+    let Some(leaf) = root.leaf() else { return meet(ledger, x, MemoryKind::Inputs, None) };
+    let part = of(ledger).leaves.get(&leaf.seq).copied();
+    meet(ledger, x, MemoryKind::Parameters, part);
+    let gradient = leaf.grad().clone();
+    if let Some(gradient) = gradient {
+        meet(ledger, &gradient, MemoryKind::Gradients, part);
+    }
+}
+
+/// Whether what happens now, in this trace or in none, is what the ledger counts.
+fn counts_here(ledger: &Shared) -> bool {
+    of(ledger).trace == trace::number()
+}
+
+/// An op is about to run.
+pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) {
+    let Some(ledger) = kept().filter(counts_here) else { return };
+    inputs.iter().for_each(|x| meet_operand(&ledger, x));
+    let mut book = of(&ledger);
+    let is_view = matches!(op, Op::View(_));
+    book.op = Some((op.name(), at, !is_view));
+    book.one = matches!(op, Op::Literal { value, .. } if value.as_f64() == 1.0);
+    if !is_view {
+        book.push_moment(op.name(), Some(at));
+    }
+}
+
+/// Something that is not an op of its own is about to work over these tensors, in place.
+pub(crate) fn works<'a>(
+    name: &'static str,
+    on: impl Iterator<Item = &'a Tensor>,
+    at: &'static Location<'static>,
+) {
+    let Some(ledger) = kept().filter(counts_here) else { return };
+    on.for_each(|x| meet_operand(&ledger, x));
+    let mut book = of(&ledger);
+    book.op = Some((name, at, true));
+    book.push_moment(name, Some(at));
+}
+
+/// The arena of a compiled function, which stays as long as the function.
+pub(crate) fn takes_arena(bytes: usize, at: &'static Location<'static>) {
+    let Some(ledger) = kept().filter(counts_here) else { return };
+    let mut book = of(&ledger);
+    if book.arenas.insert((at as *const Location as usize, bytes)) {
+        let life = Life::new(bytes, book.now(), "jit", Some(at), book.part);
+        book.live(life);
+    }
+}
+
+/// A storage is made, of that many bytes or for a value of a trace: its ticket, if it counts.
+pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<Ticket> {
+    let ledger = kept()?;
+    let mut book = of(&ledger);
+    let bytes = match traced {
+        None => bytes,
+        Some(value) if value.trace != book.trace => return None,
+        // A literal is one element, however often it is seen; and a value that waits for another is that value.
+        Some(value) if value.op == "literal" => value.spec.dtype.size(),
+        Some(value) if value.op == "after" => 0,
+        Some(value) => value.spec.bytes(),
+    };
+    let (mut op, mut at) = ("tensor", None);
+    if let Some((name, line, has_moment)) = book.op {
+        (op, at) = (name, Some(line));
+        // A view that had to be copied.
+        if !has_moment {
+            book.push_moment(name, Some(line));
+            book.op = Some((name, line, true));
+        }
+    }
+    if let Some(value) = traced {
+        (op, at) = (value.op, Some(value.at));
+    }
+    let one = book.one && op == "literal";
+    let life = Life { one, ..Life::new(bytes, book.now(), op, at, book.part) };
+    let number = book.live(life);
+    Some(Ticket { ledger: Arc::downgrade(&ledger), number })
+}
+
+/// The tape keeps this value.
+pub(crate) fn saves(x: &Tensor) {
+    let Some(ledger) = kept() else { return };
+    if let Some(number) = number(&ledger, x) {
+        of(&ledger).lives[number].saved = true;
+    }
+}
+
+/// Runs `f`, which packs a value that is saved; what it makes for that is kept in the value's place.
+pub(crate) fn packing<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
+    let Some(ledger) = kept() else { return f() };
+    let first = of(&ledger).lives.len();
+    let packed = f();
+    if packed.is_some() {
+        of(&ledger).lives[first..].iter_mut().for_each(|life| life.saved = true);
+    }
+    packed
+}
+
+/// This is the gradient of a leaf, or becomes a part of it.
+pub(crate) fn is_gradient(leaf: &Leaf, x: &Tensor) {
+    let Some(ledger) = kept() else { return };
+    let Some(number) = number(&ledger, x) else { return };
+    let mut book = of(&ledger);
+    let part = book.leaves.get(&leaf.seq).copied();
+    let life = &mut book.lives[number];
+    (life.gradient, life.part) = (true, part);
+}
+
+/// In a trace, a write in place makes a new value, which has no memory outside of one.
+pub(crate) fn overwrites(new: &Tensor) {
+    let Some(ledger) = kept() else { return };
+    if let (Some(number), true) = (number(&ledger, new), new.0.storage.as_traced().is_some()) {
+        let mut book = of(&ledger);
+        book.lives[number].born = book.now() + 1;
+    }
+}
+
+/// In a trace, `new` was made of `old`, which nobody else sees: outside of one it would be the same memory.
+pub(crate) fn continues(old: &Tensor, new: &Tensor) {
+    let Some(ledger) = kept().filter(|_| !mode::is_grad_enabled()) else { return };
+    if old.0.storage.as_traced().is_none() || !old.is_contiguous() {
+        return;
+    }
+    let (Some(before), Some(after)) = (number(&ledger, old), number(&ledger, new)) else { return };
+    let mut book = of(&ledger);
+    let stand_in = book.lives[before].stand_in;
+    if stand_in || old.is_alone() {
+        let born = book.now() + 1;
+        let gradient = book.lives[before].gradient;
+        let life = &mut book.lives[after];
+        (life.born, life.gradient, life.stand_in) = (born, gradient, stand_in);
+        if stand_in {
+            life.bytes = 0;
+        }
+    }
+}
+
+/// In a trace, the gradient of a leaf that was there before is cleared, or seen as a value of the trace.
+pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor>) {
+    let (Some(ledger), Some(before)) = (kept(), before) else { return };
+    let part = of(&ledger).leaves.get(&leaf.seq).copied();
+    meet(&ledger, before, MemoryKind::Gradients, part);
+    match seen {
+        Some(seen) => {
+            if let Some(number) = number(&ledger, seen) {
+                let mut book = of(&ledger);
+                let life = &mut book.lives[number];
+                (life.bytes, life.stand_in, life.gradient) = (0, true, true);
+            }
+        }
+        None => {
+            if let Some(number) = number(&ledger, before) {
+                let mut book = of(&ledger);
+                book.lives[number].died = book.now();
+            }
+        }
+    }
+}
+
+/// Whether a value of a trace is known to be 1 everywhere: eager code looks, and does not multiply by it.
+pub(crate) fn is_one(x: &Tensor) -> bool {
+    let Some(ledger) = kept() else { return false };
+    number(&ledger, x).is_some_and(|number| of(&ledger).lives[number].one)
+}
+
+/// Runs `f`, a backward pass.
+pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
+    struct Leave(Shared);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let mut book = of(&self.0);
+            book.walks -= 1;
+            book.walked = true;
+        }
+    }
+    let Some(ledger) = kept() else { return f() };
+    of(&ledger).walks += 1;
+    let _leave = Leave(ledger);
+    f()
+}
+
+/// Says, while it lives, that what is made belongs to a part of the model. See [`memory_part`].
+#[must_use = "the part ends when this is dropped"]
+pub struct MemoryPart {
+    before: Option<Option<usize>>,
+    /// It belongs to this thread.
+    _here: PhantomData<Rc<()>>,
+}
+
+/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside parts have the name that they are given.
+/// Where no report is being made, this does nothing.
+///
+/// ```
+/// use pullback::{Tensor, memory_part, memory_report};
+/// let w = Tensor::from([1.0f32, 2.0]).requires_grad();
+/// let (_, report) = memory_report(|| {
+///     let y = {
+///         let _part = memory_part("encoder");
+///         w.exp()
+///     };
+///     y.sin().sum().backward()
+/// })?;
+/// assert_eq!(report.by_part[0].path, "encoder");
+/// assert_eq!(report.by_part[0].bytes.activations, 8);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub fn memory_part(name: &str) -> MemoryPart {
+    let before = kept().map(|ledger| {
+        let mut book = of(&ledger);
+        let part = book.part_named(name);
+        book.part.replace(part)
+    });
+    MemoryPart { before, _here: PhantomData }
+}
+
+impl MemoryPart {
+    /// Where a report is being made: the phase of the step, and the part that goes on, if there is one.
+    pub fn current() -> Option<(MemoryPhase, Option<String>)> {
+        let ledger = kept()?;
+        let book = of(&ledger);
+        Some((book.phase(), book.part.map(|part| book.parts[part].clone())))
+    }
+}
+
+/// The part that goes on, to come back to.
+#[derive(Clone, Copy)]
+pub(crate) struct Here(Option<usize>);
+
+/// Where we are.
+pub(crate) fn here() -> Here {
+    Here(kept().and_then(|ledger| of(&ledger).part))
+}
+
+/// Runs `f` in the part that went on when `here` was taken: what is computed again belongs to where it was computed first.
+pub(crate) fn back_at<R>(here: Here, f: impl FnOnce() -> R) -> R {
+    let Some(ledger) = kept() else { return f() };
+    let part = here.0.filter(|&part| part < of(&ledger).parts.len());
+    let before = std::mem::replace(&mut of(&ledger).part, part);
+    let _part = MemoryPart { before: Some(before), _here: PhantomData };
+    f()
+}
+
+impl Drop for MemoryPart {
+    fn drop(&mut self) {
+        if let (Some(before), Some(ledger)) = (self.before, kept()) {
+            of(&ledger).part = before;
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Where the memory of a training step goes: predicted from shapes, or measured.
+//!
+//! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each was made, by which op and line, in
+//! which part of the model, what for, and when it was freed. A storage that is made while a report is going on gets a *ticket*; the ticket
+//! is dropped with it, and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes: variables that the user
+//! holds, values that the tape keeps and what a checkpoint computes again are freed when they are freed.
+//!
+//! Prediction is the same ledger over a trace. There a storage stands for a variable and has no memory, but it is made, kept and dropped by
+//! the same tape and the same user code, so it lives exactly as long as the memory would. What a trace does otherwise than eager code is
+//! corrected where it happens: a write in place, which in a trace makes a new value ([`ledger::overwrites`], [`ledger::continues`]).
+//!
+//! `count.rs` makes the report of the ledger, `text.rs`, `json.rs` and `svg.rs` show it.
+
+mod count;
+mod json;
+pub(crate) mod ledger;
+mod svg;
+mod text;
+
+pub use ledger::{MemoryPart, memory_part};
+
+use crate::trace::{self, Kind};
+use crate::{Error, Result, Tensor, fail, mode};
+use ledger::Ledger;
+use pullback_cpu::buffer;
+use pullback_ir::{ErrorKind, Place};
+use std::fmt;
+use std::panic::Location;
+use std::path::Path;
+
+const OP: &str = "memory_report";
+
+/// What memory is for. A storage is of one kind for the whole of its life, the first of these that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MemoryKind {
+    /// A leaf that requires grad and was there before, or what was named as one.
+    Parameters,
+    /// What is, was or becomes the `.grad()` of a leaf.
+    Gradients,
+    /// What was named as state of an optimiser.
+    OptimizerState,
+    /// What was there before and is none of these: batches, buffers of layers, random state.
+    Inputs,
+    /// What the tape keeps for backward.
+    Activations,
+    /// Everything else that operations make.
+    Temporaries,
+}
+
+impl MemoryKind {
+    /// All of them, in order.
+    pub const ALL: [MemoryKind; 6] = [
+        MemoryKind::Parameters,
+        MemoryKind::Gradients,
+        MemoryKind::OptimizerState,
+        MemoryKind::Inputs,
+        MemoryKind::Activations,
+        MemoryKind::Temporaries,
+    ];
+
+    /// Its name in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryKind::Parameters => "parameters",
+            MemoryKind::Gradients => "gradients",
+            MemoryKind::OptimizerState => "optimizer state",
+            MemoryKind::Inputs => "inputs",
+            MemoryKind::Activations => "activations",
+            MemoryKind::Temporaries => "temporaries",
+        }
+    }
+}
+
+/// Bytes of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryBytes {
+    /// See [`MemoryKind::Parameters`].
+    pub parameters: u64,
+    /// See [`MemoryKind::Gradients`].
+    pub gradients: u64,
+    /// See [`MemoryKind::OptimizerState`].
+    pub optimizer_state: u64,
+    /// See [`MemoryKind::Inputs`].
+    pub inputs: u64,
+    /// See [`MemoryKind::Activations`].
+    pub activations: u64,
+    /// See [`MemoryKind::Temporaries`].
+    pub temporaries: u64,
+}
+
+impl MemoryBytes {
+    /// Those of one kind.
+    pub fn of(&self, kind: MemoryKind) -> u64 {
+        let mut copy = *self;
+        *copy.slot(kind)
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        MemoryKind::ALL.iter().map(|&kind| self.of(kind)).sum()
+    }
+
+    fn slot(&mut self, kind: MemoryKind) -> &mut u64 {
+        match kind {
+            MemoryKind::Parameters => &mut self.parameters,
+            MemoryKind::Gradients => &mut self.gradients,
+            MemoryKind::OptimizerState => &mut self.optimizer_state,
+            MemoryKind::Inputs => &mut self.inputs,
+            MemoryKind::Activations => &mut self.activations,
+            MemoryKind::Temporaries => &mut self.temporaries,
+        }
+    }
+}
+
+/// Where in a training step an op is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryPhase {
+    /// Before a backward pass, or between two.
+    Forward,
+    /// In a backward pass.
+    Backward,
+    /// Inside `no_grad` after a backward pass: the step of the optimiser.
+    Step,
+}
+
+impl MemoryPhase {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryPhase::Forward => "forward",
+            MemoryPhase::Backward => "backward",
+            MemoryPhase::Step => "step",
+        }
+    }
+}
+
+/// What an op on a line made.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LineMemory {
+    /// The op that made it.
+    pub op: &'static str,
+    /// The user's line; in a backward pass, that of the forward op. `None` where a tensor was made without an op.
+    pub at: Option<Place>,
+    /// What it is for.
+    pub kind: MemoryKind,
+    /// How much it is.
+    pub bytes: u64,
+    /// In how many pieces.
+    pub count: usize,
+}
+
+/// The memory of a part of the model: its own, that of parts inside it not counted.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PartMemory {
+    /// The path of the part; empty for what is in no part.
+    pub path: String,
+    /// Of each kind, how much there is when there is most of that kind in the whole step.
+    pub bytes: MemoryBytes,
+}
+
+/// What is alive while an op runs: its operands and its results included.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryMoment {
+    /// The op; `start` for the moment before the first, `end` for the one after the last, when the step has returned.
+    pub op: &'static str,
+    /// The user's line.
+    pub at: Option<Place>,
+    /// Where in the step it is.
+    pub phase: MemoryPhase,
+    /// What is alive.
+    pub alive: MemoryBytes,
+}
+
+impl fmt::Display for MemoryMoment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` in the {} pass", self.op, self.phase.name())?;
+        self.at.map_or(Ok(()), |at| write!(f, ", {at}"))
+    }
+}
+
+/// What the pool of buffers counted while the step ran: exact, but over all threads of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolPeak {
+    /// Bytes that were live before the step.
+    pub before: u64,
+    /// The most bytes that were live at once.
+    pub peak: u64,
+}
+
+/// Where the memory of a step goes. Prints as a table; [`MemoryReport::to_json`], [`MemoryReport::to_svg`] and [`MemoryReport::save`] show it
+/// otherwise. Made by [`predict_memory`], [`memory_report`] and [`MemoryReporter`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MemoryReport {
+    /// Whether it was predicted from shapes; otherwise it was measured.
+    pub predicted: bool,
+    /// Of each kind, the most that is alive at once.
+    pub most: MemoryBytes,
+    /// The activations when there are most of them, by the op and line that made them, the largest first.
+    pub activations_by_line: Vec<LineMemory>,
+    /// By part of the model, in the order in which parts were named, without those that have nothing.
+    pub by_part: Vec<PartMemory>,
+    /// Which moment of the timeline is the peak: the first at which most is alive.
+    pub peak_at: usize,
+    /// What operations made that is alive at the peak, by op and line, the largest first.
+    pub peak_by_line: Vec<LineMemory>,
+    /// What is alive while each op runs, in order, from `start` to `end`. Views make nothing and are left out.
+    pub timeline: Vec<MemoryMoment>,
+    /// What the pool counted; `None` for a prediction.
+    pub pool: Option<PoolPeak>,
+}
+
+impl MemoryReport {
+    /// The moment at which most is alive.
+    pub fn peak(&self) -> &MemoryMoment {
+        &self.timeline[self.peak_at]
+    }
+
+    /// Writes the report to a file, as the ending of its name says: `.txt`, `.json` or `.svg`.
+    ///
+    /// # Errors
+    /// If the name ends otherwise, or the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let text = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("txt") => self.to_string(),
+            Some("json") => self.to_json(),
+            Some("svg") => self.to_svg(),
+            _ => {
+                let message = format!("{} ends neither in .txt, .json nor .svg", path.display());
+                return Err(Error::argument(OP, message));
+            }
+        };
+        std::fs::write(path, text).map_err(|error| {
+            Error::argument(OP, format!("{} could not be written: {error}", path.display()))
+        })
+    }
+}
+
+/// Runs a step and reports where its memory went.
+///
+/// Parameters are the leaves that require grad. To tell state of an optimiser from other inputs, and parts of the model from each other,
+/// name them: [`MemoryReporter`] (in `pullback_nn`, `memory_report` does that for a model).
+///
+/// ```
+/// use pullback::{Tensor, memory_report};
+/// let w = Tensor::ones([64, 64]).deep_clone().requires_grad();
+/// let x = Tensor::ones([8, 64]).deep_clone();
+/// let (loss, report) = memory_report(|| {
+///     let loss = x.matmul(&w).tanh().sum();
+///     loss.backward()?;
+///     Ok(loss)
+/// })?;
+/// assert_eq!(report.most.parameters, 64 * 64 * 4);
+/// assert_eq!(report.most.gradients, 64 * 64 * 4);
+/// // What `tanh` gives is kept for backward, and the product before it is not.
+/// assert_eq!(report.most.activations, 8 * 64 * 4);
+/// assert_eq!(report.activations_by_line[0].op, "tanh");
+/// println!("{report}");
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// What other threads make is not counted (but in [`MemoryReport::pool`]), nor what kernels take while they run. A compiled function is one op,
+/// with the arena of its plan as temporaries.
+///
+/// # Errors
+/// What the step fails with, or if it is being traced, or measured already.
+#[track_caller]
+pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryReport)> {
+    MemoryReporter::new().measure(f)
+}
+
+/// Predicts from shapes where the memory of a step will go, and computes nothing: no memory for values is taken, and parameters, gradients
+/// and random state stay as they are.
+///
+/// ```
+/// use pullback::{Tensor, memory_report, predict_memory};
+/// let w = Tensor::ones([64, 64]).deep_clone().requires_grad();
+/// let x = Tensor::ones([8, 64]).deep_clone();
+/// let step = || x.matmul(&w).tanh().sum().backward();
+/// let predicted = predict_memory(step)?;
+/// assert!(w.grad().is_none());
+/// let ((), measured) = memory_report(step)?;
+/// assert_eq!(predicted.peak().alive, measured.peak().alive);
+/// assert_eq!(predicted.peak().at, measured.peak().at);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// The step is traced, so it may not look at values: return the loss, and read it outside. What it calls a compiled function is predicted op
+/// by op. Hooks are called, with tensors that have no values.
+///
+/// A prediction may be above what is measured where eager code adds to a gradient in place and a trace cannot: for tensors of which several
+/// slices, or several products, have gradients, by the size of such a gradient.
+///
+/// # Errors
+/// What the step fails with, also where it reads a value; or if it is being traced, or measured already.
+#[track_caller]
+pub fn predict_memory<R>(f: impl FnOnce() -> Result<R>) -> Result<MemoryReport> {
+    MemoryReporter::new().predict(f)
+}
+
+/// Reports on memory with names: which tensors are parameters or state of an optimiser, and which part of the model they belong to.
+///
+/// ```
+/// use pullback::{MemoryKind, MemoryReporter, Tensor, memory_part, no_grad};
+/// let w = Tensor::ones([32, 32]).deep_clone().requires_grad();
+/// let momentum = Tensor::zeros([32, 32]).deep_clone();
+/// let reporter = MemoryReporter::new()
+///     .tensor(MemoryKind::Parameters, "layer", &w)
+///     .tensor(MemoryKind::OptimizerState, "layer", &momentum);
+/// let report = reporter.predict(|| {
+///     let loss = {
+///         let _part = memory_part("layer");
+///         w.exp().sum()
+///     };
+///     loss.backward()?;
+///     no_grad(|| {
+///         momentum.mul_(0.9).add_(w.grad().unwrap());
+///         w.sub_(&momentum * 0.1);
+///     });
+///     Ok(())
+/// })?;
+/// let layer = &report.by_part[0];
+/// assert_eq!((layer.path.as_str(), layer.bytes.parameters), ("layer", 4096));
+/// assert_eq!((layer.bytes.optimizer_state, layer.bytes.activations), (4096, 4096));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Default)]
+#[must_use]
+pub struct MemoryReporter {
+    known: Vec<(MemoryKind, String, Tensor)>,
+    parts: Vec<String>,
+}
+
+impl MemoryReporter {
+    /// One that knows no names.
+    pub fn new() -> MemoryReporter {
+        MemoryReporter::default()
+    }
+
+    /// Says what a tensor is for, and to which part of the model it belongs. What was said first about a memory counts.
+    pub fn tensor(mut self, kind: MemoryKind, part: &str, x: &Tensor) -> MemoryReporter {
+        self.known.push((kind, part.to_string(), x.clone()));
+        self
+    }
+
+    /// Names a part of the model. Reports list parts in the order in which they are first named, here, with a tensor or by [`memory_part`].
+    pub fn part(mut self, name: &str) -> MemoryReporter {
+        if !self.parts.iter().any(|known| known == name) {
+            self.parts.push(name.to_string());
+        }
+        self
+    }
+
+    /// [`predict_memory`] with these names.
+    ///
+    /// # Errors
+    /// As [`predict_memory`].
+    #[track_caller]
+    pub fn predict<R>(self, f: impl FnOnce() -> Result<R>) -> Result<MemoryReport> {
+        let at = mode::user_line(Location::caller());
+        refuse_inside(at)?;
+        let ledger = Ledger::new(&self.known, self.parts);
+        let done = ledger::with(&ledger, || {
+            fail::catch(|| {
+                trace::record(Kind::Whole, None, &[], at, |_| {
+                    ledger::of(&ledger).follow(trace::number());
+                    let result = f();
+                    ledger::of(&ledger).close();
+                    (result, Vec::new())
+                })
+            })
+        });
+        done??.0?;
+        Ok(count::report(&ledger::of(&ledger), None))
+    }
+
+    /// [`memory_report`] with these names.
+    ///
+    /// # Errors
+    /// As [`memory_report`].
+    #[track_caller]
+    pub fn measure<R>(self, f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryReport)> {
+        refuse_inside(mode::user_line(Location::caller()))?;
+        let before = buffer::stats().live_bytes;
+        let ledger = Ledger::new(&self.known, self.parts);
+        let (done, rise) = buffer::rise(|| ledger::with(&ledger, || fail::catch(f)));
+        let result = done??;
+        ledger::of(&ledger).close();
+        let pool = rise.map(|rise| PoolPeak { before, peak: before + rise });
+        let report = count::report(&ledger::of(&ledger), pool);
+        Ok((result, report))
+    }
+}
+
+/// Refuses to begin a report where one cannot be made.
+fn refuse_inside(at: &'static Location<'static>) -> Result<()> {
+    let message = match (ledger::is_on(), trace::active()) {
+        (true, _) => "a report on memory is being made already",
+        (_, true) => "a function is being traced here, so nothing takes memory",
+        (false, false) => return Ok(()),
+    };
+    let error = Error::new(ErrorKind::Memory, OP, message).at(at);
+    Err(error.hint("make the report around it, from outside"))
+}
