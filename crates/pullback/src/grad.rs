@@ -306,7 +306,7 @@ impl<'a> Backward<'a> {
         if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
             return Err(self.untracked(self.outputs[i]));
         }
-        into_leaves(roots, self.manner).map_err(|e| e.at(self.at))
+        into_leaves(roots, self.manner, self.at).map_err(|e| e.at(self.at))
     }
 
     /// Gives the gradients with respect to these tensors and touches no `.grad()`.

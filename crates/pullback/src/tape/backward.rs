@@ -19,6 +19,7 @@ use pullback_ir::{ErrorKind, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BinaryHeap;
+use std::panic::Location;
 use std::sync::Arc;
 
 /// How a backward pass treats the graph.
@@ -46,6 +47,8 @@ struct Walk<'a> {
     wanted: Option<Wanted<'a>>,
     /// Contributions that each leaf still expects, where someone waits for the last.
     expected: Option<FxHashMap<u64, usize>>,
+    /// The line that asked for the gradients of leaves.
+    at: Option<&'static Location<'static>>,
 }
 
 struct Wanted<'a> {
@@ -55,9 +58,13 @@ struct Wanted<'a> {
 }
 
 /// Runs backward from `roots` and adds to the `.grad` of the leaves it reaches.
-pub(crate) fn into_leaves(roots: Vec<(History, Tensor)>, manner: Manner) -> Result<()> {
+pub(crate) fn into_leaves(
+    roots: Vec<(History, Tensor)>,
+    manner: Manner,
+    at: &'static Location<'static>,
+) -> Result<()> {
     let expected = any_ready_hook().then(|| contributions(&roots));
-    let mut walk = Walk::new(manner, None, expected);
+    let mut walk = Walk { at: Some(at), ..Walk::new(manner, None, expected) };
     walk.go(roots)
 }
 
@@ -104,6 +111,7 @@ impl<'a> Walk<'a> {
             leaf_at: FxHashMap::default(),
             wanted,
             expected,
+            at: None,
         }
     }
 
@@ -244,14 +252,16 @@ impl<'a> Walk<'a> {
                     node.out_specs.iter().for_each(|_| grads.push(None));
                     Pending { node: node.clone(), grads }
                 });
-                accumulate(&mut pending.grads[*k as usize], grad);
+                let slot = &mut pending.grads[*k as usize];
+                told(Some(node.at), || accumulate(slot, grad));
             }
             History::Leaf(leaf) => {
                 let at = *self.leaf_at.entry(leaf.seq).or_insert_with(|| {
                     self.leaves.push((leaf.clone(), None));
                     self.leaves.len() - 1
                 });
-                accumulate(&mut self.leaves[at].1, grad);
+                let slot = &mut self.leaves[at].1;
+                told(self.at, || accumulate(slot, grad));
                 let Some(expected) = &mut self.expected else { return };
                 let left = expected.entry(leaf.seq).or_insert(1);
                 *left = left.saturating_sub(1);
@@ -330,11 +340,11 @@ impl<'a> Walk<'a> {
         let mut slot = leaf.grad();
         trace::touch(leaf, &mut slot, true, true);
         match &mut *slot {
-            Some(_) => accumulate(&mut slot, grad),
+            Some(_) => told(self.at, || accumulate(&mut slot, grad)),
             // Stored for the user, who may write to it: it must be dense and its own.
             None if grad.is_contiguous() && grad.is_sole_owner() => *slot = Some(grad),
             None => {
-                let copy = grad.deep_clone();
+                let copy = told(self.at, || grad.deep_clone());
                 ledger::continues(&grad, &copy);
                 *slot = Some(copy);
             }
@@ -360,6 +370,14 @@ fn through_hooks(leaf: &Leaf, grad: Tensor) -> Result<Tensor> {
     }
     let message = format!("a hook gave {} for a gradient of spec {spec}", grad.spec());
     Err(Error::gradient("register_hook", message))
+}
+
+/// Runs `f`, which adds up gradients, under a line of the user's: a report on memory names it.
+fn told<R>(at: Option<&'static Location<'static>>, f: impl FnOnce() -> R) -> R {
+    match at.filter(|_| ledger::is_on()) {
+        Some(at) => mode::speaking_for(at, f),
+        None => f(),
+    }
 }
 
 /// The first contribution is stored, further ones are added: in place where nobody else can see it.
