@@ -219,6 +219,14 @@ fn a_transformer_with_dropout_is_predicted() {
     let (a, b) = (predicted.most.activations, measured.most.activations);
     assert!(a.abs_diff(b) * 50 <= b, "within 2%: predicted {a}, measured {b}");
     assert_eq!(predicted.most.optimizer_state, measured.most.optimizer_state);
+    for report in [&predicted, &measured] {
+        let all: u64 = report.by_part.iter().map(|part| part.bytes.activations).sum();
+        assert_eq!(all, report.most.activations, "{report}");
+        // What blocks compute is theirs: the model itself adds embeddings and multiplies by them.
+        let own = part(report, "(model)").activations;
+        assert!(own * 8 < all, "{report}");
+        assert!(part(report, "blocks.1.self_attn").activations > own, "{report}");
+    }
 }
 
 #[test]

@@ -183,6 +183,7 @@ impl MultiHeadAttention {
         value: &Tensor,
         masks: AttentionMasks,
     ) -> Tensor {
+        let _here = entered(self);
         let x = self.by_heads(query, key, value, 0);
         let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
         let dropping = self.dropout > 0.0 && self.training.get();
@@ -215,6 +216,7 @@ impl MultiHeadAttention {
         masks: AttentionMasks,
         average: bool,
     ) -> (Tensor, Tensor) {
+        let _here = entered(self);
         let ByHeads { q, k, v } = self.by_heads(query, key, value, 0);
         let dtype = q.dtype();
         let times = self.heads / self.kv_heads;
@@ -251,6 +253,7 @@ impl MultiHeadAttention {
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
+        let _here = entered(self);
         let x = x.detach();
         let mut new = self.projected(&x, &x, &x);
         if let Some(rotary) = &self.rotary {
@@ -271,6 +274,7 @@ impl MultiHeadAttention {
     #[track_caller]
     #[must_use]
     pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {
+        let _here = entered(self);
         let before = past.map_or(0, KeyValues::positions);
         let ByHeads { q, k, v } = self.by_heads(x, x, x, before);
         let all = match past {
@@ -367,7 +371,6 @@ impl MultiHeadAttention {
     /// The heads side by side, through the last projection.
     #[track_caller]
     fn out(&self, y: &Tensor, (q, k): (&Tensor, &Tensor), rank: usize) -> Tensor {
-        let _here = entered(self);
         let [batch, heads, queries, features] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
         let y = self.out_proj.forward(&y.transpose(1, 2).flatten(2, 3));
         let y = if rank == 2 { y.squeeze_axis(0) } else { y };

@@ -31,6 +31,7 @@ impl TransformerDecoder {
         masks: AttentionMasks,
         memory_masks: AttentionMasks,
     ) -> Tensor {
+        let _here = entered(self);
         let mut x = x.clone();
         for layer in &self.layers {
             x = layer.forward(&x, memory, masks, memory_masks);
@@ -51,6 +52,7 @@ impl TransformerDecoder {
         caches: &[KeyValueCache],
         memory_masks: AttentionMasks,
     ) -> Tensor {
+        let _here = entered(self);
         check_count("TransformerDecoder", self.layers.len(), caches);
         let mut x = x.clone();
         for (layer, cache) in self.layers.iter().zip(caches) {
@@ -67,7 +69,6 @@ impl TransformerDecoder {
 
     #[track_caller]
     fn finished(&self, x: Tensor) -> Tensor {
-        let _here = entered(self);
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,

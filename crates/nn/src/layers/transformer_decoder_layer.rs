@@ -67,6 +67,7 @@ impl TransformerDecoderLayer {
         masks: AttentionMasks,
         memory_masks: AttentionMasks,
     ) -> Tensor {
+        let _here = entered(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
         self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks)
@@ -85,6 +86,7 @@ impl TransformerDecoderLayer {
         cache: &KeyValueCache,
         memory_masks: AttentionMasks,
     ) -> Tensor {
+        let _here = entered(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
         self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
@@ -92,7 +94,6 @@ impl TransformerDecoderLayer {
 
     #[track_caller]
     fn rest(&self, x: &Tensor, memory: &Tensor, masks: AttentionMasks) -> Tensor {
-        let _here = entered(self);
         let asked = self.manner.before(x, &self.norm2);
         let found = self.multihead_attn.forward(&asked, memory, memory, masks);
         let x = self.manner.after(x, found, &self.norm2);

@@ -24,6 +24,7 @@ impl TransformerEncoder {
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
+        let _here = entered(self);
         let mut x = x.clone();
         for layer in &self.layers {
             x = layer.forward_masked(&x, masks);
@@ -38,6 +39,7 @@ impl TransformerEncoder {
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, caches: &[KeyValueCache]) -> Tensor {
+        let _here = entered(self);
         check_count("TransformerEncoder", self.layers.len(), caches);
         let mut x = x.clone();
         for (layer, cache) in self.layers.iter().zip(caches) {
@@ -54,7 +56,6 @@ impl TransformerEncoder {
 
     #[track_caller]
     fn finished(&self, x: Tensor) -> Tensor {
-        let _here = entered(self);
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,

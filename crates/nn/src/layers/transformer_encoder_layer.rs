@@ -54,6 +54,7 @@ impl TransformerEncoderLayer {
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
+        let _here = entered(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
         self.rest(&self.manner.after(x, found, &self.norm1))
@@ -66,6 +67,7 @@ impl TransformerEncoderLayer {
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
+        let _here = entered(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
         self.rest(&self.manner.after(x, found, &self.norm1)).detach()
@@ -73,7 +75,6 @@ impl TransformerEncoderLayer {
 
     #[track_caller]
     fn rest(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
         let given = self.manner.before(x, &self.norm2);
         let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
         seen(self, self.manner.after(x, made, &self.norm2))

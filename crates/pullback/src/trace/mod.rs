@@ -37,8 +37,8 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// What a trace is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -249,8 +249,8 @@ impl MemoryReport {
 ///
 /// ```
 /// use pullback::{Tensor, memory_report};
-/// let w = Tensor::ones([64, 64]).deep_clone().requires_grad();
-/// let x = Tensor::ones([8, 64]).deep_clone();
+/// let w = Tensor::ones([64, 64]).requires_grad();
+/// let x = Tensor::ones([8, 64]);
 /// let (loss, report) = memory_report(|| {
 ///     let loss = x.matmul(&w).tanh().sum();
 ///     loss.backward()?;
@@ -280,8 +280,8 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
 ///
 /// ```
 /// use pullback::{Tensor, memory_report, predict_memory};
-/// let w = Tensor::ones([64, 64]).deep_clone().requires_grad();
-/// let x = Tensor::ones([8, 64]).deep_clone();
+/// let w = Tensor::ones([64, 64]).requires_grad();
+/// let x = Tensor::ones([8, 64]);
 /// let step = || x.matmul(&w).tanh().sum().backward();
 /// let predicted = predict_memory(step)?;
 /// assert!(w.grad().is_none());
@@ -291,8 +291,16 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// The step is traced, so it may not look at values: return the loss, and read it outside. What it calls a compiled function is predicted op
-/// by op. Hooks are called, with tensors that have no values.
+/// The step is traced, so it may not look at values: return the loss, and read it outside. A compiled function that it calls is predicted op
+/// by op. Hooks are called, with tensors that have no values. A batch for which there is no memory is made inside, where it takes none:
+///
+/// ```
+/// # use pullback::{Tensor, predict_memory};
+/// let w = Tensor::ones([64, 64]).requires_grad();
+/// let report = predict_memory(|| Tensor::zeros([1 << 30, 64]).matmul(&w).tanh().sum().backward())?;
+/// assert_eq!(report.most.activations, 2 * (1 << 30) * 64 * 4); // the batch, and what `tanh` gives
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// A prediction may be above what is measured where eager code adds to a gradient in place and a trace cannot: for tensors of which several
 /// slices, or several products, have gradients, by the size of such a gradient.
@@ -308,8 +316,8 @@ pub fn predict_memory<R>(f: impl FnOnce() -> Result<R>) -> Result<MemoryReport> 
 ///
 /// ```
 /// use pullback::{MemoryKind, MemoryReporter, Tensor, memory_part, no_grad};
-/// let w = Tensor::ones([32, 32]).deep_clone().requires_grad();
-/// let momentum = Tensor::zeros([32, 32]).deep_clone();
+/// let w = Tensor::ones([32, 32]).requires_grad();
+/// let momentum = Tensor::zeros([32, 32]);
 /// let reporter = MemoryReporter::new()
 ///     .tensor(MemoryKind::Parameters, "layer", &w)
 ///     .tensor(MemoryKind::OptimizerState, "layer", &momentum);

@@ -13,6 +13,8 @@ const TOP: f64 = 92.0;
 const BOTTOM: f64 = 420.0;
 /// More steps than this are not seen.
 const COLUMNS: usize = 850;
+/// About how wide a letter is.
+const LETTER: f64 = 5.6;
 
 fn colour(kind: MemoryKind) -> &'static str {
     match kind {
@@ -77,14 +79,18 @@ impl MemoryReport {
         line(&mut out, (LEFT, TOP), (LEFT, BOTTOM), "#b8bdc6", "");
         line(&mut out, (LEFT, BOTTOM), (RIGHT, BOTTOM), "#b8bdc6", "");
         let across = (x(peak) + x(peak + 1)) / 2.0;
-        line(&mut out, (across, TOP - 14.0), (across, BOTTOM), "#c22", " stroke-dasharray=\"4 3\"");
+        line(&mut out, (across, TOP - 12.0), (across, BOTTOM), "#c22", " stroke-dasharray=\"4 3\"");
         let label = format!("peak {}: {}", amount(self.peak().alive.total()), self.peak());
-        // Towards the side on which there is room.
-        let (anchor, beside) = match across > (LEFT + RIGHT) / 2.0 {
-            true => ("end", -5.0),
-            false => ("start", 5.0),
+        // Beside the line, or further to the left where there is no room. The end of a path says more than its beginning.
+        let room = ((RIGHT - LEFT) / LETTER) as usize;
+        let cut = label.chars().count().saturating_sub(room);
+        let label: String = match cut {
+            0 => label,
+            cut => ['…'].into_iter().chain(label.chars().skip(cut + 1)).collect(),
         };
-        text(&mut out, (across + beside, TOP - 8.0), anchor, 11, "#c22", &label);
+        let farthest = RIGHT - LETTER * label.chars().count() as f64;
+        let start = (across + 5.0).min(farthest).max(LEFT);
+        text(&mut out, (start, TOP - 18.0), "start", 11, "#c22", &label);
         let under = format!("{} operations in order", self.timeline.len() - 2);
         text(&mut out, ((LEFT + RIGHT) / 2.0, HEIGHT - 14.0), "middle", 11, "#333840", &under);
         out.push_str("</svg>\n");
@@ -120,7 +126,7 @@ impl MemoryReport {
                 colour(kind)
             );
             text(out, (x + 17.0, 52.0), "start", 11, "#333840", &label);
-            x += 17.0 + 5.6 * label.chars().count() as f64 + 14.0;
+            x += 17.0 + LETTER * label.chars().count() as f64 + 14.0;
         }
     }
 }
