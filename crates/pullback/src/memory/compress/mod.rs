@@ -13,6 +13,8 @@ use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::piece::{Kept, Memo, Piece, with_bytes};
 use crate::rule::Grad;
 use crate::{DType, Error, Op, Result, Spec, Tensor, ops, trace};
+use half::{bf16, f16};
+use pullback_cpu::{HostElement, elements};
 use pullback_ir::{Layout, Unary};
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +96,7 @@ impl Compress {
         self
     }
 
-    /// `f32` and `f64` in `bf16` or `f16`: a relative error of at most 2⁻⁸ or 2⁻¹¹ (and in `f16` an absolute one of at most 2⁻²⁵ below 2⁻¹⁴).
+    /// `f32` and `f64` in `bf16` or `f16`: a relative error of at most 2⁻⁸ or 2⁻¹¹ (below 2⁻¹²⁶ or 2⁻¹⁴, an absolute one of at most 2⁻¹³⁴ or 2⁻²⁵).
     /// A value of which an element would become infinite, or zero where it was not, is left as it is. So are the values of linear
     /// algebra, of loops and of custom functions, where a small error may become a large one, and the arguments of checkpointed functions.
     ///
@@ -289,14 +291,33 @@ impl Manner {
     }
 }
 
-/// The value in half precision, if every element can be had so.
+/// The value in half precision, if every element can be had so: none becomes infinite, and none zero, that was not.
 fn halved(x: &Tensor, dtype: DType) -> Option<Tensor> {
     let half = x.cast(dtype);
-    let any = |x: Tensor| x.any().item::<bool>();
-    if any(half.is_inf().logical_and(x.is_inf().logical_not())) {
-        return None;
-    }
-    (!any(half.eq(0.0).logical_and(x.ne(0.0)))).then_some(half)
+    let fits = with_bytes(x, |x_bytes| {
+        with_bytes(&half, |half_bytes| match (x.dtype(), dtype) {
+            (DType::F64, DType::F16) => fits::<f64, f16>(x_bytes, half_bytes),
+            (DType::F64, _) => fits::<f64, bf16>(x_bytes, half_bytes),
+            (_, DType::F16) => fits::<f32, f16>(x_bytes, half_bytes),
+            _ => fits::<f32, bf16>(x_bytes, half_bytes),
+        })
+    });
+    fits???.then_some(half)
+}
+
+fn fits<T, H>(x: &[u8], half: &[u8]) -> Option<bool>
+where
+    T: HostElement + Into<f64>,
+    H: HostElement + Into<f32>,
+{
+    let (x, half) = (elements::<T>(T::DTYPE, x)?, elements::<H>(H::DTYPE, half)?);
+    let spoilt = |(&x, &half): (&T, &H)| {
+        let (x, half): (f64, f32) = (x.into(), half.into());
+        ((half.abs() == f32::INFINITY) & (x.abs() != f64::INFINITY)) | ((half == 0.0) & (x != 0.0))
+    };
+    let some =
+        |(x, half): (&[T], &[H])| x.iter().zip(half).fold(false, |any, pair| any | spoilt(pair));
+    Some(!x.chunks(1024).zip(half.chunks(1024)).any(some))
 }
 
 /// A narrower dtype that holds all elements.
@@ -305,9 +326,10 @@ fn narrowest(x: &Tensor) -> Option<DType> {
         values.fold((i64::MAX, i64::MIN), |(low, high), v| (low.min(v), high.max(v)))
     };
     let (low, high) = with_bytes(x, |bytes| match x.dtype() {
-        DType::I64 => pullback_cpu::elements::<i64>(DType::I64, bytes)
-            .map(|values| range(&mut values.iter().copied())),
-        _ => pullback_cpu::elements::<i32>(DType::I32, bytes)
+        DType::I64 => {
+            elements::<i64>(DType::I64, bytes).map(|values| range(&mut values.iter().copied()))
+        }
+        _ => elements::<i32>(DType::I32, bytes)
             .map(|values| range(&mut values.iter().map(|&v| i64::from(v)))),
     })??;
     let fits = |low_end: i64, high_end: i64| low >= low_end && high <= high_end;

@@ -12,8 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Makes a new file: never one that is there already.
 pub(super) type Create = fn(&Path) -> io::Result<File>;
 
+/// What a network computes of its data is the user's: others may not read it.
 pub(super) fn create(path: &Path) -> io::Result<File> {
-    File::create_new(path)
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// How much is written between two looks at whether anybody still wants it.
