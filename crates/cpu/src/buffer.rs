@@ -399,6 +399,11 @@ impl fmt::Debug for Buffer {
     }
 }
 
+/// Bytes in buffers that exist now: `live_bytes` of [`stats`], without the rest.
+pub fn live_bytes() -> u64 {
+    LIVE.load(Relaxed)
+}
+
 /// Statistics of the pool, over all threads.
 pub fn stats() -> PoolStats {
     let shared = shared();

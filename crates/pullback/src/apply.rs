@@ -6,8 +6,8 @@
 //! An op whose row is `Decompose` is replaced by its decomposition when a derivative is wanted, and
 //! runs as one fused kernel otherwise.
 
-use crate::memory::checkpoint;
 use crate::memory::report::ledger;
+use crate::memory::{budget, checkpoint};
 use crate::rule::{Facts, Grad, Maybe, Outs, Val};
 use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
@@ -93,25 +93,31 @@ impl Operands {
 /// The way of an op with one result, which nearly all are.
 fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
     match mode::extras() {
-        0 => run_one(op, inputs, caller),
+        0 => run_one(op, inputs, caller, false),
         _ => attended(op, inputs, caller, run_agreed, std::slice::from_ref),
     }
 }
 
 /// The op, or what stands for it where another derivative at its kinks was agreed.
-fn run_agreed(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+fn run_agreed(
+    op: Op,
+    inputs: &[&Tensor],
+    caller: &'static Location<'static>,
+    noting: bool,
+) -> Result<Tensor> {
     match kinks::agreed(&op, inputs, mode::user_line(caller))? {
         Some(y) => Ok(y),
-        None => run_one(op, inputs, caller),
+        None => run_one(op, inputs, caller, noting),
     }
 }
 
-/// An op inside `autocast`, `watch_overflow`, `kink_report`, `with_conventions` or a report on memory: its operands are cast as the table says, it is noted, and its results are looked at.
+/// An op inside `autocast`, `watch_overflow`, `kink_report`, `with_conventions`, a memory budget or a report on memory: its operands are cast as the
+/// table says, it is noted, and its results are looked at.
 fn attended<R>(
     op: Op,
     inputs: &[&Tensor],
     caller: &'static Location<'static>,
-    run: impl FnOnce(Op, &[&Tensor], &'static Location<'static>) -> Result<R>,
+    run: impl FnOnce(Op, &[&Tensor], &'static Location<'static>, bool) -> Result<R>,
     results: impl Fn(&R) -> &[Tensor],
 ) -> Result<R> {
     let at = mode::user_line(caller);
@@ -122,9 +128,9 @@ fn attended<R>(
         ledger::begins(&op, inputs, at);
     }
     if !watch::is_looking() && !kinks::is_counting() {
-        return run(op, inputs, caller);
+        return run(op, inputs, caller, budget::is_noting());
     }
-    let made = run(op.clone(), inputs, caller)?;
+    let made = run(op.clone(), inputs, caller, budget::is_noting())?;
     if watch::is_looking() {
         watch::look(&op, inputs, results(&made), at);
     }
@@ -132,7 +138,12 @@ fn attended<R>(
     Ok(made)
 }
 
-fn run_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+fn run_one(
+    op: Op,
+    inputs: &[&Tensor],
+    caller: &'static Location<'static>,
+    noting: bool,
+) -> Result<Tensor> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -151,6 +162,9 @@ fn run_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Re
         return outs.into_iter().next().ok_or_else(|| Error::argument("apply", "no result"));
     }
     let y = run(&op, inputs).map_err(|e| e.at(at))?;
+    if noting {
+        budget::note(&op, inputs, std::slice::from_ref(&y), at);
+    }
     if operands.noted {
         record(op, inputs, operands.list, std::slice::from_ref(&y), at);
     }
@@ -162,12 +176,17 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
         return Ok(smallvec![apply_one(op, inputs, caller)?]);
     }
     match mode::extras() {
-        0 => run_all(op, inputs, caller),
+        0 => run_all(op, inputs, caller, false),
         _ => attended(op, inputs, caller, run_all, |outs| outs),
     }
 }
 
-fn run_all(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
+fn run_all(
+    op: Op,
+    inputs: &[&Tensor],
+    caller: &'static Location<'static>,
+    noting: bool,
+) -> Result<Outs> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -185,15 +204,10 @@ fn run_all(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Re
         }
         return Ok(outs);
     }
-    check_memory(&op, inputs).map_err(|e| e.at(at))?;
-    let outs: Outs = match custom::body(&op) {
-        Some(body) => custom::run_body(body, inputs),
-        None => lock::read(inputs, |inputs| pullback_cpu::run_all(&op, inputs))
-            .map_err(|e| e.at(at))?
-            .into_iter()
-            .map(from_output)
-            .collect(),
-    };
+    let outs = compute_all(&op, inputs).map_err(|e| e.at(at))?;
+    if noting {
+        budget::note(&op, inputs, &outs, at);
+    }
     if operands.noted {
         record(op, inputs, operands.list, &outs, at);
     }
@@ -256,6 +270,25 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
     match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
         Some(traced) => Err(traced.escaped(op.name())),
         None => Ok(()),
+    }
+}
+
+/// Computes the results, and nothing else.
+pub(crate) fn compute(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
+    match op.results() {
+        1 => Ok(smallvec![run(op, inputs)?]),
+        _ => compute_all(op, inputs),
+    }
+}
+
+fn compute_all(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
+    check_memory(op, inputs)?;
+    match custom::body(op) {
+        Some(body) => Ok(custom::run_body(body, inputs)),
+        None => {
+            let outs = lock::read(inputs, |inputs| pullback_cpu::run_all(op, inputs))?;
+            Ok(outs.into_iter().map(from_output).collect())
+        }
     }
 }
 

@@ -10,8 +10,8 @@
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
 use crate::apply;
-use crate::memory::checkpoint;
 use crate::memory::report::ledger;
+use crate::memory::{budget, checkpoint};
 use crate::rule::Val;
 use crate::storage::Writer;
 use crate::tape::{History, Node};
@@ -288,6 +288,7 @@ impl Tensor {
             if ledger::is_on() {
                 ledger::works(name, all.iter().copied(), at);
             }
+            targets.iter().for_each(|target| budget::before_write(target));
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
                 Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
@@ -327,6 +328,7 @@ impl Tensor {
         let inner = &*self.0;
         let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
         let with_self = !matches!(op, Op::Copy);
+        budget::before_write(self);
         let version = lock::write(&inner.storage, &refs, |buffer, inputs| {
             let target = with_self.then_some(None);
             let all: SmallVec<[Option<Input>; 4]> =
@@ -394,6 +396,7 @@ impl Tensor {
                 Some(after)
             }
         };
+        budget::before_write(self);
         let version = match trace::active() {
             true => {
                 [self, root].into_iter().for_each(note_change);

@@ -128,8 +128,8 @@ pub use kinks::{
     kink_table, strict_kinks, with_conventions,
 };
 pub use memory::{
-    Checkpoint, Compress, Offload, OffloadStats, Pack, Packed, SavedValue, checkpoint,
-    checkpoint_sequential, with_packing,
+    BudgetUse, Checkpoint, Compress, MemoryBudget, Offload, OffloadStats, Pack, Packed, SavedValue,
+    checkpoint, checkpoint_sequential, memory_budget, with_packing,
 };
 pub use memory::{
     LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,

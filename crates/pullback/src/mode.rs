@@ -9,7 +9,8 @@ thread_local! {
     /// Whether the user said so: the library also switches recording off for itself, which cuts nothing.
     static NO_GRAD: Cell<bool> = const { Cell::new(false) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
-    /// What `apply` sees to besides the op itself, in bits: those of `autocast`, of `watch_overflow`, of the kinks, and that of a report on memory.
+    /// What `apply` sees to besides the op itself, in bits: those of `autocast`, of `watch_overflow`, of the kinks, of a report on memory, and of a
+    /// memory budget.
     pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }

@@ -35,7 +35,7 @@ mod remat;
 mod schedule;
 mod simplify;
 
-pub use budget::{BudgetReport, Budgeted, budget, work};
+pub use budget::{BudgetReport, Budgeted, budget, op_work, work};
 pub use common_subexpressions::common_subexpressions;
 pub use dead_code::dead_code;
 pub use epilogue::epilogue;

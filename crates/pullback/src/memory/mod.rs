@@ -1,8 +1,10 @@
 //! What the tape keeps, and how it can keep less.
 //!
 //! Every value that a node saves for backward passes one door ([`Pack`]). On it sit checkpointing (`checkpoint/`: values are dropped and
-//! computed again), offloading (`offload/`: they wait on disk) and compression (`compress/`: they take less memory). `report/` says where memory goes.
+//! computed again), offloading (`offload/`: they wait on disk), compression (`compress/`: they take less memory) and a budget
+//! (`budget/`: what does not fit is dropped, and single operations run again). `report/` says where memory goes.
 
+pub(crate) mod budget;
 pub(crate) mod checkpoint;
 mod compress;
 pub(crate) mod door;
@@ -10,6 +12,7 @@ mod offload;
 mod piece;
 pub(crate) mod report;
 
+pub use budget::{BudgetUse, MemoryBudget, memory_budget};
 pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential};
 pub use compress::Compress;
 pub use door::{Pack, Packed, SavedValue, with_packing};

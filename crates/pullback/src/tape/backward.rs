@@ -11,8 +11,8 @@
 use super::hooks::any_ready_hook;
 use super::saved::From;
 use super::{History, Key, Leaf, Node};
-use crate::memory::checkpoint;
 use crate::memory::report::ledger;
+use crate::memory::{budget, checkpoint};
 use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, autocast, fail, kinks, mode, ops, trace, watch};
 use pullback_ir::{ErrorKind, Op, View};
@@ -135,6 +135,7 @@ impl<'a> Walk<'a> {
         };
         // Dtypes and conventions were settled in the forward pass.
         let walk = || kinks::settled(|| ledger::backward(|| watch::backward(walk)));
+        let walk = || budget::backward(create, walk);
         autocast::off(|| mode::set_recording(create, || fail::catch(walk)))?
     }
 

@@ -29,7 +29,7 @@ mod tests;
 mod work;
 
 pub use report::BudgetReport;
-pub use work::work;
+pub use work::{op_work, work};
 
 use super::plan::{Plan, plan};
 use super::{Pipeline, dead_code, remat};

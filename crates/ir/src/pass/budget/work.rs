@@ -4,7 +4,7 @@
 //! nothing but a view is free. Loops count their turns; one whose turns are not known counts [`TURNS`].
 
 use crate::window::{Frame, Role};
-use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Unary};
+use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Spec, Unary, Var};
 
 /// Turns of a loop that goes on until a test fails.
 const TURNS: u64 = 16;
@@ -18,16 +18,22 @@ pub fn work(program: &Program) -> u64 {
 
 /// The work of one of its equations.
 pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
-    let len = |v: &crate::Var| program.spec(*v).len() as u64;
-    let read: u64 = e.inputs.iter().map(len).sum();
-    let made: u64 = e.outputs.iter().map(len).sum();
-    let shape = |k: usize| &program.spec(e.inputs[k]).shape[..];
+    let specs = |list: &[Var]| list.iter().map(|&v| program.spec(v)).collect::<Vec<&Spec>>();
+    op_work(&e.op, &specs(&e.inputs), &specs(&e.outputs))
+}
+
+/// The work of an op on operands like these, with results like those.
+pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
+    let len = |spec: &&Spec| spec.len() as u64;
+    let read: u64 = inputs.iter().map(len).sum();
+    let made: u64 = outputs.iter().map(len).sum();
+    let shape = |k: usize| &inputs[k].shape[..];
     let axis = |k: usize, from_end: usize| {
         let shape = shape(k);
         shape.len().checked_sub(from_end).map_or(1, |i| shape[i] as u64)
     };
     let touched = read + made;
-    match &e.op {
+    match op {
         Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
         // Of what follows a product, any part may be handed out: it is counted by its operands.
         Op::Dot | Op::DotRegion(_) => 2 * len(&e.inputs[0]) * axis(1, 1) + touched,
@@ -35,10 +41,10 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
             // Each of its three maps does the multiplications of the forward one.
             let (images, filters) = match conv.role {
                 Role::Forward => (made, shape(1)),
-                Role::Input(_) => (len(&e.inputs[0]), shape(1)),
+                Role::Input(_) => (len(&inputs[0]), shape(1)),
                 Role::Filter => {
-                    let images = len(&e.inputs[1]).max(len(&e.inputs[0]));
-                    (images, &program.spec(e.outputs[0]).shape[..])
+                    let images = len(&inputs[1]).max(len(&inputs[0]));
+                    (images, &outputs[0].shape[..])
                 }
             };
             let window: u64 = filters.iter().skip(1).map(|&n| n as u64).product();
@@ -53,8 +59,8 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
         }
         Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_)) => {
             let keys = shape(1).iter().rev().nth(1).map_or(1, |&n| n as u64);
-            let products = if matches!(e.op, Op::Fused(Fused::Attention(_))) { 4 } else { 10 };
-            products * len(&e.inputs[0]) * keys + touched
+            let products = if matches!(op, Op::Fused(Fused::Attention(_))) { 4 } else { 10 };
+            products * len(&inputs[0]) * keys + touched
         }
         Op::Linalg(f) => {
             let side = axis(0, 1).max(axis(0, 2));

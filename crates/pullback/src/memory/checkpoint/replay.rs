@@ -11,7 +11,7 @@ use crate::tensor::Frozen;
 use crate::transform::levels;
 use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, no_grad, random, trace};
 use pullback_ir::ErrorKind;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 thread_local! {
@@ -19,6 +19,12 @@ thread_local! {
     static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
     /// Calls whose values were computed again by the backward passes that are going on, on this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
+    static REPLAYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a checkpointed function runs for the second time.
+pub(crate) fn is_replaying() -> bool {
+    REPLAYING.get()
 }
 
 /// Where the list of replayed calls ends now.
@@ -76,6 +82,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let _contents = OldContents::put_back(frame);
     let run = || fail::catch(|| (frame.again)(&arguments));
     let run = || with_frames(Vec::new(), run);
+    let run = || mode::with(&REPLAYING, true, run);
     let run = || door::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
     let run = || autocast::with_state(frame.autocast, run);

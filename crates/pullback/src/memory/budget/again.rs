@@ -1,0 +1,138 @@
+//! Making values again: in a loop, whatever the length of the chain, and within the budget as far as that can be.
+
+use super::ledger::{Book, Recipe};
+use crate::mode::{self, EXTRAS};
+use crate::storage::Storage;
+use crate::{Error, Result, Tensor, apply, trace};
+use pullback_ir::ErrorKind;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What has to be done for one value.
+struct Plan {
+    target: usize,
+    /// What is to be made, operands first.
+    order: Vec<usize>,
+    /// What is there, with its memory; then also what was made.
+    ready: FxHashMap<usize, Arc<Storage>>,
+    /// How often each of them is still needed.
+    uses: FxHashMap<usize, usize>,
+}
+
+impl Book {
+    /// The memory of a value, made again if it is not there.
+    pub fn value(&mut self, id: usize) -> Result<Arc<Storage>> {
+        self.touch(id);
+        if let Some(storage) = self.entries[id].alive() {
+            return Ok(storage);
+        }
+        let mut plan = self.plan(id)?;
+        plan.ready.keys().for_each(|&i| self.entries[i].locks += 1);
+        let made = self.follow(&mut plan);
+        // Also where it failed half-way.
+        let left: Vec<usize> = plan.ready.keys().copied().collect();
+        left.into_iter().for_each(|i| self.unlock(i));
+        made
+    }
+
+    fn unlock(&mut self, id: usize) {
+        self.entries[id].locks -= 1;
+        self.settle(id);
+    }
+
+    fn plan(&self, target: usize) -> Result<Plan> {
+        let (mut order, mut seen) = (Vec::new(), FxHashSet::default());
+        let (mut ready, mut uses) = (FxHashMap::default(), FxHashMap::default());
+        let mut waiting = vec![(target, false)];
+        while let Some((id, operands_done)) = waiting.pop() {
+            if operands_done {
+                order.push(id);
+                continue;
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(storage) = self.entries[id].alive() {
+                ready.insert(id, storage);
+                continue;
+            }
+            let Some(recipe) = &self.entries[id].recipe else { return Err(self.lost(id)) };
+            waiting.push((id, true));
+            for part in &recipe.parts {
+                *uses.entry(part.entry).or_insert(0) += 1;
+                waiting.push((part.entry, false));
+            }
+        }
+        *uses.entry(target).or_insert(0) += 1;
+        Ok(Plan { target, order, ready, uses })
+    }
+
+    fn follow(&mut self, plan: &mut Plan) -> Result<Arc<Storage>> {
+        for id in std::mem::take(&mut plan.order) {
+            let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
+            // It may have come with another result of the same op.
+            if !plan.ready.contains_key(&id) {
+                self.run(&recipe, plan)?;
+            }
+            for part in &recipe.parts {
+                let Some(left) = plan.uses.get_mut(&part.entry) else { continue };
+                *left -= 1;
+                if *left == 0 && plan.ready.remove(&part.entry).is_some() {
+                    self.unlock(part.entry);
+                }
+            }
+        }
+        plan.ready.get(&plan.target).cloned().ok_or_else(|| self.lost(plan.target))
+    }
+
+    /// Runs an op again and keeps those of its results that somebody wants.
+    fn run(&mut self, recipe: &Recipe, plan: &mut Plan) -> Result<()> {
+        let mut wanted: SmallVec<[(usize, usize); 1]> = SmallVec::new();
+        for (k, result) in recipe.results.iter().enumerate() {
+            let Some((id, number)) = *result else { continue };
+            let entry = &self.entries[id];
+            let is_wanted = plan.uses.get(&id).is_some_and(|&n| n > 0) || entry.tickets > 0;
+            if entry.number == number && is_wanted && entry.alive().is_none() {
+                wanted.push((k, id));
+            }
+        }
+        let bytes = wanted.iter().map(|&(_, id)| self.entries[id].bytes).sum();
+        self.make_room(bytes);
+        let mut operands: SmallVec<[Tensor; 4]> = SmallVec::new();
+        for part in &recipe.parts {
+            let storage = plan.ready.get(&part.entry).cloned();
+            let storage = storage.ok_or_else(|| self.lost(part.entry))?;
+            operands.push(part.tensor(storage));
+        }
+        let operands: SmallVec<[&Tensor; 4]> = operands.iter().collect();
+        // As it ran before: nothing is cast, noted or looked at.
+        let run = || trace::computing(|| apply::compute(&recipe.op, &operands));
+        let results = mode::with(&EXTRAS, 0, run)?;
+        self.tally.again += 1;
+        self.tally.work_again += recipe.work;
+        for (k, id) in wanted {
+            let storage = results[k].0.storage.clone();
+            self.hold(id, storage.clone());
+            self.touch(id);
+            if plan.uses.get(&id).is_some_and(|&n| n > 0) {
+                self.entries[id].locks += 1;
+                plan.ready.insert(id, storage);
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for a value that is needed and can be had no more.
+    fn lost(&self, id: usize) -> Error {
+        let entry = &self.entries[id];
+        let message = "a value that the budget dropped is to be computed again, and memory that this needs was overwritten";
+        let error = Error::new(ErrorKind::InPlace, "memory_budget", message);
+        let error = error.detail(format!("used by      {:<8} at {}", entry.name, entry.at));
+        let error = match entry.memory() {
+            Some(storage) => storage.named_writer(error),
+            None => error,
+        };
+        error.hint("call backward before the memory is written, as before the optimiser's step, or write inside the scope")
+    }
+}

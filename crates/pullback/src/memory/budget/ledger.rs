@@ -1,0 +1,641 @@
+//! The ledger: what is known of every value made in the scope, and what is held of it.
+//!
+//! An [`Entry`] stands for a storage at a version, so views of a value are the value. It has
+//!
+//! - a *recipe*, if the value can be made again: the op, and the entries of its operands;
+//! - *tickets*: how many nodes saved it;
+//! - a *hold*, if its memory is kept. Only that counts. Recipes hold no memory: their operands are entries, which may have none.
+//!
+//! What is dropped must be had again, whatever others drop afterwards. So before a value is let go everything below it is *secured*: values without a
+//! recipe are held from then on, and values that are held are marked as relied upon, so that they are secured in turn before they go.
+//! If something below is gone already, or holding it would cost more than is won, the value stays: it has lost its recipe.
+//!
+//! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a chain may have any length.
+
+use super::BudgetUse;
+use crate::storage::Storage;
+use crate::{Op, Tensor, tape};
+use pullback_cpu::buffer::live_bytes;
+use pullback_ir::pass::op_work;
+use pullback_ir::{DType, Flow, Layout, Program, Spec, Work};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+/// Values of so many bytes are kept as they are, and not counted: a note of how they are made would take more.
+pub(super) const TINY: usize = 64;
+/// How far the news that a value was dropped travels, in entries: it is an estimate that is brought up to date.
+const NEWS: usize = 256;
+/// How many entries there are at least before those that nothing needs are looked for.
+const SWEEP: usize = 1 << 15;
+
+pub(super) struct Book {
+    pub entries: Vec<Entry>,
+    free: Vec<usize>,
+    /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being used again.
+    places: FxHashMap<usize, usize>,
+    /// Entries that are held and have a recipe.
+    evictable: Vec<usize>,
+    /// Memory that is older was there before the scope.
+    since: u64,
+    clock: u64,
+    numbers: u64,
+    swept: u64,
+    sweep_at: usize,
+    /// Bytes that are held.
+    kept: usize,
+    /// Bytes that are held and have no recipe.
+    pinned: usize,
+    /// The largest value with a recipe that was saved.
+    largest: usize,
+    /// Bytes that would be held without a budget.
+    saved: usize,
+    /// What the pool had given out when the first scope was opened.
+    start: Option<u64>,
+    pub tally: BudgetUse,
+}
+
+pub(super) struct Entry {
+    pub recipe: Option<Arc<Recipe>>,
+    /// The entries whose recipes use this one, once for each use.
+    users: SmallVec<[usize; 2]>,
+    /// Where the value is, or was.
+    memory: Weak<Storage>,
+    version: u64,
+    held: Option<Arc<Storage>>,
+    /// The bytes it counts for: none if it is tiny, or was there before the scope.
+    pub bytes: usize,
+    pub tickets: usize,
+    /// How often it is needed by what is being made again just now.
+    pub locks: usize,
+    /// All that is below it is there or will be.
+    secured: bool,
+    /// Something that was dropped counts on it.
+    relied: bool,
+    /// The work of its op, and an estimate of the work on what is missing below it.
+    work: u64,
+    missing: u64,
+    /// When it was last used.
+    used: u64,
+    pub number: u64,
+    /// Where it is in the list of evictable entries.
+    slot: Option<usize>,
+    pub name: &'static str,
+    pub at: &'static Location<'static>,
+}
+
+/// How values were made.
+pub(super) struct Recipe {
+    pub op: Op,
+    pub parts: SmallVec<[Part; 2]>,
+    /// Its results, by entry and the entry's number; none for one that is nobody's.
+    pub results: SmallVec<[Option<(usize, u64)>; 1]>,
+    pub work: u64,
+}
+
+/// An operand.
+pub(super) struct Part {
+    pub entry: usize,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl Part {
+    pub fn tensor(&self, storage: Arc<Storage>) -> Tensor {
+        let spec = Spec::new(self.dtype, self.layout.shape.clone());
+        Tensor::new(spec, self.layout.clone(), storage)
+    }
+}
+
+impl Entry {
+    /// Its memory, if it is as it was.
+    pub fn alive(&self) -> Option<Arc<Storage>> {
+        self.memory.upgrade().filter(|s| s.version() == self.version)
+    }
+
+    /// Its memory, as it is now.
+    pub fn memory(&self) -> Option<Arc<Storage>> {
+        self.memory.upgrade()
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.as_ref().is_some_and(|s| s.version() == self.version)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.tickets == 0 && self.locks == 0
+    }
+}
+
+/// Whether an op gives the same again: all do, but for code of the user's, of which nobody knows.
+fn repeats(op: &Op) -> bool {
+    let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
+    match op {
+        Op::Custom(custom) => matches!(custom.work(), Work::Body(program) if all(program)),
+        Op::Flow(flow) => Flow::programs(flow).into_iter().all(all),
+        _ => true,
+    }
+}
+
+impl Book {
+    pub fn new(budget: usize) -> Book {
+        Book {
+            entries: Vec::new(),
+            free: Vec::new(),
+            places: FxHashMap::default(),
+            evictable: Vec::new(),
+            since: 0,
+            clock: 0,
+            numbers: 0,
+            swept: 0,
+            sweep_at: SWEEP,
+            kept: 0,
+            pinned: 0,
+            largest: 0,
+            saved: 0,
+            start: None,
+            tally: BudgetUse { budget, ..BudgetUse::default() },
+        }
+    }
+
+    /// A scope begins: what is there already is not its own.
+    pub fn open(&mut self) {
+        self.since = tape::take_number();
+        self.start.get_or_insert_with(live_bytes);
+    }
+
+    /// A moment passes.
+    fn tick(&mut self) -> u64 {
+        let live = live_bytes().saturating_sub(self.start.unwrap_or(0)) as usize;
+        self.tally.measured = self.tally.measured.max(live);
+        self.clock += 1;
+        self.clock
+    }
+
+    fn known(&self, storage: &Arc<Storage>) -> Option<usize> {
+        let id = *self.places.get(&(Arc::as_ptr(storage) as usize))?;
+        (self.entries[id].version == storage.version()).then_some(id)
+    }
+
+    /// Whether the budget is about this memory.
+    pub fn minds(&self, storage: &Arc<Storage>) -> bool {
+        storage.read().len() > TINY
+            && match self.known(storage) {
+                Some(id) => self.entries[id].bytes > 0,
+                None => storage.born > self.since,
+            }
+    }
+
+    /// The entry of a value, without a recipe if it was not known.
+    pub fn entry_of(
+        &mut self,
+        storage: &Arc<Storage>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) -> usize {
+        if let Some(id) = self.known(storage) {
+            return id;
+        }
+        // What was there was overwritten.
+        if let Some(&old) = self.places.get(&(Arc::as_ptr(storage) as usize)) {
+            self.let_go(old);
+        }
+        self.insert(storage, name, at)
+    }
+
+    fn insert(
+        &mut self,
+        storage: &Arc<Storage>,
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) -> usize {
+        let bytes = storage.read().len();
+        let tiny = bytes <= TINY;
+        self.numbers += 1;
+        let entry = Entry {
+            recipe: None,
+            users: SmallVec::new(),
+            memory: Arc::downgrade(storage),
+            version: storage.version(),
+            held: tiny.then(|| storage.clone()),
+            bytes: if tiny || storage.born <= self.since { 0 } else { bytes },
+            tickets: 0,
+            locks: 0,
+            secured: false,
+            relied: tiny,
+            work: 0,
+            missing: 0,
+            used: self.clock,
+            number: self.numbers,
+            slot: None,
+            name,
+            at,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.entries[id] = entry;
+                id
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() - 1
+            }
+        };
+        self.places.insert(Arc::as_ptr(storage) as usize, id);
+        id
+    }
+
+    /// Notes how an op made its results.
+    pub fn note(
+        &mut self,
+        op: &Op,
+        inputs: &[&Tensor],
+        outs: &[Tensor],
+        at: &'static Location<'static>,
+    ) {
+        self.tick();
+        let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
+        let out_specs: SmallVec<[&Spec; 2]> = outs.iter().map(|y| y.spec()).collect();
+        let work = op_work(op, &specs, &out_specs);
+        self.tally.work += work;
+        // A view is what it is a view of.
+        let fresh = |y: &Tensor| {
+            !inputs.iter().any(|x| x.shares_memory(y))
+                && y.0.storage.read().len() > TINY
+                && self.known(&y.0.storage).is_none()
+        };
+        let fresh: SmallVec<[bool; 1]> = outs.iter().map(fresh).collect();
+        if !fresh.contains(&true) || !repeats(op) {
+            return;
+        }
+        if self.entries.len() - self.free.len() >= self.sweep_at {
+            self.sweep();
+        }
+        let part = |x: &&Tensor| Part {
+            entry: self.entry_of(&x.0.storage, op.name(), at),
+            dtype: x.dtype(),
+            layout: x.0.layout.clone(),
+        };
+        let parts: SmallVec<[Part; 2]> = inputs.iter().map(part).collect();
+        let mut results: SmallVec<[Option<(usize, u64)>; 1]> = SmallVec::new();
+        for (y, fresh) in outs.iter().zip(fresh) {
+            results.push(fresh.then(|| {
+                let id = self.insert(&y.0.storage, op.name(), at);
+                (id, self.numbers)
+            }));
+        }
+        let recipe = Arc::new(Recipe { op: op.clone(), parts, results, work });
+        for &(id, _) in recipe.results.iter().flatten() {
+            recipe.parts.iter().for_each(|p| self.entries[p.entry].users.push(id));
+            let entry = &mut self.entries[id];
+            (entry.recipe, entry.work) = (Some(recipe.clone()), work.max(1));
+            self.entries[id].missing = self.missing_below(id);
+        }
+    }
+
+    /// A node saves a value, for which there is room.
+    pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
+        let clock = self.tick();
+        self.entries[id].used = clock;
+        self.hold(id, storage.clone());
+        let entry = &mut self.entries[id];
+        entry.tickets += 1;
+        if entry.tickets == 1 {
+            self.saved += entry.bytes;
+            self.tally.without = self.tally.without.max(self.saved);
+        }
+        if entry.recipe.is_some() {
+            self.largest = self.largest.max(entry.bytes);
+        }
+        self.tally.least = self.tally.least.max(self.pinned + self.largest);
+    }
+
+    /// Whether memory is kept for a value.
+    pub fn has(&self, id: usize) -> bool {
+        self.entries[id].is_held()
+    }
+
+    /// The least bytes that would do, were this value saved too.
+    pub fn least_with(&self, id: usize) -> usize {
+        let entry = &self.entries[id];
+        match (&entry.recipe, entry.is_held()) {
+            (Some(_), _) => self.pinned + self.largest.max(entry.bytes),
+            (None, false) => self.pinned + entry.bytes + self.largest,
+            (None, true) => self.pinned + self.largest,
+        }
+    }
+
+    /// Bytes that something else takes, on behalf of the scope.
+    pub fn hand_over(&mut self, bytes: usize) {
+        self.kept += bytes;
+        self.pinned += bytes;
+        self.tally.kept = self.tally.kept.max(self.kept);
+    }
+
+    pub fn hand_back(&mut self, bytes: usize) {
+        self.kept -= bytes;
+        self.pinned -= bytes;
+    }
+
+    /// A node no longer wants a value.
+    pub fn forget(&mut self, id: usize) {
+        let entry = &mut self.entries[id];
+        entry.tickets -= 1;
+        if entry.tickets == 0 {
+            self.saved -= entry.bytes;
+            self.settle(id);
+        }
+    }
+
+    pub fn touch(&mut self, id: usize) {
+        let clock = self.tick();
+        self.entries[id].used = clock;
+    }
+
+    /// Keeps memory for a value.
+    pub fn hold(&mut self, id: usize, storage: Arc<Storage>) {
+        if self.entries[id].is_held() {
+            return;
+        }
+        self.let_go(id);
+        let address = Arc::as_ptr(&storage) as usize;
+        let entry = &mut self.entries[id];
+        let before = entry.memory.as_ptr() as usize;
+        entry.version = storage.version();
+        if address != before {
+            entry.memory = Arc::downgrade(&storage);
+            if self.places.get(&before) == Some(&id) {
+                self.places.remove(&before);
+            }
+            self.places.insert(address, id);
+        }
+        entry.held = Some(storage);
+        self.kept += entry.bytes;
+        self.tally.kept = self.tally.kept.max(self.kept);
+        match entry.recipe {
+            None => self.pinned += entry.bytes,
+            Some(_) => {
+                entry.slot = Some(self.evictable.len());
+                self.evictable.push(id);
+            }
+        }
+        self.tell(id);
+    }
+
+    /// Keeps no memory for a value any more.
+    fn let_go(&mut self, id: usize) {
+        let entry = &mut self.entries[id];
+        let Some(held) = entry.held.take() else { return };
+        drop(held);
+        self.kept -= entry.bytes;
+        if entry.recipe.is_none() {
+            self.pinned -= entry.bytes;
+        }
+        self.unlist(id);
+        self.tell(id);
+    }
+
+    fn unlist(&mut self, id: usize) {
+        let Some(slot) = self.entries[id].slot.take() else { return };
+        self.evictable.swap_remove(slot);
+        if let Some(&moved) = self.evictable.get(slot) {
+            self.entries[moved].slot = Some(slot);
+        }
+    }
+
+    /// Nobody can make this value again: what is held of it stays.
+    fn pin(&mut self, id: usize) {
+        self.unlist(id);
+        let entry = &mut self.entries[id];
+        if entry.held.is_some() && entry.recipe.is_some() {
+            self.pinned += entry.bytes;
+        }
+        entry.secured = false;
+        let Some(recipe) = entry.recipe.take() else { return };
+        let unused = self.unused(id, &recipe);
+        self.collect(unused);
+    }
+
+    /// The operands of a recipe that this entry no longer uses.
+    fn unused(&mut self, id: usize, recipe: &Recipe) -> Vec<usize> {
+        for part in &recipe.parts {
+            let users = &mut self.entries[part.entry].users;
+            if let Some(at) = users.iter().position(|&u| u == id) {
+                users.swap_remove(at);
+            }
+        }
+        recipe.parts.iter().map(|p| p.entry).collect()
+    }
+
+    /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        while self.kept + bytes > self.tally.budget {
+            let cheapest = self.evictable.iter().copied().filter(|&i| self.entries[i].locks == 0);
+            let cheapest = cheapest.min_by(|&a, &b| {
+                let score = |i: usize| self.score(&self.entries[i]);
+                let number = |i: usize| self.entries[i].number;
+                score(a).total_cmp(&score(b)).then(number(a).cmp(&number(b)))
+            });
+            let Some(id) = cheapest else { return false };
+            match self.secure(id) {
+                true => {
+                    self.let_go(id);
+                    self.tally.dropped += 1;
+                }
+                false => self.pin(id),
+            }
+        }
+        true
+    }
+
+    /// What it costs to drop a value: the work of making it again, with what is missing below it, for a byte that is won. Less for one that has not been
+    /// used for long: backward, which goes the other way, will want it last.
+    fn score(&self, entry: &Entry) -> f64 {
+        let staleness = (self.clock - entry.used + 1) as f64;
+        (entry.work + entry.missing) as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
+    }
+
+    /// The work on what is missing right below an entry: of the longest way, where ways meet again.
+    fn missing_below(&self, id: usize) -> u64 {
+        let Some(recipe) = &self.entries[id].recipe else { return 0 };
+        let below = recipe.parts.iter().map(|p| &self.entries[p.entry]);
+        let gone = below.filter(|e| e.held.is_none() && e.recipe.is_some());
+        let (sum, longest) = gone.fold((0u64, 0), |(sum, longest), e| {
+            (sum.saturating_add(e.work), e.missing.max(longest))
+        });
+        sum.saturating_add(longest)
+    }
+
+    /// Tells those above an entry that it is there, or is not.
+    fn tell(&mut self, id: usize) {
+        let above = |book: &Book, id: usize| -> Vec<(u64, usize)> {
+            book.entries[id].users.iter().map(|&u| (book.entries[u].number, u)).collect()
+        };
+        let mut news: BTreeSet<(u64, usize)> = above(self, id).into_iter().collect();
+        for _ in 0..NEWS {
+            let Some((_, id)) = news.pop_first() else { break };
+            let missing = self.missing_below(id);
+            if self.entries[id].missing != missing {
+                self.entries[id].missing = missing;
+                if self.entries[id].held.is_none() {
+                    news.extend(above(self, id));
+                }
+            }
+        }
+    }
+
+    /// Sees to it that a value can be made again once it is let go. `false` if it cannot, or would save nothing.
+    fn secure(&mut self, id: usize) -> bool {
+        if self.entries[id].secured {
+            return true;
+        }
+        let (mut seen, mut waiting) = (FxHashSet::default(), vec![id]);
+        let (mut sources, mut relied, mut between) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(i) = waiting.pop() {
+            let entry = &self.entries[i];
+            if !seen.insert(i) || (i != id && entry.secured) {
+                continue;
+            }
+            if i != id && entry.is_held() {
+                relied.push(i);
+                continue;
+            }
+            match &entry.recipe {
+                Some(recipe) => {
+                    between.push(i);
+                    waiting.extend(recipe.parts.iter().map(|p| p.entry));
+                }
+                None => match entry.alive() {
+                    Some(storage) => sources.push((i, storage)),
+                    None => return false,
+                },
+            }
+        }
+        let price: usize = sources.iter().map(|s| self.entries[s.0].bytes).sum();
+        if self.entries[id].recipe.is_none() || price >= self.entries[id].bytes {
+            return false;
+        }
+        for (i, storage) in sources {
+            self.hold(i, storage);
+            relied.push(i);
+        }
+        relied.into_iter().for_each(|i| self.entries[i].relied = true);
+        between.into_iter().for_each(|i| self.entries[i].secured = true);
+        true
+    }
+
+    /// Lets go what nobody needs any more.
+    pub fn settle(&mut self, id: usize) {
+        let entry = &self.entries[id];
+        if !entry.is_idle() {
+            return;
+        }
+        if entry.users.is_empty() {
+            return self.collect(vec![id]);
+        }
+        match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
+            (false, _) => self.let_go(id),
+            (true, false) => {}
+            (true, true) => match self.secure(id) {
+                true => self.let_go(id),
+                false => self.pin(id),
+            },
+        }
+    }
+
+    /// Takes out entries that nothing refers to, and what they alone referred to.
+    fn collect(&mut self, mut ids: Vec<usize>) {
+        while let Some(id) = ids.pop() {
+            let entry = &self.entries[id];
+            if !entry.is_idle() || !entry.users.is_empty() || entry.number == 0 {
+                continue;
+            }
+            self.let_go(id);
+            let entry = &mut self.entries[id];
+            // Somebody may still use it for something.
+            if entry.memory.strong_count() > 0 {
+                entry.relied = false;
+                continue;
+            }
+            entry.number = 0;
+            let (recipe, memory) = (entry.recipe.take(), std::mem::take(&mut entry.memory));
+            if let Some(recipe) = recipe {
+                ids.extend(self.unused(id, &recipe));
+            }
+            let address = memory.as_ptr() as usize;
+            if self.places.get(&address) == Some(&id) {
+                self.places.remove(&address);
+            }
+            self.free.push(id);
+        }
+    }
+
+    /// Takes out what nothing needs. What no saved value depends on, and has been there since before the last time, forgets how it was made: so a
+    /// loop that goes on for ever in one scope does not remember all of its turns.
+    fn sweep(&mut self) {
+        self.collect((0..self.entries.len()).collect());
+        let mut needed = vec![false; self.entries.len()];
+        let idle = |i: &usize| self.entries[*i].is_idle();
+        let mut waiting: Vec<usize> = (0..self.entries.len()).filter(|i| !idle(i)).collect();
+        while let Some(i) = waiting.pop() {
+            if !std::mem::replace(&mut needed[i], true)
+                && let Some(recipe) = &self.entries[i].recipe
+            {
+                waiting.extend(recipe.parts.iter().map(|p| p.entry));
+            }
+        }
+        for id in (0..needed.len()).filter(|&i| !needed[i]) {
+            let entry = &mut self.entries[id];
+            let tiny = entry.held.as_ref().is_some_and(|s| s.read().len() <= TINY);
+            (entry.secured, entry.relied) = (false, tiny);
+            if !tiny {
+                self.let_go(id);
+            }
+            if self.entries[id].number <= self.swept {
+                self.pin(id);
+            }
+        }
+        self.swept = self.numbers;
+        self.sweep_at = SWEEP.max(2 * (self.entries.len() - self.free.len()));
+    }
+
+    /// Memory is about to be written, by which a value is lost that something dropped counts on: it is kept elsewhere, unless it can be made again.
+    pub fn before_write(&mut self, written: &Tensor, copy: impl FnOnce(&Tensor) -> Arc<Storage>) {
+        let storage = &written.0.storage;
+        let Some(id) = self.known(storage) else { return };
+        let entry = &self.entries[id];
+        if !entry.relied || entry.users.is_empty() {
+            return;
+        }
+        if entry.recipe.is_some() && self.secure(id) {
+            return self.let_go(id);
+        }
+        self.pin(id);
+        self.let_go(id);
+        let bytes = storage.read().len();
+        let whole = [bytes / written.dtype().size()];
+        let spec = Spec::new(written.dtype(), whole.as_slice());
+        let whole = Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone());
+        let copied = copy(&whole);
+        // It is the scope's own now.
+        self.entries[id].bytes = if bytes <= TINY { 0 } else { bytes };
+        self.make_room(self.entries[id].bytes);
+        self.hold(id, copied);
+    }
+
+    /// What is held and cannot be made again, by line, the most first.
+    pub fn pinned_by_line(&self) -> Vec<(&'static Location<'static>, &'static str, usize)> {
+        let mut lines: Vec<(&'static Location<'static>, &'static str, usize)> = Vec::new();
+        let pinned = |e: &&Entry| e.held.is_some() && e.recipe.is_none() && e.bytes > 0;
+        for entry in self.entries.iter().filter(pinned) {
+            match lines.iter_mut().find(|l| l.0 == entry.at && l.1 == entry.name) {
+                Some(line) => line.2 += entry.bytes,
+                None => lines.push((entry.at, entry.name, entry.bytes)),
+            }
+        }
+        lines.sort_by_key(|line| std::cmp::Reverse(line.2));
+        lines
+    }
+}

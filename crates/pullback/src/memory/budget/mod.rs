@@ -1,0 +1,288 @@
+//! A byte budget for what the tape keeps.
+//!
+//! # The idea
+//! Inside the scope every value that a node saves passes a packer (`packer.rs`), which keeps a ledger (`ledger.rs`) of the memory that is held for backward. While
+//! there is room, values are kept as they are. When there is none, the ledger drops the value that is cheapest to have again for the bytes it
+//! frees, and backward, when it asks for that one, has its op run again (`again.rs`). This is dynamic tensor rematerialisation (Kirisame et al. 2021): nothing is known of what will
+//! come, so any program will do, with branches, loops and shapes that differ from step to step.
+//!
+//! To run an op again one needs the op and its operands. `apply` notes them inside the scope, for every result: it costs a note, and no memory, since
+//! an operand is named by its own note. Random numbers are functions of their keys, so a mask comes back as it was.
+//!
+//! # Which value is dropped
+//! The one of least `work / (bytes · √age)`, where work is that of its op and of all that is missing below it, and age the time since it was last used. Work alone would
+//! space what is kept evenly; age alone would drop the beginning of a chain and make it from the start again and again. Together they give,
+//! on a chain of n with room for √n values, less than two extra forward passes for 1000 steps.
+//!
+//! # What cannot be dropped
+//! Memory that was there before the scope, and parameters: they are there anyway, and do not count. What nobody can make again is *pinned* and counts: tensors made
+//! of data inside the scope, what was written in place, results of custom kernels and of compiled functions. When pinned values and the
+//! largest of the others do not fit together, the op that saves one more fails, with the least bytes that would do.
+//!
+//! # In-place writes
+//! A saved value that is overwritten is an error in backward, as ever. Memory that is not saved itself, but that something dropped must be made from,
+//! is copied before it is overwritten inside the scope; overwritten after the scope, and before backward, it is an error.
+
+mod again;
+mod ledger;
+mod packer;
+
+use crate::memory::checkpoint;
+use crate::memory::door::{self, Pack};
+use crate::mode::{self, EXTRAS};
+use crate::storage::Storage;
+use crate::{Error, Op, Tensor, apply, fail, trace};
+use ledger::Book;
+use packer::Packer;
+use pullback_ir::ErrorKind;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The bit of [`EXTRAS`] that says that the ops that run are noted.
+const NOTING: u8 = 0b100_0000;
+
+/// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit is computed again when backward gets there.
+///
+/// Gradients have the bits that they have without a budget. [`MemoryBudget`] also says what it cost.
+///
+/// ```
+/// use pullback::{Tensor, memory_budget};
+/// let x = Tensor::from([0.5; 1000]).requires_grad();
+/// let chain = || (0..64).fold(x.clone(), |x, _| x.sin().exp()).sum();
+/// chain().backward()?;
+/// let expected = x.grad().unwrap().to_vec::<f64>();
+/// x.zero_grad();
+/// memory_budget(16 * 8000, chain).backward()?; // of 128 · 8000
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), expected);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// See [`MemoryBudget::run`].
+#[track_caller]
+pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
+    MemoryBudget::new(bytes).run_at(f, mode::user_line(Location::caller()))
+}
+
+/// A number of bytes that the values saved for backward may take, and the account of what is kept, dropped and computed again.
+///
+/// ```
+/// use pullback::{MemoryBudget, Tensor};
+/// let x = Tensor::from([0.5; 1000]).requires_grad();
+/// let budget = MemoryBudget::new(16 * 8000);
+/// let loss = budget.run(|| (0..64).fold(x.clone(), |x, _| x.sin().exp()).sum());
+/// loss.backward()?;
+/// let used = budget.used();
+/// assert!(used.kept <= 16 * 8000 && used.without > 100 * 8000);
+/// assert!(used.extra() < 2.0, "{used}");
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// What counts is the memory of distinct values that nodes made in the scope keep: not parameters, not what was there before, not values of 64 bytes or less, nor the
+/// tangents of forward mode. Beside it there are, as without a budget, the values at work: operands and results of the op that runs, and gradients on their way.
+///
+/// Backward may be called inside the scope or after it, on any thread. Scopes may be opened again with the same account, as in a training loop. A scope inside another one
+/// has an account of its own. Inside a checkpointed function the checkpoint decides, and the scope does nothing. Packers nest as ever
+/// ([`with_packing`](crate::with_packing)): one inside the scope is asked before the budget.
+#[derive(Clone)]
+pub struct MemoryBudget {
+    ledger: Arc<Ledger>,
+    overflow: Option<Arc<dyn Pack>>,
+}
+
+impl MemoryBudget {
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> MemoryBudget {
+        MemoryBudget { ledger: Arc::new(Ledger(Mutex::new(Book::new(bytes)))), overflow: None }
+    }
+
+    /// What does not fit, although all that can be computed again was dropped, is handed to this packer instead of being refused: a packer
+    /// that writes to files offloads it. The memory that it says it takes counts.
+    ///
+    /// ```
+    /// use pullback::{MemoryBudget, Pack, Packed, Result, SavedValue, Tensor, no_grad};
+    /// use std::sync::Arc;
+    /// /// Keeps the values elsewhere.
+    /// struct Elsewhere;
+    /// struct Far(Vec<f64>, Vec<usize>);
+    /// impl Pack for Elsewhere {
+    ///     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+    ///         let x = value.tensor();
+    ///         Ok(Some(Arc::new(Far(x.to_vec(), x.shape().to_vec()))))
+    ///     }
+    /// }
+    /// impl Packed for Far {
+    ///     fn unpack(&self) -> Result<Tensor> {
+    ///         Ok(Tensor::from(self.0.as_slice()).reshape(&self.1[..]))
+    ///     }
+    ///     fn bytes(&self) -> usize {
+    ///         0
+    ///     }
+    /// }
+    /// let x = Tensor::from([0.5; 100]).requires_grad();
+    /// let budget = MemoryBudget::new(1000).or_pack(Arc::new(Elsewhere));
+    /// // Numbers from outside cannot be computed again.
+    /// let loss = budget.run(|| (0..9).fold(x.clone(), |x, i| x * Tensor::from([f64::from(i); 100])).sum());
+    /// loss.backward()?;
+    /// assert!(budget.used().kept <= 1000);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn or_pack(mut self, packer: Arc<dyn Pack>) -> MemoryBudget {
+        self.overflow = Some(packer);
+        self
+    }
+
+    /// Runs `f` within the budget.
+    ///
+    /// # Panics
+    /// Where an operation of `f` saves a value that does not fit, although everything that can be computed again was dropped: the error
+    /// names the least bytes that would do so far, and what takes them. Inside a function that is being traced: there
+    /// the budget is given to what compiles it.
+    #[track_caller]
+    pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.run_at(f, mode::user_line(Location::caller()))
+    }
+
+    fn run_at<R>(&self, f: impl FnOnce() -> R, at: &'static Location<'static>) -> R {
+        if trace::active() {
+            let message = "a budget for the tape inside a function that is traced, whose tape is gone when it runs";
+            let error = Error::new(ErrorKind::Memory, "memory_budget", message).at(at);
+            fail::raise(error.hint(
+                "give the budget to what compiles it, Jit::memory_budget(bytes), or open the scope around vmap and loops",
+            ));
+        }
+        if checkpoint::is_watching() || checkpoint::is_replaying() {
+            return f();
+        }
+        self.ledger.book().open();
+        let packer = Packer { ledger: self.ledger.clone(), overflow: self.overflow.clone() };
+        let all =
+            LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
+        let noted = || mode::with(&EXTRAS, mode::extras() | NOTING, f);
+        with_ledgers(all, || door::with_packing(Arc::new(packer), noted))
+    }
+
+    /// What it has cost so far.
+    #[must_use]
+    pub fn used(&self) -> BudgetUse {
+        self.ledger.book().tally.clone()
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBudget").field("used", &self.used()).finish_non_exhaustive()
+    }
+}
+
+/// What a [`MemoryBudget`] has cost so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BudgetUse {
+    /// The bytes that are allowed.
+    pub budget: usize,
+    /// The bytes of saved values that were kept at most, by the account: with what is made on the way to a value that is computed again.
+    pub kept: usize,
+    /// The bytes that would have been kept at most without a budget.
+    pub without: usize,
+    /// The least budget that would have done: what cannot be computed again, and the largest of the other values.
+    pub least: usize,
+    /// The bytes that the pool had given out at most since the first scope was opened, beyond what it had then: looked up at each operation of the scope, and each
+    /// time that backward asks for a value. Values at work are part of it, and what other threads do.
+    pub measured: usize,
+    /// How often a value was dropped.
+    pub dropped: usize,
+    /// How often an op ran again.
+    pub again: usize,
+    /// The work of the operations in the scope, in floating-point operations, as an estimate.
+    pub work: u64,
+    /// The work that was done again.
+    pub work_again: u64,
+}
+
+impl BudgetUse {
+    /// The extra work, as a share of the work of the operations in the scope.
+    pub fn extra(&self) -> f64 {
+        self.work_again as f64 / self.work.max(1) as f64
+    }
+}
+
+impl fmt::Display for BudgetUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BudgetUse { budget, kept, without, least, measured, dropped, again, .. } = self;
+        writeln!(f, "memory budget     {:>12} bytes", budget)?;
+        writeln!(
+            f,
+            "kept at most      {kept:>12} bytes of saved values ({without} without a budget)"
+        )?;
+        writeln!(f, "measured          {measured:>12} bytes, with the values at work")?;
+        writeln!(f, "lowest possible   {least:>12} bytes")?;
+        let extra = 100.0 * self.extra();
+        write!(
+            f,
+            "dropped {dropped} values, ran {again} operations again: {extra:.1} % more work than the forward pass"
+        )
+    }
+}
+
+pub(super) struct Ledger(Mutex<Book>);
+
+impl Ledger {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+thread_local! {
+    /// The scopes that are open, the innermost last.
+    static LEDGERS: RefCell<Vec<Arc<Ledger>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with_ledgers<R>(ledgers: Vec<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
+    struct Return(Vec<Arc<Ledger>>);
+    impl Drop for Return {
+        fn drop(&mut self) {
+            LEDGERS.set(std::mem::take(&mut self.0));
+        }
+    }
+    let _return = Return(LEDGERS.replace(ledgers));
+    f()
+}
+
+/// Whether ops are noted.
+pub(crate) fn is_noting() -> bool {
+    mode::extras() & NOTING != 0
+}
+
+/// Runs a backward pass. If nothing of it is recorded, nothing of it will be asked for again.
+pub(crate) fn backward<R>(recorded: bool, f: impl FnOnce() -> R) -> R {
+    match is_noting() && !recorded {
+        true => mode::with(&EXTRAS, mode::extras() & !NOTING, f),
+        false => f(),
+    }
+}
+
+/// Notes how an op made its results.
+pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+    LEDGERS.with_borrow(|all| {
+        if let Some(ledger) = all.last() {
+            ledger.book().note(op, inputs, outs, at);
+        }
+    });
+}
+
+/// Memory is about to be written in place.
+pub(crate) fn before_write(written: &Tensor) {
+    if !is_noting() || trace::active() {
+        return;
+    }
+    let copy = |whole: &Tensor| -> Arc<Storage> {
+        let copied = fail::or_raise(apply::compute(&Op::Copy, &[whole]));
+        copied[0].0.storage.clone()
+    };
+    LEDGERS.with_borrow(|all| all.iter().for_each(|l| l.book().before_write(written, copy)));
+}

@@ -1,0 +1,168 @@
+//! What passes the door: values in, tickets out.
+
+use super::Ledger;
+use super::ledger::Book;
+use crate::memory::door::{Pack, Packed, SavedValue};
+use crate::storage::Storage;
+use crate::{Error, Result, Spec, Tensor, trace};
+use pullback_ir::{ErrorKind, Layout};
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+/// How many lines an error names.
+const LINES: usize = 5;
+
+pub(super) struct Packer {
+    pub ledger: Arc<Ledger>,
+    pub overflow: Option<Arc<dyn Pack>>,
+}
+
+impl Pack for Packer {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        if value.is_parameter() || trace::active() || value.is_traced() {
+            return Ok(None);
+        }
+        let storage = &value.tensor().0.storage;
+        let mut book = self.ledger.book();
+        if !book.minds(storage) {
+            return Ok(None);
+        }
+        let name = value.op().map_or("checkpoint", |op| op.name());
+        let id = book.entry_of(storage, name, value.at());
+        if let Err(error) = make_room(&mut book, id, value) {
+            drop(book);
+            return self.handed_over(value, error).map(Some);
+        }
+        book.save(id, storage);
+        drop(book);
+        Ok(Some(Arc::new(Ticket {
+            ledger: self.ledger.clone(),
+            entry: id,
+            spec: value.tensor().spec().clone(),
+            layout: value.tensor().0.layout.clone(),
+            original: Arc::downgrade(storage),
+            version: storage.version(),
+            name,
+            at: value.at(),
+            is_output: value.is_output(),
+        })))
+    }
+}
+
+/// Makes room for a value, or gives the error that says why there is none.
+fn make_room(book: &mut Book, id: usize, value: &SavedValue<'_>) -> Result<()> {
+    let least = book.least_with(id);
+    if least > book.tally.budget {
+        return Err(impossible(book, least, value));
+    }
+    match book.has(id) || book.make_room(book.entries[id].bytes) {
+        true => Ok(()),
+        false => Err(impossible(book, book.least_with(id), value)),
+    }
+}
+
+fn impossible(book: &Book, least: usize, value: &SavedValue<'_>) -> Error {
+    let message = format!(
+        "a budget of {} bytes is not enough: to keep what `{}` needs for backward takes at least {least} bytes so far",
+        book.tally.budget,
+        value.name()
+    );
+    let error = Error::new(ErrorKind::Memory, "memory_budget", message);
+    let mut error = error.on([value.tensor().spec()]);
+    for (at, name, bytes) in book.pinned_by_line().into_iter().take(LINES) {
+        error = error.detail(format!(
+            "{bytes:>12} bytes that cannot be computed again, used by {name} at {at}"
+        ));
+    }
+    error.hint("give it more, make what is fixed before the scope, hand it on with MemoryBudget::or_pack(..), or use smaller batches")
+}
+
+impl Packer {
+    /// A value that does not fit goes to whoever takes it.
+    fn handed_over(&self, value: &SavedValue<'_>, error: Error) -> Result<Arc<dyn Packed>> {
+        let Some(packer) = &self.overflow else { return Err(error) };
+        let Some(packed) = packer.pack(value)? else { return Err(error) };
+        let bytes = packed.bytes();
+        let mut book = self.ledger.book();
+        if !book.make_room(bytes) {
+            return Err(error);
+        }
+        book.hand_over(bytes);
+        drop(book);
+        Ok(Arc::new(Handed { ledger: self.ledger.clone(), packed, bytes }))
+    }
+}
+
+/// What a node holds instead of a saved value.
+struct Ticket {
+    ledger: Arc<Ledger>,
+    entry: usize,
+    spec: Spec,
+    layout: Layout,
+    /// The memory that was saved. The user may still hold it, and may have written to it.
+    original: Weak<Storage>,
+    version: u64,
+    name: &'static str,
+    at: &'static Location<'static>,
+    is_output: bool,
+}
+
+impl Packed for Ticket {
+    fn unpack(&self) -> Result<Tensor> {
+        let mut book = self.ledger.book();
+        let storage = match self.original.upgrade() {
+            Some(storage) if storage.version() == self.version => {
+                book.touch(self.entry);
+                storage
+            }
+            Some(storage) => return Err(self.overwritten(&storage)),
+            None => book.value(self.entry)?,
+        };
+        Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Ticket {
+    /// The error that the tape itself gives where it keeps values as they are.
+    fn overwritten(&self, storage: &Storage) -> Error {
+        let what = if self.is_output { "its output" } else { "its operand" };
+        let name = self.name;
+        let message = format!("backward of `{name}` needs {what}, but it was overwritten");
+        let saved = format!("saved by     {name:<8} at {}   (version {})", self.at, self.version);
+        let error = Error::new(ErrorKind::InPlace, "", message).detail(saved);
+        storage.named_writer(error).hint("use the out-of-place form, or clone the value first")
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.ledger.book().forget(self.entry);
+    }
+}
+
+/// A value that another packer has taken, on the account of the budget.
+struct Handed {
+    ledger: Arc<Ledger>,
+    packed: Arc<dyn Packed>,
+    bytes: usize,
+}
+
+impl Packed for Handed {
+    fn unpack(&self) -> Result<Tensor> {
+        self.packed.unpack()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.ledger.book().hand_back(self.bytes);
+    }
+}
