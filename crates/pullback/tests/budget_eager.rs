@@ -429,7 +429,7 @@ fn a_scope_that_goes_on_for_ever_does_not_remember_all_of_it() {
     let budget = MemoryBudget::new(8 * 256);
     let (start, mut mean) = (memory_stats().live_bytes, Tensor::from([0.0; 32]));
     budget.run(|| {
-        for _ in 0..20_000 {
+        for _ in 0..12_000 {
             let y = (0..6).fold(x.clone(), |x, _| x.sin().exp() * 0.3);
             y.sum().backward().unwrap();
             x.zero_grad();

@@ -14,10 +14,27 @@ struct Plan {
     target: usize,
     /// What is to be made, operands first.
     order: Vec<usize>,
-    /// What is there, with its memory; then also what was made.
-    ready: FxHashMap<usize, Arc<Storage>>,
+    /// What is there; then also what was made.
+    ready: FxHashMap<usize, Ready>,
     /// How often each of them is still needed.
     uses: FxHashMap<usize, usize>,
+}
+
+/// A value that an op may be run on.
+struct Ready {
+    storage: Arc<Storage>,
+    /// What it keeps from happening meanwhile.
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    /// Somebody else holds it.
+    Found,
+    /// It is kept, and may not be dropped.
+    Locked,
+    /// It is here on the way to something else, and counts so long.
+    Passing,
 }
 
 impl Book {
@@ -28,17 +45,28 @@ impl Book {
             return Ok(storage);
         }
         let mut plan = self.plan(id)?;
-        plan.ready.keys().for_each(|&i| self.entries[i].locks += 1);
+        for (&i, ready) in &mut plan.ready {
+            if self.has(i) {
+                self.entries[i].locks += 1;
+                ready.how = How::Locked;
+            }
+        }
         let made = self.follow(&mut plan);
         // Also where it failed half-way.
-        let left: Vec<usize> = plan.ready.keys().copied().collect();
-        left.into_iter().for_each(|i| self.unlock(i));
+        plan.ready.into_iter().for_each(|(i, ready)| self.done_with(i, ready));
         made
     }
 
-    fn unlock(&mut self, id: usize) {
-        self.entries[id].locks -= 1;
-        self.settle(id);
+    fn done_with(&mut self, id: usize, ready: Ready) {
+        drop(ready.storage);
+        match ready.how {
+            How::Found => {}
+            How::Locked => {
+                self.entries[id].locks -= 1;
+                self.settle(id);
+            }
+            How::Passing => self.passed(self.entries[id].bytes),
+        }
     }
 
     fn plan(&self, target: usize) -> Result<Plan> {
@@ -54,7 +82,7 @@ impl Book {
                 continue;
             }
             if let Some(storage) = self.entries[id].alive() {
-                ready.insert(id, storage);
+                ready.insert(id, Ready { storage, how: How::Found });
                 continue;
             }
             let Some(recipe) = &self.entries[id].recipe else { return Err(self.lost(id)) };
@@ -78,12 +106,15 @@ impl Book {
             for part in &recipe.parts {
                 let Some(left) = plan.uses.get_mut(&part.entry) else { continue };
                 *left -= 1;
-                if *left == 0 && plan.ready.remove(&part.entry).is_some() {
-                    self.unlock(part.entry);
+                if *left == 0
+                    && let Some(ready) = plan.ready.remove(&part.entry)
+                {
+                    self.done_with(part.entry, ready);
                 }
             }
         }
-        plan.ready.get(&plan.target).cloned().ok_or_else(|| self.lost(plan.target))
+        let made = plan.ready.get(&plan.target).map(|ready| ready.storage.clone());
+        made.ok_or_else(|| self.lost(plan.target))
     }
 
     /// Runs an op again and keeps those of its results that somebody wants.
@@ -101,9 +132,8 @@ impl Book {
         self.make_room(bytes);
         let mut operands: SmallVec<[Tensor; 4]> = SmallVec::new();
         for part in &recipe.parts {
-            let storage = plan.ready.get(&part.entry).cloned();
-            let storage = storage.ok_or_else(|| self.lost(part.entry))?;
-            operands.push(part.tensor(storage));
+            let ready = plan.ready.get(&part.entry).ok_or_else(|| self.lost(part.entry))?;
+            operands.push(part.tensor(ready.storage.clone()));
         }
         let operands: SmallVec<[&Tensor; 4]> = operands.iter().collect();
         // As it ran before: nothing is cast, noted or looked at.
@@ -113,12 +143,22 @@ impl Book {
         self.tally.work_again += recipe.work;
         for (k, id) in wanted {
             let storage = results[k].0.storage.clone();
-            self.hold(id, storage.clone());
-            self.touch(id);
-            if plan.uses.get(&id).is_some_and(|&n| n > 0) {
-                self.entries[id].locks += 1;
-                plan.ready.insert(id, storage);
+            let how = match self.entries[id].tickets > 0 {
+                true => {
+                    self.hold(id, storage.clone());
+                    self.touch(id);
+                    How::Locked
+                }
+                false => How::Passing,
+            };
+            if plan.uses.get(&id).is_none_or(|&n| n == 0) {
+                continue;
             }
+            match how {
+                How::Locked => self.entries[id].locks += 1,
+                How::Passing | How::Found => self.passing(self.entries[id].bytes),
+            }
+            plan.ready.insert(id, Ready { storage, how });
         }
         Ok(())
     }

@@ -327,15 +327,24 @@ impl Book {
         }
     }
 
-    /// Bytes that something else takes, on behalf of the scope.
-    pub fn hand_over(&mut self, bytes: usize) {
+    /// Bytes that are needed on the way to a value.
+    pub fn passing(&mut self, bytes: usize) {
         self.kept += bytes;
-        self.pinned += bytes;
         self.tally.kept = self.tally.kept.max(self.kept);
     }
 
-    pub fn hand_back(&mut self, bytes: usize) {
+    pub fn passed(&mut self, bytes: usize) {
         self.kept -= bytes;
+    }
+
+    /// Bytes that something else takes, on behalf of the scope.
+    pub fn hand_over(&mut self, bytes: usize) {
+        self.passing(bytes);
+        self.pinned += bytes;
+    }
+
+    pub fn hand_back(&mut self, bytes: usize) {
+        self.passed(bytes);
         self.pinned -= bytes;
     }
 
