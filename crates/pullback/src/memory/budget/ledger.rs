@@ -441,13 +441,12 @@ impl Book {
     /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
     pub fn make_room(&mut self, bytes: usize) -> bool {
         while self.kept + bytes > self.tally.budget {
-            let cheapest = self.evictable.iter().copied().filter(|&i| self.entries[i].locks == 0);
-            let cheapest = cheapest.min_by(|&a, &b| {
-                let score = |i: usize| self.score(&self.entries[i]);
-                let number = |i: usize| self.entries[i].number;
-                score(a).total_cmp(&score(b)).then(number(a).cmp(&number(b)))
-            });
-            let Some(id) = cheapest else { return false };
+            let candidates = self.evictable.iter().map(|&i| (i, &self.entries[i]));
+            let cheapest = candidates
+                .filter(|(_, e)| e.locks == 0)
+                .map(|(i, e)| (self.score(e), e.number, i))
+                .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let Some((_, _, id)) = cheapest else { return false };
             match self.secure(id) {
                 true => {
                     self.let_go(id);
@@ -479,19 +478,22 @@ impl Book {
 
     /// Tells those above an entry that it is there, or is not.
     fn tell(&mut self, id: usize) {
-        let above = |book: &Book, id: usize| -> Vec<(u64, usize)> {
-            book.entries[id].users.iter().map(|&u| (book.entries[u].number, u)).collect()
-        };
-        let mut news: BTreeSet<(u64, usize)> = above(self, id).into_iter().collect();
+        let mut news: BTreeSet<(u64, usize)> = BTreeSet::new();
+        let mut from = Some(id);
         for _ in 0..NEWS {
-            let Some((_, id)) = news.pop_first() else { break };
-            let missing = self.missing_below(id);
-            if self.entries[id].missing != missing {
-                self.entries[id].missing = missing;
-                if self.entries[id].held.is_none() {
-                    news.extend(above(self, id));
+            let above = from.take().map_or(&[][..], |i| &self.entries[i].users[..]);
+            let next = match above {
+                &[only] if news.is_empty() => only,
+                above => {
+                    news.extend(above.iter().map(|&u| (self.entries[u].number, u)));
+                    let Some((_, next)) = news.pop_first() else { break };
+                    next
                 }
-            }
+            };
+            let missing = self.missing_below(next);
+            let entry = &mut self.entries[next];
+            let changed = std::mem::replace(&mut entry.missing, missing) != missing;
+            from = (changed && entry.held.is_none()).then_some(next);
         }
     }
 
