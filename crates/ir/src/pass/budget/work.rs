@@ -36,7 +36,7 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     match op {
         Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
         // Of what follows a product, any part may be handed out: it is counted by its operands.
-        Op::Dot | Op::DotRegion(_) => 2 * len(&e.inputs[0]) * axis(1, 1) + touched,
+        Op::Dot | Op::DotRegion(_) => 2 * len(&inputs[0]) * axis(1, 1) + touched,
         Op::Conv(conv) => {
             // Each of its three maps does the multiplications of the forward one.
             let (images, filters) = match conv.role {
