@@ -109,7 +109,9 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
     let (peak, _) = planned(&whole, &x);
     // Everything that is kept is three activations a block.
     assert!(peak > 2 * 64 * ONE, "{peak}");
-    let allowed = 40 * ONE;
+    // Room is left for scratch memory, so that also what is measured stays within what there is.
+    let there_is = 48 * ONE;
+    let allowed = there_is - SCRATCH;
     let step = jit(|x: &Tensor| tight.step(x, None)).memory_budget(allowed);
     // What stays between calls: nothing before the first.
     let mut held = 0;
@@ -120,7 +122,7 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
         let found = step.call(&x).unwrap();
         // By the counters outside too. The first call makes the arena, later ones find it there.
         let rise = (memory_stats().peak_bytes - before) as usize;
-        assert!(rise + held <= allowed + SCRATCH, "{turn}: {rise} and {held} of {allowed}");
+        assert!(rise + held <= there_is, "{turn}: {rise} and {held} of {there_is}");
         held = only(&step).peak - 128 * MATRIX - 4;
         assert_eq!(bits(&found), bits(&expected), "turn {turn}");
         // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is the same.
@@ -133,7 +135,7 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
     assert!(report.again > 0 && report.extra() < 0.34 && report.recomputed > 0, "{report:?}");
     assert!(report.kept > 0 && report.kept <= report.peak, "{report:?}");
     let measured = said.measured.unwrap();
-    assert!(measured >= report.peak && measured <= report.peak + SCRATCH, "{measured} {report:?}");
+    assert!(measured >= report.peak && measured <= there_is, "{measured} {report:?}");
     let text = step.explain().to_string();
     for line in [
         format!("memory budget: {allowed} bytes"),

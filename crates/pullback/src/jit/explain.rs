@@ -136,7 +136,13 @@ impl fmt::Display for Specialised {
                 writeln!(f, "  {line}")?;
             }
             match self.measured {
-                Some(bytes) => writeln!(f, "    measured peak of the last call: {bytes} bytes")?,
+                Some(bytes) => {
+                    write!(f, "    measured peak of the last call: {bytes} bytes")?;
+                    match bytes.saturating_sub(report.budget) {
+                        0 => writeln!(f)?,
+                        n => writeln!(f, ", {n} above the budget: scratch memory is not planned")?,
+                    }
+                }
                 None => writeln!(f, "    measured peak: not called yet")?,
             }
         }

@@ -139,10 +139,12 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     ///
     /// # What is counted
     /// The *planned* peak is held to the budget: intermediate values at the worst moment, constants, and all that a call returns or puts into
-    /// `.grad()`. Not counted is what is there before the call: arguments, captured tensors (parameters, optimiser state, gradients that are added to), which are
-    /// written in their own memory. Not planned, but part of [`Specialised::measured`], is what comes and goes inside: scratch memory of a kernel (packed
-    /// panels of a product, partial sums; of one kernel at a time, most often below a megabyte for each thread), and copies of arguments that do not lie dense or share memory with what is
-    /// written. The arena stays between calls, and every specialisation has its own.
+    /// `.grad()`. Not counted is what is there before the call: arguments, captured tensors (parameters, optimiser state, gradients that are added
+    /// to), which are written in their own memory. The arena stays between calls, and every specialisation has its own.
+    ///
+    /// Not planned, but part of [`Specialised::measured`], is what comes and goes inside one kernel or before the first: packed panels of a product
+    /// (as much as its operands, and at most about 5 MB for each thread), the f32 sums of a product in bf16 or f16 (twice its result), tables of
+    /// convolutions and attention, and copies of arguments that do not lie dense or share memory with what is written. Leave room for it.
     ///
     /// # What is promised
     /// Equations are repeated, never changed: random numbers and dropout are the same, and so is every bit, up to the order of sums in fused reductions.

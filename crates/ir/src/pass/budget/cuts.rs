@@ -224,8 +224,8 @@ impl Cuts {
         shelves[0][0] = Some(State { bytes: 0, again: 0, from: (0, 0, 0) });
         for j in 0..side {
             states[j] = pruned(shelves[j].drain(..).flatten().collect());
-            for s in 0..states[j].len() {
-                self.following((j, s), states[j][s], limit, |k, next| {
+            for (s, &state) in states[j].iter().enumerate() {
+                self.following((j, s), state, limit, |k, next| {
                     let shelf = &mut shelves[k][next.bytes * SHELVES / limit.max(1)];
                     let better = |old: &State| (next.again, next.bytes) < (old.again, old.bytes);
                     if shelf.as_ref().is_none_or(better) {
