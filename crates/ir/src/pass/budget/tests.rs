@@ -293,7 +293,6 @@ fn sums_are_not_made_again_from_their_beginning() {
     for (share, extra) in [(2, 0.12), (5, 0.25), (8, 0.45)] {
         let bytes = whole - (whole - least) * share / 10;
         let found = budget(&program, bytes).expect("not below the least").report;
-        println!("{share}: {}", found.extra());
         assert!(found.extra() < extra, "{share}: {found:?}");
     }
     // Cutting ends where it is of no use, long before the work grows without bound.
