@@ -3,8 +3,9 @@
 //! Tests that compare the pool's counters must not run beside others, so every test takes its turn.
 
 use pullback::{
-    Backward, Compress, DType, Key, Offload, Pack, Packed, Result, SavedValue, Tensor, catch,
-    checkpoint, grad, jit, memory_stats, reset_peak, with_packing,
+    Backward, Compress, DType, Key, Offload, Pack, Packed, Result, SavedValue, Tensor, autocast,
+    catch, checkpoint, grad, jit, jvp, memory_stats, reset_peak, stack, vmap, watch_overflow,
+    with_packing,
 };
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -673,6 +674,119 @@ fn traced_functions_and_the_host_are_left_alone() {
     assert_eq!(bits(&grad(|x: &Tensor| host.run(|| blocks(x, 3).sum()))(&x)), expected);
     assert_eq!((host.stats().written_bytes, host.flush().is_ok()), (0, true));
     dir.is_empty_now();
+}
+
+/// Every value is on disk alone. Before each is needed, the hook waits for the reader: then all but the first were read ahead, which they are
+/// not if the order is wrong or there is none.
+#[test]
+fn values_are_read_ahead_in_the_order_in_which_backward_wants_them() {
+    let _turn = turn();
+    const BYTES: u64 = 8000;
+    let dir = Dir::new();
+    let offload = dir.offload().buffer_bytes(0);
+    let x = sample(&[1000], DType::F64).requires_grad();
+    let mut values = vec![x.clone()];
+    offload.run(|| (0..10).for_each(|i| values.push(values[i].sin())));
+    assert_eq!((offload.stats().files, offload.stats().held_bytes), (9, 0));
+    let offload = offload.buffer_bytes(2 * BYTES as usize).prefetch(2);
+    let late = Arc::new(AtomicUsize::new(0));
+    // The first value saved is the result of the first sine, wanted by the second.
+    for (i, y) in values.iter().enumerate().skip(1).take(9) {
+        let (offload, late) = (offload.clone(), late.clone());
+        y.register_hook(move |_| {
+            // The next two are there, if there are as many.
+            let expected = BYTES * (10 - i.saturating_sub(2).max(1) as u64);
+            let start = std::time::Instant::now();
+            while offload.stats().read_bytes != expected {
+                if start.elapsed().as_secs() > 20 {
+                    late.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            None
+        });
+    }
+    let y = values.pop().unwrap();
+    drop(values);
+    y.sum().backward().unwrap();
+    let stats = offload.stats();
+    assert_eq!(late.load(Ordering::Relaxed), 0, "{stats:?}");
+    assert_eq!(
+        (stats.read_on_demand, stats.prefetch_hits, stats.memory_hits),
+        (1, 8, 0),
+        "{stats:?}"
+    );
+    assert_eq!((stats.read_bytes, stats.still_there), (9 * BYTES, 0), "{stats:?}");
+    assert!(stats.peak_held_bytes <= 2 * BYTES, "{stats:?}");
+    drop((y, offload));
+    dir.is_empty_now();
+}
+
+#[test]
+fn files_carry_the_process_and_leave_others_alone() {
+    let _turn = turn();
+    let dir = Dir::new();
+    let offload = from_disk_alone(dir.offload());
+    let x = sample(&[100], DType::F64).requires_grad();
+    let first = offload.run(|| x.sin().sin());
+    let name = dir.files()[0].file_name().unwrap().to_str().unwrap().to_string();
+    let number = name.strip_prefix(&format!("pullback-{}-", std::process::id())).unwrap();
+    let number: u64 = number.strip_suffix(".saved").unwrap().parse().unwrap();
+    // What an earlier process of the same number left behind.
+    let taken: Vec<PathBuf> = (number + 1..number + 6)
+        .map(|n| dir.0.join(format!("pullback-{}-{n}.saved", std::process::id())))
+        .collect();
+    taken.iter().for_each(|path| fs::write(path, "old").unwrap());
+    let second = offload.run(|| blocks(&x, 3));
+    (first.sum() + second.sum()).backward().unwrap();
+    for path in taken {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        fs::remove_file(path).unwrap();
+    }
+    drop((first, second));
+    dir.is_empty_now();
+}
+
+#[test]
+fn packers_inside_other_transforms() {
+    let _turn = turn();
+    let dir = Dir::new();
+    let f = |x: &Tensor| ((x * 0.7).relu() * x.sin().exp()).sum();
+    let x = sample(&[40], DType::F64);
+    let v = sample(&[40], DType::F64).cos();
+    let twice = |f: &dyn Fn(&Tensor) -> Tensor| {
+        let (_, forward) = jvp(|x: &Tensor| grad(f)(x), &x, &v);
+        let batched = vmap(|x: &Tensor| grad(f)(x), 0, 0)(&stack(&[&x, &v], 0));
+        (bits(&forward), bits(&batched))
+    };
+    let expected = twice(&f);
+    for packer in [
+        Arc::new(from_disk_alone(dir.offload())) as Arc<dyn Pack>,
+        Arc::new(dir.offload()),
+        Arc::new(Compress::new().masks().integers()),
+        Arc::new(Compress::new().masks().then(dir.offload())),
+    ] {
+        assert!(twice(&|x| with_packing(packer.clone(), || f(x))) == expected);
+        assert!(with_packing(packer, || twice(&f)) == expected);
+    }
+    dir.is_empty_now();
+}
+
+#[test]
+fn what_packing_computes_is_neither_cast_nor_looked_at() {
+    let _turn = turn();
+    let x = sample(&[16, 16], DType::F32).requires_grad();
+    // The packer tries f16, which overflows; that is no overflow of the formula.
+    let packer = Arc::new(Compress::new().half(DType::F16));
+    let ((), culprit) = watch_overflow(|| {
+        with_packing(packer, || (&x * 1e6).sin().sum()).backward().unwrap();
+    });
+    assert!(culprit.is_none(), "{culprit:?}");
+    let f = |v: &[Tensor]| autocast(DType::BF16, || v[0].matmul(&v[1]).relu().exp().mean());
+    let inputs = [sample(&[16, 16], DType::F32), sample(&[16, 16], DType::F32)];
+    let masks = Arc::new(Compress::new().masks().integers());
+    assert_eq!(packed(&f, &inputs, Some(masks)), plain(&f, &inputs));
 }
 
 /// A packer between a formula and another packer: notes the bytes of each value, before and after, and compares what comes back.

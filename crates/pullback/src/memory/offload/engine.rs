@@ -1,4 +1,4 @@
-//! Two threads, one that writes and one that reads ahead, and what they share with those who pack and unpack.
+//! What is kept elsewhere, and what the two threads that write and read ahead (`work.rs`) share with those who pack and unpack.
 //!
 //! A value is numbered when it is packed. Its copy waits in memory for the writer; once written, the copy may stay as long as nobody wants
 //! its room, so the newest values, which backward wants first, are often still there. When backward takes value n, the reader is told to fetch
@@ -10,13 +10,13 @@
 //! anything that would wait for them.
 
 use super::OffloadStats;
-use super::file::{Create, OnFile, Unwritten};
+use super::file::{Create, OnFile};
+use super::room::{Claim, Room};
 use crate::memory::piece::{Memo, Piece};
 use crate::storage::Storage;
 use crate::tape::saved::Window;
 use crate::{Error, ErrorKind, Result, SavedValue, Tensor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,31 +29,31 @@ pub(super) struct Engine {
     pub memo: Memo<Ticket>,
 }
 
-struct Shared {
-    dir: PathBuf,
-    create: Create,
+pub(super) struct Shared {
+    pub dir: PathBuf,
+    pub create: Create,
     state: Mutex<State>,
-    changed: Condvar,
+    pub changed: Condvar,
 }
 
-struct State {
-    options: Options,
+pub(super) struct State {
+    pub options: Options,
     next: u64,
-    entries: BTreeMap<u64, Entry>,
-    to_write: VecDeque<u64>,
-    to_read: VecDeque<u64>,
+    pub entries: BTreeMap<u64, Entry>,
+    pub to_write: VecDeque<u64>,
+    pub to_read: VecDeque<u64>,
     /// Values that are on disk and in memory too: what makes room.
-    spare: BTreeSet<u64>,
+    pub spare: BTreeSet<u64>,
     /// How many values are to be written or being written.
-    unwritten: usize,
+    pub unwritten: usize,
     /// Bytes in memory, or promised to a copy or to the reader.
-    held: usize,
+    pub held: usize,
     /// Bytes on disk, or on their way there.
-    claimed: u64,
+    pub claimed: u64,
     /// Why a value could not be written, until somebody is told.
-    failure: Option<Error>,
-    closing: bool,
-    stats: OffloadStats,
+    pub failure: Option<Error>,
+    pub closing: bool,
+    pub stats: OffloadStats,
 }
 
 #[derive(Clone, Copy)]
@@ -64,24 +64,24 @@ pub(super) struct Options {
     pub prefetch: usize,
 }
 
-struct Entry {
-    bytes: usize,
-    memory: Option<Window>,
-    file: Option<Arc<OnFile>>,
-    step: Step,
+pub(super) struct Entry {
+    pub bytes: usize,
+    pub memory: Option<Window>,
+    pub file: Option<Arc<OnFile>>,
+    pub step: Step,
     /// It is in memory because it was read ahead.
-    ahead: bool,
-    cancelled: Arc<AtomicBool>,
+    pub ahead: bool,
+    pub cancelled: Arc<AtomicBool>,
     /// The memory that was saved, which somebody else may still hold.
-    original: (Weak<Storage>, u64),
+    pub original: (Weak<Storage>, u64),
     /// The memory that was given out last.
     given: Option<(Weak<Storage>, u64)>,
     /// Who saved it, for errors.
-    saver: String,
+    pub saver: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     Idle,
     ToWrite,
     Writing,
@@ -114,14 +114,15 @@ impl Engine {
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let shared = Arc::new(Shared { dir, create, state, changed });
         let mut engine = Engine { shared, threads: Vec::new(), memo: Memo::new() };
-        let jobs: [(&str, fn(&Shared)); 2] =
-            [("pullback-offload-write", Shared::write), ("pullback-offload-read", Shared::read)];
-        for (name, job) in jobs {
+        let mut start = |name: &str, job: fn(&Shared)| {
             let shared = engine.shared.clone();
             let thread = std::thread::Builder::new().name(name.to_string());
-            // Should the second not start, dropping the engine ends the first.
             engine.threads.push(thread.spawn(move || job(&shared))?);
-        }
+            std::io::Result::Ok(())
+        };
+        // Should the second not start, dropping the engine ends the first.
+        start("pullback-offload-write", Shared::write)?;
+        start("pullback-offload-read", Shared::read)?;
         Ok(Arc::new(engine))
     }
 
@@ -342,244 +343,16 @@ impl Entry {
 }
 
 /// Memory that is still there and as it was.
-fn upgrade((storage, version): &(Weak<Storage>, u64)) -> Option<Arc<Storage>> {
+pub(super) fn upgrade((storage, version): &(Weak<Storage>, u64)) -> Option<Arc<Storage>> {
     storage.upgrade().filter(|s| s.version() == *version)
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write_one(
-        &self,
-        x: &Tensor,
-        cancelled: &AtomicBool,
-    ) -> std::result::Result<OnFile, Unwritten> {
-        let write = || OnFile::write(&self.dir, self.create, x, cancelled);
-        let panicked = |_| Err(Unwritten::Failed(self.dir.clone(), std::io::Error::other("panic")));
-        catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(panicked)
-    }
-
-    fn unwritten(&self, why: Unwritten, saver: &str) -> Error {
-        let message = match why {
-            Unwritten::Cancelled => format!("{saver} was given up"),
-            Unwritten::Failed(path, error) => {
-                format!("{saver} could not be written to {}: {error}", path.display())
-            }
-        };
-        Error::new(ErrorKind::Memory, "offload", message)
-            .detail("what was saved before is intact, and backward through it works")
-            .hint("make room on the disk, offload to another directory, or run without")
-    }
-
-    /// The life of the writer.
-    fn write(&self) {
-        let mut state = self.lock();
-        while !state.closing {
-            let Some(number) = state.to_write.pop_front() else {
-                state = self.wait(state);
-                continue;
-            };
-            let Some(entry) = state.entries.get_mut(&number) else { continue };
-            let Some(window) = entry.memory.clone() else { continue };
-            entry.step = Step::Writing;
-            let (cancelled, bytes) = (entry.cancelled.clone(), entry.bytes);
-            drop(state);
-            let overwritten = || {
-                let error = std::io::Error::other("it was overwritten first");
-                Err(Unwritten::Failed(self.dir.clone(), error))
-            };
-            let mut written =
-                window.tensor().map_or_else(overwritten, |x| self.write_one(&x, &cancelled));
-            if written.is_ok() && window.tensor().is_none() {
-                written = overwritten();
-            }
-            drop(window);
-            state = self.lock();
-            state.unwritten -= 1;
-            let State { entries, stats, spare, claimed, failure, .. } = &mut *state;
-            if let Some(entry) = entries.get_mut(&number) {
-                entry.step = Step::Idle;
-                match written {
-                    Ok(file) => {
-                        entry.file = Some(Arc::new(file));
-                        spare.insert(number);
-                        stats.written_bytes += bytes as u64;
-                    }
-                    // Its copy stays, so that the tape stays whole.
-                    Err(why) => {
-                        *claimed -= bytes as u64;
-                        if let Unwritten::Failed(..) = &why {
-                            stats.failed_writes += 1;
-                            let error = self.unwritten(why, &entry.saver);
-                            failure.get_or_insert(error);
-                        }
-                    }
-                }
-            }
-            self.changed.notify_all();
-        }
-    }
-
-    /// The life of the reader.
-    fn read(&self) {
-        let mut state = self.lock();
-        while !state.closing {
-            let Some(number) = state.to_read.pop_front() else {
-                state = self.wait(state);
-                continue;
-            };
-            let Some(entry) = state.entries.get_mut(&number) else { continue };
-            let Some(file) = entry.file.clone().filter(|_| entry.step == Step::ToRead) else {
-                continue;
-            };
-            entry.step = Step::Reading;
-            drop(state);
-            let read = catch_unwind(AssertUnwindSafe(|| file.read())).ok().and_then(Result::ok);
-            drop(file);
-            state = self.lock();
-            let State { entries, stats, spare, held, .. } = &mut *state;
-            if let Some(entry) = entries.get_mut(&number) {
-                entry.step = Step::Idle;
-                match read {
-                    Some(x) => {
-                        entry.memory = Some(Window::of(&x));
-                        entry.ahead = true;
-                        spare.insert(number);
-                        stats.read_bytes += entry.bytes as u64;
-                    }
-                    // Who asks for it will read it, and be told why that fails.
-                    None => *held -= entry.bytes,
-                }
-            }
-            self.changed.notify_all();
-        }
-    }
-
-    /// Asks for what was packed before a value, as far as there is room: backward will want it next.
-    fn read_before(&self, state: &mut State, number: u64) {
-        let Options { buffer_bytes, prefetch, .. } = state.options;
-        let mut room = buffer_bytes.saturating_sub(state.held);
-        let mut ahead = 0;
-        for (&n, entry) in state.entries.range_mut(..number).rev() {
-            if ahead == prefetch {
-                break;
-            }
-            let coming = matches!(entry.step, Step::ToRead | Step::Reading);
-            if entry.ahead || coming {
-                ahead += 1;
-                continue;
-            }
-            let there = entry.memory.is_some() || upgrade(&entry.original).is_some();
-            if there || entry.file.is_none() {
-                continue;
-            }
-            if entry.bytes > room {
-                break;
-            }
-            room -= entry.bytes;
-            state.held += entry.bytes;
-            entry.step = Step::ToRead;
-            state.to_read.push_back(n);
-            ahead += 1;
-        }
-        state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
-        self.changed.notify_all();
-    }
-}
-
-/// Room in memory for a copy, until it is used.
-struct Room<'a>(Option<&'a Shared>, usize);
-
-impl Room<'_> {
-    /// Room for a value, as soon as there is; `None` where there will be none.
-    fn make(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
-        let mut state = shared.lock();
-        let mut waited = false;
-        loop {
-            if let Some(error) = state.failure.take() {
-                return Err(error);
-            }
-            let bound = state.options.buffer_bytes;
-            if bytes > bound {
-                return Ok(None);
-            }
-            if state.held + bytes <= bound {
-                state.held += bytes;
-                state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
-                state.stats.waits += u64::from(waited);
-                return Ok(Some(Room(Some(shared), bytes)));
-            }
-            // What backward will want last goes first.
-            if let Some(number) = state.spare.pop_first() {
-                let State { entries, held, .. } = &mut *state;
-                if let Some(entry) = entries.get_mut(&number) {
-                    entry.memory = None;
-                    entry.ahead = false;
-                    *held -= entry.bytes;
-                }
-                continue;
-            }
-            if state.unwritten == 0 {
-                return Ok(None);
-            }
-            waited = true;
-            state = shared.wait(state);
-        }
-    }
-
-    fn used(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0 {
-            shared.lock().held -= self.1;
-            shared.changed.notify_all();
-        }
-    }
-}
-
-/// A share of what may be on disk, until it is used.
-struct Claim<'a>(Option<&'a Shared>, u64);
-
-impl Claim<'_> {
-    fn new<'a>(shared: &'a Shared, bytes: u64, value: &SavedValue<'_>) -> Result<Claim<'a>> {
-        let mut state = shared.lock();
-        let max = state.options.max_bytes;
-        if state.claimed.saturating_add(bytes) > max {
-            let message = format!(
-                "{bytes} bytes more would be above the {max} that may be in {}, where {} are",
-                shared.dir.display(),
-                state.claimed
-            );
-            let error = Error::new(ErrorKind::Memory, "offload", message);
-            return Err(error
-                .on([value.tensor().spec()])
-                .detail(format!("wanted by `{}`", value.name()))
-                .detail("what was saved before is intact, and backward through it works")
-                .hint("allow more with max_bytes(..), or keep small values with min_bytes(..)"));
-        }
-        state.claimed += bytes;
-        Ok(Claim(Some(shared), bytes))
-    }
-
-    fn used(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0 {
-            shared.lock().claimed -= self.1;
-        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Offload`] is a packer like any other (`door.rs`). A value is copied when it is saved, and a thread writes the copy to a file of its own
 //! (`file.rs`) while the forward pass goes on. Backward takes values in the reverse order, so a second thread reads ahead in that order
-//! (`engine.rs`). Copies that wait and values that were read ahead have one bound: where the disk is slower than the forward pass,
-//! the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
+//! (`engine.rs`, `work.rs`). Copies that wait and values that were read ahead have one bound (`room.rs`): where the disk is slower than the
+//! forward pass, the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
 //!
 //! Because a copy is made, a value comes back as it was when it was saved, also where its memory was written to since.
 //!
@@ -13,8 +13,10 @@
 
 mod engine;
 mod file;
+mod room;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use crate::memory::door::{Pack, Packed, SavedValue, with_packing};
 use crate::memory::piece::{Kept, Piece};

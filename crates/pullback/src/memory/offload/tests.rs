@@ -1,7 +1,8 @@
-//! A disk that is full, as the system says it.
+//! A disk that is full, as the system says it, and memory by its bytes.
 
 use super::Offload;
-use crate::{Backward, ErrorKind, Tensor, catch};
+use crate::{Backward, DType, ErrorKind, Tensor, catch};
+use pullback_cpu::Buffer;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -81,4 +82,21 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), expected);
     assert_eq!(offload.stats().files, 0);
     std::fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn memory_by_its_bytes() {
+    let filled = |dtype, byte: u8| {
+        Buffer::filled(dtype, 3, |bytes| {
+            assert_eq!(bytes, [0, 0, 0]);
+            bytes[1] = byte;
+            Ok(())
+        })
+    };
+    let buffer = filled(DType::U8, 7).unwrap();
+    assert_eq!(buffer.slice(0, 3), Some(&[0, 7, 0][..]));
+    assert_eq!((buffer.slice(1, 3), buffer.slice(usize::MAX, 2)), (None, None));
+    assert_eq!(buffer.slice(3, 0), Some(&[][..]));
+    assert!(filled(DType::Bool, 1).is_ok() && filled(DType::Bool, 2).is_err());
+    assert!(Buffer::filled(DType::U8, 3, |_| Err(crate::Error::argument("x", "no"))).is_err());
 }

@@ -1,0 +1,95 @@
+//! Bounds: memory for a copy, which may have to be waited for, and a share of the disk.
+
+use super::engine::{Shared, State};
+use crate::{Error, ErrorKind, Result, SavedValue};
+
+/// Room in memory for a copy, until it is used.
+pub(super) struct Room<'a>(Option<&'a Shared>, usize);
+
+impl Room<'_> {
+    /// Room for a value, as soon as there is; `None` where there will be none.
+    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
+        let mut state = shared.lock();
+        let mut waited = false;
+        loop {
+            if let Some(error) = state.failure.take() {
+                return Err(error);
+            }
+            let bound = state.options.buffer_bytes;
+            if bytes > bound {
+                return Ok(None);
+            }
+            if state.held + bytes <= bound {
+                state.held += bytes;
+                state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
+                state.stats.waits += u64::from(waited);
+                return Ok(Some(Room(Some(shared), bytes)));
+            }
+            // What backward will want last goes first.
+            if let Some(number) = state.spare.pop_first() {
+                let State { entries, held, .. } = &mut *state;
+                if let Some(entry) = entries.get_mut(&number) {
+                    entry.memory = None;
+                    entry.ahead = false;
+                    *held -= entry.bytes;
+                }
+                continue;
+            }
+            if state.unwritten == 0 {
+                return Ok(None);
+            }
+            waited = true;
+            state = shared.wait(state);
+        }
+    }
+
+    pub fn used(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.lock().held -= self.1;
+            shared.changed.notify_all();
+        }
+    }
+}
+
+/// A share of what may be on disk, until it is used.
+pub(super) struct Claim<'a>(Option<&'a Shared>, u64);
+
+impl Claim<'_> {
+    pub fn new<'a>(shared: &'a Shared, bytes: u64, value: &SavedValue<'_>) -> Result<Claim<'a>> {
+        let mut state = shared.lock();
+        let max = state.options.max_bytes;
+        if state.claimed.saturating_add(bytes) > max {
+            let message = format!(
+                "{bytes} bytes more would be above the {max} that may be in {}, where {} are",
+                shared.dir.display(),
+                state.claimed
+            );
+            let error = Error::new(ErrorKind::Memory, "offload", message);
+            return Err(error
+                .on([value.tensor().spec()])
+                .detail(format!("wanted by `{}`", value.name()))
+                .detail("what was saved before is intact, and backward through it works")
+                .hint("allow more with max_bytes(..), or keep small values with min_bytes(..)"));
+        }
+        state.claimed += bytes;
+        Ok(Claim(Some(shared), bytes))
+    }
+
+    pub fn used(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.lock().claimed -= self.1;
+        }
+    }
+}

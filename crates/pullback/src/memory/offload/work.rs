@@ -1,0 +1,148 @@
+//! What the two threads do: one writes what was packed, one reads ahead of backward.
+
+use super::engine::{Options, Shared, State, Step, upgrade};
+use super::file::{OnFile, Unwritten};
+use crate::tape::saved::Window;
+use crate::{Error, ErrorKind, Result, Tensor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+impl Shared {
+    pub fn write_one(
+        &self,
+        x: &Tensor,
+        cancelled: &AtomicBool,
+    ) -> std::result::Result<OnFile, Unwritten> {
+        let write = || OnFile::write(&self.dir, self.create, x, cancelled);
+        let panicked = |_| Err(Unwritten::Failed(self.dir.clone(), std::io::Error::other("panic")));
+        catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(panicked)
+    }
+
+    pub fn unwritten(&self, why: Unwritten, saver: &str) -> Error {
+        let message = match why {
+            Unwritten::Cancelled => format!("{saver} was given up"),
+            Unwritten::Failed(path, error) => {
+                format!("{saver} could not be written to {}: {error}", path.display())
+            }
+        };
+        Error::new(ErrorKind::Memory, "offload", message)
+            .detail("what was saved before is intact, and backward through it works")
+            .hint("make room on the disk, offload to another directory, or run without")
+    }
+
+    /// The life of the writer.
+    pub fn write(&self) {
+        let mut state = self.lock();
+        while !state.closing {
+            let Some(number) = state.to_write.pop_front() else {
+                state = self.wait(state);
+                continue;
+            };
+            let Some(entry) = state.entries.get_mut(&number) else { continue };
+            let Some(window) = entry.memory.clone() else { continue };
+            entry.step = Step::Writing;
+            let (cancelled, bytes) = (entry.cancelled.clone(), entry.bytes);
+            drop(state);
+            let overwritten = || {
+                let error = std::io::Error::other("it was overwritten first");
+                Err(Unwritten::Failed(self.dir.clone(), error))
+            };
+            let mut written =
+                window.tensor().map_or_else(overwritten, |x| self.write_one(&x, &cancelled));
+            if written.is_ok() && window.tensor().is_none() {
+                written = overwritten();
+            }
+            drop(window);
+            state = self.lock();
+            state.unwritten -= 1;
+            let State { entries, stats, spare, claimed, failure, .. } = &mut *state;
+            if let Some(entry) = entries.get_mut(&number) {
+                entry.step = Step::Idle;
+                match written {
+                    Ok(file) => {
+                        entry.file = Some(Arc::new(file));
+                        spare.insert(number);
+                        stats.written_bytes += bytes as u64;
+                    }
+                    // Its copy stays, so that the tape stays whole.
+                    Err(why) => {
+                        *claimed -= bytes as u64;
+                        if let Unwritten::Failed(..) = &why {
+                            stats.failed_writes += 1;
+                            let error = self.unwritten(why, &entry.saver);
+                            failure.get_or_insert(error);
+                        }
+                    }
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// The life of the reader.
+    pub fn read(&self) {
+        let mut state = self.lock();
+        while !state.closing {
+            let Some(number) = state.to_read.pop_front() else {
+                state = self.wait(state);
+                continue;
+            };
+            let Some(entry) = state.entries.get_mut(&number) else { continue };
+            let Some(file) = entry.file.clone().filter(|_| entry.step == Step::ToRead) else {
+                continue;
+            };
+            entry.step = Step::Reading;
+            drop(state);
+            let read = catch_unwind(AssertUnwindSafe(|| file.read())).ok().and_then(Result::ok);
+            drop(file);
+            state = self.lock();
+            let State { entries, stats, spare, held, .. } = &mut *state;
+            if let Some(entry) = entries.get_mut(&number) {
+                entry.step = Step::Idle;
+                match read {
+                    Some(x) => {
+                        entry.memory = Some(Window::of(&x));
+                        entry.ahead = true;
+                        spare.insert(number);
+                        stats.read_bytes += entry.bytes as u64;
+                    }
+                    // Who asks for it will read it, and be told why that fails.
+                    None => *held -= entry.bytes,
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks for what was packed before a value, as far as there is room: backward will want it next.
+    pub fn read_before(&self, state: &mut State, number: u64) {
+        let Options { buffer_bytes, prefetch, .. } = state.options;
+        let mut room = buffer_bytes.saturating_sub(state.held);
+        let mut ahead = 0;
+        for (&n, entry) in state.entries.range_mut(..number).rev() {
+            if ahead == prefetch {
+                break;
+            }
+            let coming = matches!(entry.step, Step::ToRead | Step::Reading);
+            if entry.ahead || coming {
+                ahead += 1;
+                continue;
+            }
+            let there = entry.memory.is_some() || upgrade(&entry.original).is_some();
+            if there || entry.file.is_none() {
+                continue;
+            }
+            if entry.bytes > room {
+                break;
+            }
+            room -= entry.bytes;
+            state.held += entry.bytes;
+            entry.step = Step::ToRead;
+            state.to_read.push_back(n);
+            ahead += 1;
+        }
+        state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
+        self.changed.notify_all();
+    }
+}
