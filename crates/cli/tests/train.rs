@@ -344,8 +344,8 @@ fn the_embedded_text_runs() {
 fn other_precisions_optimisers_and_schedules() {
     let place = tempfile::tempdir().expect("a folder");
     #[rustfmt::skip]
-    let cases: [&[&str]; 9] = [
-        &["--precision", "f64"], &["--precision", "bf16"], &["--optimizer", "muon"], &["--optimizer", "sgd"], &["--optimizer", "lion"],
+    let cases: [&[&str]; 10] = [
+        &["--precision", "f64"], &["--precision", "bf16"], &["--precision", "f16"], &["--optimizer", "muon"], &["--optimizer", "sgd"], &["--optimizer", "lion"],
         &["--schedule", "constant"], &["--schedule", "one-cycle"], &["--schedule", "linear", "--warm-up", "5"], &["--no-jit"],
     ];
     for (i, words) in cases.iter().enumerate() {
@@ -354,6 +354,54 @@ fn other_precisions_optimisers_and_schedules() {
         assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
         assert!(accuracy(&ran) > 50.0, "{words:?}: {}", ran.out);
     }
+}
+
+#[test]
+fn sixteen_bits_keep_weights_in_f32_and_go_on_with_their_scale() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (whole, parts) = (place.path().join("whole"), place.path().join("parts"));
+    let lost = place.path().join("lost.json");
+    // So large a scale that the first steps are skipped.
+    let words =
+        ["--model", "cnn", "--precision", "f16", "--loss-scale", "1e12", "--schedule", "constant"];
+    let at_once = train(
+        &whole,
+        &[&words[..], &["--steps", "60", "--precision-report", lost.to_str().expect("a path")]]
+            .concat(),
+    );
+    assert_eq!(at_once.code, 0, "{}", at_once.err);
+    assert!(at_once.out.contains("parameters in f32, products in f16"), "{}", at_once.out);
+    // The op and the line, and how many more there were.
+    for text in [
+        "note: gradients were not finite with a loss scale of 999999995904: the step was skipped, and the next has 499999997952",
+        "first: ",
+        " made an infinity in f16[",
+        "at crates/cli/src/",
+        "more steps were skipped for the same reason",
+        "lost.json says what f16 loses with a loss scale of",
+    ] {
+        assert!(at_once.out.contains(text), "no `{text}` in {}", at_once.out);
+    }
+    let report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&lost).expect("a report")).expect("JSON");
+    assert_eq!(report["dtype"], "f16");
+    assert!(report["layers"].as_array().is_some_and(|layers| layers.len() > 4), "{report}");
+    // Interrupted in the middle of backing off: the scale is in the checkpoint.
+    assert_eq!(train(&parts, &[&words[..], &["--steps", "5"]].concat()).code, 0);
+    let resumed = run(&["train", "--resume", parts.to_str().expect("a path"), "--steps", "60"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    assert!(weights(&whole) == weights(&parts), "resuming changes no bit");
+    let scales = |folder: &Path| -> Vec<f64> {
+        let log = fs::read_to_string(folder.join("log.jsonl")).expect("a log");
+        let scale =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["scale"].as_f64();
+        log.lines().filter_map(scale).collect()
+    };
+    assert_eq!(scales(&whole), scales(&parts));
+    assert!(scales(&whole)[59] < 1e10);
+    // Weights in the file are f32.
+    let text = String::from_utf8_lossy(&weights(&whole)[8..200]).to_string();
+    assert!(text.contains("\"F32\"") && !text.contains("F16"), "{text}");
 }
 
 #[test]
@@ -372,7 +420,13 @@ fn what_makes_no_sense_is_said() {
     let task = file("task.toml", "task = \"chess\"\n");
     let both = file("both.toml", "task = \"digits\"\ntext = \"book.txt\"\n");
     #[rustfmt::skip]
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 28] = [
+        (&["--precision", "f8"],              "invalid value 'f8' for '--precision <PRECISION>'"),
+        (&["--loss-scale", "8"],              "--loss-scale is given, which means nothing without --precision f16"),
+        (&["--precision", "bf16", "--loss-scale", "8"], "--loss-scale is given, which means nothing without --precision f16"),
+        (&["--precision", "f16", "--loss-scale", "0"],  "--loss-scale is 0, and must be above 0 and a number of f32"),
+        (&["--precision", "f16", "--loss-scale", "1e60"], "and must be above 0 and a number of f32"),
+        (&["--precision-report", "lost.txt"], "--precision-report is given, which means nothing without --precision bf16 or f16"),
         (&["digts"],                          "`digts` is no task and no file; did you mean `digits`?"),
         (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
         (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),

@@ -424,6 +424,33 @@ fn twice_backward_and_forward_mode() {
 }
 
 #[test]
+fn a_compiled_step_casts_each_weight_once() {
+    // Three uses forward, and what backward needs of them.
+    let (x, w) = (ramp(&[4, 5]), leaf(&[5, 5]));
+    let step = jit(|x: &Tensor| {
+        w.zero_grad();
+        let loss = autocast(DType::F16, || {
+            let h = (0..3).fold(x.clone(), |h, _| h.linear(&w, None).tanh());
+            h.square().mean()
+        });
+        loss.backward()?;
+        Ok(loss)
+    });
+    let stages = step.stages(&x).unwrap();
+    let (_, traced) = &stages[0];
+    let lowered = |e: &&pullback_ir::Equation| {
+        let of_the_weight = |v: &pullback_ir::Var| {
+            let spec = traced.spec(*v);
+            spec.shape[..] == [5, 5] && spec.dtype == DType::F32
+        };
+        e.op == pullback_ir::Op::Cast(DType::F16) && e.inputs.iter().any(of_the_weight)
+    };
+    assert_eq!(traced.equations.iter().filter(lowered).count(), 1, "{traced}");
+    step.call(&x).unwrap();
+    assert_eq!(w.grad().unwrap().dtype(), DType::F32);
+}
+
+#[test]
 fn the_table_lists_every_op_once() {
     let rows = autocast_policy();
     let mut names: Vec<&str> = rows.iter().map(|row| row.0).collect();

@@ -2,8 +2,8 @@
 
 use pullback::check::check_grads;
 use pullback::{
-    Backward, Checkpoint, DType, Flag, Key, Tensor, checkpoint, checkpoint_sequential, grad,
-    grad_of, hvp, jvp, manual_seed, next_key, no_grad, random_state, stack, vmap,
+    Backward, Checkpoint, DType, Flag, Key, Tensor, autocast, checkpoint, checkpoint_sequential,
+    grad, grad_of, hvp, jit, jvp, manual_seed, next_key, no_grad, random_state, stack, vmap,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -396,6 +396,67 @@ fn inside_vmap_each_example_repeats_its_own_draws() {
     let outside = grad(move |x: &Tensor| vmap(move |x: &Tensor| checkpoint(f, x), 0, 0)(x).sum());
     manual_seed(11);
     assert_eq!(outside(&x).to_vec::<f64>(), expected);
+}
+
+#[test]
+fn inside_autocast_both_runs_have_the_same_dtypes() {
+    for low in [DType::BF16, DType::F16] {
+        let draw = |seed: u64, shape: &[usize]| {
+            Key::new(seed).normal(shape, DType::F32, 0.0, 1.0).requires_grad()
+        };
+        let (x, w) = (draw(1, &[4, 3]), draw(2, &[3, 3]));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let layer = {
+            let (w, seen) = (w.clone(), seen.clone());
+            move |x: &Tensor| {
+                let h = x.linear(&w, None);
+                let y = h.softmax(-1).log() + h.tanh().linear(&w, None);
+                seen.lock().unwrap().push([h.dtype(), y.dtype()]);
+                y
+            }
+        };
+        let inside = {
+            let layer = layer.clone();
+            move |x: &Tensor| autocast(low, || layer(x))
+        };
+        type Loss<'a> = Box<dyn Fn() -> Tensor + 'a>;
+        let around = |f: Loss| autocast(low, || f().square().mean());
+        let plain = |f: Loss| f().square().mean();
+        let leaves = [&x, &w];
+        let run = |f: Loss, verified: bool, backward_inside: Option<DType>| {
+            leaves.iter().for_each(|x| x.zero_grad());
+            seen.lock().unwrap().clear();
+            let loss = f();
+            match backward_inside {
+                Some(other) => autocast(other, || loss.backward()).unwrap(),
+                None => loss.backward().unwrap(),
+            }
+            let notes = seen.lock().unwrap().clone();
+            // Once, or once more in backward, in the same dtypes.
+            assert_eq!(notes, vec![[low, DType::F32]; 1 + usize::from(verified)]);
+            leaves.map(|x| x.grad().unwrap().to_vec::<f32>())
+        };
+        let kept = || Checkpoint::new().verify(true);
+        let expected = run(Box::new(|| around(Box::new(|| layer(&x)))), false, None);
+        let other = if low == DType::F16 { DType::BF16 } else { DType::F16 };
+        // Backward inside, outside, and inside a scope of another dtype.
+        for backward in [None, Some(low), Some(other)] {
+            let outside = || around(Box::new(|| kept().call(layer.clone(), &x)));
+            assert_eq!(run(Box::new(outside), true, backward), expected);
+        }
+        let expected = run(Box::new(|| plain(Box::new(|| inside(&x)))), false, None);
+        let within = || plain(Box::new(|| kept().call(inside.clone(), &x)));
+        assert_eq!(run(Box::new(within), true, Some(other)), expected);
+        // Compiled: autocast around the call, around the checkpoint and inside of it. Fused products round once where eager ones round twice.
+        let step = jit(|x: &Tensor| {
+            w.zero_grad();
+            autocast(low, || kept().call(layer.clone(), x).square().mean()).backward()
+        });
+        step.call(&x.detach()).unwrap();
+        for (a, b) in w.grad().unwrap().to_vec::<f32>().iter().zip(&expected[1]) {
+            assert!((a - b).abs() <= 0.02 * b.abs() + 2e-3, "{a} is not {b}");
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::course::Along;
 use super::options::Options;
+use super::precision::{Mixed, report};
 use super::settings::{Settings, Until};
 use super::{folder, summary};
 use crate::failure::{Failure, INTERRUPTED, Outcome};
@@ -121,20 +122,22 @@ impl Job<'_> {
             Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
         let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
+        let mixed = Mixed::new(settings)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
             optimizer.zero_grad();
             let loss = models::loss(&scores(x), y);
-            loss.backward()?;
-            optimizer.step()?;
+            mixed.step(&loss, &optimizer)?;
             Ok(loss)
         });
+        let mut last_batch = None;
         let at = |name: &str| self.folder.join(name);
         let trainer = Trainer::new(model, &optimizer);
         let trainer = match settings.until {
             Until::Steps(n) => trainer.steps(n),
             Until::Epochs(n) => trainer.epochs(n),
         };
-        let outcome = trainer
+        let mut outcome = mixed
+            .applied(trainer)
             .evaluate(every, evaluate)
             .schedule(Every::Steps(1), schedule)
             .checkpoints(Every::Steps((last / 5).max(1)), Checkpoints::new(at(folder::CHECKPOINTS)))
@@ -147,10 +150,18 @@ impl Job<'_> {
             .stop_at(self.stop.clone())
             .batch_size(settings.batch as u64)
             .config(config)
-            .run(batches, |batch| match settings.jit {
-                true => step.call(batch),
-                false => catch(|| step.as_it_is(batch)),
+            .run(batches, |batch| {
+                last_batch = Some(batch.clone());
+                mixed.watched(model, &optimizer, || match settings.jit {
+                    true => step.call(batch),
+                    false => catch(|| step.as_it_is(batch)),
+                })
             })?;
+        outcome.notes.extend(mixed.notes());
+        if let (Some(path), Some((x, y))) = (&self.options.precision_report, &last_batch) {
+            let loss = |_: &M| catch(|| models::loss(&scores(x), y));
+            outcome.notes.push(report(path, model, &mixed, loss)?);
+        }
         match outcome.ended {
             Ended::Interrupted => Err(Failure {
                 code: INTERRUPTED,

@@ -8,6 +8,7 @@ mod digits;
 mod folder;
 mod job;
 mod options;
+mod precision;
 mod sample;
 mod settings;
 mod summary;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
   pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
+  pullback train digits --precision f16 --precision-report lost.txt
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
       goes on after Ctrl-C (or kill -9) as if nothing had happened; with --epochs or --steps, for longer

@@ -62,9 +62,15 @@ pub struct Options {
     /// Steps in which the learning rate rises at first
     #[arg(long, value_name = "N")]
     pub warm_up: Option<u64>,
-    /// The type of the numbers
+    /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
+    /// What the loss is multiplied by at first with --precision f16, so that small gradients are not lost
+    #[arg(long, value_name = "S")]
+    pub loss_scale: Option<f64>,
+    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or text)
+    #[arg(long, value_name = "FILE")]
+    pub precision_report: Option<PathBuf>,
     /// Where random numbers begin
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -125,8 +131,10 @@ pub enum Precision {
     F32,
     /// Double
     F64,
-    /// Half, with the range of single
+    /// Products in 16 bits with the range of single, the rest in single
     Bf16,
+    /// Products in 16 bits with more digits and less range, the rest in single; the loss is scaled
+    F16,
 }
 
 impl Options {
@@ -190,6 +198,8 @@ impl Options {
             schedule: self.schedule.or(other.schedule),
             warm_up: self.warm_up.or(other.warm_up),
             precision: self.precision.or(other.precision),
+            loss_scale: self.loss_scale.or(other.loss_scale),
+            precision_report: self.precision_report.or(other.precision_report),
             seed: self.seed.or(other.seed),
             threads: self.threads.or(other.threads),
             device: self.device.or(other.device),
@@ -203,8 +213,16 @@ impl Options {
 
     /// The first option that is said here and was not so there, of those that a resumed run cannot change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
-        const FREE: [&str; 7] =
-            ["steps", "epochs", "threads", "sample", "prompt", "temperature", "top_k"];
+        const FREE: [&str; 8] = [
+            "steps",
+            "epochs",
+            "threads",
+            "precision_report",
+            "sample",
+            "prompt",
+            "temperature",
+            "top_k",
+        ];
         let table = |options: &Options| toml::Table::try_from(options).unwrap_or_default();
         let (mine, theirs) = (table(self), table(other));
         let differs = |(key, value): &(&String, &toml::Value)| {

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::models::{Kind, Size};
 use pullback::DType;
 use pullback_nn::optim;
+use pullback_nn::precision::Scaling;
 
 /// A run, all said.
 #[derive(Debug, Clone)]
@@ -19,7 +20,12 @@ pub struct Settings {
     pub weight_decay: Option<f64>,
     pub schedule: Course,
     pub warm_up: u64,
+    /// Of weights and data.
     pub dtype: DType,
+    /// Of products, where it is another.
+    pub low: Option<DType>,
+    /// What the loss is multiplied by at first.
+    pub loss_scale: Option<f64>,
     pub seed: u64,
     pub jit: bool,
     pub sample: usize,
@@ -98,6 +104,8 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
             names.join(", ")
         )));
     }
+    let precision = options.precision.unwrap_or(Precision::F32);
+    fitting_precision(&options, precision)?;
     let settings = Settings {
         model,
         size,
@@ -108,11 +116,14 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
         weight_decay: options.weight_decay,
         schedule: options.schedule.unwrap_or(Course::Cosine),
         warm_up: options.warm_up.unwrap_or(usual.warm_up),
-        dtype: match options.precision.unwrap_or(Precision::F32) {
-            Precision::F32 => DType::F32,
-            Precision::F64 => DType::F64,
-            Precision::Bf16 => DType::BF16,
+        dtype: if precision == Precision::F64 { DType::F64 } else { DType::F32 },
+        low: match precision {
+            Precision::F32 | Precision::F64 => None,
+            Precision::Bf16 => Some(DType::BF16),
+            Precision::F16 => Some(DType::F16),
         },
+        loss_scale: (precision == Precision::F16)
+            .then(|| options.loss_scale.unwrap_or(Scaling::default().initial)),
         seed: options.seed.unwrap_or(0),
         jit: options.jit.unwrap_or(true),
         sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),
@@ -153,6 +164,19 @@ fn fitting(options: &Options, model: Kind) -> Outcome {
             model.name()
         ))),
         None => Ok(()),
+    }
+}
+
+/// What is said about 16 bits must be said of them.
+fn fitting_precision(options: &Options, precision: Precision) -> Outcome {
+    let low = matches!(precision, Precision::Bf16 | Precision::F16);
+    let refused = |name: &str, wanted: &str| {
+        Err(Failure::usage(format!("--{name} is given, which means nothing without {wanted}")))
+    };
+    match (options.loss_scale, &options.precision_report) {
+        (Some(_), _) if precision != Precision::F16 => refused("loss-scale", "--precision f16"),
+        (_, Some(_)) if !low => refused("precision-report", "--precision bf16 or f16"),
+        _ => Ok(()),
     }
 }
 
@@ -210,6 +234,13 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
     };
     within("dropout", size.dropout, (0.0..1.0).contains(&size.dropout), "at least 0 and below 1")?;
     within("rate", settings.rate, settings.rate > 0.0 && settings.rate.is_finite(), "above 0")?;
+    let scale = settings.loss_scale.unwrap_or(1.0);
+    within(
+        "loss-scale",
+        scale,
+        scale > 0.0 && (scale as f32).is_finite(),
+        "above 0 and a number of f32",
+    )?;
     let decay = settings.weight_decay.unwrap_or(0.0);
     within("weight-decay", decay, decay >= 0.0 && decay.is_finite(), "at least 0")?;
     let heat = settings.temperature;
@@ -243,6 +274,8 @@ fn filled(options: Options, settings: &Settings) -> Options {
         schedule: Some(settings.schedule),
         warm_up: Some(settings.warm_up),
         precision: Some(Precision::F32),
+        loss_scale: settings.loss_scale,
+        precision_report: None,
         seed: Some(settings.seed),
         threads: None,
         device: Some("cpu".into()),

@@ -13,9 +13,10 @@ pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outc
     let settings = job.settings;
     let how = if settings.jit { "compiled" } else { "op by op" };
     out.line(format!(
-        "{} with {parameters} parameters in {}, {} at {}, {how}, on {} threads",
+        "{} with {parameters} parameters in {}{}, {} at {}, {how}, on {} threads",
         settings.model.name(),
         settings.dtype,
+        settings.low.map_or(String::new(), |low| format!(", products in {low}")),
         settings.optimizer,
         settings.rate,
         pullback::threads()

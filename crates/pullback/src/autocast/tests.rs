@@ -91,3 +91,24 @@ fn a_recomputation_goes_back_to_the_state_it_was_in() {
     first.sum().backward().unwrap();
     assert_eq!(w.grad().unwrap().to_vec::<f32>(), recomputed);
 }
+
+#[test]
+fn both_runs_of_a_checkpoint_cast_a_weight_once() {
+    use std::sync::{Arc, Mutex};
+    let (x, w) = (Tensor::ones([1, 2]).requires_grad(), weight());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (v, notes) = (w.clone(), seen.clone());
+    let f = move |x: &Tensor| {
+        let h = x.linear(&v, None).tanh();
+        let first = kept();
+        let y = h.linear(&v, None).tanh().linear(&v, None);
+        notes.lock().unwrap().push((state().dtype(), kept(), first == kept()));
+        y.sum()
+    };
+    let y = autocast(DType::F16, || crate::checkpoint(f, &x));
+    assert_eq!((kept(), w.grad().is_none()), (0, true));
+    y.backward().unwrap();
+    // The second run makes its own, and leaves none behind.
+    assert_eq!(*seen.lock().unwrap(), [(Some(DType::F16), 1, true); 2]);
+    assert_eq!((kept(), state().dtype()), (0, None));
+}

@@ -1,0 +1,126 @@
+//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss that is scaled.
+
+use super::settings::Settings;
+use crate::failure::{Failure, Outcome};
+use pullback::{DType, Result, Tensor};
+use pullback_nn::Module;
+use pullback_nn::optim::Optimizer;
+use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
+use pullback_nn::train::Trainer;
+use std::cell::RefCell;
+use std::path::Path;
+
+/// How many skipped steps are told one by one.
+const TOLD: usize = 3;
+
+/// The precision of a run, and what happened because of it.
+pub struct Mixed {
+    low: Option<DType>,
+    scaler: Option<GradScaler>,
+    /// What there is to say of steps that were skipped, and how many there were.
+    skipped: RefCell<(Vec<String>, usize)>,
+}
+
+impl Mixed {
+    /// As the settings say.
+    ///
+    /// # Errors
+    /// If the scale is none.
+    pub fn new(settings: &Settings) -> Result<Mixed> {
+        let scaling = |initial: f64| GradScaler::new(Scaling { initial, ..Scaling::default() });
+        let scaler = settings.loss_scale.map(scaling).transpose()?;
+        Ok(Mixed { low: settings.low, scaler, skipped: RefCell::default() })
+    }
+
+    /// Backward and the optimiser's step.
+    ///
+    /// # Errors
+    /// Of either.
+    pub fn step(&self, loss: &Tensor, optimizer: &impl Optimizer) -> Result<()> {
+        match &self.scaler {
+            None => {
+                loss.backward()?;
+                optimizer.step()
+            }
+            Some(scaler) => {
+                scaler.scale(loss).backward()?;
+                scaler.step(optimizer)?;
+                scaler.update()
+            }
+        }
+    }
+
+    /// Tells the training loop: its steps are in this precision, its checkpoints hold the scale.
+    pub fn applied<'a, M: Module>(&'a self, trainer: Trainer<'a, M>) -> Trainer<'a, M> {
+        let trainer = match self.low {
+            Some(low) => trainer.precision(low),
+            None => trainer,
+        };
+        match &self.scaler {
+            Some(scaler) => trainer.scaler(scaler),
+            None => trainer,
+        }
+    }
+
+    /// Runs a step. If it is skipped, it is run once more to find the op that overflowed; nothing else is changed by that.
+    ///
+    /// # Errors
+    /// Of the step.
+    pub fn watched<M: Module, R>(
+        &self,
+        model: &M,
+        optimizer: &impl Optimizer,
+        step: impl Fn() -> Result<R>,
+    ) -> Result<R> {
+        let Some(scaler) = &self.scaler else { return step() };
+        let told = self.skipped.borrow().0.len();
+        if told >= TOLD {
+            let before = scaler.skipped()?;
+            let value = step()?;
+            self.skipped.borrow_mut().1 += usize::from(scaler.skipped()? > before);
+            return Ok(value);
+        }
+        let stepped = scaler.watched(model, optimizer, step)?;
+        if let Some(overflow) = stepped.overflow {
+            let mut skipped = self.skipped.borrow_mut();
+            skipped.0.push(overflow.to_string());
+            skipped.1 += 1;
+        }
+        Ok(stepped.value)
+    }
+
+    /// What there is to say of it at the end.
+    pub fn notes(&self) -> Vec<String> {
+        let (mut told, all) = self.skipped.take();
+        if all > told.len() {
+            told.push(format!("{} more steps were skipped for the same reason", all - told.len()));
+        }
+        told
+    }
+}
+
+/// Writes what the low dtype loses of each gradient, and gives a sentence about it.
+///
+/// # Errors
+/// If the loss cannot be differentiated, or the file not be written.
+pub fn report<M: Module>(
+    path: &Path,
+    model: &M,
+    mixed: &Mixed,
+    loss: impl Fn(&M) -> Result<Tensor>,
+) -> Outcome<String> {
+    let low = mixed.low.unwrap_or(DType::BF16);
+    let scale = mixed.scaler.as_ref().map_or(Ok(1.0), GradScaler::current)?;
+    let report = PrecisionReport::new(model, low, scale, loss)?;
+    let text = match path.extension().is_some_and(|e| e == "json") {
+        true => report.to_json()?,
+        false => report.to_string(),
+    };
+    std::fs::write(path, text + "\n")
+        .map_err(|e| Failure::failed(format!("{} could not be written: {e}", path.display())))?;
+    Ok(format!(
+        "{} says what {low} loses with a loss scale of {scale}; it suggests {}",
+        path.display(),
+        report.suggested
+    ))
+}
