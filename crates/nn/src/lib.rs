@@ -16,6 +16,10 @@ struct Training;
 #[doc = include_str!("../../../docs/precision.md")]
 struct MixedPrecision;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/memory.md")]
+struct WithinMemory;
+
 pub mod data;
 pub mod init;
 mod layer;

@@ -9,10 +9,25 @@ thread_local! {
     /// Whether the user said so: the library also switches recording off for itself, which cuts nothing.
     static NO_GRAD: Cell<bool> = const { Cell::new(false) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
-    /// What `apply` sees to besides the op itself, in bits: those of `autocast`, of `watch_overflow`, of the kinks, of a report on memory, and of a
-    /// memory budget.
+    /// What `apply` sees to besides the op itself, in the bits of [`extra`].
     pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+}
+
+/// The bits of what `apply` may have to see to. Where all are off, it tests one number and goes on.
+pub(crate) mod extra {
+    /// The low dtype of `autocast`, if there is one.
+    pub const LOW: u8 = 0b11;
+    /// Values are looked at: `watch_overflow`.
+    pub const WATCH: u8 = 0b100;
+    /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
+    pub const COUNT: u8 = 0b1000;
+    /// A convention is not the default: `with_conventions`.
+    pub const AGREED: u8 = 0b1_0000;
+    /// A ledger of storages is kept: `memory_report`.
+    pub const KEPT: u8 = 0b10_0000;
+    /// It is noted how values were made: `memory_budget`.
+    pub const NOTING: u8 = 0b100_0000;
 }
 
 /// Sets a thread-local for the duration of a call, also if the call panics.

@@ -4,15 +4,13 @@
 //! although its operands were is noted. What passes `apply` by (sums into memory that nobody else sees, updates in one pass, compiled
 //! functions) goes op by op meanwhile: the same values, made where they can be seen.
 
+use crate::mode::extra::WATCH;
 use crate::mode::{self, EXTRAS};
 use crate::{Op, Spec, Tensor, trace};
 use pullback_ir::Fused;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
-
-/// The bit of [`EXTRAS`] that says that values are looked at.
-const WATCH: u8 = 0b100;
 
 /// An op that made something not finite of finite operands.
 #[derive(Clone, Debug, PartialEq)]

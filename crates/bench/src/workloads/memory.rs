@@ -1,12 +1,17 @@
 //! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte budget, offloaded and compressed.
 //!
-//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters.
+//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that
+//! the whole takes about as much as with checkpoints. A compiled step plans its own memory, so offloading and compression are for eager steps alone.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;
 use crate::data::{fill, tensor};
 use crate::measure::{Row, measure, rounded};
-use pullback::{Tensor, checkpoint_sequential, memory_stats, reset_peak};
+use pullback::{
+    Compress, DType, MemoryBudget, Offload, Pack, Tensor, checkpoint_sequential, jit, memory_stats,
+    reset_peak, with_packing,
+};
+use std::sync::Arc;
 
 const BLOCKS: u32 = 64;
 const MIB: f64 = (1 << 20) as f64;
@@ -61,20 +66,49 @@ impl Chain {
     }
 
     /// A step with this forward pass.
+    fn step(&self, forward: &impl Fn() -> Tensor) {
+        self.zero_grad();
+        backward(&forward().square().mean());
+    }
+
     fn trained(&self, suffix: &str, forward: impl Fn() -> Tensor) -> Row {
-        let step = compiled::step(|| {
-            self.zero_grad();
-            backward(&forward().square().mean());
-        });
-        self.row(suffix, step)
+        self.row(suffix, compiled::step(|| self.step(&forward)))
+    }
+
+    /// A step within a number of bytes: of all that it takes if it is compiled, of what it saves if it is not.
+    fn budgeted(&self) -> Row {
+        if compiled::on() {
+            let step = jit(|(): &()| self.step(&|| self.plain())).memory_budget(24 << 20);
+            return self.row("_budget", move || step.of(&()));
+        }
+        let budget = MemoryBudget::new(6 << 20);
+        self.row("_budget", move || self.step(&|| budget.run(|| self.plain())))
+    }
+
+    fn packed(&self, suffix: &str, packer: impl Pack + 'static) -> Row {
+        let packer: Arc<dyn Pack> = Arc::new(packer);
+        self.row(suffix, move || self.step(&|| with_packing(packer.clone(), || self.plain())))
     }
 }
 
 pub fn chain() -> Vec<Row> {
     let chain = Chain::new();
     let blocks = chain.blocks();
-    vec![
+    let mut rows = vec![
         chain.trained("_plain", || chain.plain()),
         chain.trained("_checkpoint", || checkpoint_sequential(&blocks, Some(8), &chain.x)),
-    ]
+        chain.budgeted(),
+    ];
+    if !compiled::on() {
+        let dir = std::env::temp_dir().join(format!("pullback-bench-{}", std::process::id()));
+        match Offload::to_disk(&dir) {
+            Ok(offload) => rows.push(chain.packed("_offload", offload.buffer_bytes(4 << 20))),
+            Err(error) => eprintln!("memory_chain_offload: {error}"),
+        }
+        // Empty, as every file goes with its value.
+        let _ = std::fs::remove_dir(&dir);
+        rows.push(chain.packed("_half", Compress::new().half(DType::BF16)));
+        rows.push(chain.packed("_blocks8", Compress::new().blocks8()));
+    }
+    rows
 }

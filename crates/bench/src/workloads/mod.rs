@@ -57,7 +57,7 @@ pub const ALL: &[Workload] = &[
     Workload { name: "products", about: "small, batched and low-precision matrix products", run: ops::products },
     Workload { name: "linalg", about: "Cholesky, solve, inverse and QR of 512 × 512, SVD and eigenvalues of 256 × 256", run: linalg::factors },
     Workload { name: "fft", about: "Fourier transforms of 1,048,576 values, complex and real, and of an image", run: linalg::transforms },
-    Workload { name: "memory_chain", about: "64 blocks x + tanh(x·w) on [512, 256]: plain, checkpointed, within a budget, offloaded", run: memory::chain },
+    Workload { name: "memory_chain", about: "64 blocks x + tanh(x·w) on [512, 256]: plain, checkpointed, within a budget, offloaded, compressed", run: memory::chain },
     Workload { name: "startup", about: "a fresh process up to its first gradient", run: startup::fresh },
 ];
 

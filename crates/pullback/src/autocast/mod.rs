@@ -20,6 +20,7 @@ mod policy;
 
 pub use policy::{Policy, autocast_policy};
 
+use crate::mode::extra::LOW;
 use crate::mode::{self, EXTRAS};
 use crate::tape::{History, Leaf};
 use crate::{DType, Error, Op, Tensor, fail, trace};
@@ -79,9 +80,6 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
 pub fn autocast_off<R>(f: impl FnOnce() -> R) -> R {
     off(f)
 }
-
-/// The bits of [`EXTRAS`] that say which low dtype there is.
-const LOW: u8 = 0b11;
 
 #[derive(Clone, Copy)]
 enum Low {

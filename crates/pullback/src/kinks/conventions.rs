@@ -1,6 +1,7 @@
 //! Other derivatives at kinks, where frameworks differ.
 
-use super::{AGREED, Kind, settled};
+use super::{Kind, settled};
+use crate::mode::extra::AGREED;
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail};
 use pullback_ir::infer::infer;

@@ -41,17 +41,13 @@ pub use table::{KinkRow, kink_table};
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
 pub(crate) use table::Kind;
 
+use crate::mode::extra::{AGREED, COUNT};
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail, trace};
 use report::Counter;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
-
-/// The bit of [`EXTRAS`] that says that elements on kinks are counted.
-const COUNT: u8 = 0b1000;
-/// The bit of [`EXTRAS`] that says that a convention is not the default.
-const AGREED: u8 = 0b1_0000;
 
 thread_local! {
     /// The reports that are being made, the outermost first.

@@ -29,6 +29,7 @@ mod packer;
 
 use crate::memory::checkpoint;
 use crate::memory::door::{self, Pack};
+use crate::mode::extra::NOTING;
 use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, apply, fail, trace};
@@ -39,9 +40,6 @@ use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The bit of [`EXTRAS`] that says that the ops that run are noted.
-const NOTING: u8 = 0b100_0000;
 
 /// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit is computed again when backward gets there.
 ///

@@ -1,6 +1,7 @@
 //! Who is alive when: the book that a report is made of.
 
 use super::{MemoryKind, MemoryPhase};
+use crate::mode::extra::KEPT;
 use crate::mode::{self, EXTRAS};
 use crate::storage::{Storage, Traced};
 use crate::tape::Leaf;
@@ -12,9 +13,6 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-/// The bit of [`EXTRAS`] that says that a ledger is kept.
-const KEPT: u8 = 0b10_0000;
 
 /// A ledger that tickets refer to.
 pub(super) type Shared = Arc<Mutex<Ledger>>;
