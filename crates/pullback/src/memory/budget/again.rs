@@ -87,10 +87,11 @@ impl Book {
             }
             let Some(recipe) = &self.entries[id].recipe else { return Err(self.lost(id)) };
             waiting.push((id, true));
-            for part in &recipe.parts {
-                *uses.entry(part.entry).or_insert(0) += 1;
-                waiting.push((part.entry, false));
-            }
+            recipe.parts.iter().for_each(|p| *uses.entry(p.entry).or_insert(0) += 1);
+            // What takes longest comes first (it is pushed last): what is made quickly, as a mask is, need not wait for it.
+            let mut parts: SmallVec<[usize; 4]> = recipe.parts.iter().map(|p| p.entry).collect();
+            parts.sort_by_key(|&i| self.entries[i].cost());
+            waiting.extend(parts.into_iter().map(|i| (i, false)));
         }
         *uses.entry(target).or_insert(0) += 1;
         Ok(Plan { target, order, ready, uses })

@@ -17,7 +17,7 @@ use crate::storage::Storage;
 use crate::{Op, Tensor, tape};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
-use pullback_ir::{DType, Flow, Layout, Program, Spec, Work};
+use pullback_ir::{DType, Layout, Program, Spec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -48,8 +48,6 @@ pub(super) struct Book {
     kept: usize,
     /// Bytes that are held and have no recipe.
     pinned: usize,
-    /// The largest value with a recipe that was saved.
-    largest: usize,
     /// Bytes that would be held without a budget.
     saved: usize,
     /// What the pool had given out when the first scope was opened.
@@ -115,6 +113,11 @@ impl Entry {
         self.memory.upgrade().filter(|s| s.version() == self.version)
     }
 
+    /// The work of making it again.
+    pub fn cost(&self) -> u64 {
+        self.work.saturating_add(self.missing)
+    }
+
     /// Its memory, as it is now.
     pub fn memory(&self) -> Option<Arc<Storage>> {
         self.memory.upgrade()
@@ -129,12 +132,13 @@ impl Entry {
     }
 }
 
-/// Whether an op gives the same again: all do, but for code of the user's, of which nobody knows.
+/// Whether an op gives the same again: all do, but for code of the user's, of which nobody knows. (A custom op that is made of others is noted
+/// as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
     match op {
-        Op::Custom(custom) => matches!(custom.work(), Work::Body(program) if all(program)),
-        Op::Flow(flow) => Flow::programs(flow).into_iter().all(all),
+        Op::Custom(_) => false,
+        Op::Flow(flow) => flow.programs().into_iter().all(all),
         _ => true,
     }
 }
@@ -153,7 +157,6 @@ impl Book {
             sweep_at: SWEEP,
             kept: 0,
             pinned: 0,
-            largest: 0,
             saved: 0,
             start: None,
             tally: BudgetUse { budget, ..BudgetUse::default() },
@@ -306,10 +309,8 @@ impl Book {
             self.saved += entry.bytes;
             self.tally.without = self.tally.without.max(self.saved);
         }
-        if entry.recipe.is_some() {
-            self.largest = self.largest.max(entry.bytes);
-        }
-        self.tally.least = self.tally.least.max(self.pinned + self.largest);
+        let beside = if entry.recipe.is_some() { entry.bytes } else { 0 };
+        self.tally.least = self.tally.least.max(self.pinned + beside);
     }
 
     /// Whether memory is kept for a value.
@@ -317,14 +318,12 @@ impl Book {
         self.entries[id].is_held()
     }
 
-    /// The least bytes that would do, were this value saved too.
+    /// The least bytes that would do, were this value saved too: when backward asks for it, it is there together with all that was saved before and
+    /// cannot be dropped.
     pub fn least_with(&self, id: usize) -> usize {
         let entry = &self.entries[id];
-        match (&entry.recipe, entry.is_held()) {
-            (Some(_), _) => self.pinned + self.largest.max(entry.bytes),
-            (None, false) => self.pinned + entry.bytes + self.largest,
-            (None, true) => self.pinned + self.largest,
-        }
+        let counted = entry.recipe.is_none() && entry.is_held();
+        self.pinned + if counted { 0 } else { entry.bytes }
     }
 
     /// Bytes that are needed on the way to a value.
@@ -431,7 +430,7 @@ impl Book {
     fn unused(&mut self, id: usize, recipe: &Recipe) -> Vec<usize> {
         for part in &recipe.parts {
             let users = &mut self.entries[part.entry].users;
-            if let Some(at) = users.iter().position(|&u| u == id) {
+            if let Some(at) = users.iter().rposition(|&u| u == id) {
                 users.swap_remove(at);
             }
         }
@@ -462,7 +461,7 @@ impl Book {
     /// used for long: backward, which goes the other way, will want it last.
     fn score(&self, entry: &Entry) -> f64 {
         let staleness = (self.clock - entry.used + 1) as f64;
-        (entry.work + entry.missing) as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
+        entry.cost() as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
     }
 
     /// The work on what is missing right below an entry: of the longest way, where ways meet again.
@@ -617,7 +616,7 @@ impl Book {
         let storage = &written.0.storage;
         let Some(id) = self.known(storage) else { return };
         let entry = &self.entries[id];
-        if !entry.relied || entry.users.is_empty() {
+        if self.saved == 0 || !entry.relied || !self.is_wanted(id) {
             return;
         }
         if entry.recipe.is_some() && self.secure(id) {
@@ -634,6 +633,20 @@ impl Book {
         self.entries[id].bytes = if bytes <= TINY { 0 } else { bytes };
         self.make_room(self.entries[id].bytes);
         self.hold(id, copied);
+    }
+
+    /// Whether a saved value is made of this one.
+    fn is_wanted(&self, id: usize) -> bool {
+        let (mut seen, mut waiting) = (FxHashSet::default(), self.entries[id].users.to_vec());
+        while let Some(i) = waiting.pop() {
+            if self.entries[i].tickets > 0 {
+                return true;
+            }
+            if seen.insert(i) {
+                waiting.extend(&self.entries[i].users);
+            }
+        }
+        false
     }
 
     /// What is held and cannot be made again, by line, the most first.

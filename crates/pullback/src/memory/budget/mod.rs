@@ -11,13 +11,16 @@
 //!
 //! # Which value is dropped
 //! The one of least `work / (bytes · √age)`, where work is that of its op and of all that is missing below it, and age the time since it was last used. Work alone would
-//! space what is kept evenly; age alone would drop the beginning of a chain and make it from the start again and again. Together they give,
-//! on a chain of n with room for √n values, less than two extra forward passes for 1000 steps.
+//! space what is kept evenly; age alone would drop the beginning of a chain and make it from the start again and again. Together they need,
+//! on a chain of 2000 values with room for 2√2000, less than one extra forward pass.
 //!
 //! # What cannot be dropped
 //! Memory that was there before the scope, and parameters: they are there anyway, and do not count. What nobody can make again is *pinned* and counts: tensors made
-//! of data inside the scope, what was written in place, results of custom kernels and of compiled functions. When pinned values and the
-//! largest of the others do not fit together, the op that saves one more fails, with the least bytes that would do.
+//! of data inside the scope, what was written in place, results of custom kernels and of compiled functions. When a value does not fit beside what
+//! is pinned, the op that saves it fails, with the least bytes that would do: backward would want all of them at once.
+//!
+//! Making a value again takes the operands of its op. They are counted, others make room for them, but they cannot be refused: a
+//! budget of less than some op works on is exceeded by that op.
 //!
 //! # In-place writes
 //! A saved value that is overwritten is an error in backward, as ever. Memory that is not saved itself, but that something dropped must be made from,
@@ -183,11 +186,12 @@ impl fmt::Debug for MemoryBudget {
 pub struct BudgetUse {
     /// The bytes that are allowed.
     pub budget: usize,
-    /// The bytes of saved values that were kept at most, by the account: with what is made on the way to a value that is computed again.
+    /// The bytes of saved values that were kept at most, by the account: with what is made on the way to a value that is computed again, which alone may take it
+    /// beyond the budget.
     pub kept: usize,
     /// The bytes that would have been kept at most without a budget.
     pub without: usize,
-    /// The least budget that would have done: what cannot be computed again, and the largest of the other values.
+    /// No budget below this would have done: the most that could not be computed again, with a value that backward wants beside it.
     pub least: usize,
     /// The bytes that the pool had given out at most since the first scope was opened, beyond what it had then: looked up at each operation of the scope, and each
     /// time that backward asks for a value. Values at work are part of it, and what other threads do.
@@ -218,7 +222,7 @@ impl fmt::Display for BudgetUse {
             "kept at most      {kept:>12} bytes of saved values ({without} without a budget)"
         )?;
         writeln!(f, "measured          {measured:>12} bytes, with the values at work")?;
-        writeln!(f, "lowest possible   {least:>12} bytes")?;
+        writeln!(f, "lower bound       {least:>12} bytes")?;
         let extra = 100.0 * self.extra();
         write!(
             f,
