@@ -2,8 +2,8 @@
 
 use pullback::{
     Backward, DType, ErrorKind, Key, MemoryBudget, Pack, Packed, Result, SavedValue, Tensor,
-    autocast, catch, checkpoint, checkpoint_sequential, grad, jit, jvp, manual_seed, memory_budget,
-    memory_stats, next_key, no_grad, reset_peak,
+    autocast, catch, checkpoint, checkpoint_sequential, custom_vjp, grad, jit, jvp, manual_seed,
+    memory_budget, memory_stats, next_key, no_grad, reset_peak, scan,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -504,6 +504,34 @@ fn beside_checkpoints_autocast_hooks_and_threads() {
     assert_eq!(taken(&[&x, &w]), expected);
     assert!(budget.used().again > 0);
     assert_eq!(count.load(Ordering::Relaxed), 16);
+}
+
+#[test]
+fn loops_and_custom_functions_inside() {
+    let _turn = turn();
+    let x = Key::new(6).normal([6, 16], DType::F64, 0.0, 1.0).requires_grad();
+    let w = Key::new(7).normal([16], DType::F64, 0.0, 1.0).requires_grad();
+    let softplus = custom_vjp(
+        "softplus",
+        |x: &Tensor| (x.exp().log1p(), x.clone()),
+        |x: &Tensor, dy: &Tensor| dy * x.sigmoid(),
+    );
+    let run = || {
+        let step = |state: &Tensor, x: &Tensor| {
+            let state = (state * x).tanh();
+            (state.clone(), state.sin())
+        };
+        let turns = |x: Tensor, _: i32| softplus.call(&scan(step, &w, &x.sin()).1);
+        (0..8).fold(x.clone(), turns).sum()
+    };
+    run().backward().unwrap();
+    let expected = taken(&[&x, &w]);
+    for values in [64, 16, 8, 6] {
+        let budget = MemoryBudget::new(values * 6 * 16 * 8);
+        budget.run(run).backward().unwrap();
+        assert_eq!(taken(&[&x, &w]), expected, "{values} values");
+        assert!(values > 16 || budget.used().dropped > 0, "{}", budget.used());
+    }
 }
 
 #[test]

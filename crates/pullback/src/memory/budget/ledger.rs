@@ -20,66 +20,63 @@ use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Layout, Program, Spec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 /// Values of so many bytes are kept as they are, and not counted: a note of how they are made would take more.
 pub(super) const TINY: usize = 64;
-/// How far the news that a value was dropped travels, in entries: it is an estimate that is brought up to date.
-const NEWS: usize = 256;
 /// How many entries there are at least before those that nothing needs are looked for.
-const SWEEP: usize = 1 << 15;
+pub(super) const SWEEP: usize = 1 << 15;
 
 pub(super) struct Book {
     pub entries: Vec<Entry>,
-    free: Vec<usize>,
+    pub free: Vec<usize>,
     /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being used again.
-    places: FxHashMap<usize, usize>,
+    pub places: FxHashMap<usize, usize>,
     /// Entries that are held and have a recipe.
-    evictable: Vec<usize>,
+    pub evictable: Vec<usize>,
     /// Memory that is older was there before the scope.
-    since: u64,
-    clock: u64,
-    numbers: u64,
-    swept: u64,
-    sweep_at: usize,
+    pub since: u64,
+    pub clock: u64,
+    pub numbers: u64,
+    pub swept: u64,
+    pub sweep_at: usize,
     /// Bytes that are held.
-    kept: usize,
+    pub kept: usize,
     /// Bytes that are held and have no recipe.
-    pinned: usize,
+    pub pinned: usize,
     /// Bytes that would be held without a budget.
-    saved: usize,
+    pub saved: usize,
     /// What the pool had given out when the first scope was opened.
-    start: Option<u64>,
+    pub start: Option<u64>,
     pub tally: BudgetUse,
 }
 
 pub(super) struct Entry {
     pub recipe: Option<Arc<Recipe>>,
     /// The entries whose recipes use this one, once for each use.
-    users: SmallVec<[usize; 2]>,
+    pub users: SmallVec<[usize; 2]>,
     /// Where the value is, or was.
-    memory: Weak<Storage>,
-    version: u64,
-    held: Option<Arc<Storage>>,
+    pub memory: Weak<Storage>,
+    pub version: u64,
+    pub held: Option<Arc<Storage>>,
     /// The bytes it counts for: none if it is tiny, or was there before the scope.
     pub bytes: usize,
     pub tickets: usize,
     /// How often it is needed by what is being made again just now.
     pub locks: usize,
     /// All that is below it is there or will be.
-    secured: bool,
+    pub secured: bool,
     /// Something that was dropped counts on it.
-    relied: bool,
+    pub relied: bool,
     /// The work of its op, and an estimate of the work on what is missing below it.
-    work: u64,
-    missing: u64,
+    pub work: u64,
+    pub missing: u64,
     /// When it was last used.
-    used: u64,
+    pub used: u64,
     pub number: u64,
     /// Where it is in the list of evictable entries.
-    slot: Option<usize>,
+    pub slot: Option<usize>,
     pub name: &'static str,
     pub at: &'static Location<'static>,
 }
@@ -123,11 +120,11 @@ impl Entry {
         self.memory.upgrade()
     }
 
-    fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.held.as_ref().is_some_and(|s| s.version() == self.version)
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.tickets == 0 && self.locks == 0
     }
 }
@@ -393,7 +390,7 @@ impl Book {
     }
 
     /// Keeps no memory for a value any more.
-    fn let_go(&mut self, id: usize) {
+    pub fn let_go(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         let Some(held) = entry.held.take() else { return };
         drop(held);
@@ -414,7 +411,7 @@ impl Book {
     }
 
     /// Nobody can make this value again: what is held of it stays.
-    fn pin(&mut self, id: usize) {
+    pub fn pin(&mut self, id: usize) {
         self.unlist(id);
         let entry = &mut self.entries[id];
         if entry.held.is_some() && entry.recipe.is_some() {
@@ -424,191 +421,6 @@ impl Book {
         let Some(recipe) = entry.recipe.take() else { return };
         let unused = self.unused(id, &recipe);
         self.collect(unused);
-    }
-
-    /// The operands of a recipe that this entry no longer uses.
-    fn unused(&mut self, id: usize, recipe: &Recipe) -> Vec<usize> {
-        for part in &recipe.parts {
-            let users = &mut self.entries[part.entry].users;
-            if let Some(at) = users.iter().rposition(|&u| u == id) {
-                users.swap_remove(at);
-            }
-        }
-        recipe.parts.iter().map(|p| p.entry).collect()
-    }
-
-    /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
-    pub fn make_room(&mut self, bytes: usize) -> bool {
-        while self.kept + bytes > self.tally.budget {
-            let candidates = self.evictable.iter().map(|&i| (i, &self.entries[i]));
-            let cheapest = candidates
-                .filter(|(_, e)| e.locks == 0)
-                .map(|(i, e)| (self.score(e), e.number, i))
-                .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let Some((_, _, id)) = cheapest else { return false };
-            match self.secure(id) {
-                true => {
-                    self.let_go(id);
-                    self.tally.dropped += 1;
-                }
-                false => self.pin(id),
-            }
-        }
-        true
-    }
-
-    /// What it costs to drop a value: the work of making it again, with what is missing below it, for a byte that is won. Less for one that has not been
-    /// used for long: backward, which goes the other way, will want it last.
-    fn score(&self, entry: &Entry) -> f64 {
-        let staleness = (self.clock - entry.used + 1) as f64;
-        entry.cost() as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
-    }
-
-    /// The work on what is missing right below an entry: of the longest way, where ways meet again.
-    fn missing_below(&self, id: usize) -> u64 {
-        let Some(recipe) = &self.entries[id].recipe else { return 0 };
-        let below = recipe.parts.iter().map(|p| &self.entries[p.entry]);
-        let gone = below.filter(|e| e.held.is_none() && e.recipe.is_some());
-        let (sum, longest) = gone.fold((0u64, 0), |(sum, longest), e| {
-            (sum.saturating_add(e.work), e.missing.max(longest))
-        });
-        sum.saturating_add(longest)
-    }
-
-    /// Tells those above an entry that it is there, or is not.
-    fn tell(&mut self, id: usize) {
-        let mut news: BTreeSet<(u64, usize)> = BTreeSet::new();
-        let mut from = Some(id);
-        for _ in 0..NEWS {
-            let above = from.take().map_or(&[][..], |i| &self.entries[i].users[..]);
-            let next = match above {
-                &[only] if news.is_empty() => only,
-                above => {
-                    news.extend(above.iter().map(|&u| (self.entries[u].number, u)));
-                    let Some((_, next)) = news.pop_first() else { break };
-                    next
-                }
-            };
-            let missing = self.missing_below(next);
-            let entry = &mut self.entries[next];
-            let changed = std::mem::replace(&mut entry.missing, missing) != missing;
-            from = (changed && entry.held.is_none()).then_some(next);
-        }
-    }
-
-    /// Sees to it that a value can be made again once it is let go. `false` if it cannot, or would save nothing.
-    fn secure(&mut self, id: usize) -> bool {
-        if self.entries[id].secured {
-            return true;
-        }
-        let (mut seen, mut waiting) = (FxHashSet::default(), vec![id]);
-        let (mut sources, mut relied, mut between) = (Vec::new(), Vec::new(), Vec::new());
-        while let Some(i) = waiting.pop() {
-            let entry = &self.entries[i];
-            if !seen.insert(i) || (i != id && entry.secured) {
-                continue;
-            }
-            if i != id && entry.is_held() {
-                relied.push(i);
-                continue;
-            }
-            match &entry.recipe {
-                Some(recipe) => {
-                    between.push(i);
-                    waiting.extend(recipe.parts.iter().map(|p| p.entry));
-                }
-                None => match entry.alive() {
-                    Some(storage) => sources.push((i, storage)),
-                    None => return false,
-                },
-            }
-        }
-        let price: usize = sources.iter().map(|s| self.entries[s.0].bytes).sum();
-        if self.entries[id].recipe.is_none() || price >= self.entries[id].bytes {
-            return false;
-        }
-        for (i, storage) in sources {
-            self.hold(i, storage);
-            relied.push(i);
-        }
-        relied.into_iter().for_each(|i| self.entries[i].relied = true);
-        between.into_iter().for_each(|i| self.entries[i].secured = true);
-        true
-    }
-
-    /// Lets go what nobody needs any more.
-    pub fn settle(&mut self, id: usize) {
-        let entry = &self.entries[id];
-        if !entry.is_idle() {
-            return;
-        }
-        if entry.users.is_empty() {
-            return self.collect(vec![id]);
-        }
-        match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
-            (false, _) => self.let_go(id),
-            (true, false) => {}
-            (true, true) => match self.secure(id) {
-                true => self.let_go(id),
-                false => self.pin(id),
-            },
-        }
-    }
-
-    /// Takes out entries that nothing refers to, and what they alone referred to.
-    fn collect(&mut self, mut ids: Vec<usize>) {
-        while let Some(id) = ids.pop() {
-            let entry = &self.entries[id];
-            if !entry.is_idle() || !entry.users.is_empty() || entry.number == 0 {
-                continue;
-            }
-            self.let_go(id);
-            let entry = &mut self.entries[id];
-            // Somebody may still use it for something.
-            if entry.memory.strong_count() > 0 {
-                entry.relied = false;
-                continue;
-            }
-            entry.number = 0;
-            let (recipe, memory) = (entry.recipe.take(), std::mem::take(&mut entry.memory));
-            if let Some(recipe) = recipe {
-                ids.extend(self.unused(id, &recipe));
-            }
-            let address = memory.as_ptr() as usize;
-            if self.places.get(&address) == Some(&id) {
-                self.places.remove(&address);
-            }
-            self.free.push(id);
-        }
-    }
-
-    /// Takes out what nothing needs. What no saved value depends on, and has been there since before the last time, forgets how it was made: so a
-    /// loop that goes on for ever in one scope does not remember all of its turns.
-    fn sweep(&mut self) {
-        self.collect((0..self.entries.len()).collect());
-        let mut needed = vec![false; self.entries.len()];
-        let idle = |i: &usize| self.entries[*i].is_idle();
-        let mut waiting: Vec<usize> = (0..self.entries.len()).filter(|i| !idle(i)).collect();
-        while let Some(i) = waiting.pop() {
-            if !std::mem::replace(&mut needed[i], true)
-                && let Some(recipe) = &self.entries[i].recipe
-            {
-                waiting.extend(recipe.parts.iter().map(|p| p.entry));
-            }
-        }
-        for id in (0..needed.len()).filter(|&i| !needed[i]) {
-            let entry = &mut self.entries[id];
-            let tiny = entry.held.as_ref().is_some_and(|s| s.read().len() <= TINY);
-            (entry.secured, entry.relied) = (false, tiny);
-            if !tiny {
-                self.let_go(id);
-            }
-            if self.entries[id].number <= self.swept {
-                self.pin(id);
-            }
-        }
-        self.swept = self.numbers;
-        self.sweep_at = SWEEP.max(2 * (self.entries.len() - self.free.len()));
     }
 
     /// Memory is about to be written, by which a value is lost that something dropped counts on: it is kept elsewhere, unless it can be made again.

@@ -1,7 +1,7 @@
 //! A byte budget for what the tape keeps.
 //!
 //! # The idea
-//! Inside the scope every value that a node saves passes a packer (`packer.rs`), which keeps a ledger (`ledger.rs`) of the memory that is held for backward. While
+//! Inside the scope every value that a node saves passes a packer (`packer.rs`), which keeps a ledger (`ledger.rs`, `room.rs`) of the memory that is held for backward. While
 //! there is room, values are kept as they are. When there is none, the ledger drops the value that is cheapest to have again for the bytes it
 //! frees, and backward, when it asks for that one, has its op run again (`again.rs`). This is dynamic tensor rematerialisation (Kirisame et al. 2021): nothing is known of what will
 //! come, so any program will do, with branches, loops and shapes that differ from step to step.
@@ -29,6 +29,7 @@
 mod again;
 mod ledger;
 mod packer;
+mod room;
 
 use crate::memory::checkpoint;
 use crate::memory::door::{self, Pack};

@@ -121,8 +121,11 @@ impl Packed for Ticket {
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
     }
 
+    /// Its part of what is kept: a value may have several tickets.
     fn bytes(&self) -> usize {
-        0
+        let book = self.ledger.book();
+        let entry = &book.entries[self.entry];
+        if entry.is_held() { entry.bytes / entry.tickets.max(1) } else { 0 }
     }
 }
 

@@ -1,0 +1,195 @@
+//! What is let go: for want of room, or because nobody needs it.
+
+use super::ledger::{Book, Entry, Recipe, SWEEP, TINY};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
+
+/// How far the news that a value was dropped travels, in entries: it is an estimate that is brought up to date.
+const NEWS: usize = 256;
+
+impl Book {
+    /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        while self.kept + bytes > self.tally.budget {
+            let candidates = self.evictable.iter().map(|&i| (i, &self.entries[i]));
+            let cheapest = candidates
+                .filter(|(_, e)| e.locks == 0)
+                .map(|(i, e)| (self.score(e), e.number, i))
+                .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let Some((_, _, id)) = cheapest else { return false };
+            match self.secure(id) {
+                true => {
+                    self.let_go(id);
+                    self.tally.dropped += 1;
+                }
+                false => self.pin(id),
+            }
+        }
+        true
+    }
+
+    /// What it costs to drop a value: the work of making it again, with what is missing below it, for a byte that is won. Less for one that has not been
+    /// used for long: backward, which goes the other way, will want it last.
+    fn score(&self, entry: &Entry) -> f64 {
+        let staleness = (self.clock - entry.used + 1) as f64;
+        entry.cost() as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
+    }
+
+    /// The work on what is missing right below an entry: of the longest way, where ways meet again.
+    pub fn missing_below(&self, id: usize) -> u64 {
+        let Some(recipe) = &self.entries[id].recipe else { return 0 };
+        let below = recipe.parts.iter().map(|p| &self.entries[p.entry]);
+        let gone = below.filter(|e| e.held.is_none() && e.recipe.is_some());
+        let (sum, longest) = gone.fold((0u64, 0), |(sum, longest), e| {
+            (sum.saturating_add(e.work), e.missing.max(longest))
+        });
+        sum.saturating_add(longest)
+    }
+
+    /// Tells those above an entry that it is there, or is not.
+    pub fn tell(&mut self, id: usize) {
+        let mut news: BTreeSet<(u64, usize)> = BTreeSet::new();
+        let mut from = Some(id);
+        for _ in 0..NEWS {
+            let above = from.take().map_or(&[][..], |i| &self.entries[i].users[..]);
+            let next = match above {
+                &[only] if news.is_empty() => only,
+                above => {
+                    news.extend(above.iter().map(|&u| (self.entries[u].number, u)));
+                    let Some((_, next)) = news.pop_first() else { break };
+                    next
+                }
+            };
+            let missing = self.missing_below(next);
+            let entry = &mut self.entries[next];
+            let changed = std::mem::replace(&mut entry.missing, missing) != missing;
+            from = (changed && entry.held.is_none()).then_some(next);
+        }
+    }
+
+    /// Sees to it that a value can be made again once it is let go. `false` if it cannot, or would save nothing.
+    pub fn secure(&mut self, id: usize) -> bool {
+        if self.entries[id].secured {
+            return true;
+        }
+        let (mut seen, mut waiting) = (FxHashSet::default(), vec![id]);
+        let (mut sources, mut relied, mut between) = (Vec::new(), Vec::new(), Vec::new());
+        while let Some(i) = waiting.pop() {
+            let entry = &self.entries[i];
+            if !seen.insert(i) || (i != id && entry.secured) {
+                continue;
+            }
+            if i != id && entry.is_held() {
+                relied.push(i);
+                continue;
+            }
+            match &entry.recipe {
+                Some(recipe) => {
+                    between.push(i);
+                    waiting.extend(recipe.parts.iter().map(|p| p.entry));
+                }
+                None => match entry.alive() {
+                    Some(storage) => sources.push((i, storage)),
+                    None => return false,
+                },
+            }
+        }
+        let price: usize = sources.iter().map(|s| self.entries[s.0].bytes).sum();
+        if self.entries[id].recipe.is_none() || price >= self.entries[id].bytes {
+            return false;
+        }
+        for (i, storage) in sources {
+            self.hold(i, storage);
+            relied.push(i);
+        }
+        relied.into_iter().for_each(|i| self.entries[i].relied = true);
+        between.into_iter().for_each(|i| self.entries[i].secured = true);
+        true
+    }
+
+    /// Lets go what nobody needs any more.
+    pub fn settle(&mut self, id: usize) {
+        let entry = &self.entries[id];
+        if !entry.is_idle() {
+            return;
+        }
+        if entry.users.is_empty() {
+            return self.collect(vec![id]);
+        }
+        match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
+            (false, _) => self.let_go(id),
+            (true, false) => {}
+            (true, true) => match self.secure(id) {
+                true => self.let_go(id),
+                false => self.pin(id),
+            },
+        }
+    }
+
+    /// Takes out entries that nothing refers to, and what they alone referred to.
+    pub fn collect(&mut self, mut ids: Vec<usize>) {
+        while let Some(id) = ids.pop() {
+            let entry = &self.entries[id];
+            if !entry.is_idle() || !entry.users.is_empty() || entry.number == 0 {
+                continue;
+            }
+            self.let_go(id);
+            let entry = &mut self.entries[id];
+            // Somebody may still use it for something.
+            if entry.memory.strong_count() > 0 {
+                entry.relied = false;
+                continue;
+            }
+            entry.number = 0;
+            let (recipe, memory) = (entry.recipe.take(), std::mem::take(&mut entry.memory));
+            if let Some(recipe) = recipe {
+                ids.extend(self.unused(id, &recipe));
+            }
+            let address = memory.as_ptr() as usize;
+            if self.places.get(&address) == Some(&id) {
+                self.places.remove(&address);
+            }
+            self.free.push(id);
+        }
+    }
+
+    /// Takes out what nothing needs. What no saved value depends on, and has been there since before the last time, forgets how it was made: so a
+    /// loop that goes on for ever in one scope does not remember all of its turns.
+    pub fn sweep(&mut self) {
+        self.collect((0..self.entries.len()).collect());
+        let mut needed = vec![false; self.entries.len()];
+        let idle = |i: &usize| self.entries[*i].is_idle();
+        let mut waiting: Vec<usize> = (0..self.entries.len()).filter(|i| !idle(i)).collect();
+        while let Some(i) = waiting.pop() {
+            if !std::mem::replace(&mut needed[i], true)
+                && let Some(recipe) = &self.entries[i].recipe
+            {
+                waiting.extend(recipe.parts.iter().map(|p| p.entry));
+            }
+        }
+        for id in (0..needed.len()).filter(|&i| !needed[i]) {
+            let entry = &mut self.entries[id];
+            let tiny = entry.held.as_ref().is_some_and(|s| s.read().len() <= TINY);
+            (entry.secured, entry.relied) = (false, tiny);
+            if !tiny {
+                self.let_go(id);
+            }
+            if self.entries[id].number <= self.swept {
+                self.pin(id);
+            }
+        }
+        self.swept = self.numbers;
+        self.sweep_at = SWEEP.max(2 * (self.entries.len() - self.free.len()));
+    }
+
+    /// The operands of a recipe that this entry no longer uses.
+    pub fn unused(&mut self, id: usize, recipe: &Recipe) -> Vec<usize> {
+        for part in &recipe.parts {
+            let users = &mut self.entries[part.entry].users;
+            if let Some(at) = users.iter().rposition(|&u| u == id) {
+                users.swap_remove(at);
+            }
+        }
+        recipe.parts.iter().map(|p| p.entry).collect()
+    }
+}
