@@ -6,21 +6,26 @@ use pullback_cpu::Buffer;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Every write to this device fails as on a full disk.
 fn full(_: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open("/dev/full")
 }
 
-/// The first three files are there, the others find the disk full.
+/// The first three files are there, the others find the disk full, once the forward pass is done.
 fn nearly_full(path: &Path) -> io::Result<File> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    match COUNT.fetch_add(1, Ordering::Relaxed) {
-        0..3 => File::create_new(path),
-        _ => full(path),
+    if COUNT.fetch_add(1, Ordering::Relaxed) < 3 {
+        return File::create_new(path);
     }
+    while !FORWARD_IS_DONE.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    full(path)
 }
+
+static FORWARD_IS_DONE: AtomicBool = AtomicBool::new(false);
 
 fn chain(x: &Tensor, count: usize) -> Tensor {
     (0..count).fold(x.clone(), |x, _| x.sin())
@@ -38,6 +43,7 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
 
     let offload = Offload::with(&dir, nearly_full).unwrap().min_bytes(1).prefetch(0);
     let y = offload.run(|| chain(&x, 7));
+    FORWARD_IS_DONE.store(true, Ordering::Relaxed);
     let error = offload.flush().unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), ErrorKind::Memory);
