@@ -21,7 +21,8 @@
 //!
 //! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap` computes its masks along with everything
 //! else and they are counted when the examples are in ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well.
-//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the example) is listed as unseen, and refused in strict mode.
+//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the example, scopes that
+//! begin inside) is listed as unseen, and refused in strict mode.
 //!
 //! # Conventions
 //!
@@ -53,8 +54,8 @@ thread_local! {
     /// The reports that are being made, the outermost first.
     static COUNTERS: RefCell<Vec<Counter>> = const { RefCell::new(Vec::new()) };
     static STRICT: Cell<bool> = const { Cell::new(false) };
-    /// What bodies that are being traced have noted, by the number of the trace.
-    static NOTED: RefCell<Vec<(u64, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
+    /// What bodies that are being traced have noted.
+    static NOTED: RefCell<Vec<(Scope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` and counts the elements of differentiated results that sat exactly on a point without a derivative, by op and line.
@@ -181,13 +182,16 @@ fn note(
     at: &'static Location<'static>,
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) -> Result<()> {
-    let differentiated = operands.iter().any(|x| is_differentiated(x));
-    if trace::active() {
-        if !is_collecting() {
-            return unseen(name, at);
-        }
-    } else if !differentiated {
+    if !operands.iter().any(|x| x.dtype().is_float()) {
         return Ok(());
+    }
+    let differentiated = operands.iter().any(|x| is_differentiated(x));
+    // What a body does is differentiated where it is replayed, if at all.
+    if !differentiated && !trace::in_body() {
+        return Ok(());
+    }
+    if trace::active() && !is_collecting() {
+        return unseen(name, at);
     }
     let row = kind.row(&conventions());
     let known: SmallVec<[Tensor; 2]> = operands.iter().map(|x| (*x).clone()).collect();
@@ -220,17 +224,16 @@ fn is_differentiated(x: &Tensor) -> bool {
 impl Noted {
     /// Counts the elements, or leaves that to the body that is being traced.
     fn count(self) -> Result<()> {
-        if trace::active() {
-            return match is_collecting() {
-                true => {
-                    NOTED.with_borrow_mut(|all| all.last_mut().map(|last| last.1.push(self)));
-                    Ok(())
-                }
-                false => unseen(self.name, self.at),
-            };
-        }
-        if !self.differentiated {
+        // As in `note`: outside of bodies it is known by now.
+        if !self.differentiated && !trace::in_body() {
             return Ok(());
+        }
+        if is_collecting() {
+            NOTED.with_borrow_mut(|all| all.last_mut().map(|last| last.1.push(self)));
+            return Ok(());
+        }
+        if trace::active() {
+            return unseen(self.name, self.at);
         }
         let hits = mode::with(&EXTRAS, 0, || self.mask.to_vec::<bool>());
         let elements = hits.iter().filter(|hit| **hit).count();
@@ -284,10 +287,24 @@ fn unseen(name: &'static str, at: &'static Location<'static>) -> Result<()> {
     Ok(())
 }
 
+/// Where a body began: what is noted for it is counted when it is left, so a report or a strict scope that begins inside gets none of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Scope {
+    trace: u64,
+    reports: usize,
+    strict: bool,
+}
+
+impl Scope {
+    fn here() -> Scope {
+        let reports = COUNTERS.with_borrow(Vec::len);
+        Scope { trace: trace::number(), reports, strict: STRICT.get() }
+    }
+}
+
 /// Whether the innermost trace is a body whose kinks are collected.
 pub(crate) fn is_collecting() -> bool {
-    let here = trace::number();
-    is_counting() && NOTED.with_borrow(|all| all.last().is_some_and(|(number, _)| *number == here))
+    is_counting() && NOTED.with_borrow(|all| all.last().is_some_and(|last| last.0 == Scope::here()))
 }
 
 /// What the body of a `vmap` noted, in terms of its own variables.
@@ -305,7 +322,7 @@ pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, Collected) {
     if !is_counting() {
         return (f(), Collected(Vec::new()));
     }
-    NOTED.with_borrow_mut(|all| all.push((trace::number(), Vec::new())));
+    NOTED.with_borrow_mut(|all| all.push((Scope::here(), Vec::new())));
     let _leave = Leave;
     let result = f();
     let noted = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));

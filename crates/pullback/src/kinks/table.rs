@@ -17,51 +17,29 @@ pub struct KinkRow {
     pub derivative: String,
 }
 
-/// The functions that are counted, by where they have no derivative and what is taken there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Relu,
-    Leaky,
-    Elu,
-    Shrink,
-    Abs,
-    Jump,
-    Clamp,
-    Hardtanh,
-    Relu6,
-    Pair,
-    FirstOfPair,
-    Extreme,
-    Place,
-    Pool,
-    Bag,
-    Running,
-    Scatter,
-    Sort,
-    Sqrt,
-    Norm,
-    Hypot,
-    OtherNorm,
-    Pow,
-    Modulo,
-    Atan2,
-    Copysign,
-    Bessel,
-    Endless,
-    Quotient,
-    Lgamma,
-    Spectrum,
-    Sample,
+/// An enum and the list of its variants.
+///
+/// Expands to `pub(crate) enum Kind { Relu, … }` and `impl Kind { pub const ALL: &[Kind] = &[Kind::Relu, …]; }`.
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// The functions that are counted, by where they have no derivative and what is taken there.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Kind {
+            $($kind),*
+        }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
+    Relu Leaky Elu Shrink Abs Jump Clamp Hardtanh Relu6 Pair FirstOfPair Extreme Place Pool Bag Running Scatter Sort
+    Sqrt Norm Hypot OtherNorm Pow Modulo Atan2 Copysign Bessel Endless Quotient Lgamma Spectrum Sample
 }
 
 impl Kind {
-    #[rustfmt::skip]
-    pub const ALL: &[Kind] = { use Kind::*; &[
-        Relu, Leaky, Elu, Shrink, Abs, Jump, Clamp, Hardtanh, Relu6, Pair, FirstOfPair, Extreme, Place, Pool, Bag, Running,
-        Scatter, Sort, Sqrt, Norm, Hypot, OtherNorm, Pow, Modulo, Atan2, Copysign, Bessel, Endless, Quotient, Lgamma, Spectrum,
-        Sample,
-    ] };
-
     /// Its row, by these conventions.
     #[rustfmt::skip]
     pub fn row(self, c: &Conventions) -> KinkRow {

@@ -35,7 +35,7 @@ impl Tensor {
         self.pow(exponent)
     }
 
-    /// Values below `low` or above `high` replaced by the bound; where `low` is above `high`, that is `high`. The gradient passes on the closed
+    /// Values below `low` or above `high` replaced by the bound. Where `low` is above `high`, that is `high`. The gradient passes on the closed
     /// interval. NaN stays, and a bound that is NaN gives NaN.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.

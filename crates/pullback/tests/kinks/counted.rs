@@ -317,6 +317,18 @@ fn loops_are_counted_turn_by_turn() {
     assert_eq!(report.unseen.len(), 1);
     assert_eq!(report.unseen[0].0, "relu");
     assert!(report.to_string().contains("not seen: `relu` at"), "{report}");
+    // Neither is a body by a report that begins inside it.
+    let inner = std::cell::RefCell::new(KinkReport::default());
+    let reported = |x: &Tensor| {
+        let (y, report) = kink_report(|| grad(|x: &Tensor| x.relu().sum())(x));
+        inner.replace(report);
+        y
+    };
+    let (_, outer) = kink_report(|| vmap(reported, 0, 0)(&rows));
+    assert!(inner.borrow().is_empty() && inner.borrow().unseen.len() == 1);
+    assert_eq!(outer.unseen, inner.borrow().unseen);
+    let strict = |x: &Tensor| strict_kinks(|| grad(|x: &Tensor| x.relu().sum())(x));
+    assert!(catch(|| kink_report(|| vmap(strict, 0, 0)(&rows))).is_err());
     let error = catch(|| strict_kinks(|| vmap(grad(branch), 0, 0)(&rows))).unwrap_err();
     assert!(error.to_string().starts_with("relu: whether elements sit on its kinks is not known"));
 }
@@ -335,6 +347,8 @@ fn compiled_functions_run_op_by_op_to_be_counted() {
         trace(|x: &[Tensor]| grad(abs)(&x[0]), &[x.spec().clone()]).unwrap()
     });
     assert!(report.is_empty() && report.unseen.len() == 1, "{report}");
+    let plain = || trace(|x: &[Tensor]| x[0].abs(), &[x.spec().clone()]).unwrap();
+    assert_eq!(kink_report(plain).1, KinkReport::default());
 }
 
 #[test]
