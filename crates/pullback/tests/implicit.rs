@@ -134,6 +134,30 @@ fn linear_systems_that_cannot_be_solved() {
         || linear_solve(|_: &(), x: &Tensor| x.clone(), &(), &Tensor::from([1i64])),
         &["f32, or of f64"],
     );
+    said(
+        || linear_solve(|_: &(), x: &Tensor| x * 2.0 + 1.0, &(), &b),
+        &["linear_solve: the function is not linear"],
+    );
+    said(
+        || linear_solve(|_: &(), x: &Tensor| x.abs() * 2.0, &(), &b),
+        &["linear_solve: the function is not linear"],
+    );
+    // A mistake inside the function is at its own line.
+    let line = line!() + 1;
+    let wrong = |_: &(), x: &Tensor| x + Tensor::zeros([7]);
+    said(|| linear_solve(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
+    said(|| root(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
+    said(
+        || {
+            ode(
+                move |_: &Tensor, y: &Tensor, _: &()| wrong(&(), y),
+                &b,
+                &Tensor::from([0.0, 1.0]),
+                &(),
+            )
+        },
+        &[&format!("implicit.rs:{line}:")],
+    );
     // Inside a program: NaN.
     let solve = jit(|(a, b): &(Tensor, Tensor)| linear_solve(product, a, b));
     assert!(solve.of(&(singular.clone(), b.clone())).to_f64_vec().iter().all(|x| x.is_nan()));

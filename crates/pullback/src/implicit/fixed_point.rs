@@ -2,7 +2,6 @@
 
 use super::flat::{Flat, Map, known, norm, only_if};
 use super::{LinearSolve, implicit, usual_tolerance};
-use crate::custom::hollow;
 use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
 use std::panic::Location;
 use std::sync::Arc;
@@ -126,10 +125,7 @@ impl FixedPoint {
             fail::raise(Error::argument("fixed_point", message).at(at));
         }
         let flat = Arc::new(Flat::of("fixed_point", guess, at));
-        let (like, inside) = (hollow(theta), flat.clone());
-        let map: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| {
-            inside.join(&f(&like.with_leaves(theta), &inside.split(x)))
-        });
+        let map = flat.map(f, theta);
         let step = map.clone();
         let residual: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
         let options = *self;

@@ -1,7 +1,7 @@
 //! A tree of floats as one vector, so that solvers need not know of trees.
 
 use crate::custom::hollow;
-use crate::{DType, Error, Spec, Tensor, Tree, cat, fail, trace};
+use crate::{DType, Error, Spec, Tensor, Tree, cat, fail, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -64,6 +64,21 @@ impl<X: Tree> Flat<X> {
             v.narrow(-1, (start - size) as isize, size).reshape(&shape[..])
         };
         self.like.with_leaves(&self.specs.iter().map(leaf).collect::<Vec<_>>())
+    }
+}
+
+impl<X: Tree + Send + Sync + 'static> Flat<X> {
+    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own lines.
+    pub fn map<T: Tree + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
+        theta: &T,
+    ) -> Map {
+        let (flat, like) = (self.clone(), hollow(theta));
+        Arc::new(move |theta: &[Tensor], x: &Tensor| {
+            let (theta, x) = (like.with_leaves(theta), flat.split(x));
+            flat.join(&mode::speaking_for_itself(|| f(&theta, &x)))
+        })
     }
 }
 

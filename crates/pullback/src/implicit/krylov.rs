@@ -80,11 +80,11 @@ pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> 
         for j in 0..m {
             // Orthogonal to those before; twice, so that rounding does not undo it.
             let all = stack(&basis.iter().collect::<Vec<_>>(), 0);
-            let mut w = a(&basis[j]);
+            let w = a(&basis[j]);
             let first = all.matmul(&w);
-            w = w - first.matmul(&all);
+            let w = w - first.matmul(&all);
             let second = all.matmul(&w);
-            w = w - second.matmul(&all);
+            let w = w - second.matmul(&all);
             let rest = norm(&w);
             // What is rounding alone is no direction: the space is exhausted.
             let fresh = rest.gt(norm(&first) * (64.0 * spacing(b.dtype())));

@@ -1,10 +1,11 @@
 //! [`linear_solve`]: A·x = b for a function A.
 
-use super::flat::{Flat, Map, known, only_if, refuse_hidden};
+use super::flat::{Flat, known, norm, only_if, refuse_hidden};
 use super::krylov::{self, Limits};
 use super::usual_tolerance;
-use crate::custom::hollow;
-use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
+use crate::{
+    Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, trace, vjp, vmap,
+};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ pub struct LinearSolve {
 /// Derivative: b̄ is the solution of the transposed system with x̄, and θ̄ = −(∂ a(θ, x)/∂θ)ᵀ·b̄. The transposed operator is the pullback of `a`. Both modes and all orders.
 ///
 /// # Panics
-/// If the system is singular or the iteration does not converge, with the residual; if `a` depends on a tracked tensor that is not in θ. Inside a program the result is NaN instead.
+/// If `a` is not linear, the system is singular or the iteration does not converge, with the residual; if `a` depends on a tracked tensor that is not in θ. Inside a program
+/// the result is NaN where there is no solution.
 #[track_caller]
 pub fn linear_solve<T, X>(a: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, b: &X) -> X
 where
@@ -112,10 +114,7 @@ impl LinearSolve {
     {
         let at = mode::user_line(Location::caller());
         let flat = Arc::new(Flat::of("linear_solve", b, at));
-        let (like, inside) = (hollow(theta), flat.clone());
-        let map: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| {
-            inside.join(&a(&like.with_leaves(theta), &inside.split(x)))
-        });
+        let map = flat.map(a, theta);
         let operator: Operator = Arc::new(move |theta: &[Tensor]| {
             let (map, theta) = (map.clone(), theta.to_vec());
             Box::new(move |x: &Tensor| map(&theta, x))
@@ -138,6 +137,7 @@ impl LinearSolve {
         let forward = move |(theta, b): &(Vec<Tensor>, Tensor)| {
             if own {
                 refuse_hidden(name, at, || a(theta)(b));
+                refuse_curved(name, at, &*a(theta), b);
             }
             let x = mode::set_recording(false, || self.find(name, &*a(theta), b));
             (x.clone(), (theta.clone(), x))
@@ -163,7 +163,7 @@ impl LinearSolve {
     pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
         let at = mode::user_line(Location::caller());
         // What is not finite has no solution that is: a gradient that overflowed stays visible, and is no error here.
-        if b.is_empty() || known(&b.is_finite().all().cast(b.dtype())) == Some(0.0) {
+        if b.is_empty() || known(&b.is_finite().all()) == Some(0.0) {
             return b * f64::NAN;
         }
         // In units of the largest element, whose squares cannot overflow.
@@ -194,9 +194,11 @@ impl LinearSolve {
             LinearMethod::Auto | LinearMethod::Gmres | LinearMethod::Dense => {
                 let matrix = matrix(a, b);
                 let (x, place) = linalg::solve_ex(&matrix, b, true);
-                return only_if(&place.eq(0i32), x, || {
-                    Error::argument(name, format!("the linear system of {n} unknowns is singular"))
-                        .at(at)
+                let solved = place.eq(0i32).logical_and(x.is_finite().all());
+                return only_if(&solved, x, || {
+                    let message =
+                        format!("the linear system of {n} unknowns is singular, or not finite");
+                    Error::argument(name, message).at(at)
                 });
             }
         };
@@ -212,6 +214,24 @@ impl LinearSolve {
             );
             Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or allow more with tolerance(..) and max_products(..)")
         })
+    }
+}
+
+/// A function that is not linear has no matrix. Doubled and turned round its argument gives exactly that of its result, if it is.
+fn refuse_curved(
+    name: &'static str,
+    at: &'static Location<'static>,
+    a: krylov::Product,
+    b: &Tensor,
+) {
+    if trace::active() || b.is_empty() {
+        return;
+    }
+    let (once, twice) = mode::set_recording(false, || (a(b), a(&(b * -2.0))));
+    let off = norm(&(&twice + &once * 2.0)).gt(norm(&twice) * 1e-4);
+    if off.item::<bool>() {
+        let message = "the function is not linear: of −2·b it is not −2 times what it is of b";
+        fail::raise(Error::argument(name, message).at(at));
     }
 }
 

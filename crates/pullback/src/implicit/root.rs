@@ -1,8 +1,7 @@
 //! [`root`]: the x with f(θ, x) = 0.
 
-use super::flat::{Flat, Map, known, norm, only_if};
+use super::flat::{Flat, known, norm, only_if};
 use super::{LinearSolve, implicit, usual_tolerance};
-use crate::custom::hollow;
 use crate::{Error, Tensor, Tree, jacobian, jvp, linalg, mode, while_loop};
 use std::panic::Location;
 use std::sync::Arc;
@@ -98,10 +97,7 @@ impl Root {
     {
         let at = mode::user_line(Location::caller());
         let flat = Arc::new(Flat::of("root", guess, at));
-        let (like, inside) = (hollow(theta), flat.clone());
-        let map: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| {
-            inside.join(&f(&like.with_leaves(theta), &inside.split(x)))
-        });
+        let map = flat.map(f, theta);
         let (options, residual) = (*self, map.clone());
         let find = move |theta: &[Tensor], x: &Tensor| options.find(&|x| map(theta, x), x, at);
         let guess = flat.join(guess);

@@ -155,8 +155,8 @@ impl Tensor {
     /// ```
     /// # use pullback::{Tensor, grad};
     /// let x = Tensor::from([3.0, 4.0]);
-    /// let g = grad(|x: &Tensor| (x.clip_gradient(1.0).square() * 0.5).sum())(&x);
-    /// assert_eq!(g.to_vec::<f64>(), [0.6, 0.8]);
+    /// let g = grad(|x: &Tensor| (x.clip_gradient(2.5).square() * 0.5).sum())(&x);
+    /// assert_eq!(g.to_vec::<f64>(), [1.5, 2.0]);
     /// ```
     ///
     /// # Panics

@@ -140,7 +140,8 @@ impl Ode {
         let flat = Arc::new(Flat::of("ode", y0, at));
         let (like, inside) = (hollow(theta), flat.clone());
         let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
-            inside.join(&f(t, &inside.split(y), &like.with_leaves(theta)))
+            let (y, theta) = (inside.split(y), like.with_leaves(theta));
+            inside.join(&mode::speaking_for_itself(|| f(t, &y, &theta)))
         });
         let (y0, times, theta) = (flat.join(y0), times.cast(flat.dtype()), theta.leaves());
         let solve = || match self.discrete {
