@@ -171,6 +171,14 @@ fn wrong_arguments_get_a_sentence_with_the_line() {
     said(&|| x.soft_sort(0, false, 0.0), "soft_sort: the strength must be a positive number");
     said(&|| x.soft_rank(0, -1.0), "soft_rank: the strength must be a positive number");
     said(&|| x.soft_rank(1, 1.0), "soft_rank");
+    said(
+        &|| x.gumbel_softmax(0.0, true, 0, &Key::new(0)),
+        "gumbel_softmax: the temperature must be a positive number",
+    );
+    said(
+        &|| Tensor::zeros([0]).gumbel_softmax(1.0, true, 0, &Key::new(0)),
+        "gumbel_softmax: there is nothing to choose from",
+    );
     said(&|| x.soft_argmax(0, 0.0), "soft_argmax: the temperature must be a positive number");
     said(&|| Tensor::zeros([2, 0]).soft_argmax(1, 1.0), "soft_argmax: the axis is empty");
     said(

@@ -173,9 +173,13 @@ impl Tensor {
     /// let y = Tensor::zeros([2, 4]).gumbel_softmax(1.0, true, -1, &Key::new(0));
     /// assert_eq!(y.sum().item::<f32>(), 2.0);
     /// ```
+    ///
+    /// # Panics
+    /// If `tau` is not a positive number, or the axis is empty and a hard choice is asked for.
     #[track_caller]
     #[must_use]
     pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: isize, key: &Key) -> Tensor {
+        self.check_positive("gumbel_softmax", "the temperature", tau);
         let x = self.wide();
         // −log(−log u): a draw of exactly 0 is held at the smallest number.
         let u =
@@ -184,10 +188,15 @@ impl Tensor {
         let soft = ((x + noise) / tau).softmax(axis);
         let y = match hard && self.rank() > 0 {
             true => {
-                let axis = soft.axis("gumbel_softmax", axis) as isize;
+                let axis = soft.axis("gumbel_softmax", axis);
+                let classes = soft.shape()[axis];
+                if classes == 0 {
+                    let error = Error::shape("gumbel_softmax", "there is nothing to choose from");
+                    self.checked(Err(error.on([self.spec()])))
+                }
                 soft.straight_through(move |soft| {
-                    let classes = soft.shape()[axis as usize];
-                    soft.argmax(axis).hot(classes, soft.dtype()).move_axis(-1, axis)
+                    let best = soft.argmax(axis as isize).hot(classes, soft.dtype());
+                    best.move_axis(-1, axis as isize)
                 })
             }
             false => soft,
