@@ -122,3 +122,51 @@ proptest! {
         check(seed, true, false, |p| Pipeline::standard(evaluate).verified(true).run(p).unwrap());
     }
 }
+
+/// The program, and then all that it made once more, backwards: the last thing first.
+fn there_and_back(mut program: Program) -> Program {
+    let made = program.equations.iter().flat_map(|e| e.outputs.clone());
+    let made: Vec<Var> = made.filter(|&v| program.spec(v).dtype.is_float()).collect();
+    let mut total = program.input(Spec::new(DType::F64, Shape::new()));
+    for v in made.into_iter().rev() {
+        let sum = Op::Reduce(Reduction::Sum, (0..program.spec(v).shape.len()).collect());
+        let sum = program.push(sum, &[v], None).expect("a sum")[0];
+        let wide = program.push(Op::Cast(DType::F64), &[sum], None).expect("a cast")[0];
+        total = program.push(Op::Binary(Binary::Sub), &[wide, total], None).expect("numbers")[0];
+    }
+    program.outputs.push(total);
+    program
+}
+
+/// What a refusal names as the least.
+fn least(error: &Error) -> usize {
+    let text = error.to_string();
+    let (_, rest) = text.split_once("at least ").expect("a bound");
+    rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number")
+}
+
+proptest! {
+    // Each case is planned some hundred times.
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn budget_keeps_results_and_its_word(seed in choices()) {
+        let mut choices = Choices(seed, 0);
+        let size = 4 + choices.below(28);
+        let program = there_and_back(choices.program(size, false));
+        let inputs = choices.inputs(&program, false);
+        let expected = run(&program, &inputs);
+        let rest = Pipeline::after_budget().verified(true);
+        let peak = |p: &Program| plan::plan(&rest.run(p).expect("a program")).peak();
+        let (least, whole) = (least(&budget(&program, 0).unwrap_err()), peak(&program));
+        for bytes in [least, (least + whole) / 2] {
+            let found = budget(&program, bytes).expect("the least is met");
+            found.program.verify_deeply().unwrap();
+            assert!(found.report.peak <= bytes && found.report.peak == peak(&found.program));
+            assert_eq!(found.report.again > 0, bytes < whole, "{:?}", found.report);
+            assert_eq!(found.program.updates, program.updates);
+            let made = run(&found.program, &inputs);
+            assert!(same_bits(&expected, &made), "{program}became\n{}", found.program);
+        }
+    }
+}
