@@ -40,7 +40,7 @@ impl Dir {
     }
 
     #[track_caller]
-    fn is_empty_now(self) {
+    fn must_be_empty(self) {
         assert_eq!(self.files(), Vec::<PathBuf>::new());
         fs::remove_dir(&self.0).unwrap();
     }
@@ -130,7 +130,7 @@ fn gradients_from_disk_are_the_same_bits() {
                 assert!(stats.shared > 0, "{stats:?}");
             }
         }
-        dir.is_empty_now();
+        dir.must_be_empty();
     }
 }
 
@@ -166,12 +166,12 @@ fn every_dtype_and_layout_comes_back() {
             Tensor::zeros_with([2, 3], DType::F64),
         ];
         let mut sum = views.iter().fold(w.sum(), |sum, v| sum + (&w * v).sum());
-        sum = sum + w.gt(0.7).select(&w, &(&w * 2.0)).sum();
-        sum = sum + w.index_select(1, &Tensor::from_vec(vec![2i64, 0], [2])).sum();
-        sum = sum + w.cast(DType::BF16).square().sum().cast(DType::F64);
-        sum = sum + w.cast(DType::F16).square().sum().cast(DType::F64);
+        sum += w.gt(0.7).select(&w, &(&w * 2.0)).sum();
+        sum += w.index_select(1, &Tensor::from_vec(vec![2i64, 0], [2])).sum();
+        sum += w.cast(DType::BF16).square().sum().cast(DType::F64);
+        sum += w.cast(DType::F16).square().sum().cast(DType::F64);
         // A scalar and nothing at all.
-        sum = sum + (&w * 1.0).sum().square();
+        sum += (&w * 1.0).sum().square();
         let none = w.narrow(0, 0, 0);
         sum + (&none * &none).sum()
     })
@@ -179,7 +179,7 @@ fn every_dtype_and_layout_comes_back() {
     .unwrap();
     assert!(compare.1.load(Ordering::Relaxed) >= 11, "{}", compare.1.load(Ordering::Relaxed));
     drop(compare);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_repeated_row_is_a_row_and_a_transpose_is_the_matrix() {
     });
     y.backward().unwrap();
     assert_eq!(offload.stats().files, 0);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn memory_is_bounded_and_lower_than_without() {
     assert_eq!(offload.stats().disk_bytes, 127 * BLOCK);
     drop(y);
     assert_eq!(memory_stats().live_bytes, before);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn the_forward_pass_waits_where_the_buffer_is_full() {
     offload.run(|| blocks(&x, 2)).sum().backward().unwrap();
     let stats = offload.stats();
     assert_eq!((stats.written_at_once, stats.peak_held_bytes, stats.waits), (3, 0, 0), "{stats:?}");
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn what_is_saved_is_what_comes_back_after_a_write_in_place() {
     let y = h.sin();
     h.add_(1.0);
     assert!(y.sum().backward().unwrap_err().to_string().contains("overwritten"));
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 /// A gradient that is a saved value itself is added to in place; the saved value must not be found there again.
@@ -326,7 +326,7 @@ fn a_gradient_never_shares_memory_with_a_saved_value() {
     {
         assert!(packed(&f, &[a.clone(), c.clone()], Some(Arc::new(offload))) == expected);
     }
-    dir.is_empty_now();
+    dir.must_be_empty();
     // The same for what a checkpoint finds still there.
     let again = {
         let (a, c) = (leaf(&a), leaf(&c));
@@ -361,7 +361,7 @@ fn graphs_that_stay_are_gone_through_again() {
     let once = x.grad().unwrap().to_vec::<f64>();
     assert!(thrice.iter().zip(&once).all(|(a, b)| (a - 3.0 * b).abs() <= 1e-15 * b.abs() * 4.0));
     assert!(y.backward().unwrap_err().to_string().contains("freed"));
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn second_derivatives_are_the_same_bits() {
         g.square().sum().backward().unwrap();
         assert_eq!(bits(&leaf.grad().unwrap()), expected);
     }
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 fn overwrite(path: &Path, f: impl FnOnce(Vec<u8>) -> Vec<u8>) {
@@ -436,7 +436,7 @@ fn a_file_removed_cut_or_changed_is_an_error_that_names_it() {
             assert!(error.contains(says) && error.contains("packing.rs"), "{error}");
             assert!(x.grad().is_none(), "no gradient changes");
             drop(y);
-            dir.is_empty_now();
+            dir.must_be_empty();
         }
     }
 }
@@ -485,7 +485,7 @@ fn a_bound_on_the_disk_is_an_error_that_leaves_the_tape_usable() {
     x.zero_grad();
     offload.run(|| x.sin().sin().sin()).sum().backward().unwrap();
     drop(last);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -537,7 +537,44 @@ fn a_directory_that_is_gone_is_an_error_that_leaves_the_tape_usable() {
         "{error}"
     );
     fs::remove_file(&file).unwrap();
-    dir.is_empty_now();
+    dir.must_be_empty();
+}
+
+/// How many threads of offloads there are.
+#[cfg(target_os = "linux")]
+fn threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let name =
+        |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.filter_map(|t| t.ok()).filter(|t| name(t).starts_with("pullback-offloa")).count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn threads_end_with_the_last_who_needs_them() {
+    let _turn = turn();
+    let dir = Dir::new();
+    let x = sample(&[100], DType::F64).requires_grad();
+    // A thread takes its name when it first runs, and is listed a moment longer than it can be joined.
+    let become_so_many = |count: usize| {
+        let start = std::time::Instant::now();
+        while threads() != count {
+            assert!(start.elapsed().as_secs() < 20, "{} threads, not {count}", threads());
+            std::thread::yield_now();
+        }
+    };
+    become_so_many(0);
+    let offload = dir.offload();
+    let other = offload.clone();
+    let y = offload.run(|| blocks(&x, 3));
+    drop(offload);
+    drop(other);
+    // The graph needs them.
+    become_so_many(2);
+    y.sum().backward().unwrap();
+    drop(y);
+    become_so_many(0);
+    dir.must_be_empty();
 }
 
 #[test]
@@ -583,7 +620,7 @@ fn nothing_stays_behind_after_a_panic_or_a_drop_in_any_order() {
     b.sum().backward().unwrap();
     drop((b, offload, x));
     assert_eq!(memory_stats().live_bytes, before);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -618,7 +655,7 @@ fn threads_do_not_disturb_each_other() {
     assert!(shared.stats().peak_held_bytes <= 600);
     assert_eq!(shared.stats().files, 0);
     drop(shared);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -647,7 +684,7 @@ fn checkpoints_inside_and_outside() {
         drop(y);
         assert_eq!(offload.stats().files, 0);
     }
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -675,7 +712,7 @@ fn traced_functions_and_the_host_are_left_alone() {
     let host = Offload::to_host().min_bytes(1);
     assert_eq!(bits(&grad(|x: &Tensor| host.run(|| blocks(x, 3).sum()))(&x)), expected);
     assert_eq!((host.stats().written_bytes, host.flush().is_ok()), (0, true));
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 /// Every value is on disk alone. Before each is needed, the hook waits for the reader: then all but the first were read ahead, which they are
@@ -722,7 +759,7 @@ fn values_are_read_ahead_in_the_order_in_which_backward_wants_them() {
     assert_eq!((stats.read_bytes, stats.still_there), (9 * BYTES, 0), "{stats:?}");
     assert!(stats.peak_held_bytes <= 2 * BYTES, "{stats:?}");
     drop((y, offload));
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -747,7 +784,7 @@ fn files_carry_the_process_and_leave_others_alone() {
         fs::remove_file(path).unwrap();
     }
     drop((first, second));
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -768,11 +805,12 @@ fn packers_inside_other_transforms() {
         Arc::new(dir.offload()),
         Arc::new(Compress::new().masks().integers()),
         Arc::new(Compress::new().masks().then(dir.offload())),
+        Arc::new(Compress::new().then(Arc::new(dir.offload()) as Arc<dyn Pack>)),
     ] {
         assert!(twice(&|x| with_packing(packer.clone(), || f(x))) == expected);
         assert!(with_packing(packer, || twice(&f)) == expected);
     }
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -904,7 +942,7 @@ fn two_numbers_of_any_kind_are_bits() {
         };
         let mut sum = w.sum();
         for (a, b) in [(0.0, -0.0), (1e300, f64::NAN), (f64::INFINITY, 2.0), (0.3, 0.3)] {
-            sum = sum + (&w * two(a, b)).sum();
+            sum += (&w * two(a, b)).sum();
         }
         // Three numbers are not two.
         let three = Tensor::arange(0, 77 * 9).reshape([77, 9]).remainder(3).cast(DType::F64);
@@ -1101,7 +1139,7 @@ fn compressed_values_go_to_disk() {
     assert!(dir.files().iter().all(|p| fs::metadata(p).unwrap().len() != 100));
     drop(y);
     drop(offload);
-    dir.is_empty_now();
+    dir.must_be_empty();
 }
 
 #[test]
@@ -1170,5 +1208,5 @@ fn throughput() {
             x.zero_grad();
         }
     }
-    dir.is_empty_now();
+    dir.must_be_empty();
 }

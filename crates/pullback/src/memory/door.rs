@@ -59,6 +59,12 @@ pub trait Pack: Send + Sync {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>>;
 }
 
+impl<P: Pack + ?Sized> Pack for Arc<P> {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        (**self).pack(value)
+    }
+}
+
 /// A value that was saved for backward and packed.
 pub trait Packed: Send + Sync {
     /// The value as it was: the same shape and dtype. Called once for each time that backward passes.

@@ -5,11 +5,8 @@
 //! (`engine.rs`, `work.rs`). Copies that wait and values that were read ahead have one bound (`room.rs`): where the disk is slower than the
 //! forward pass, the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
 //!
-//! Because a copy is made, a value comes back as it was when it was saved, also where its memory was written to since.
-//!
-//! A file lives as long as the node that saved its value: it is removed when backward has passed (unless the graph is retained), when the graph
-//! is dropped, and when a panic unwinds. A process that is killed leaves its files behind; their names begin with `pullback-` and the
-//! number of the process.
+//! A file lives as long as somebody may ask for its value: the node that saved it holds the only handle, and dropping that removes the file. So
+//! success, a panic and a dropped graph are one and the same.
 
 mod engine;
 mod file;
@@ -47,6 +44,13 @@ use std::sync::Arc;
 ///
 /// Left where they are: parameters, whose memory is there anyway; values below [`Offload::min_bytes`]; tangents of forward mode; and all
 /// that is saved while a function is traced (`jit`, bodies of loops, `vmap`), because it has no values yet and the program plans its own memory.
+///
+/// A copy is made when a value is saved, so it comes back as it was then, also where its memory was written to since.
+///
+/// # Files
+/// Each value has a file of its own, which only its owner may read. It is removed when backward has passed (unless the graph is retained), when
+/// the graph is dropped, and when a panic unwinds, whichever of the graph and the offload goes first. A process that is killed leaves its files
+/// behind: `pullback-`, the number of the process, and a number.
 ///
 /// # When writing fails
 /// A value that could not be written stays in memory, so backward through what was recorded works as ever. The next operation that saves a
@@ -110,8 +114,10 @@ impl Offload {
             let message = format!("no file can be written in {}: {error}", dir.display());
             Error::new(ErrorKind::Memory, "offload", message)
         };
-        file::probe(dir).map_err(failed)?;
-        Offload::with(dir, file::create)
+        // The process may change its own directory meanwhile.
+        let whole = std::path::absolute(dir).map_err(failed)?;
+        file::probe(&whole).map_err(failed)?;
+        Offload::with(&whole, file::create)
     }
 
     fn with(dir: &Path, create: Create) -> Result<Offload> {
