@@ -938,7 +938,7 @@ fn two_numbers_of_any_kind_are_bits() {
     with_packing(scale.clone(), || {
         let even = Tensor::arange(0, 77 * 9).reshape([77, 9]).remainder(2);
         let two = |a: f64, b: f64| {
-            even.eq(0).select(&Tensor::from(a).expand([77, 9]), &Tensor::from(b).expand([77, 9]))
+            even.eq(0).select(Tensor::from(a).expand([77, 9]), Tensor::from(b).expand([77, 9]))
         };
         let mut sum = w.sum();
         for (a, b) in [(0.0, -0.0), (1e300, f64::NAN), (f64::INFINITY, 2.0), (0.3, 0.3)] {
