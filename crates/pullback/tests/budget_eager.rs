@@ -243,7 +243,7 @@ impl Net {
                 }
                 6 => {
                     let t = &a + &b;
-                    t.at(1..3).mul_(&a.at(0..2));
+                    t.at(1..3).mul_(a.at(0..2));
                     t.tanh()
                 }
                 7 => {
@@ -379,6 +379,35 @@ fn memory_overwritten_after_the_scope_is_an_error_and_never_a_wrong_gradient() {
     assert!(error.contains("memory that this needs was overwritten"), "{error}");
     assert!(error.contains("add_") && error.contains("budget_eager.rs"), "{error}");
     assert!(x.grad().is_none());
+}
+
+#[test]
+fn memory_overwritten_in_the_scope_is_kept_for_what_was_dropped() {
+    let _turn = turn();
+    let x = Tensor::from([0.5; 32]).requires_grad();
+    // Memory from before the scope, and memory that is made of data in it: neither is saved, and neither can be made again.
+    let run = |outside: &Tensor| {
+        let inside = Tensor::from([0.25; 32]);
+        let turns =
+            |y: Tensor, n: i32| (0..n).fold(y, |y, _| ((y + outside) * 0.9 + &inside).sin());
+        let y = turns(x.clone(), 8);
+        outside.add_(1.0);
+        inside.mul_(3.0);
+        let y = turns(y, 8);
+        outside.add_(1.0);
+        turns(y, 2).sum()
+    };
+    run(&Tensor::from([1.0; 32])).backward().unwrap();
+    let expected = taken(&[&x]);
+    for values in [20, 8, 6] {
+        let (budget, outside) = (MemoryBudget::new(values * 256), Tensor::from([1.0; 32]));
+        budget.run(|| run(&outside)).backward().unwrap();
+        assert_eq!(taken(&[&x]), expected);
+        let used = budget.used();
+        assert!(values == 20 || used.dropped > 8, "{used}");
+        // The copies count.
+        assert!(used.kept <= values * 256 && (values == 20 || used.least >= 4 * 256), "{used}");
+    }
 }
 
 #[test]

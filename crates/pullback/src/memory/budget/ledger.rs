@@ -168,6 +168,7 @@ impl Book {
 
     /// A moment passes.
     fn tick(&mut self) -> u64 {
+        self.tally.kept = self.tally.kept.max(self.kept);
         let live = live_bytes().saturating_sub(self.start.unwrap_or(0)) as usize;
         self.tally.measured = self.tally.measured.max(live);
         self.clock += 1;
@@ -297,9 +298,8 @@ impl Book {
 
     /// A node saves a value, for which there is room.
     pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
-        let clock = self.tick();
-        self.entries[id].used = clock;
         self.hold(id, storage.clone());
+        self.touch(id);
         let entry = &mut self.entries[id];
         entry.tickets += 1;
         if entry.tickets == 1 {
@@ -378,7 +378,6 @@ impl Book {
         }
         entry.held = Some(storage);
         self.kept += entry.bytes;
-        self.tally.kept = self.tally.kept.max(self.kept);
         match entry.recipe {
             None => self.pinned += entry.bytes,
             Some(_) => {
@@ -423,12 +422,14 @@ impl Book {
         self.collect(unused);
     }
 
-    /// Memory is about to be written, by which a value is lost that something dropped counts on: it is kept elsewhere, unless it can be made again.
+    /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can be made again, where something dropped counts on it, or
+    /// where it is likely that something saved will be dropped: half of the budget is used.
     pub fn before_write(&mut self, written: &Tensor, copy: impl FnOnce(&Tensor) -> Arc<Storage>) {
         let storage = &written.0.storage;
         let Some(id) = self.known(storage) else { return };
         let entry = &self.entries[id];
-        if self.saved == 0 || !entry.relied || !self.is_wanted(id) {
+        let likely = entry.recipe.is_none() && self.kept > self.tally.budget / 2;
+        if self.saved == 0 || !(entry.relied || likely) || !self.is_wanted(id) {
             return;
         }
         if entry.recipe.is_some() && self.secure(id) {
@@ -441,10 +442,13 @@ impl Book {
         let spec = Spec::new(written.dtype(), whole.as_slice());
         let whole = Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone());
         let copied = copy(&whole);
-        // It is the scope's own now.
-        self.entries[id].bytes = if bytes <= TINY { 0 } else { bytes };
-        self.make_room(self.entries[id].bytes);
+        // It is the scope's own now, and others make room for it.
+        let counted = if bytes <= TINY { 0 } else { bytes };
+        (self.entries[id].bytes, self.entries[id].relied) = (0, true);
         self.hold(id, copied);
+        self.make_room(counted);
+        self.entries[id].bytes = counted;
+        self.hand_over(counted);
     }
 
     /// Whether a saved value is made of this one.

@@ -94,7 +94,9 @@ impl Book {
                 },
             }
         }
-        let price: usize = sources.iter().map(|s| self.entries[s.0].bytes).sum();
+        // What many are made of is held once for all of them.
+        let share = |e: &Entry| e.bytes / e.users.len().max(1);
+        let price: usize = sources.iter().map(|s| share(&self.entries[s.0])).sum();
         if self.entries[id].recipe.is_none() || price >= self.entries[id].bytes {
             return false;
         }
