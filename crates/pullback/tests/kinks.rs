@@ -13,6 +13,9 @@ use pullback::*;
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
+type Function = fn(&Tensor) -> Tensor;
+type Formula<'a> = &'a dyn Fn(&Tensor) -> Tensor;
+
 fn leaf(x: &[f64]) -> Tensor {
     Tensor::from(x).requires_grad()
 }

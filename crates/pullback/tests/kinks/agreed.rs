@@ -219,7 +219,7 @@ fn compiled_functions_are_compiled_for_their_conventions() {
     let sum =
         |x: &Tensor| scan(|s: &Tensor, x: &Tensor| (s + x.relu(), ()), &Tensor::from(0.0), x).0;
     let either = |x: &Tensor| cond(&x.sum().gt(0.0), |x| x.relu().sum(), |x| x.sum(), x);
-    let fs: [(&str, &dyn Fn(&Tensor) -> Tensor); 2] = [("scan", &sum), ("cond", &either)];
+    let fs: [(&str, Formula); 2] = [("scan", &sum), ("cond", &either)];
     for (name, f) in fs {
         let slopes = || jit(grad(f)).call(&x).unwrap().to_vec::<f64>();
         assert_eq!(slopes(), [0.0, 1.0], "{name}");
@@ -236,7 +236,7 @@ fn presets_are_what_frameworks_do() {
         with_conventions(&c, || slope(f, x))
     };
     let one = Tensor::from(1.0);
-    let probes: [(&dyn Fn(&Tensor) -> Tensor, f64, [f64; 4]); 9] = [
+    let probes: [(Formula, f64, [f64; 4]); 9] = [
         (&Tensor::relu, 0.0, [0.0, 0.0, 0.0, 0.0]),
         (&Tensor::abs, 0.0, [0.0, 0.0, 0.0, 0.0]),
         (&|x| x.leaky_relu(0.25), 0.0, [0.25, 0.25, 1.0, 0.25]),

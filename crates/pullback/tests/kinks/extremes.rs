@@ -170,7 +170,7 @@ fn bounds() {
     for at in [AtBound::Half, AtBound::Outside] {
         let nan = with_conventions(&Conventions::pullback().clamp(at), || {
             let x = Tensor::from([0.5, NAN]);
-            [x.clamp(NAN, 1.0), x.clamp(0.0, NAN), x.clamp_min(&Tensor::from([NAN, 0.0]))]
+            [x.clamp(NAN, 1.0), x.clamp(0.0, NAN), x.clamp_min(Tensor::from([NAN, 0.0]))]
         });
         assert!(nan.iter().all(|y| y.to_vec::<f64>().iter().all(|y| y.is_nan())));
     }
@@ -193,7 +193,7 @@ fn bounds() {
 #[test]
 fn a_nan_is_found_wherever_it_is() {
     let broken = |y: &Tensor| y.is_nan().any().item::<bool>();
-    let all: [(&str, fn(&Tensor) -> Tensor); 12] = [
+    let all: [(&str, Function); 12] = [
         ("max", |x| x.max()),
         ("min", |x| x.min()),
         ("max over rows", |x| x.unsqueeze(0).max_over(0)),
@@ -233,7 +233,7 @@ fn a_nan_is_found_wherever_it_is() {
 /// A convex function lies above every line that a derivative at a kink gives: what is taken is a slope of some side, or between them.
 #[test]
 fn what_is_taken_at_a_tie_is_a_subgradient() {
-    let fs: [(&str, fn(&Tensor) -> Tensor); 9] = [
+    let fs: [(&str, Function); 9] = [
         ("max", |x| x.max()),
         ("max_at", |x| x.max_at(0).0),
         ("cummax", |x| x.cummax(0).sum()),
