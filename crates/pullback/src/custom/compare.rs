@@ -47,9 +47,13 @@ pub(super) fn compare(
     f: &Function,
 ) -> Result<Said> {
     let is_narrow = |x: &Tensor| x.dtype().is_float() && x.dtype() != DType::F64;
-    let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype).next();
+    let coarse = |dtype: &DType| Precision::of(*dtype).relative;
+    let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype);
+    let narrow = narrow.max_by(|a, b| coarse(a).total_cmp(&coarse(b)));
     let with = |precision: Precision| {
-        let relative = relative.unwrap_or(precision.relative);
+        // Who asks for more than a narrow dtype can give gets what it can.
+        let least = if precision.rounding < 1e-9 { 0.0 } else { precision.relative };
+        let relative = relative.map_or(precision.relative, |r| r.max(least));
         Checker { name, f, precision: Precision { relative, ..precision } }
     };
     let Some(dtype) = narrow else { return with(Precision::F64).run(x) };

@@ -135,8 +135,6 @@ impl<'a> Point<'a> {
     /// Where a number is: the leaf and its index in it.
     pub fn place(&self, flat: usize) -> (usize, Vec<usize>) {
         let k = self.starts.partition_point(|&start| start <= flat) - 1;
-        // Empty leaves begin where the next one does.
-        let k = k.min(self.floats.len() - 1);
         let i = self.floats[k];
         (i, index_of(flat - self.starts[k], self.x[i].shape()))
     }

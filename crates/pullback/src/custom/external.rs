@@ -196,11 +196,10 @@ impl External {
     pub fn call(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let at = mode::user_line(Location::caller());
         mode::speaking_for(at, || {
-            if !matches!(self.op.derivative(), Derivative::Refused(_)) {
-                let leaves: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
-                self.gate.pass(&leaves, "", at, &|x| applied(&self.custom(x), x));
-            }
             let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
+            if !matches!(self.op.derivative(), Derivative::Refused(_)) {
+                self.gate.pass(&inputs, "", at, &|x| applied(&self.custom(x), x));
+            }
             applied(&self.custom(&inputs), &inputs)
         })
     }
@@ -219,7 +218,7 @@ impl External {
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> External {
         self.gate.open(reason, mode::user_line(Location::caller()));
-        self
+        self.renewed()
     }
 
     /// Without the check and without a mention: for rules of this library, which its tests check.
@@ -232,14 +231,19 @@ impl External {
     #[must_use]
     pub fn at(mut self, example: &[&Tensor]) -> External {
         self.gate.example(example.iter().map(|&x| x.clone()).collect());
-        self
+        self.renewed()
     }
 
     /// How far the derivative may be from the numeric one; as [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> External {
         self.gate.tolerance(relative);
-        self
+        self.renewed()
+    }
+
+    /// Without the op of the last call, which has a ticket of the gate as it was.
+    fn renewed(self) -> External {
+        External { made: Mutex::default(), ..self }
     }
 
     /// The op for these operands.
