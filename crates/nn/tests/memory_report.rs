@@ -165,20 +165,10 @@ fn checkpointed_blocks_keep_less() {
         head: Linear::new(32, 4),
     };
     let none: Vec<Box<dyn Optimizer>> = Vec::new();
-    let both = |of: &dyn Fn() -> Result<Tensor>,
-                model: &dyn Fn(&dyn Fn() -> Result<Tensor>, bool) -> MemoryReport| {
-        (model(of, true), model(of, false))
-    };
-    let report_plain = |f: &dyn Fn() -> Result<Tensor>, predict: bool| match predict {
-        true => predict_memory(&plain, &none, f).unwrap(),
-        false => memory_report(&plain, &none, f).unwrap().1,
-    };
-    let report_split = |f: &dyn Fn() -> Result<Tensor>, predict: bool| match predict {
-        true => predict_memory(&split, &none, f).unwrap(),
-        false => memory_report(&split, &none, f).unwrap().1,
-    };
-    let (p1, m1) = both(&|| step(&plain, &none, &x), &report_plain);
-    let (p2, m2) = both(&|| step(&split, &none, &x), &report_split);
+    let p1 = predict_memory(&plain, &none, || step(&plain, &none, &x)).unwrap();
+    let p2 = predict_memory(&split, &none, || step(&split, &none, &x)).unwrap();
+    let (_, m1) = memory_report(&plain, &none, || step(&plain, &none, &x)).unwrap();
+    let (_, m2) = memory_report(&split, &none, || step(&split, &none, &x)).unwrap();
     for (plain, split) in [(&p1, &p2), (&m1, &m2)] {
         assert!(split.most.activations * 2 < plain.most.activations, "{plain}\n{split}");
         assert!(split.peak().alive.total() < plain.peak().alive.total(), "{plain}\n{split}");

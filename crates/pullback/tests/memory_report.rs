@@ -2,8 +2,8 @@
 
 use pullback::{
     DType, Key, MemoryKind, MemoryPhase, MemoryReport, MemoryReporter, Pack, Packed, Result,
-    SavedValue, Tensor, checkpoint, checkpoint_sequential, jit, memory_part, memory_report,
-    memory_stats, no_grad, predict_memory, random_state, trace, with_packing,
+    SavedValue, Tensor, checkpoint, checkpoint_sequential, grad, jit, memory_part, memory_report,
+    memory_stats, no_grad, predict_memory, random_state, trace, vmap, with_packing,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +35,9 @@ impl Net {
         }
     }
 
+    /// The line of the first statement of the step.
+    const STEP: u32 = line!() + 3;
+
     fn step(&self) -> Result<Tensor> {
         let z = self.x.matmul(&self.w1) + &self.b1;
         let h = z.tanh();
@@ -48,9 +51,6 @@ impl Net {
         [&self.w1, &self.b1, &self.w2].iter().for_each(|w| w.zero_grad());
     }
 }
-
-/// The line of `let z = …` in the step.
-const STEP: u32 = 39;
 
 const PARAMETERS: u64 = (16 * 32 + 32 + 32 * 4) * 4;
 
@@ -75,8 +75,8 @@ fn an_mlp_by_hand() {
         assert_eq!(report.most.optimizer_state, 0, "{report}");
         // The tape keeps what tanh gives, for itself and for the second product, and the product, for the square.
         assert_eq!(report.most.activations, (8 * 32 + 8 * 4) * 4, "{report}");
-        assert_eq!(line(report, "tanh"), (STEP + 1, 8 * 32 * 4, 1));
-        assert_eq!(line(report, "dot"), (STEP + 2, 8 * 4 * 4, 1));
+        assert_eq!(line(report, "tanh"), (Net::STEP + 1, 8 * 32 * 4, 1));
+        assert_eq!(line(report, "dot"), (Net::STEP + 2, 8 * 4 * 4, 1));
         assert_eq!(report.activations_by_line.len(), 2, "{report}");
         let sum: u64 = report.activations_by_line.iter().map(|line| line.bytes).sum();
         assert_eq!(sum, report.most.activations);
@@ -350,6 +350,27 @@ fn a_compiled_step_is_one_op_with_its_arena() {
     // Predicted op by op, as it would run in eager code.
     let predicted = predict_memory(|| step.call(&net.x)).unwrap();
     assert_eq!(line(&predicted, "tanh").1, 8 * 32 * 4);
+}
+
+#[test]
+fn functions_of_functions_are_reported() {
+    let _turn = turn();
+    let (w, x) = (normal(1, [32, 32]), normal(2, [8, 32]));
+    let step = || Ok(grad(|w: &Tensor| x.matmul(w).sin().sum())(&w));
+    for report in [predict_memory(step).unwrap(), memory_report(step).unwrap().1] {
+        assert_eq!(report.most.parameters, 4096, "{report}");
+        assert_eq!(report.most.gradients, 4096, "{report}");
+        assert_eq!(report.most.inputs, 8 * 32 * 4, "{report}");
+        assert_eq!(report.most.activations, 8 * 32 * 4, "{report}");
+        assert_eq!(report.timeline.last().unwrap().alive.gradients, 4096, "{report}");
+    }
+    let each = vmap(|x: &Tensor| grad(|w: &Tensor| x.matmul(w).sin().sum())(&w), 0, 0);
+    let predicted = predict_memory(|| Ok(each(&x))).unwrap();
+    let (g, measured) = memory_report(|| Ok(each(&x))).unwrap();
+    assert_eq!(g.shape(), [8, 32, 32]);
+    assert!(measured.timeline.last().unwrap().alive.total() >= 8 * 4096, "{measured}");
+    let (a, b) = (predicted.peak().alive.total(), measured.peak().alive.total());
+    assert!(a.abs_diff(b) * 10 <= b, "predicted {a}, measured {b}");
 }
 
 #[test]

@@ -91,6 +91,7 @@ pub(crate) fn of_targets(
     let Some(mut wanted) = walk.wanted.take() else { return Ok(Vec::new()) };
     for (leaf, grad) in leaves {
         if let Some(grad) = grad {
+            ledger::is_gradient(&leaf, &grad);
             wanted.found.insert((leaf.seq, 0), grad);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::replay;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
-use crate::memory::report::ledger;
+use crate::memory::report::part;
 use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, take_number};
@@ -35,7 +35,7 @@ pub(super) struct Frame {
     pub autocast: autocast::State,
     pub conventions: Conventions,
     /// The part of the model that a report on memory knows it by.
-    pub part: ledger::Here,
+    pub part: part::Here,
     pub verify: bool,
     notes: Mutex<Notes>,
 }
@@ -123,7 +123,7 @@ impl Frame {
             random,
             autocast: autocast::state(),
             conventions: kinks::conventions(),
-            part: ledger::here(),
+            part: part::here(),
             verify,
             notes: Mutex::default(),
         })

@@ -3,7 +3,7 @@
 use super::frame::{Frame, Notes, Written, hash, with_frames};
 use crate::apply::apply;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
-use crate::memory::report::ledger;
+use crate::memory::report::part;
 use crate::storage::Writer;
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, Leaf};
@@ -88,7 +88,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || autocast::with_state(frame.autocast, run);
     // Counted in the first run.
     let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
-    let run = || ledger::back_at(frame.part, run);
+    let run = || part::back_at(&frame.part, run);
     mode::enable_grad(|| mode::speaking_for_itself(run))?;
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
     let before = frame.notes().slots.len();

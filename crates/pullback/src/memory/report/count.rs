@@ -94,6 +94,6 @@ fn by_line(book: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
         lines[place].bytes += life.bytes;
         lines[place].count += 1;
     }
-    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
     lines
 }

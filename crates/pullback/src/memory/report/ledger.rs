@@ -9,9 +9,7 @@ use crate::{Tensor, trace};
 use pullback_ir::Op;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
-use std::marker::PhantomData;
 use std::panic::Location;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A ledger that tickets refer to.
@@ -88,7 +86,8 @@ pub(super) struct Ledger {
     pub lives: Vec<Life>,
     /// The names of parts.
     pub parts: Vec<String>,
-    part: Option<usize>,
+    /// The part that goes on.
+    pub part: Option<usize>,
     /// The parts of leaves, by their numbers.
     leaves: FxHashMap<u64, usize>,
     /// The op that runs, and whether it has a moment.
@@ -145,7 +144,7 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// The ledger that is kept.
-fn kept() -> Option<Shared> {
+pub(super) fn kept() -> Option<Shared> {
     match is_on() {
         true => LEDGER.with_borrow(Clone::clone),
         false => None,
@@ -181,7 +180,7 @@ impl Ledger {
         self.moments.len() - 1
     }
 
-    fn part_named(&mut self, name: &str) -> usize {
+    pub fn part_named(&mut self, name: &str) -> usize {
         match self.parts.iter().position(|known| known == name) {
             Some(part) => part,
             None => {
@@ -196,7 +195,7 @@ impl Ledger {
         self.moments.push(Moment { op, at, phase });
     }
 
-    fn phase(&self) -> MemoryPhase {
+    pub fn phase(&self) -> MemoryPhase {
         match () {
             () if self.walks > 0 => MemoryPhase::Backward,
             () if self.walked && mode::in_no_grad() => MemoryPhase::Step,
@@ -206,7 +205,8 @@ impl Ledger {
 
     /// The step has ended: what is alive now stays.
     pub fn close(&mut self) {
-        self.moments.push(Moment { op: "end", at: None, phase: self.phase() });
+        let phase = self.moments[self.now()].phase;
+        self.moments.push(Moment { op: "end", at: None, phase });
     }
 
     fn live(&mut self, life: Life) -> usize {
@@ -427,73 +427,4 @@ pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
     of(&ledger).walks += 1;
     let _leave = Leave(ledger);
     f()
-}
-
-/// Says, while it lives, that what is made belongs to a part of the model. See [`memory_part`].
-#[must_use = "the part ends when this is dropped"]
-pub struct MemoryPart {
-    before: Option<Option<usize>>,
-    /// It belongs to this thread.
-    _here: PhantomData<Rc<()>>,
-}
-
-/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside parts have the name that they are given.
-/// Where no report is being made, this does nothing.
-///
-/// ```
-/// use pullback::{Tensor, memory_part, memory_report};
-/// let w = Tensor::from([1.0f32, 2.0]).requires_grad();
-/// let (_, report) = memory_report(|| {
-///     let y = {
-///         let _part = memory_part("encoder");
-///         w.exp()
-///     };
-///     y.sin().sum().backward()
-/// })?;
-/// assert_eq!(report.by_part[0].path, "encoder");
-/// assert_eq!(report.by_part[0].bytes.activations, 8);
-/// # Ok::<(), pullback::Error>(())
-/// ```
-pub fn memory_part(name: &str) -> MemoryPart {
-    let before = kept().map(|ledger| {
-        let mut book = of(&ledger);
-        let part = book.part_named(name);
-        book.part.replace(part)
-    });
-    MemoryPart { before, _here: PhantomData }
-}
-
-impl MemoryPart {
-    /// Where a report is being made: the phase of the step, and the part that goes on, if there is one.
-    pub fn current() -> Option<(MemoryPhase, Option<String>)> {
-        let ledger = kept()?;
-        let book = of(&ledger);
-        Some((book.phase(), book.part.map(|part| book.parts[part].clone())))
-    }
-}
-
-/// The part that goes on, to come back to.
-#[derive(Clone, Copy)]
-pub(crate) struct Here(Option<usize>);
-
-/// Where we are.
-pub(crate) fn here() -> Here {
-    Here(kept().and_then(|ledger| of(&ledger).part))
-}
-
-/// Runs `f` in the part that went on when `here` was taken: what is computed again belongs to where it was computed first.
-pub(crate) fn back_at<R>(here: Here, f: impl FnOnce() -> R) -> R {
-    let Some(ledger) = kept() else { return f() };
-    let part = here.0.filter(|&part| part < of(&ledger).parts.len());
-    let before = std::mem::replace(&mut of(&ledger).part, part);
-    let _part = MemoryPart { before: Some(before), _here: PhantomData };
-    f()
-}
-
-impl Drop for MemoryPart {
-    fn drop(&mut self) {
-        if let (Some(before), Some(ledger)) = (self.before, kept()) {
-            of(&ledger).part = before;
-        }
-    }
 }

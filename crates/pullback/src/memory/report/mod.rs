@@ -9,15 +9,16 @@
 //! the same tape and the same user code, so it lives exactly as long as the memory would. What a trace does otherwise than eager code is
 //! corrected where it happens: a write in place, which in a trace makes a new value ([`ledger::overwrites`], [`ledger::continues`]).
 //!
-//! `count.rs` makes the report of the ledger, `text.rs`, `json.rs` and `svg.rs` show it.
+//! `part.rs` says which part of the model runs, `count.rs` makes the report of the ledger, `text.rs`, `json.rs` and `svg.rs` show it.
 
 mod count;
 mod json;
 pub(crate) mod ledger;
+pub(crate) mod part;
 mod svg;
 mod text;
 
-pub use ledger::{MemoryPart, memory_part};
+pub use part::{MemoryPart, memory_part};
 
 use crate::trace::{self, Kind};
 use crate::{Error, Result, Tensor, fail, mode};
@@ -35,7 +36,7 @@ const OP: &str = "memory_report";
 pub enum MemoryKind {
     /// A leaf that requires grad and was there before, or what was named as one.
     Parameters,
-    /// What is, was or becomes the `.grad()` of a leaf.
+    /// What is, was or becomes the `.grad()` of a leaf, or what `grad` and `grad_of` give.
     Gradients,
     /// What was named as state of an optimiser.
     OptimizerState,

@@ -16,6 +16,16 @@ const COLUMNS: usize = 850;
 /// About how wide a letter is.
 const LETTER: f64 = 5.6;
 
+/// From the bottom up: what does not change is drawn under what does.
+const LAYERS: [MemoryKind; 6] = [
+    MemoryKind::Parameters,
+    MemoryKind::OptimizerState,
+    MemoryKind::Inputs,
+    MemoryKind::Gradients,
+    MemoryKind::Activations,
+    MemoryKind::Temporaries,
+];
+
 fn colour(kind: MemoryKind) -> &'static str {
     match kind {
         MemoryKind::Parameters => "#1f6fb4",
@@ -56,7 +66,7 @@ impl MemoryReport {
             text(&mut out, (LEFT - 8.0, y(bytes) + 3.5), "end", 11, "#6b727d", &label);
         }
         let mut floor = vec![0u64; columns.len()];
-        for kind in MemoryKind::ALL.into_iter().filter(|&kind| self.most.of(kind) > 0) {
+        for kind in LAYERS.into_iter().filter(|&kind| self.most.of(kind) > 0) {
             let ceiling: Vec<u64> =
                 columns.iter().zip(&floor).map(|(m, floor)| floor + m.alive.of(kind)).collect();
             let mut points = String::new();
@@ -118,7 +128,7 @@ impl MemoryReport {
 
     fn legend(&self, out: &mut String) {
         let mut x = LEFT;
-        for kind in MemoryKind::ALL {
+        for kind in LAYERS {
             let label = format!("{} {}", kind.name(), amount(self.most.of(kind)));
             let _ = writeln!(
                 out,

@@ -1,0 +1,85 @@
+//! Which part of the model runs.
+
+use super::MemoryPhase;
+use super::ledger::{Ledger, Shared, kept, of};
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Says, while it lives, that what is made belongs to a part of the model. See [`memory_part`].
+#[must_use = "the part ends when this is dropped"]
+pub struct MemoryPart {
+    /// The report that is being made, and the part that went on before.
+    before: Option<(Weak<Mutex<Ledger>>, Option<usize>)>,
+    /// It belongs to this thread.
+    _here: PhantomData<Rc<()>>,
+}
+
+/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside parts have the name that they are given.
+/// Where no report is being made, this does nothing.
+///
+/// ```
+/// use pullback::{Tensor, memory_part, memory_report};
+/// let w = Tensor::from([1.0f32, 2.0]).requires_grad();
+/// let (_, report) = memory_report(|| {
+///     let y = {
+///         let _part = memory_part("encoder");
+///         w.exp()
+///     };
+///     y.sin().sum().backward()
+/// })?;
+/// assert_eq!(report.by_part[0].path, "encoder");
+/// assert_eq!(report.by_part[0].bytes.activations, 8);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub fn memory_part(name: &str) -> MemoryPart {
+    match kept() {
+        None => MemoryPart { before: None, _here: PhantomData },
+        Some(ledger) => {
+            let part = of(&ledger).part_named(name);
+            MemoryPart::begin(&ledger, Some(part))
+        }
+    }
+}
+
+impl MemoryPart {
+    /// Where a report is being made: the phase of the step, and the part that goes on, if there is one.
+    pub fn current() -> Option<(MemoryPhase, Option<String>)> {
+        let ledger = kept()?;
+        let book = of(&ledger);
+        Some((book.phase(), book.part.map(|part| book.parts[part].clone())))
+    }
+
+    fn begin(ledger: &Shared, part: Option<usize>) -> MemoryPart {
+        let before = std::mem::replace(&mut of(ledger).part, part);
+        MemoryPart { before: Some((Arc::downgrade(ledger), before)), _here: PhantomData }
+    }
+}
+
+impl Drop for MemoryPart {
+    fn drop(&mut self) {
+        let Some((ledger, before)) = self.before.take() else { return };
+        // It may be over already.
+        if let Some(ledger) = ledger.upgrade() {
+            of(&ledger).part = before;
+        }
+    }
+}
+
+/// The part that goes on, to come back to.
+pub(crate) struct Here(Option<(Weak<Mutex<Ledger>>, Option<usize>)>);
+
+/// Where we are.
+pub(crate) fn here() -> Here {
+    Here(kept().map(|ledger| (Arc::downgrade(&ledger), of(&ledger).part)))
+}
+
+/// Runs `f` in the part that went on when `here` was taken: what is computed again belongs to where it was computed first.
+pub(crate) fn back_at<R>(here: &Here, f: impl FnOnce() -> R) -> R {
+    let Some(ledger) = kept() else { return f() };
+    // What was computed first before the report belongs to no part.
+    let same = |there: &Weak<Mutex<Ledger>>| std::ptr::eq(there.as_ptr(), Arc::as_ptr(&ledger));
+    let part = here.0.as_ref().filter(|(there, _)| same(there)).and_then(|(_, part)| *part);
+    let _part = MemoryPart::begin(&ledger, part);
+    f()
+}
