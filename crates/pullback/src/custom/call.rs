@@ -75,13 +75,16 @@ impl Call {
     }
 }
 
+/// A function that gives results and residuals.
+type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
+
 /// Applies a function that gives results and residuals. `rule` is made once it is known what became of the residuals, `ticket` where there is a
 /// program to take it along.
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
     at: &'static Location<'static>,
-    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: &dyn Fn() -> Ticket,
 ) -> Vec<Tensor> {
@@ -95,7 +98,7 @@ fn eager(
     name: &'static str,
     arguments: &[Tensor],
     at: &'static Location<'static>,
-    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
 ) -> Vec<Tensor> {
     let states: SmallVec<[Operand; 2]> =
@@ -135,7 +138,7 @@ fn eager(
         results: ys.len(),
         captured: Vec::new(),
         residuals: places,
-        again: Again::Function(drawn.map(|position| Tensor::from(position))),
+        again: Again::Function(drawn.map(Tensor::from)),
         ticket: None,
     };
     let work = Work::Done(outs.len());
@@ -149,7 +152,7 @@ fn traced(
     name: &'static str,
     arguments: &[Tensor],
     at: &'static Location<'static>,
-    function: &dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+    function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: Ticket,
 ) -> Vec<Tensor> {

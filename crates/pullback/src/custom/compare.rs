@@ -274,7 +274,7 @@ impl Checker<'_> {
             || results.iter().flat_map(values).any(|y| !y.is_finite());
         for leaf in point.starts.windows(2).map(|w| w[0]..w[1]) {
             let counts =
-                |i: &usize| expected[*i].is_finite() && !(overflows && !given[*i].is_finite());
+                |i: &usize| expected[*i].is_finite() && (!overflows || given[*i].is_finite());
             let norm = |part: &dyn Fn(usize) -> f64| {
                 leaf.clone().filter(counts).map(|i| part(i).powi(2)).sum::<f64>().sqrt()
             };
