@@ -19,9 +19,12 @@ pub struct CustomVjp<T, Y, R> {
 
 struct Function<T, Y, R> {
     name: &'static str,
-    forward: Box<dyn Fn(&T) -> (Y, R) + Send + Sync>,
-    backward: Box<dyn Fn(&R, &Y) -> T + Send + Sync>,
+    forward: Box<Forward<T, Y, R>>,
+    backward: Box<Backward<T, Y, R>>,
 }
+
+type Forward<T, Y, R> = dyn Fn(&T) -> (Y, R) + Send + Sync;
+type Backward<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 
 /// A function whose reverse derivative is given: `forward` gives the result and what `backward` will need, `backward` gives the gradient of
 /// the argument from that and the gradient of the result.
