@@ -464,3 +464,32 @@ fn what_makes_no_sense_is_said() {
         assert!(!folder.exists(), "{words:?} leaves nothing");
     }
 }
+
+#[test]
+fn a_report_on_memory_is_written_and_changes_nothing() {
+    let place = tempfile::tempdir().expect("a folder");
+    let few = ["--model", "mlp", "--steps", "3"];
+    for (jit, first) in
+        [("--jit", "memory of a step, predicted"), ("--no-jit", "memory of a step, measured")]
+    {
+        let (plain, told) =
+            (place.path().join(format!("plain{jit}")), place.path().join(format!("told{jit}")));
+        let file = place.path().join(format!("memory{jit}.txt"));
+        let words = [&few[..], &[jit]].concat();
+        assert_eq!(train(&plain, &words).code, 0);
+        let ran = train(
+            &told,
+            &[&words[..], &["--memory-report", file.to_str().expect("a plain path")]].concat(),
+        );
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let text = fs::read_to_string(&file).expect("a report");
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("layers.0") && text.contains("models/classifier.rs:"), "{text}");
+        assert_eq!(weights(&plain), weights(&told));
+    }
+    let folder = place.path().join("none");
+    let ran = train(&folder, &["--memory-report", "memory.png"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("memory.png ends neither in .txt, .json nor .svg"), "{}", ran.err);
+    assert!(!folder.exists());
+}

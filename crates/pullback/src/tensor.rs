@@ -233,13 +233,12 @@ impl Tensor {
     /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who only remembers the memory counts too: what
     /// was packed (`memory/door.rs`) comes back from memory that is still there.
     pub(crate) fn is_sole_owner(&self) -> bool {
-        self.0.storage.as_traced().is_none() && self.is_alone()
+        let storage = &self.0.storage;
+        storage.as_traced().is_none() && self.is_alone() && Arc::weak_count(storage) == 0
     }
 
     /// Whether nobody else holds this tensor or what it lies in, be that memory or a value of a trace.
     pub(crate) fn is_alone(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
-            && Arc::strong_count(&self.0.storage) == 1
-            && Arc::weak_count(&self.0.storage) == 0
+        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
     }
 }

@@ -9,7 +9,6 @@ use crate::failure::{Failure, INTERRUPTED, Outcome};
 use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
-use pullback_nn::Module;
 use pullback_nn::optim::{self, Optimizer};
 use pullback_nn::schedule::{Scheduler, WarmUp};
 use pullback_nn::state::Checkpoints;
@@ -17,7 +16,9 @@ use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
     Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer,
 };
+use pullback_nn::{Module, memory_report, predict_memory};
 use serde_json::json;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,8 @@ pub struct Job<'a> {
     pub force: bool,
     /// Ctrl-C was pressed.
     pub stop: Arc<AtomicBool>,
+    /// Where to write what takes memory during a step.
+    pub memory_report: Option<&'a Path>,
 }
 
 /// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
@@ -130,6 +133,7 @@ impl Job<'_> {
             Ok(loss)
         });
         let mut last_batch = None;
+        let unreported = Cell::new(self.memory_report);
         let at = |name: &str| self.folder.join(name);
         let trainer = Trainer::new(model, &optimizer);
         let trainer = match settings.until {
@@ -152,9 +156,20 @@ impl Job<'_> {
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
-                mixed.watched(model, &optimizer, || match settings.jit {
-                    true => step.call(batch),
-                    false => catch(|| step.as_it_is(batch)),
+                let eager = || catch(|| step.as_it_is(batch));
+                mixed.watched(model, &optimizer, || match (unreported.take(), settings.jit) {
+                    // A compiled step is predicted op by op, which changes nothing; another is measured while it runs.
+                    (Some(path), true) => {
+                        predict_memory(model, &optimizer, eager)?.save(path)?;
+                        step.call(batch)
+                    }
+                    (Some(path), false) => {
+                        let (loss, report) = memory_report(model, &optimizer, eager)?;
+                        report.save(path)?;
+                        Ok(loss)
+                    }
+                    (None, true) => step.call(batch),
+                    (None, false) => eager(),
                 })
             })?;
         outcome.notes.extend(mixed.notes());

@@ -31,6 +31,8 @@ use std::path::{Path, PathBuf};
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
   pullback train digits --precision f16 --precision-report lost.txt
+  pullback train text --memory-report memory.svg
+      a picture of what takes memory during a step, by operation
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
       goes on after Ctrl-C (or kill -9) as if nothing had happened; with --epochs or --steps, for longer
@@ -57,6 +59,9 @@ pub struct Arguments {
     /// A run of a few seconds, to see that everything works
     #[arg(long)]
     quick: bool,
+    /// Writes where the memory of a step goes to FILE.txt, FILE.json or FILE.svg
+    #[arg(long, value_name = "FILE")]
+    memory_report: Option<PathBuf>,
 }
 
 /// Trains.
@@ -72,6 +77,13 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         Some(folder) => (resumed(flags, folder)?, true),
         None => (asked(arguments.target.as_deref(), flags)?, false),
     };
+    if let Some(path) = &arguments.memory_report
+        && !["txt", "json", "svg"].iter().any(|end| path.extension().is_some_and(|e| e == *end))
+    {
+        let shown = path.display();
+        let message = format!("--memory-report: {shown} ends neither in .txt, .json nor .svg");
+        return Err(Failure::usage(message));
+    }
     let (options, settings) = settings::settle(said, arguments.quick)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
@@ -90,6 +102,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         resume: resumed,
         force: arguments.force,
         stop: job::stopped_by_ctrl_c()?,
+        memory_report: arguments.memory_report.as_deref(),
     };
     match task.as_str() {
         "text" => text::run(&job, options.text.as_deref(), out),
