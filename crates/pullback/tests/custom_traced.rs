@@ -1,8 +1,8 @@
 //! Functions with derivatives of their own inside programs: traced, compiled, batched, in loops and choices.
 
 use pullback::{
-    CustomJvp, CustomVjp, DType, Op, Program, Returned, Spec, Tensor, Tree, catch, cond, custom_jvp,
-    custom_vjp, grad, jvp, scan, scan_times, trace, vmap,
+    CustomJvp, CustomVjp, DType, Op, Program, Returned, Spec, Tensor, Tree, catch, cond,
+    custom_jvp, custom_vjp, grad, jvp, scan, scan_times, trace, vmap,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,9 @@ fn compiled_functions_and_compiled_gradients() {
     let plain = |x: &Tensor| (x.sin() * x).sum();
     same(&jit(loss.clone())(&point()), &plain(&point()));
     same(&jit(grad(loss.clone()))(&point()), &grad(plain)(&point()));
-    let twice = |f: &dyn Fn(&Tensor) -> Tensor, x: &Tensor| grad(|x: &Tensor| grad(|x: &Tensor| f(x))(x).square().sum())(x);
+    let twice = |f: &dyn Fn(&Tensor) -> Tensor, x: &Tensor| {
+        grad(|x: &Tensor| grad(|x: &Tensor| f(x))(x).square().sum())(x)
+    };
     let compiled = jit(move |x: &Tensor| twice(&loss, x));
     same(&compiled(&point()), &twice(&plain, &point()));
 }
@@ -84,10 +86,12 @@ fn the_rule_is_what_is_differentiated() {
     let looped = move |x: &Tensor| scan_times(2, |s: &Tensor, _: &()| (c(s), ()), x).0.sum();
     same(&jit(grad(looped))(&x), &Tensor::full([3], 9.0));
     let c = call.clone();
-    let chosen = move |x: &Tensor| cond(&x.sum().gt(0.0), |x: &Tensor| c(x), |x| x.clone(), x).sum();
+    let chosen =
+        move |x: &Tensor| cond(&x.sum().gt(0.0), |x: &Tensor| c(x), |x| x.clone(), x).sum();
     same(&jit(grad(chosen))(&x), &minus);
     let c = call.clone();
-    let chosen = move |x: &Tensor| cond(&x.sum().lt(0.0), |x: &Tensor| c(x), |x| x.clone(), x).sum();
+    let chosen =
+        move |x: &Tensor| cond(&x.sum().lt(0.0), |x: &Tensor| c(x), |x| x.clone(), x).sum();
     same(&jit(grad(chosen))(&x), &Tensor::full([3], 1.0));
     same(&jvp(|x: &Tensor| vmap(&call, 0, 0)(x), &x, &Tensor::full([3], 1.0)).1, &minus);
 }
@@ -127,7 +131,10 @@ fn loops_keep_what_the_rule_reads() {
     same(&jit(move |at: &(Tensor, Tensor)| over(&*o, at))(&at), &expected);
     let t = (Tensor::full([4], 0.5), Tensor::full([2], -1.0));
     let expected = jvp(plain, &at, &t).1;
-    same(&jit(move |x: &((Tensor, Tensor), (Tensor, Tensor))| jvp(&*own, &x.0, &x.1).1)(&(at, t)), &expected);
+    same(
+        &jit(move |x: &((Tensor, Tensor), (Tensor, Tensor))| jvp(&*own, &x.0, &x.1).1)(&(at, t)),
+        &expected,
+    );
 }
 
 #[test]
@@ -140,10 +147,14 @@ fn many_examples() {
     let at = (w.clone(), x.clone());
     same(&vmap(own, axes(), 0)(&at), &vmap(plain, axes(), 0)(&at));
     // What all examples share has the sum of their gradients.
-    let total = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor, at: &(Tensor, Tensor)| vmap(|x: &(Tensor, Tensor)| f(x), axes(), 0)(at).powi(2).sum();
+    let total = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor, at: &(Tensor, Tensor)| {
+        vmap(|x: &(Tensor, Tensor)| f(x), axes(), 0)(at).powi(2).sum()
+    };
     let expected = grad(|at: &(Tensor, Tensor)| total(&plain, at))(&at);
     same(&grad(|at: &(Tensor, Tensor)| total(&own, at))(&at), &expected);
-    let each = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor| vmap(grad(|x: &(Tensor, Tensor)| f(x).sum()), axes(), 0)(&at);
+    let each = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor| {
+        vmap(grad(|x: &(Tensor, Tensor)| f(x).sum()), axes(), 0)(&at)
+    };
     same(&each(&own), &each(&plain));
     let t = (w.ones_like(), x.ones_like());
     let push = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor| {
@@ -152,11 +163,15 @@ fn many_examples() {
     same(&push(&own), &push(&plain));
     // Two levels, and the second derivative through both.
     let deep = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor, at: &(Tensor, Tensor)| {
-        let inner = |(w, x): &(Tensor, Tensor)| vmap(|x: &Tensor| f(&(w.clone(), x.clone())).sum(), 0, 0)(x);
+        let inner = |(w, x): &(Tensor, Tensor)| {
+            vmap(|x: &Tensor| f(&(w.clone(), x.clone())).sum(), 0, 0)(x)
+        };
         vmap(inner, axes(), 0)(at).square().sum()
     };
     let twice = |f: &dyn Fn(&(Tensor, Tensor)) -> Tensor| {
-        grad(|w: &Tensor| grad(|at: &(Tensor, Tensor)| deep(f, at))(&(w.clone(), x.clone())).1.square().sum())(&w)
+        grad(|w: &Tensor| {
+            grad(|at: &(Tensor, Tensor)| deep(f, at))(&(w.clone(), x.clone())).1.square().sum()
+        })(&w)
     };
     same(&twice(&own), &twice(&plain));
 }
@@ -166,20 +181,30 @@ fn residuals_that_are_computed_are_batched() {
     let f = sine();
     let x = Tensor::from([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]);
     let second = |f: &dyn Fn(&Tensor) -> Tensor| {
-        grad(|x: &Tensor| grad(|x: &Tensor| vmap(|x: &Tensor| f(x), 0, 0)(x).square().sum())(x).sum())(&x)
+        grad(|x: &Tensor| {
+            grad(|x: &Tensor| vmap(|x: &Tensor| f(x), 0, 0)(x).square().sum())(x).sum()
+        })(&x)
     };
     same(&second(&|x| f.call(x)), &second(&|x| x.sin()));
-    let inside = |f: &dyn Fn(&Tensor) -> Tensor| vmap(grad(|x: &Tensor| grad(|x: &Tensor| f(x).sum())(x).square().sum()), 0, 0)(&x);
+    let inside = |f: &dyn Fn(&Tensor) -> Tensor| {
+        vmap(grad(|x: &Tensor| grad(|x: &Tensor| f(x).sum())(x).square().sum()), 0, 0)(&x)
+    };
     same(&inside(&|x| f.call(x)), &inside(&|x| x.sin()));
 }
 
 #[test]
 fn nothing_of_it_is_left_in_a_compiled_program() {
     let f = sine();
-    let outer = custom_vjp("outer", move |x: &Tensor| (f.call(x), x.clone()), |x: &Tensor, dy: &Tensor| dy * x.cos());
+    let outer = custom_vjp(
+        "outer",
+        move |x: &Tensor| (f.call(x), x.clone()),
+        |x: &Tensor, dy: &Tensor| dy * x.cos(),
+    );
     let spec = Spec::new(DType::F64, [3]);
-    let program = trace(|x: &[Tensor]| outer.call(&x[0]).sum(), std::slice::from_ref(&spec)).unwrap();
-    let customs = |p: &Program| p.equations.iter().filter(|e| matches!(e.op, Op::Custom(_))).count();
+    let program =
+        trace(|x: &[Tensor]| outer.call(&x[0]).sum(), std::slice::from_ref(&spec)).unwrap();
+    let customs =
+        |p: &Program| p.equations.iter().filter(|e| matches!(e.op, Op::Custom(_))).count();
     assert_eq!(customs(&program), 1);
     assert_eq!(customs(&pullback_ir::pass::inline(&program)), 0);
     // It prints, and says why it cannot be read.
@@ -213,8 +238,12 @@ fn captured_tensors_that_are_differentiated_outside_are_refused() {
             vmap(
                 |x: &Tensor| {
                     let doubled = x * 2.0;
-                    let f = custom_vjp("scaled", move |y: &Tensor| (y * &doubled, ()), |_: &(), dy: &Tensor| dy * 2.0)
-                        .unchecked("it is refused for another reason");
+                    let f = custom_vjp(
+                        "scaled",
+                        move |y: &Tensor| (y * &doubled, ()),
+                        |_: &(), dy: &Tensor| dy * 2.0,
+                    )
+                    .unchecked("it is refused for another reason");
                     f.call(&Tensor::from(1.0))
                 },
                 0,
@@ -225,8 +254,15 @@ fn captured_tensors_that_are_differentiated_outside_are_refused() {
     });
     // As a constant it is fine.
     let v = w.clone();
-    let f = custom_vjp("scaled", move |x: &Tensor| (x * v.detach(), ()), |_: &(), dy: &Tensor| dy * 2.0);
-    same(&grad(|x: &Tensor| vmap(|x: &Tensor| f.call(x), 0, 0)(x).sum())(&x), &Tensor::full([3], 2.0));
+    let f = custom_vjp(
+        "scaled",
+        move |x: &Tensor| (x * v.detach(), ()),
+        |_: &(), dy: &Tensor| dy * 2.0,
+    );
+    same(
+        &grad(|x: &Tensor| vmap(|x: &Tensor| f.call(x), 0, 0)(x).sum())(&x),
+        &Tensor::full([3], 2.0),
+    );
 }
 
 #[test]
