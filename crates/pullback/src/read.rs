@@ -1,5 +1,6 @@
 //! Reading values back.
 
+use crate::memory::checkpoint;
 use crate::{Error, Result, Tensor, fail, lock, mode, trace};
 use pullback_cpu::HostElement;
 use std::panic::Location;
@@ -26,6 +27,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `T` is not the Rust type of the dtype.
+    #[track_caller]
     pub fn try_to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
@@ -34,6 +36,9 @@ impl Tensor {
             return Err(Error::dtype("to_vec", message).on([self.spec()]).hint(hint));
         }
         trace::check_readable(self, "to_vec")?;
+        if checkpoint::is_watching() {
+            checkpoint::note_reads(&[self], mode::user_line(Location::caller()));
+        }
         let dense = mode::set_recording(false, || trace::computing(|| self.detach().contiguous()));
         let read = lock::read(&[&dense], |inputs| {
             inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
@@ -63,6 +68,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element, or the dtype is another one.
+    #[track_caller]
     pub fn try_item<T: HostElement>(&self) -> Result<T> {
         match self.try_to_vec()?[..] {
             [value] => Ok(value),
@@ -74,9 +80,13 @@ impl Tensor {
     }
 
     /// The elements as `f64`, whatever the dtype, in row-major order.
+    #[track_caller]
     #[must_use]
     pub fn to_f64_vec(&self) -> Vec<f64> {
         fail::or_raise(trace::check_readable(self, "to_f64_vec"));
+        if checkpoint::is_watching() {
+            checkpoint::note_reads(&[self], mode::user_line(Location::caller()));
+        }
         trace::computing(|| {
             let wide = mode::set_recording(false, || self.detach().cast(crate::DType::F64));
             fail::or_raise(wide.try_to_vec())

@@ -7,6 +7,7 @@
 //! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
 //! recorded (see `trace/`), and is versioned all the same.
 
+use crate::memory::checkpoint;
 use crate::memory::report::ledger::{self, Ticket};
 use crate::{Error, fail};
 use pullback_cpu::Buffer;
@@ -117,6 +118,9 @@ impl Storage {
 
     /// Notes a write and gives the new version. Called while the write lock is held.
     pub fn bump(&self, writer: Writer) -> u64 {
+        if checkpoint::is_replaying() {
+            checkpoint::note_replayed_write(self);
+        }
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         self.version.fetch_add(1, Ordering::AcqRel) + 1
     }

@@ -21,6 +21,7 @@ mod run;
 
 pub use explain::{Explanation, Specialised};
 
+use crate::memory::checkpoint;
 use crate::transform::levels;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
 use compile::Specialisation;
@@ -266,6 +267,9 @@ fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
 fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     if trace::active() {
         return Some("it was called inside a trace, and is part of that program");
+    }
+    if checkpoint::is_watching() || checkpoint::is_replaying() {
+        return Some("a checkpointed function calls it, which must see what it draws, reads and writes");
     }
     if watch::is_looking() {
         return Some("every value is being looked at for overflow");

@@ -2,6 +2,7 @@
 
 use super::replay;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
 use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
@@ -11,7 +12,7 @@ use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random_state,
     trace,
 };
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Layout};
 use rustc_hash::FxHasher;
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
@@ -97,7 +98,7 @@ struct Ticket {
 }
 
 /// A window without its memory.
-struct Window0(Spec, pullback_ir::Layout, u64);
+struct Window0(Spec, Layout, u64);
 
 impl Frame {
     pub fn open(
@@ -144,14 +145,6 @@ impl Frame {
         let mut notes = self.notes();
         notes.sealed = true;
         let dropped: Vec<Option<Window>> = notes.slots.iter_mut().map(|s| s.value.take()).collect();
-        // What the function wrote itself is as it left it.
-        let Notes { read, written, .. } = &mut *notes;
-        for read in read.iter_mut() {
-            let Some(storage) = read.storage.upgrade() else { continue };
-            if written.iter().any(|w| Arc::ptr_eq(&w.tensor.0.storage, &storage)) {
-                read.version = storage.version();
-            }
-        }
         drop(notes);
         drop(dropped);
     }
@@ -220,7 +213,8 @@ impl Drop for Ticket {
 /// A number that differs where a bit of a value differs, almost surely.
 pub(super) fn hash(x: &Tensor) -> u64 {
     let mut hasher = FxHasher::default();
-    x.to_f64_vec().iter().for_each(|v| hasher.write_u64(v.to_bits()));
+    let dense = unwatched(|| mode::set_recording(false, || x.detach().contiguous()));
+    with_bytes(&dense, |bytes| hasher.write(bytes));
     hasher.finish()
 }
 
@@ -273,6 +267,17 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: &'static Location<'static>) {
     });
 }
 
+/// All of the memory of which this is a window: others may be written through other windows. A value of a trace is what it is.
+fn whole(root: &Tensor) -> Tensor {
+    let storage = &root.0.storage;
+    if storage.as_traced().is_some() {
+        return root.alias(History::None, Tangents::new());
+    }
+    let len = storage.read().len() / root.dtype().size();
+    let spec = Spec::new(root.dtype(), [len].as_slice());
+    Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
+}
+
 /// Notes that memory from outside is about to be written, with what is there.
 pub(crate) fn note_write(
     name: &'static str,
@@ -281,7 +286,10 @@ pub(crate) fn note_write(
     at: &'static Location<'static>,
 ) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
-    for frame in frames.iter().filter(|frame| frame.is_outside(&root.0.storage)) {
+    // What a trace inside the function notes has not happened.
+    let here = trace::number();
+    let concerned = |frame: &&Arc<Frame>| frame.trace == here && frame.is_outside(&root.0.storage);
+    for frame in frames.iter().filter(concerned) {
         if tracked {
             let message = "a tracked tensor from outside is written in place by a checkpointed function, which will run again";
             return Err(Error::new(ErrorKind::InPlace, name, message)
@@ -289,13 +297,16 @@ pub(crate) fn note_write(
                 .at(at)
                 .hint("write to a deep_clone() of it, and return that"));
         }
-        let known = |w: &Written| Arc::ptr_eq(&w.tensor.0.storage, &root.0.storage);
+        let tensor = whole(root);
+        let known = |w: &Written| {
+            let (a, b) = (&w.tensor.0, &tensor.0);
+            Arc::ptr_eq(&a.storage, &b.storage) && a.layout == b.layout
+        };
         if frame.notes().written.iter().any(known) {
             continue;
         }
-        let copy = || mode::set_recording(false, || root.detach().deep_clone());
+        let copy = || mode::set_recording(false, || tensor.detach().deep_clone());
         let old = door::with_packers(Vec::new(), || unwatched(copy));
-        let tensor = root.alias(History::None, Tangents::new());
         frame.notes().written.push(Written { tensor, old });
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! The second run of a checkpointed function: its values back.
 
-use super::frame::{Frame, Notes, Written, hash, with_frames};
+use super::frame::{Frame, Written, hash, with_frames};
 use crate::apply::apply;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
-use crate::storage::Writer;
+use crate::storage::{Storage, Writer};
 use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, Leaf};
 use crate::tensor::Frozen;
@@ -12,7 +12,7 @@ use crate::transform::levels;
 use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, no_grad, random, trace};
 use pullback_ir::ErrorKind;
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 thread_local! {
     /// Inside a trace, a cotangent of the node that is being visited.
@@ -20,6 +20,10 @@ thread_local! {
     /// Calls whose values were computed again by the backward passes that are going on, on this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
     static REPLAYING: Cell<bool> = const { Cell::new(false) };
+    /// Memory that was put back, and how often functions that run for the second time wrote it since.
+    static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
+    /// How many turns this thread has.
+    static TURNS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether a checkpointed function runs for the second time.
@@ -79,7 +83,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
         keys: keys.iter().map(|key| Key::from_tensor(&late(key.tensor()))).collect(),
         trace: trace::number(),
     };
-    let _contents = OldContents::put_back(frame);
+    let contents = OldContents::put_back(frame);
     let run = || fail::catch(|| (frame.again)(&arguments));
     let run = || with_frames(Vec::new(), run);
     let run = || mode::with(&REPLAYING, true, run);
@@ -90,6 +94,8 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
     mode::enable_grad(|| mode::speaking_for_itself(run))?;
+    contents.undisturbed(frame)?;
+    drop(contents);
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
     let before = frame.notes().slots.len();
     if made.len() != before {
@@ -159,7 +165,9 @@ fn check_unchanged(frame: &Frame) -> Result<()> {
     let notes = frame.notes();
     for read in &notes.read {
         let Some(storage) = read.storage.upgrade() else { continue };
-        if storage.version() != read.version {
+        // What the function writes itself gets its old contents back.
+        let restored = notes.written.iter().any(|w| Arc::ptr_eq(&w.tensor.0.storage, &storage));
+        if !restored && storage.version() != read.version {
             let message = "a tensor that a checkpointed function uses was overwritten before backward computed it again";
             let error =
                 Error::new(ErrorKind::InPlace, "checkpoint", message).on([&read.spec]).detail(
@@ -187,7 +195,7 @@ fn check_unchanged(frame: &Frame) -> Result<()> {
 fn differs(frame: &Frame, how: &str) -> Error {
     let message = format!("a checkpointed function computed something else the second time: {how}");
     Error::new(ErrorKind::Gradient, "checkpoint", message).at(frame.at).hint(
-        "it must do the same again: nothing in it may depend on a counter, a clock, or random numbers from elsewhere",
+        "its arguments, random keys, flags and the memory that it reads are as they were, so it depends on something else: a counter, a clock, a file, numbers drawn elsewhere",
     )
 }
 
@@ -233,30 +241,108 @@ impl Pack for Second {
 }
 
 /// Memory from outside that the function writes, as it was when the function began; dropped, as it is now.
-struct OldContents(Vec<(Tensor, Tensor, u64, Option<Writer>)>);
+struct OldContents {
+    all: Vec<Outside>,
+    /// The writes that were counted when it began, for a replay around this one.
+    counted: Vec<(usize, u64)>,
+    /// One such replay at a time: the memory is everybody's.
+    _turn: Option<Turn>,
+}
+
+struct Outside {
+    tensor: Tensor,
+    now: Tensor,
+    version: u64,
+    writer: Option<Writer>,
+}
 
 impl OldContents {
     fn put_back(frame: &Frame) -> OldContents {
-        let Notes { written, .. } = &*frame.notes();
-        let put = |w: &Written| {
-            let storage = &w.tensor.0.storage;
-            let (version, writer) = (storage.version(), storage.writer());
-            let now = no_grad(|| w.tensor.deep_clone());
-            no_grad(|| w.tensor.copy_(&w.old));
-            (w.tensor.clone(), now, version, writer)
+        let written = |w: &Written| (w.tensor.clone(), w.old.clone());
+        let written: Vec<(Tensor, Tensor)> = frame.notes().written.iter().map(written).collect();
+        let _turn = (!written.is_empty()).then(Turn::take);
+        with_frames(Vec::new(), || {
+            let kept = |(tensor, _): &(Tensor, Tensor)| {
+                let storage = &tensor.0.storage;
+                let (version, writer) = (storage.version(), storage.writer());
+                Outside { tensor: tensor.clone(), now: copied(tensor), version, writer }
+            };
+            let all: Vec<Outside> = written.iter().map(kept).collect();
+            let counted = REPLAYED_WRITES.with_borrow(Clone::clone);
+            // What was written first is the oldest, where windows of a traced value overlap.
+            for (tensor, old) in written.iter().rev() {
+                no_grad(|| tensor.copy_(old));
+                REPLAYED_WRITES.with_borrow_mut(|all| all.push((storage_of(tensor), 0)));
+            }
+            OldContents { all, counted, _turn }
+        })
+    }
+
+    /// Whether nobody else wrote to that memory meanwhile.
+    fn undisturbed(&self, frame: &Frame) -> Result<()> {
+        let count = |storage: usize| {
+            REPLAYED_WRITES.with_borrow(|all| all.iter().rev().find(|w| w.0 == storage).map(|w| w.1))
         };
-        OldContents(with_frames(Vec::new(), || written.iter().map(put).collect()))
+        for outside in self.all.iter().filter(|o| trace::knows(&o.tensor)) {
+            let storage = &outside.tensor.0.storage;
+            let expected = outside.version + 1 + count(storage_of(&outside.tensor)).unwrap_or(0);
+            if storage.version() != expected {
+                let message = "memory that a checkpointed function writes was written by another thread while the function ran again, and what that wrote is lost";
+                let error = Error::new(ErrorKind::InPlace, "checkpoint", message);
+                return Err(error.on([outside.tensor.spec()]).at(frame.at).hint(
+                    "give each thread its own buffers, or let no forward pass run during a backward pass",
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Drop for OldContents {
     fn drop(&mut self) {
-        for (tensor, now, version, writer) in &self.0 {
-            with_frames(Vec::new(), || no_grad(|| tensor.copy_(now)));
+        for outside in &self.all {
+            with_frames(Vec::new(), || no_grad(|| outside.tensor.copy_(&outside.now)));
             // Nothing has happened, as far as others can see. A trace counts on.
-            if trace::knows(tensor) {
-                tensor.0.storage.restore(*version, *writer);
+            if trace::knows(&outside.tensor) {
+                outside.tensor.0.storage.restore(outside.version, outside.writer);
             }
         }
+        REPLAYED_WRITES.set(std::mem::take(&mut self.counted));
+    }
+}
+
+fn copied(x: &Tensor) -> Tensor {
+    no_grad(|| x.deep_clone())
+}
+
+fn storage_of(x: &Tensor) -> usize {
+    Arc::as_ptr(&x.0.storage) as usize
+}
+
+/// Counts a write of a function that runs for the second time.
+pub(crate) fn note_replayed_write(storage: &Storage) {
+    let storage = std::ptr::from_ref(storage) as usize;
+    REPLAYED_WRITES.with_borrow_mut(|all| {
+        all.iter_mut().filter(|w| w.0 == storage).for_each(|w| w.1 += 1);
+    });
+}
+
+/// The turn to put memory back, which a thread may take several times.
+struct Turn(Option<MutexGuard<'static, ()>>);
+
+impl Turn {
+    fn take() -> Turn {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let mine = TURNS.get() > 0;
+        TURNS.set(TURNS.get() + 1);
+        let lock = || ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Turn((!mine).then(lock))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURNS.set(TURNS.get() - 1);
+        drop(self.0.take());
     }
 }
