@@ -269,7 +269,9 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
         return Some("it was called inside a trace, and is part of that program");
     }
     if checkpoint::is_watching() || checkpoint::is_replaying() {
-        return Some("a checkpointed function calls it, which must see what it draws, reads and writes");
+        return Some(
+            "a checkpointed function calls it, which must see what it draws, reads and writes",
+        );
     }
     if watch::is_looking() {
         return Some("every value is being looked at for overflow");

@@ -281,7 +281,8 @@ impl OldContents {
     /// Whether nobody else wrote to that memory meanwhile.
     fn undisturbed(&self, frame: &Frame) -> Result<()> {
         let count = |storage: usize| {
-            REPLAYED_WRITES.with_borrow(|all| all.iter().rev().find(|w| w.0 == storage).map(|w| w.1))
+            REPLAYED_WRITES
+                .with_borrow(|all| all.iter().rev().find(|w| w.0 == storage).map(|w| w.1))
         };
         for outside in self.all.iter().filter(|o| trace::knows(&o.tensor)) {
             let storage = &outside.tensor.0.storage;
