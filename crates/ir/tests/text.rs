@@ -83,7 +83,9 @@ fn ops() -> impl Strategy<Value = Op> {
             }),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
             Op::Select | Op::Copy | Op::After | Op::Dot => form,
-            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => unreachable!("not among the forms"),
+            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+                unreachable!("not among the forms")
+            }
             Op::Conv(mut conv) => {
                 conv.groups = n;
                 conv.windows = windows;

@@ -95,7 +95,7 @@ fn a_recomputation_goes_back_to_the_state_it_was_in() {
 #[test]
 fn both_runs_of_a_checkpoint_cast_a_weight_once() {
     use std::sync::{Arc, Mutex};
-    let (x, w) = (Tensor::ones([1, 2]).requires_grad(), weight());
+    let (x, w) = (Tensor::ones([1, 2]), weight());
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (v, notes) = (w.clone(), seen.clone());
     let f = move |x: &Tensor| {

@@ -19,7 +19,7 @@ use super::call::plain;
 use super::compare::{Said, compare};
 use super::memo::{self, Opened, Passed, Site};
 use crate::{
-    DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, set_random_state, trace,
+    DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace,
 };
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -156,7 +156,7 @@ impl Gate {
             let compare = |f: &dyn Fn(&[Tensor]) -> Vec<Tensor>| {
                 compare(self.site.name, self.relative, &point, f)
             };
-            mode::speaking_for(at, || fail::catch(|| replayed(f, &point, compare)))?
+            mode::speaking_for(at, || fail::catch(|| replayed(f, compare)))?
         };
         let checked = std::thread::scope(|scope| scope.spawn(alone).join());
         match checked.unwrap_or_else(|panic| resume_unwind(panic)) {
@@ -181,26 +181,14 @@ pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
 /// Calls `check` with the function as if each call were the first: where it draws random numbers, it draws the same ones, and the generator is left where it was.
 fn replayed<R>(
     f: &Shared,
-    x: &[Tensor],
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,
 ) -> Result<R> {
-    struct Return(Tensor);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            set_random_state(&self.0);
-        }
-    }
-    let before = random::position();
-    let start = Tensor::from(before);
-    let returns = Return(start.clone());
-    f(x);
-    if random::position() == before {
-        // Nothing was drawn, and others may draw meanwhile.
-        std::mem::forget(returns);
-        return check(&f);
-    }
-    check(&|x| {
-        set_random_state(&start);
-        f(x)
-    })
+    // The thread has a generator of its own meanwhile: others go on drawing from theirs.
+    let start = Tensor::from(random::position());
+    let drawing = || random::Draws {
+        state: Some(mode::set_recording(false, || start.deep_clone())),
+        keys: Vec::new(),
+        trace: trace::number(),
+    };
+    random::repeating(drawing(), || check(&|x| random::repeating(drawing(), || f(x))))
 }
