@@ -4,6 +4,16 @@
 //! difference or with one of the one-sided ones, for some step of a ladder. Where none fits, it is wrong if the function is smooth there: both
 //! sides agree, and so do two steps (a jump makes the same large difference on both sides, twice as large at half the step). Otherwise the line
 //! says nothing.
+//!
+//! # How far to move
+//!
+//! A step of a thousandth is nothing beside 10³⁰ and everything beside 10⁻⁵. So a number moves by a part of itself ([`Reach::OfEach`]); where that
+//! says nothing, because the function has a scale of its own, by the same amount as all others ([`Reach::Even`]).
+//!
+//! # What rounding hides
+//!
+//! A difference is known as well as the values it is made of. A step whose rounding is more than the tolerance has no say, for or against: it would
+//! let anything pass. Where that is so at every step the line is [`Verdict::Hidden`].
 
 use crate::{DType, Tensor};
 
@@ -13,6 +23,7 @@ pub(super) struct Precision {
     /// Steps, from the largest.
     pub steps: &'static [f64],
     pub relative: f64,
+    /// How far a gradient in this dtype may be from that in `f64`, if it is small.
     pub absolute: f64,
     /// The rounding of a value, relative to it.
     pub rounding: f64,
@@ -20,7 +31,7 @@ pub(super) struct Precision {
 
 #[rustfmt::skip]
 impl Precision {
-    pub const F64: Precision = Precision { steps: &[1e-3, 1e-4, 1e-6], relative: 1e-5, absolute: 1e-7, rounding: 8e-15 };
+    pub const F64: Precision = Precision { steps: &[1e-3, 1e-4, 1e-5, 1e-6], relative: 1e-5, absolute: 1e-7, rounding: 8e-15 };
     pub const F32: Precision = Precision { steps: &[1e-2, 3e-3], relative: 2e-2, absolute: 1e-3, rounding: 1e-6 };
     pub const HALF: Precision = Precision { steps: &[0.25, 0.125], relative: 0.2, absolute: 0.1, rounding: 8e-3 };
 }
@@ -42,6 +53,16 @@ pub(super) enum Verdict {
     Wrong(f64),
     /// The function is not smooth here.
     Kink,
+    /// Rounding is larger than what is looked for.
+    Hidden,
+}
+
+/// A number that claims to be a derivative.
+#[derive(Clone, Copy)]
+pub(super) struct Given {
+    pub value: f64,
+    /// What it would change by if the numbers that move changed by themselves: their rounding is seen through this.
+    pub input: f64,
 }
 
 /// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are looked at one by one: those that do not move, however large, add
@@ -50,45 +71,74 @@ pub(super) fn verdict(
     precision: Precision,
     terms: &dyn Fn(f64) -> Vec<f64>,
     middle: &[f64],
-    given: f64,
+    given: Given,
 ) -> Verdict {
-    let Precision { steps, relative, absolute, rounding } = precision;
-    let mut verdict = Verdict::Kink;
+    let Precision { steps, relative, rounding, .. } = precision;
+    let Given { value: given, input } = given;
+    let mut verdict = Verdict::Hidden;
+    // The difference of the step before, and its rounding.
+    let mut before: Option<(f64, f64)> = None;
+    let mut still = true;
     for &h in steps {
         let [a, b, c, e] = [-2.0, -1.0, 1.0, 2.0].map(|k| terms(k * h));
         let (mut central, mut right, mut left, mut near, mut far) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        let mut size = 0.0;
+        let (mut moved, mut size) = (false, 0.0f64);
         for (i, &m) in middle.iter().enumerate() {
             let [a, b, c, e] = [a[i], b[i], c[i], e[i]];
             if [a, b, c, e].iter().all(|v| *v == m) {
                 continue;
             }
+            moved = true;
             central += (8.0 * (c - b) - (e - a)) / (12.0 * h);
             right += (4.0 * c - 3.0 * m - e) / (2.0 * h);
             left += (3.0 * m - 4.0 * b + a) / (2.0 * h);
             near += (c - b) / (2.0 * h);
             far += (e - a) / (4.0 * h);
-            size += [a, b, m, c, e].iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            size = size.hypot([a, b, m, c, e].iter().fold(0.0, |most, v| v.abs().max(most)));
         }
-        let noise = rounding * size / h;
+        if !moved {
+            // A movement smaller than the rounding of any of them would not be seen.
+            size = middle.iter().fold(0.0, |size, m| m.hypot(size));
+        }
+        still &= !moved;
+        let noise = rounding * size.hypot(input) / h;
+        let counts = |expected: f64| noise <= relative * given.abs().max(expected.abs());
         let agrees = |expected: f64| {
-            let scale = given.abs().max(expected.abs());
-            (given - expected).abs() <= absolute + relative * scale + noise
+            let allowed = relative * given.abs().max(expected.abs()) + noise;
+            counts(expected) && (given - expected).abs() <= allowed
         };
         if agrees(central) || agrees(right) || agrees(left) {
             return Verdict::Fits;
         }
+        let Some(&expected) = [central, right, left].iter().find(|d| d.is_finite()) else {
+            verdict = Verdict::Kink;
+            continue;
+        };
+        let steady = before.is_none_or(|(other, rough)| {
+            let allowed = relative * other.abs().max(expected.abs()) + noise + rough;
+            (other - expected).abs() <= allowed
+        });
         // Smooth, to second order in the step only.
-        let alike =
-            |a: f64, b: f64| (a - b).abs() <= absolute + 1e-2 * a.abs().max(b.abs()) + 2.0 * noise;
-        let differences = [central, right, left];
-        verdict = match differences.iter().find(|d| d.is_finite()) {
-            Some(&expected) if !given.is_finite() => Verdict::Wrong(expected),
-            Some(_) if alike(right, left) && alike(near, far) => Verdict::Wrong(central),
+        let alike = |a: f64, b: f64| (a - b).abs() <= 1e-2 * a.abs().max(b.abs()) + 2.0 * noise;
+        verdict = match given.is_finite() {
+            true if !counts(expected) => continue,
+            true if steady && alike(right, left) && alike(near, far) => Verdict::Wrong(expected),
+            false if steady && before.is_some() => Verdict::Wrong(expected),
             _ => Verdict::Kink,
         };
+        before = Some((expected, noise));
     }
-    verdict
+    // A constant, whose derivative is said to be zero.
+    if still && given == 0.0 { Verdict::Fits } else { verdict }
+}
+
+/// How far numbers move along a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// By a part of themselves.
+    OfEach,
+    /// All by the same amount; those that are too large to be moved by so little stay.
+    Even,
 }
 
 /// An argument whose floats are one list of numbers.
@@ -111,6 +161,27 @@ impl<'a> Point<'a> {
     /// How many numbers there are.
     pub fn count(&self) -> usize {
         self.starts[self.floats.len()]
+    }
+
+    /// For each number how much a step of one moves it. One that is not finite stays.
+    pub fn reach(&self, reach: Reach, precision: Precision) -> Vec<f64> {
+        let Precision { steps, relative, rounding, .. } = precision;
+        let largest = relative * steps[0] / rounding;
+        let mut all = Vec::with_capacity(self.count());
+        for &i in &self.floats {
+            let sizes: Vec<f64> = self.x[i].to_f64_vec().iter().map(|v| v.abs()).collect();
+            let most = sizes.iter().filter(|v| v.is_finite()).fold(0.0f64, |most, v| most.max(*v));
+            // A zero among small numbers is one of them.
+            let zero = if most == 0.0 { 1.0 } else { most.min(1.0) };
+            all.extend(sizes.into_iter().map(|size| match reach {
+                _ if !size.is_finite() => 0.0,
+                Reach::OfEach if size == 0.0 => zero,
+                Reach::OfEach => size,
+                Reach::Even if size > largest => 0.0,
+                Reach::Even => 1.0,
+            }));
+        }
+        all
     }
 
     /// The argument at another place: the leaves with their numbers moved.
