@@ -1,8 +1,8 @@
 //! Eight bits for each element, and a scale for each block of 64.
 //!
 //! An element is a whole number from −127 to 127 times the scale of its block, which is 1/127 of the largest magnitude there. So the error is
-//! at most half a scale. A block that this does not fit, because something in it is not finite or the scale or the largest element would leave
-//! the range, has NaN for its scale and its elements beside it.
+//! at most half a scale. A block that this does not fit, because something in it is not finite or too large for whom it is kept, or because the
+//! scale or the largest element would leave the range, has NaN for its scale and its elements beside it.
 
 use crate::memory::piece::{dense_from, with_bytes};
 use crate::{DType, Error, Result, Tensor, bf16, f16};
@@ -46,24 +46,24 @@ reals! {
     f16, f32, f16::from_f64;
 }
 
-/// Codes, scales, and the blocks that are kept whole; `None` where that would not be less.
-pub(super) fn encode(x: &Tensor) -> Option<Vec<Tensor>> {
+/// Codes, scales, and the blocks that are kept whole, among them those in which a magnitude is above `reach`; `None` where that would not be less.
+pub(super) fn encode(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
     match x.dtype() {
-        DType::F64 => encoded::<f64>(x),
-        DType::F32 => encoded::<f32>(x),
-        DType::BF16 => encoded::<bf16>(x),
-        DType::F16 => encoded::<f16>(x),
+        DType::F64 => encoded::<f64>(x, reach),
+        DType::F32 => encoded::<f32>(x, reach),
+        DType::BF16 => encoded::<bf16>(x, reach),
+        DType::F16 => encoded::<f16>(x, reach),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
     }
 }
 
-fn encoded<T: Real>(x: &Tensor) -> Option<Vec<Tensor>> {
+fn encoded<T: Real>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
     let count = x.len().div_ceil(BLOCK);
     let mut codes = Vec::with_capacity(x.len());
     let (mut scales, mut whole) = (Vec::with_capacity(count), Vec::new());
     let encode = |values: &[T]| {
         for block in values.chunks(BLOCK) {
-            match scale_of(block) {
+            match scale_of(block, reach) {
                 Some(scale) => {
                     let stored: f64 = scale.into();
                     let per = if stored == 0.0 { 0.0 } else { 1.0 / stored };
@@ -95,7 +95,7 @@ fn encoded<T: Real>(x: &Tensor) -> Option<Vec<Tensor>> {
 }
 
 /// The scale of a block, if it has one.
-fn scale_of<T: Real>(block: &[T]) -> Option<T::Scale> {
+fn scale_of<T: Real>(block: &[T], reach: f64) -> Option<T::Scale> {
     let (mut largest, mut finite) = (0f64, true);
     for &v in block {
         let v: f64 = v.into();
@@ -106,7 +106,7 @@ fn scale_of<T: Real>(block: &[T]) -> Option<T::Scale> {
     let stored: f64 = scale.into();
     let back: f64 = T::rounded(stored * MOST).into();
     let fits = (T::RANGE[0]..T::RANGE[1]).contains(&stored) && back.is_finite();
-    (finite && (largest == 0.0 || fits)).then_some(scale)
+    (finite && largest <= reach && (largest == 0.0 || fits)).then_some(scale)
 }
 
 /// The value from its codes, its scales and its whole blocks.

@@ -2,18 +2,19 @@
 //!
 //! [`Compress`] is a packer like any other (`door.rs`). What it does with a value follows from the value and from the op that saves it,
 //! and some of it is exact: a value of which two numbers are all there is (the mask of dropout, a truth value) is a bit for each element, and
-//! so is the result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an approximation with a bound, taken
-//! only where an error of the value stays an error of the same size in the derivative: half precision, and eight bits with a scale for
-//! each block (`blocks.rs`).
+//! so is the result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an approximation with a bound: half
+//! precision, and eight bits with a scale for each block (`blocks.rs`). It is taken only where the derivative is off by at most four such errors,
+//! at any input; `need.rs` says for every op why that is so, or why not.
 
 mod bits;
 mod blocks;
+mod need;
 
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::piece::{Kept, Memo, Piece, with_bytes};
-use crate::rule::Grad;
-use crate::{DType, Error, Op, Result, Spec, Tensor, ops, trace};
+use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
+use need::{NEAR, Need, Range};
 use pullback_cpu::{HostElement, elements};
 use pullback_ir::{Layout, Unary};
 use std::fmt;
@@ -62,6 +63,8 @@ enum Manner {
     /// Integers in a narrower dtype.
     Integers,
     Blocks,
+    /// With the blocks whole in which something is large.
+    NearBlocks,
     Bf16,
     F16,
 }
@@ -96,9 +99,24 @@ impl Compress {
         self
     }
 
-    /// `f32` and `f64` in `bf16` or `f16`: a relative error of at most 2⁻⁸ or 2⁻¹¹ (below 2⁻¹²⁶ or 2⁻¹⁴, an absolute one of at most 2⁻¹³⁴ or 2⁻²⁵).
-    /// A value of which an element would become infinite, or zero where it was not, is left as it is. So are the values of linear
-    /// algebra, of loops and of custom functions, where a small error may become a large one, and the arguments of checkpointed functions.
+    /// `f32` and `f64` in `bf16` or `f16`, off by a part ε = 2⁻⁸ or 2⁻¹¹ of themselves at most. Taken where a derivative is then off by at most
+    /// 4ε (1.6 % or 0.2 %), whatever the values are:
+    ///
+    /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`), `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`,
+    ///   `log2`, `log10`, `tan`, `atan`, `asinh`, `atan2`; not at all: `abs`, `relu`, `copysign`, which ask for signs;
+    /// - of 1, which is about their steepest slope: `tanh`, `sigmoid`, `gelu`, `silu`, `erf`, `erfc`, `expm1`, `log_ndtr`. Where they are flat, such an error
+    ///   is large beside the slope;
+    /// - of the terms that are added up: matrix products, convolutions, `softmax`, `log_softmax`. What cancels in the sum leaves its error;
+    /// - of 1, if no element is above 4 in magnitude: `sin`, `cos`.
+    ///
+    /// The bound is that of one op, and of the first derivative. Errors of several add up (`prod` is a tree of `mul`); and where their derivatives cancel, as those
+    /// of `sinc` near 0 and of `cosine_similarity` of nearly parallel vectors do, the error of what cancelled stays.
+    ///
+    /// All other ops keep their values whole: those that compare them (`max`, `min`, `maximum`, …) or subtract one from another (`layer_norm`, `batch_norm`, `logsumexp`,
+    /// `cross_entropy`, attention), `log1p`, `asin`, `atanh` and others with a pole, `pow`, linear algebra, loops, custom functions; and so do checkpointed functions.
+    ///
+    /// A value of which an element would become infinite, or zero where it was not, is left as it is. Elements below 2⁻¹²⁶ or 2⁻¹⁴ are off by 2⁻¹³⁴
+    /// or 2⁻²⁵ instead: values with such elements are taken only where the error may be a part of the largest element, and that is not among them, or of 1.
     ///
     /// # Panics
     /// If the dtype is another one.
@@ -114,10 +132,17 @@ impl Compress {
         self
     }
 
-    /// Floats in eight bits with a scale for each 64 elements: an error of at most 1/254 of the largest magnitude among them, beside the
-    /// rounding of the dtype itself. Taken where the derivative is a product with the value (`mul`, matrix products, convolutions, `exp`), or changes
-    /// no faster than the value does (`square`, `sin`, `cos`, `tanh`, `sigmoid`, `gelu`, `silu`, `erf`, `atan`, `asinh`). Blocks that hold what is
-    /// not finite, or numbers near the ends of the range, are kept whole.
+    /// Floats in eight bits with a scale for each 64 elements: off by at most 1/254 of the largest magnitude among them, beside the
+    /// rounding of the dtype itself. Taken where a derivative is then off by at most 4/254, 1.6 %, whatever the values are:
+    ///
+    /// - of the largest slope in the block: products (`mul`, matrix products, convolutions), `square`, `recip`, `rsqrt`, `exp`, `exp2`, `tan`;
+    /// - of 1, or of the largest slope, if that is more: `tanh`, `sigmoid`, `expm1`;
+    /// - the same, but only in blocks of which no value is above 4 in magnitude, the others being kept whole: `gelu`, `silu`, `erf`, `erfc`, `log_ndtr`, `atan`,
+    ///   `asinh`, `sin`, `cos`.
+    ///
+    /// As with [`Compress::half`], the bound is that of one op and of the first derivative. It is beside the largest: an element that is small beside its block is
+    /// lost, which shows where a large gradient arrives at it (that of `hypot` or of a norm near 0 does). Blocks that hold what is not finite, or numbers near the
+    /// ends of the range, are kept whole.
     #[must_use]
     pub fn blocks8(mut self) -> Compress {
         self.blocks = true;
@@ -136,48 +161,21 @@ impl Compress {
     fn manners(&self, value: &SavedValue<'_>) -> impl Iterator<Item = Manner> {
         let (op, dtype) = (value.op(), value.tensor().dtype());
         let relu = matches!(op, Some(Op::Unary(Unary::Relu))) && value.is_output();
+        let need = op.map_or(Need::Whole, Need::of);
+        let reach = need.takes_blocks().filter(|_| self.blocks && dtype.is_float());
         let half = self.half.filter(|low| dtype.size() > low.size() && dtype.is_float());
+        let half = half.filter(|_| need != Need::Whole);
         let all = [
             (self.masks && relu, Manner::Sign),
             (self.masks, Manner::Two),
             (self.integers && matches!(dtype, DType::I64 | DType::I32), Manner::Integers),
-            (self.blocks && dtype.is_float() && op.is_some_and(is_gentle), Manner::Blocks),
-            (half == Some(DType::BF16) && op.is_some_and(takes_half), Manner::Bf16),
-            (half == Some(DType::F16) && op.is_some_and(takes_half), Manner::F16),
+            (reach == Some(f64::INFINITY), Manner::Blocks),
+            (reach == Some(NEAR), Manner::NearBlocks),
+            (half == Some(DType::BF16), Manner::Bf16),
+            (half == Some(DType::F16), Manner::F16),
         ];
         all.into_iter().filter(|(may, _)| *may).map(|(_, manner)| manner)
     }
-}
-
-/// Whether an error of a saved value is an error of the derivative in proportion.
-fn is_gentle(op: &Op) -> bool {
-    use Unary::{
-        Asinh, Atan, Cos, Erf, Erfc, Exp, Gelu, GeluTanh, Sigmoid, Silu, Sin, Square, Tanh,
-    };
-    match op {
-        Op::Unary(f) => matches!(
-            f,
-            Asinh
-                | Atan
-                | Cos
-                | Erf
-                | Erfc
-                | Exp
-                | Gelu
-                | GeluTanh
-                | Sigmoid
-                | Silu
-                | Sin
-                | Square
-                | Tanh
-        ),
-        _ => matches!(ops::row(op), Grad::Bilinear(_)),
-    }
-}
-
-/// Whether a relative error of a saved value is harmless.
-fn takes_half(op: &Op) -> bool {
-    !matches!(op, Op::Linalg(_) | Op::Flow(_) | Op::Custom(_))
 }
 
 impl Pack for Compress {
@@ -194,10 +192,14 @@ impl Pack for Compress {
         let mut dense = None;
         for manner in self.manners(value) {
             let kept = match self.memo.find(&piece, manner as u8) {
-                Some(kept) => kept,
+                Some(kept) if manner.is_for(value, kept.value.form) => kept,
+                Some(_) => continue,
                 None => {
                     let dense = dense.get_or_insert_with(|| piece.dense());
                     let Some((form, parts)) = manner.apply(dense) else { continue };
+                    if !manner.is_for(value, form) {
+                        continue;
+                    }
                     let parts = parts.into_iter().map(|part| self.place(part, value));
                     let parts = parts.collect::<Result<_>>()?;
                     let small = Small { form, parts, dtype: x.dtype(), len: dense.len() };
@@ -237,10 +239,14 @@ impl fmt::Debug for Compress {
 }
 
 /// How the parts make the value.
+#[derive(Clone, Copy)]
 enum Form {
     /// Two numbers, by their bytes, and which.
     Bits([[u8; 8]; 2]),
+    /// Integers in a narrower dtype.
     Cast,
+    /// Half precision, of elements within a range.
+    Half(Range),
     Blocks,
 }
 
@@ -274,6 +280,13 @@ impl Part {
 }
 
 impl Manner {
+    /// Whether what was made has what the derivative of the saving op needs. The same value may be saved by several.
+    fn is_for(self, value: &SavedValue<'_>, form: Form) -> bool {
+        let Form::Half(range) = form else { return true };
+        let low = if matches!(self, Manner::F16) { DType::F16 } else { DType::BF16 };
+        value.op().is_some_and(|op| Need::of(op).takes_half(low, range))
+    }
+
     /// What is kept of a dense value; `None` where this is not for it.
     fn apply(self, x: &Tensor) -> Option<(Form, Vec<Tensor>)> {
         let bits = |(numbers, bits): ([[u8; 8]; 2], Vec<u8>)| {
@@ -284,40 +297,53 @@ impl Manner {
             Manner::Sign => bits::of_signs(x).map(bits),
             Manner::Two => bits::of_two(x).map(bits),
             Manner::Integers => narrowest(x).map(|dtype| cast(x.cast(dtype))),
-            Manner::Blocks => blocks::encode(x).map(|parts| (Form::Blocks, parts)),
-            Manner::Bf16 => halved(x, DType::BF16).map(cast),
-            Manner::F16 => halved(x, DType::F16).map(cast),
+            Manner::Blocks => blocks::encode(x, f64::INFINITY).map(|parts| (Form::Blocks, parts)),
+            Manner::NearBlocks => blocks::encode(x, NEAR).map(|parts| (Form::Blocks, parts)),
+            Manner::Bf16 => halved(x, DType::BF16),
+            Manner::F16 => halved(x, DType::F16),
         }
     }
 }
 
 /// The value in half precision, if every element can be had so: none becomes infinite, and none zero, that was not.
-fn halved(x: &Tensor, dtype: DType) -> Option<Tensor> {
+fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
     let half = x.cast(dtype);
-    let fits = with_bytes(x, |x_bytes| {
+    let range = with_bytes(x, |x_bytes| {
         with_bytes(&half, |half_bytes| match (x.dtype(), dtype) {
-            (DType::F64, DType::F16) => fits::<f64, f16>(x_bytes, half_bytes),
-            (DType::F64, _) => fits::<f64, bf16>(x_bytes, half_bytes),
-            (_, DType::F16) => fits::<f32, f16>(x_bytes, half_bytes),
-            _ => fits::<f32, bf16>(x_bytes, half_bytes),
+            (DType::F64, DType::F16) => range::<f64, f16>(x_bytes, half_bytes),
+            (DType::F64, _) => range::<f64, bf16>(x_bytes, half_bytes),
+            (_, DType::F16) => range::<f32, f16>(x_bytes, half_bytes),
+            _ => range::<f32, bf16>(x_bytes, half_bytes),
         })
     });
-    fits???.then_some(half)
+    Some((Form::Half(range???), vec![half]))
 }
 
-fn fits<T, H>(x: &[u8], half: &[u8]) -> Option<bool>
+/// The range of the elements, if none is spoilt in half precision.
+fn range<T, H>(x: &[u8], half: &[u8]) -> Option<Range>
 where
     T: HostElement + Into<f64>,
     H: HostElement + Into<f32>,
 {
     let (x, half) = (elements::<T>(T::DTYPE, x)?, elements::<H>(H::DTYPE, half)?);
-    let spoilt = |(&x, &half): (&T, &H)| {
-        let (x, half): (f64, f32) = (x.into(), half.into());
-        ((half.abs() == f32::INFINITY) & (x.abs() != f64::INFINITY)) | ((half == 0.0) & (x != 0.0))
-    };
-    let some =
-        |(x, half): (&[T], &[H])| x.iter().zip(half).fold(false, |any, pair| any | spoilt(pair));
-    Some(!x.chunks(1024).zip(half.chunks(1024)).any(some))
+    // The bits of a magnitude order as it does, and integers are compared several at a time. One less, so that 0 is the last.
+    let (mut largest, mut before_smallest) = (0, f64::INFINITY.to_bits() - 1);
+    for (x, half) in x.chunks(1024).zip(half.chunks(1024)) {
+        let mut spoilt = false;
+        for (&x, &half) in x.iter().zip(half) {
+            let (x, half): (f64, f32) = (x.into(), half.into());
+            let (x, half) = (x.abs(), half.abs());
+            spoilt |= (half == f32::INFINITY) & (x != f64::INFINITY) | (half == 0.0) & (x != 0.0);
+            let bits = if x.is_nan() { 0 } else { x.to_bits() };
+            largest = bits.max(largest);
+            before_smallest = bits.wrapping_sub(1).min(before_smallest);
+        }
+        if spoilt {
+            return None;
+        }
+    }
+    let [smallest, largest] = [before_smallest + 1, largest].map(f64::from_bits);
+    Some(Range { smallest, largest })
 }
 
 /// A narrower dtype that holds all elements.
@@ -354,7 +380,7 @@ impl Packed for Compressed {
         let parts = parts.iter().map(Part::tensor).collect::<Result<Vec<Tensor>>>()?;
         let dense = match form {
             Form::Bits(numbers) => bits::spread(&parts[0], numbers, *dtype, *len)?,
-            Form::Cast => parts[0].cast(*dtype),
+            Form::Cast | Form::Half(_) => parts[0].cast(*dtype),
             Form::Blocks => blocks::decode(&parts, *dtype, *len)?,
         };
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), dense.0.storage.clone()))
