@@ -70,7 +70,9 @@ fn inputs() -> Vec<(&'static str, Vec<f64>)> {
 /// From ½ to 2 in magnitude, of both signs.
 fn cotangent(shape: &[usize], dtype: DType) -> Tensor {
     let n = shape.iter().product::<usize>();
-    let one = |i: usize| (0.5 + (i * 37 % 101) as f64 / 67.0) * if i % 3 == 0 { -1.0 } else { 1.0 };
+    let one = |i: usize| {
+        (0.5 + (i * 37 % 101) as f64 / 67.0) * if i.is_multiple_of(3) { -1.0 } else { 1.0 }
+    };
     Tensor::from_vec((0..n).map(one).collect::<Vec<f64>>(), shape).cast(dtype)
 }
 
