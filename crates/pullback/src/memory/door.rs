@@ -7,6 +7,8 @@
 //!
 //! Packers nest. The innermost is asked first; what it does not take is offered to the one around it, and what nobody takes is kept as it is.
 
+use crate::memory::report::ledger;
+use crate::mode::extra::KEPT;
 use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
 use pullback_ir::ErrorKind;
 use std::cell::{Cell, RefCell};
@@ -159,8 +161,11 @@ pub(crate) fn is_attended() -> bool {
 pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     let packers = PACKERS.with_borrow(Clone::clone);
     let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
-    // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`.
-    let ask = || mode::with(&mode::EXTRAS, 0, || mode::set_recording(false, ask));
+    // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`. But it takes memory, on
+    // behalf of the line that saves.
+    let kept = mode::extras() & KEPT;
+    let ask = || mode::speaking_for(value.at, || mode::set_recording(false, ask));
+    let ask = || mode::with(&mode::EXTRAS, kept, ask);
     let packed = with_packers(Vec::new(), ask);
     fail::or_raise(packed.map_err(|e| e.at(value.at)))
 }
@@ -169,6 +174,9 @@ pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
 pub(crate) fn unpack(packed: &dyn Packed, spec: &Spec) -> Result<Tensor> {
     let value = with_packers(Vec::new(), || mode::set_recording(false, || packed.unpack()))?;
     if value.spec() == spec {
+        if ledger::is_on() {
+            ledger::comes_back(&value);
+        }
         return Ok(value);
     }
     let message = format!("a saved {spec} was unpacked as {}", value.spec());

@@ -76,10 +76,12 @@ impl Kept {
             return Kept::memory(value);
         }
         let (op, name, at) = saver;
-        let plain = mode::set_recording(false, || value.alias(History::None, Tangents::new()));
         let is_parameter = matches!(history, History::Leaf(_));
-        let offer = SavedValue { tensor: plain, op, name, at, is_output, is_parameter };
-        match ledger::packing(|| door::pack(&offer)) {
+        let offer = || {
+            let plain = mode::set_recording(false, || value.alias(History::None, Tangents::new()));
+            door::pack(&SavedValue { tensor: plain, op, name, at, is_output, is_parameter })
+        };
+        match ledger::packing(&value.0.storage, offer) {
             Some(packed) => Kept::Packed(value.spec().clone(), packed),
             None => Kept::memory(value),
         }
@@ -87,7 +89,7 @@ impl Kept {
 
     fn memory(value: &Tensor) -> Kept {
         if ledger::is_on() {
-            ledger::saves(value);
+            ledger::saves(&value.0.storage);
         }
         Kept::Memory(Window::of(value))
     }
@@ -143,6 +145,9 @@ impl Node {
             }
         }
         for (from, spec, what, tangents) in packed {
+            if ledger::is_on() {
+                ledger::unpacks(&self.op, self.at);
+            }
             let x = door::unpack(&*what, &spec).map_err(|e| e.at(self.at))?;
             // It may be somebody's tensor: the history is given to another handle.
             let x = mode::set_recording(false, || x.alias(History::None, Tangents::new()));

@@ -1,6 +1,8 @@
 //! Making values again: in a loop, whatever the length of the chain, and within the budget as far as that can be.
 
 use super::ledger::{Book, Recipe};
+use crate::memory::report::ledger;
+use crate::mode::extra::KEPT;
 use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor, apply, trace};
@@ -102,7 +104,7 @@ impl Book {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
             // It may have come with another result of the same op.
             if !plan.ready.contains_key(&id) {
-                self.run(&recipe, plan)?;
+                self.run(id, &recipe, plan)?;
             }
             for part in &recipe.parts {
                 let Some(left) = plan.uses.get_mut(&part.entry) else { continue };
@@ -119,7 +121,7 @@ impl Book {
     }
 
     /// Runs an op again and keeps those of its results that somebody wants.
-    fn run(&mut self, recipe: &Recipe, plan: &mut Plan) -> Result<()> {
+    fn run(&mut self, target: usize, recipe: &Recipe, plan: &mut Plan) -> Result<()> {
         let mut wanted: SmallVec<[(usize, usize); 1]> = SmallVec::new();
         for (k, result) in recipe.results.iter().enumerate() {
             let Some((id, number)) = *result else { continue };
@@ -137,9 +139,15 @@ impl Book {
             operands.push(part.tensor(ready.storage.clone()));
         }
         let operands: SmallVec<[&Tensor; 4]> = operands.iter().collect();
-        // As it ran before: nothing is cast, noted or looked at.
-        let run = || trace::computing(|| apply::compute(&recipe.op, &operands));
-        let results = mode::with(&EXTRAS, 0, run)?;
+        let at = self.entries[target].at;
+        let run = || {
+            if ledger::is_on() {
+                ledger::begins(&recipe.op, &operands, at);
+            }
+            apply::compute(&recipe.op, &operands)
+        };
+        // As it ran before: nothing is cast, noted or looked at. But it takes memory.
+        let results = mode::with(&EXTRAS, mode::extras() & KEPT, || trace::computing(run))?;
         self.tally.again += 1;
         self.tally.work_again += recipe.work;
         for (k, id) in wanted {

@@ -13,6 +13,7 @@
 //! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a chain may have any length.
 
 use super::BudgetUse;
+use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, tape};
 use pullback_cpu::buffer::live_bytes;
@@ -375,6 +376,9 @@ impl Book {
                 self.places.remove(&before);
             }
             self.places.insert(address, id);
+        }
+        if report::is_on() {
+            report::saves(&storage);
         }
         entry.held = Some(storage);
         self.kept += entry.bytes;

@@ -173,6 +173,20 @@ fn frozen(leaves: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
+/// Functions of different kinds are made one kind by an [`Arc`] each, called by one closure:
+///
+/// ```
+/// use pullback::{Tensor, checkpoint_sequential};
+/// use std::sync::Arc;
+/// let w = Tensor::from(3.0).requires_grad();
+/// let scale = { let w = w.clone(); move |x: &Tensor| x * &w };
+/// let layers: Vec<Arc<dyn Fn(&Tensor) -> Tensor + Send + Sync>> = vec![Arc::new(scale), Arc::new(Tensor::tanh), Arc::new(|x| x.exp() * 0.5)];
+/// let layers: Vec<_> = layers.into_iter().map(|f| move |x: &Tensor| f(x)).collect();
+/// checkpoint_sequential(&layers, Some(2), &Tensor::from([0.3, 0.4])).sum().backward()?;
+/// assert!(w.grad().is_some());
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Panics
 /// If there are to be no segments at all, or as [`checkpoint`].
 #[track_caller]

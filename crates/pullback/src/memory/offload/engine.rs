@@ -13,10 +13,12 @@ use super::OffloadStats;
 use super::file::{Create, OnFile};
 use super::room::{Claim, Room};
 use crate::memory::piece::{Memo, Piece};
+use crate::memory::report::part::{self, Here};
 use crate::storage::Storage;
 use crate::tape::saved::Window;
 use crate::{Error, ErrorKind, Result, SavedValue, Tensor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -78,6 +80,8 @@ pub(super) struct Entry {
     given: Option<(Weak<Storage>, u64)>,
     /// Who saved it, for errors.
     pub saver: String,
+    /// Who saved it, for a report on memory.
+    pub saved_at: (Here, &'static str, &'static Location<'static>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -181,6 +185,7 @@ impl Engine {
             original,
             given: None,
             saver,
+            saved_at: (part::here(), value.op().map_or("checkpoint", |op| op.name()), value.at()),
         };
         if let Some(room) = Room::make(&self.shared, bytes)? {
             // The memory may be written to, or must be free, before the writer gets there: so it works from a copy.

@@ -17,7 +17,7 @@ mod work;
 
 use crate::memory::door::{Pack, Packed, SavedValue, with_packing};
 use crate::memory::piece::{Kept, Piece};
-use crate::{Error, ErrorKind, Result, Spec, Tensor, trace};
+use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
 use engine::{Engine, Options, Ticket};
 use file::Create;
 use pullback_ir::Layout;
@@ -108,16 +108,17 @@ impl Offload {
     ///
     /// # Errors
     /// If no file can be written there, or no thread can be started.
+    #[track_caller]
     pub fn to_disk(dir: impl AsRef<Path>) -> Result<Offload> {
-        let dir = dir.as_ref();
+        let (dir, at) = (dir.as_ref(), mode::user_line(Location::caller()));
         let failed = |error: std::io::Error| {
             let message = format!("no file can be written in {}: {error}", dir.display());
-            Error::new(ErrorKind::Memory, "offload", message)
+            Error::new(ErrorKind::Memory, "offload", message).at(at)
         };
         // The process may change its own directory meanwhile.
         let whole = std::path::absolute(dir).map_err(failed)?;
         file::probe(&whole).map_err(failed)?;
-        Offload::with(&whole, file::create)
+        Offload::with(&whole, file::create).map_err(|error| error.at(at))
     }
 
     fn with(dir: &Path, create: Create) -> Result<Offload> {

@@ -102,6 +102,8 @@ impl Shared {
                 entry.step = Step::Idle;
                 match read {
                     Some(x) => {
+                        let (here, op, at) = &entry.saved_at;
+                        here.arrives(&x, op, at);
                         entry.memory = Some(Window::of(&x));
                         entry.ahead = true;
                         spare.insert(number);

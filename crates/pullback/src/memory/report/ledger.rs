@@ -4,7 +4,7 @@ use super::{MemoryKind, MemoryPhase};
 use crate::mode::extra::KEPT;
 use crate::mode::{self, EXTRAS};
 use crate::storage::{Storage, Traced};
-use crate::tape::Leaf;
+use crate::tape::{Leaf, take_number};
 use crate::{Tensor, trace};
 use pullback_ir::Op;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -35,7 +35,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    fn new(
+    pub fn new(
         bytes: usize,
         born: usize,
         op: &'static str,
@@ -82,6 +82,8 @@ pub(super) struct Moment {
 pub(super) struct Ledger {
     /// The trace whose values count; 0 where memory does.
     trace: u64,
+    /// Memory that is older was there before.
+    since: u64,
     pub moments: Vec<Moment>,
     pub lives: Vec<Life>,
     /// The names of parts.
@@ -155,7 +157,8 @@ impl Ledger {
     /// One in which these tensors are known.
     pub fn new(known: &[(MemoryKind, String, Tensor)], parts: Vec<String>) -> Shared {
         let start = Moment { op: "start", at: None, phase: MemoryPhase::Forward };
-        let ledger = Ledger { moments: vec![start], parts, ..Ledger::default() };
+        let (moments, since) = (vec![start], take_number());
+        let ledger = Ledger { since, moments, parts, ..Ledger::default() };
         let shared = Arc::new(Mutex::new(ledger));
         for (kind, part, x) in known {
             let part = of(&shared).part_named(part);
@@ -176,7 +179,7 @@ impl Ledger {
     }
 
     /// The moment that goes on.
-    fn now(&self) -> usize {
+    pub fn now(&self) -> usize {
         self.moments.len() - 1
     }
 
@@ -213,33 +216,51 @@ impl Ledger {
         self.lives.push(life);
         self.lives.len() - 1
     }
+
+    /// What runs, for something that it makes: its name and line, in a moment of its own.
+    fn maker(&mut self) -> (&'static str, Option<&'static Location<'static>>) {
+        let Some((name, line, has_moment)) = self.op else { return ("tensor", None) };
+        // A view that had to be copied, or a value that came back.
+        if !has_moment {
+            self.push_moment(name, Some(line));
+            self.op = Some((name, line, true));
+        }
+        (name, Some(line))
+    }
 }
 
-/// Which life in this ledger a tensor's memory has.
-fn number(ledger: &Shared, x: &Tensor) -> Option<usize> {
-    let tickets = x.0.storage.tickets();
+/// Which life in this ledger a storage has.
+fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
+    let tickets = storage.tickets();
     let mine = |ticket: &&Ticket| std::ptr::eq(ticket.ledger.as_ptr(), Arc::as_ptr(ledger));
     tickets.iter().find(mine).map(|ticket| ticket.number)
 }
 
-/// Memory that was there before the step.
-fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
-    let storage: &Storage = &x.0.storage;
-    if storage.as_traced().is_some() || number(ledger, x).is_some() {
-        return;
-    }
-    let bytes = storage.read().len();
-    let life = Life { known: Some(kind), ..Life::new(bytes, 0, "", None, part) };
-    let number = of(ledger).live(life);
-    let ticket = Ticket { ledger: Arc::downgrade(ledger), number };
+/// Gives a storage a life.
+fn admit(ledger: &Shared, storage: &Storage, life: Life) {
+    let ticket = Ticket { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
     let mut tickets = storage.tickets();
     tickets.retain(|old| old.ledger.strong_count() > 0);
     tickets.push(ticket);
 }
 
+/// Memory that was there before the step, or that another thread has made since: then it is there from now on.
+fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
+    let storage: &Storage = &x.0.storage;
+    if storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
+        return;
+    }
+    let bytes = storage.read().len();
+    let born = {
+        let book = of(ledger);
+        if storage.born > book.since { book.now() } else { 0 }
+    };
+    admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, born, "", None, part) });
+}
+
 /// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is an input.
 fn meet_operand(ledger: &Shared, x: &Tensor) {
-    if x.0.storage.as_traced().is_some() || number(ledger, x).is_some() {
+    if x.0.storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
     // Not brought up to date: a view of a leaf is no leaf itself, but shares its memory.
@@ -309,15 +330,7 @@ pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<Ticket> {
         Some(value) if value.op == "after" => 0,
         Some(value) => value.spec.bytes(),
     };
-    let (mut op, mut at) = ("tensor", None);
-    if let Some((name, line, has_moment)) = book.op {
-        (op, at) = (name, Some(line));
-        // A view that had to be copied.
-        if !has_moment {
-            book.push_moment(name, Some(line));
-            book.op = Some((name, line, true));
-        }
-    }
+    let (mut op, mut at) = book.maker();
     if let Some(value) = traced {
         (op, at) = (value.op, Some(value.at));
     }
@@ -327,29 +340,70 @@ pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<Ticket> {
     Some(Ticket { ledger: Arc::downgrade(&ledger), number })
 }
 
-/// The tape keeps this value.
-pub(crate) fn saves(x: &Tensor) {
+/// This memory is kept for backward.
+pub(crate) fn saves(storage: &Storage) {
     let Some(ledger) = kept() else { return };
-    if let Some(number) = number(&ledger, x) {
+    if let Some(number) = number(&ledger, storage) {
         of(&ledger).lives[number].saved = true;
     }
 }
 
-/// Runs `f`, which packs a value that is saved; what it makes for that is kept in the value's place.
-pub(crate) fn packing<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
+/// Runs `f`, which packs a value that is saved: what it made and did not drop is kept in the value's place. If it holds the value's own memory
+/// afterwards, which has one holder more then, that is kept.
+pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
     let Some(ledger) = kept() else { return f() };
     let first = of(&ledger).lives.len();
+    let holders = Arc::strong_count(storage);
     let packed = f();
     if packed.is_some() {
-        of(&ledger).lives[first..].iter_mut().for_each(|life| life.saved = true);
+        let mut book = of(&ledger);
+        let made = book.lives[first..].iter_mut();
+        made.filter(|life| life.died == usize::MAX).for_each(|life| life.saved = true);
+        drop(book);
+        if Arc::strong_count(storage) > holders {
+            saves(storage);
+        }
     }
     packed
+}
+
+/// An op is about to have a value back that was packed for it: what is made for that without an op of its own is made by this one.
+pub(crate) fn unpacks(op: &Op, at: &'static Location<'static>) {
+    let Some(ledger) = kept().filter(counts_here) else { return };
+    of(&ledger).op = Some((op.name(), at, false));
+}
+
+/// This value was packed and is back. Memory that was made meanwhile where no ledger is kept, as by a thread of the packer's, counts from now on.
+pub(crate) fn comes_back(x: &Tensor) {
+    let Some(ledger) = kept().filter(counts_here) else { return };
+    let storage: &Storage = &x.0.storage;
+    if storage.as_traced().is_some() || number(&ledger, storage).is_some() {
+        return;
+    }
+    let mut book = of(&ledger);
+    // What is older is met as any other operand.
+    if storage.born > book.since {
+        let (op, at) = book.maker();
+        let (born, part) = (book.now(), book.part);
+        drop(book);
+        arrives(&ledger, storage, Life::new(storage.read().len(), born, op, at, part));
+    }
+}
+
+/// Memory that is kept for backward has come from where no ledger is kept.
+pub(super) fn arrives(ledger: &Shared, storage: &Storage, life: Life) {
+    admit(ledger, storage, Life { saved: true, ..life });
+}
+
+/// Whether the trace that goes on is that of a prediction.
+pub(crate) fn is_predicting() -> bool {
+    trace::active() && kept().is_some_and(|ledger| counts_here(&ledger))
 }
 
 /// This is the gradient of a leaf, or becomes a part of it.
 pub(crate) fn is_gradient(leaf: &Leaf, x: &Tensor) {
     let Some(ledger) = kept() else { return };
-    let Some(number) = number(&ledger, x) else { return };
+    let Some(number) = number(&ledger, &x.0.storage) else { return };
     let mut book = of(&ledger);
     let part = book.leaves.get(&leaf.seq).copied();
     let life = &mut book.lives[number];
@@ -359,7 +413,9 @@ pub(crate) fn is_gradient(leaf: &Leaf, x: &Tensor) {
 /// In a trace, a write in place makes a new value, which has no memory outside of one.
 pub(crate) fn overwrites(new: &Tensor) {
     let Some(ledger) = kept() else { return };
-    if let (Some(number), true) = (number(&ledger, new), new.0.storage.as_traced().is_some()) {
+    if let (Some(number), true) =
+        (number(&ledger, &new.0.storage), new.0.storage.as_traced().is_some())
+    {
         let mut book = of(&ledger);
         book.lives[number].born = book.now() + 1;
     }
@@ -371,7 +427,11 @@ pub(crate) fn continues(old: &Tensor, new: &Tensor) {
     if old.0.storage.as_traced().is_none() || !old.is_contiguous() {
         return;
     }
-    let (Some(before), Some(after)) = (number(&ledger, old), number(&ledger, new)) else { return };
+    let (Some(before), Some(after)) =
+        (number(&ledger, &old.0.storage), number(&ledger, &new.0.storage))
+    else {
+        return;
+    };
     let mut book = of(&ledger);
     let stand_in = book.lives[before].stand_in;
     if stand_in || old.is_alone() {
@@ -392,14 +452,14 @@ pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor
     meet(&ledger, before, MemoryKind::Gradients, part);
     match seen {
         Some(seen) => {
-            if let Some(number) = number(&ledger, seen) {
+            if let Some(number) = number(&ledger, &seen.0.storage) {
                 let mut book = of(&ledger);
                 let life = &mut book.lives[number];
                 (life.bytes, life.stand_in, life.gradient) = (0, true, true);
             }
         }
         None => {
-            if let Some(number) = number(&ledger, before) {
+            if let Some(number) = number(&ledger, &before.0.storage) {
                 let mut book = of(&ledger);
                 book.lives[number].died = book.now();
             }
@@ -410,7 +470,7 @@ pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor
 /// Whether a value of a trace is known to be 1 everywhere: eager code looks, and does not multiply by it.
 pub(crate) fn is_one(x: &Tensor) -> bool {
     let Some(ledger) = kept() else { return false };
-    number(&ledger, x).is_some_and(|number| of(&ledger).lives[number].one)
+    number(&ledger, &x.0.storage).is_some_and(|number| of(&ledger).lives[number].one)
 }
 
 /// Runs `f`, a backward pass.

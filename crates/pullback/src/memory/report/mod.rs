@@ -3,7 +3,9 @@
 //! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each was made, by which op and line, in
 //! which part of the model, what for, and when it was freed. A storage that is made while a report is going on gets a *ticket*; the ticket
 //! is dropped with it, and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes: variables that the user
-//! holds, values that the tape keeps and what a checkpoint computes again are freed when they are freed.
+//! holds, values that the tape keeps and what a checkpoint computes again are freed when they are freed. What is packed instead of being
+//! kept counts as what it is packed into ([`ledger::packing`]), and what comes back from a thread that keeps no ledger gets its ticket when it
+//! comes ([`ledger::comes_back`]).
 //!
 //! Prediction is the same ledger over a trace. There a storage stands for a variable and has no memory, but it is made, kept and dropped by
 //! the same tape and the same user code, so it lives exactly as long as the memory would. What a trace does otherwise than eager code is
@@ -40,9 +42,9 @@ pub enum MemoryKind {
     Gradients,
     /// What was named as state of an optimiser.
     OptimizerState,
-    /// What was there before and is none of these: batches, buffers of layers, random state.
+    /// What was there before, or was made by another thread meanwhile, and is none of these: batches, buffers of layers, random state.
     Inputs,
-    /// What the tape keeps for backward.
+    /// What is kept for backward: by the tape, or in its place by who packs what is saved.
     Activations,
     /// Everything else that operations make.
     Temporaries,
@@ -226,19 +228,21 @@ impl MemoryReport {
     ///
     /// # Errors
     /// If the name ends otherwise, or the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        let (path, at) = (path.as_ref(), mode::user_line(Location::caller()));
         let text = match path.extension().and_then(|ending| ending.to_str()) {
             Some("txt") => self.to_string(),
             Some("json") => self.to_json(),
             Some("svg") => self.to_svg(),
             _ => {
                 let message = format!("{} ends neither in .txt, .json nor .svg", path.display());
-                return Err(Error::argument(OP, message));
+                return Err(Error::argument(OP, message).at(at));
             }
         };
         std::fs::write(path, text).map_err(|error| {
-            Error::argument(OP, format!("{} could not be written: {error}", path.display()))
+            let message = format!("{} could not be written: {error}", path.display());
+            Error::argument(OP, message).at(at)
         })
     }
 }
@@ -266,7 +270,8 @@ impl MemoryReport {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// What other threads make is not counted (but in [`MemoryReport::pool`]), nor what kernels take while they run. A compiled function is one op,
+/// What other threads make counts from when this one uses it (in [`MemoryReport::pool`] from when it is made), except that what an
+/// [`Offload`](crate::Offload) reads ahead counts at once. What kernels take while they run does not count, nor memory that a packer takes otherwise than in tensors. A compiled function is one op,
 /// with the arena of its plan as temporaries.
 ///
 /// # Errors
@@ -302,6 +307,9 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
 /// assert_eq!(report.most.activations, 2 * (1 << 30) * 64 * 4); // the batch, and what `tanh` gives
 /// # Ok::<(), pullback::Error>(())
 /// ```
+///
+/// A [`MemoryBudget`](crate::MemoryBudget), an [`Offload`](crate::Offload) and [`Compress`](crate::Compress) have no part in a prediction: it says what the step takes without
+/// them, and so what they have to save. Other packers ([`with_packing`](crate::with_packing)) are asked as ever, with tensors that have no values.
 ///
 /// A prediction may be above what is measured where eager code adds to a gradient in place and a trace cannot: for tensors of which several
 /// slices, or several products, have gradients, by the size of such a gradient.

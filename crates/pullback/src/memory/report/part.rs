@@ -1,8 +1,10 @@
 //! Which part of the model runs.
 
 use super::MemoryPhase;
-use super::ledger::{Ledger, Shared, kept, of};
+use super::ledger::{self, Ledger, Life, Shared, kept, of};
+use crate::Tensor;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -72,6 +74,18 @@ pub(crate) struct Here(Option<(Weak<Mutex<Ledger>>, Option<usize>)>);
 /// Where we are.
 pub(crate) fn here() -> Here {
     Here(kept().map(|ledger| (Arc::downgrade(&ledger), of(&ledger).part)))
+}
+
+impl Here {
+    /// Another thread has made this, to be ready when backward asks for what an op saved here.
+    pub fn arrives(&self, x: &Tensor, op: &'static str, at: &'static Location<'static>) {
+        let Some((ledger, part)) = &self.0 else { return };
+        // The report may be over.
+        let Some(ledger) = ledger.upgrade() else { return };
+        let now = of(&ledger).now();
+        let bytes = x.0.storage.read().len();
+        ledger::arrives(&ledger, &x.0.storage, Life::new(bytes, now, op, Some(at), *part));
+    }
 }
 
 /// Runs `f` in the part that went on when `here` was taken: what is computed again belongs to where it was computed first.
