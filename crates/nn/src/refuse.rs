@@ -1,6 +1,6 @@
 //! How a layer that is asked for the impossible says so.
 
-use pullback::{Error, raise};
+use pullback::{Error, catch, raise};
 use std::panic::Location;
 
 /// Leaves a formula with an error that names the caller's line: a panic with its text, which [`pullback::catch`] turns back into an `Err`.
@@ -14,6 +14,14 @@ pub(crate) fn refuse(error: Error) -> ! {
 pub(crate) fn demand(fits: bool, layer: &'static str, sentence: impl FnOnce() -> String) {
     if !fits {
         refuse(Error::argument(layer, sentence()));
+    }
+}
+
+/// Runs a layer inside a closure, which the caller's line does not pass: an error names it all the same.
+pub(crate) fn called_at<R>(at: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    match catch(f) {
+        Ok(y) => y,
+        Err(error) => raise(without_our_line(error).at(at)),
     }
 }
 

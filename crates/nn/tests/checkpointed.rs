@@ -1,6 +1,6 @@
 //! Checkpointed layers: the training of plain ones, with dropout and running statistics.
 
-use pullback::{DType, Key, Tensor, jit, manual_seed};
+use pullback::{DType, Key, Tensor, catch, jit, manual_seed};
 use pullback_nn::optim::{Adam, Optimizer, Rule};
 use pullback_nn::{
     BatchNorm1d, Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential,
@@ -106,4 +106,23 @@ fn evaluation_and_summaries_see_the_layer_inside() {
     let names = |net: &Sequential| net.named_state().into_iter().map(|s| s.0).collect::<Vec<_>>();
     assert_eq!(names(&net), names(&plain));
     assert_eq!(net.summary_of(&x).parameters, plain.summary_of(&x).parameters);
+}
+
+#[test]
+fn errors_name_the_line_of_the_call() {
+    let _alone = alone();
+    let wrong = Tensor::ones([4, 5]);
+    let at = |error: pullback::Error, line: u32| {
+        let place = error.location().unwrap();
+        assert_eq!((place.file(), place.line()), (file!(), line), "{error}");
+        assert!(error.to_string().starts_with("matmul: "), "{error}");
+    };
+    let block = Checkpointed::new((Linear::new(8, 16), Relu));
+    at(catch(|| block.forward(&wrong)).unwrap_err(), line!());
+    let layers = [Linear::new(8, 8), Linear::new(8, 8)];
+    at(catch(|| checkpoint_sequential(&layers, Some(2), &wrong)).unwrap_err(), line!());
+    let net = net();
+    at(catch(|| net.forward_in_segments(Some(2), &wrong)).unwrap_err(), line!());
+    let wrapped = Sequential::new().then(Relu).then(block);
+    at(catch(|| wrapped.forward(&wrong)).unwrap_err(), line!());
 }

@@ -625,10 +625,10 @@ fn the_picture_is_well_formed() {
         assert!(text.starts_with(begin));
     }
     assert!(report.to_json().contains(r#""path":"a<b> & \"c\"\u000a""#), "{}", report.to_json());
+    let here = |line: u32| move |at: pullback_ir::Place| (at.file(), at.line()) == (file!(), line);
     let error = report.save(folder.join("r.png")).unwrap_err();
     assert!(error.to_string().contains("r.png ends neither in .txt, .json nor .svg"), "{error}");
-    let here = |line: u32| move |at: pullback_ir::Place| (at.file(), at.line()) == (file!(), line);
-    assert!(error.location().is_some_and(here(line!() - 5)), "{error}");
+    assert!(error.location().is_some_and(here(line!() - 2)), "{error}");
     let error = report.save(folder.join("none/r.svg")).unwrap_err();
     assert!(error.to_string().contains("r.svg could not be written: "), "{error}");
     assert!(error.location().is_some_and(here(line!() - 2)), "{error}");

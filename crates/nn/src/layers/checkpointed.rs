@@ -1,7 +1,9 @@
 //! Layers whose values are not kept for backward but computed again.
 
+use crate::refuse::called_at;
 use crate::{Layer, Sequential};
 use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// A layer that keeps only its input for backward, and runs again when backward gets there: see [`pullback::checkpoint`]. Names, weights and results are
@@ -47,8 +49,8 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
             return self.inner.forward(x);
         }
         // The same tensors in a layer that backward can hold.
-        let inner = self.inner.map(&mut Tensor::clone);
-        checkpoint(move |x: &Tensor| inner.forward(x), x)
+        let (inner, at) = (self.inner.map(&mut Tensor::clone), Location::caller());
+        checkpoint(move |x: &Tensor| called_at(at, || inner.forward(x)), x)
     }
 }
 
@@ -71,9 +73,10 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
     segments: Option<usize>,
     x: &Tensor,
 ) -> Tensor {
+    let at = Location::caller();
     let shared = |layer: &L| {
         let layer = Arc::new(layer.map(&mut Tensor::clone));
-        move |x: &Tensor| layer.forward(x)
+        move |x: &Tensor| called_at(at, || layer.forward(x))
     };
     let layers: Vec<_> = layers.iter().map(shared).collect();
     pullback::checkpoint_sequential(&layers, segments, x)
@@ -95,9 +98,10 @@ impl Sequential {
     #[track_caller]
     #[must_use]
     pub fn forward_in_segments(&self, segments: Option<usize>, x: &Tensor) -> Tensor {
+        let at = Location::caller();
         let single = |layer: Sequential| {
             let layer = Arc::new(layer);
-            move |x: &Tensor| layer.forward(x)
+            move |x: &Tensor| called_at(at, || layer.forward(x))
         };
         let layers: Vec<_> = self.singles().into_iter().map(single).collect();
         pullback::checkpoint_sequential(&layers, segments, x)
