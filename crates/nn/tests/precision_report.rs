@@ -51,7 +51,7 @@ fn shares_are_counted_by_parameter() {
             .iter()
             .all(|l| l.flushed + l.subnormal + l.near_overflow + l.not_finite == 0.0)
     );
-    assert_eq!(report.suggested, 1.0);
+    assert_eq!(report.suggested, Some(1.0));
 }
 
 #[test]
@@ -60,8 +60,9 @@ fn the_suggested_scale_is_a_power_of_two_that_helps() {
     let suggested = |factor: f64| {
         let report =
             PrecisionReport::new(&model, DType::F16, 1.0, |m| Ok(loss(m, factor))).unwrap();
-        assert_eq!(report.suggested.log2().fract(), 0.0);
-        report.suggested
+        let suggested = report.suggested.unwrap();
+        assert_eq!(suggested.log2().fract(), 0.0);
+        suggested
     };
     // The largest, 8192, may become 4094 at most.
     assert_eq!(suggested(1.0), 0.25);
@@ -73,8 +74,8 @@ fn the_suggested_scale_is_a_power_of_two_that_helps() {
     let report = PrecisionReport::new(&model, DType::F16, 1.0, small).unwrap();
     assert_eq!(report.layers[0].flushed, 1.0);
     // As large as it must be, not as it may be: 2⁻³³ to 2⁻¹⁴.
-    assert_eq!(report.suggested, 2f64.powi(19));
-    let again = PrecisionReport::new(&model, DType::F16, report.suggested, small).unwrap();
+    assert_eq!(report.suggested, Some(2f64.powi(19)));
+    let again = PrecisionReport::new(&model, DType::F16, 2f64.powi(19), small).unwrap();
     assert_eq!((again.layers[0].flushed, again.layers[0].subnormal), (0.0, 0.0));
     assert_eq!(again.suggested, report.suggested);
 }
@@ -89,9 +90,35 @@ fn a_gradient_on_the_way_may_be_what_overflows() {
     };
     let report = PrecisionReport::new(&model, DType::F16, 1.0, loss).unwrap();
     assert_eq!(report.layers[0].largest, 2f64.powi(-20));
-    assert_eq!(report.suggested, 2f64.powi(5));
+    assert_eq!(report.suggested, Some(2f64.powi(5)));
     let beyond = PrecisionReport::new(&model, DType::F16, 2f64.powi(6), loss).unwrap();
     assert_eq!(beyond.layers[0].not_finite, 1.0);
+}
+
+#[test]
+fn no_scale_is_suggested_where_none_helps() {
+    let model = two();
+    // NaN in any dtype; and finite in f32 alone, as 10⁶ is beyond f16 on the way forward.
+    let nan = |m: &Two| Ok(loss(m, f64::NAN));
+    let forward = |m: &Two| {
+        let y = Tensor::from([[1e3f32; 4]]).linear(&(&m.first * 1e3), None);
+        Ok(y.linear(&Tensor::ones([1, 1]), None).square().mean())
+    };
+    let reports = [
+        PrecisionReport::new(&model, DType::F16, 1.0, nan).unwrap(),
+        PrecisionReport::new(&model, DType::F16, 1.0, forward).unwrap(),
+    ];
+    assert!(reports[0].layers[0].largest.is_nan());
+    assert!(reports[1].layers[0].largest.is_finite());
+    for report in reports {
+        assert_eq!((report.suggested, report.layers[0].not_finite), (None, 1.0), "{report}");
+        let text = report.to_string();
+        assert!(text.contains("no scale helps: gradients are not finite"), "{text}");
+        assert!(!text.contains("suggested"), "{text}");
+        let json: Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+        assert!(json.as_object().unwrap().contains_key("suggested"));
+        assert_eq!(json["suggested"], Value::Null);
+    }
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn models_with_convolutions_and_the_report() {
     let report = PrecisionReport::new(&cnn, DType::F16, 1.0, loss).unwrap();
     assert_eq!(report.layers.len(), cnn.parameters().len());
     assert!(report.layers.iter().all(|l| l.flushed > 0.3), "{report}");
-    let better = PrecisionReport::new(&cnn, DType::F16, report.suggested, loss).unwrap();
+    let better = PrecisionReport::new(&cnn, DType::F16, report.suggested.unwrap(), loss).unwrap();
     let lost = |r: &PrecisionReport| r.layers.iter().map(|l| l.flushed).fold(0.0, f64::max);
     assert!(lost(&better) < 0.05 && lost(&better) < 0.1 * lost(&report), "{better}");
     assert!(better.layers.iter().all(|l| l.not_finite == 0.0), "{better}");

@@ -118,9 +118,12 @@ pub fn report<M: Module>(
     };
     std::fs::write(path, text + "\n")
         .map_err(|e| Failure::failed(format!("{} could not be written: {e}", path.display())))?;
+    let suggested = match report.suggested {
+        Some(suggested) => format!("it suggests {suggested}"),
+        None => "no scale helps, as gradients are not finite with any".to_string(),
+    };
     Ok(format!(
-        "{} says what {low} loses with a loss scale of {scale}; it suggests {}",
-        path.display(),
-        report.suggested
+        "{} says what {low} loses with a loss scale of {scale}; {suggested}",
+        path.display()
     ))
 }

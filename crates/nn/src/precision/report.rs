@@ -19,7 +19,8 @@ const HEADROOM: f64 = 16.0;
 ///
 /// The suggested scale is a power of two: the smallest that lifts the smallest gradient above the subnormal numbers, if the largest one then
 /// still is a factor of 16 below overflow, and otherwise the largest with that distance. It is tried, and halved until nothing overflows: a
-/// gradient on the way to the parameters may be larger than theirs.
+/// gradient on the way to the parameters may be larger than theirs. Where gradients are not finite with a very small scale either, as those of a
+/// loss that is NaN, none is suggested.
 ///
 /// ```
 /// use pullback::{DType, Tensor, Tree};
@@ -38,7 +39,7 @@ const HEADROOM: f64 = 16.0;
 /// })?;
 /// assert_eq!(report.layers[0].name, "weight");
 /// assert_eq!((report.layers[0].flushed, report.layers[0].subnormal), (0.5, 0.25));
-/// assert!(report.suggested > 1e4);
+/// assert!(report.suggested.unwrap() > 1e4);
 /// println!("{report}");
 /// # Ok::<(), pullback::Error>(())
 /// ```
@@ -48,8 +49,8 @@ pub struct PrecisionReport {
     pub dtype: String,
     /// The scale of the loss.
     pub scale: f64,
-    /// The scale that would be better, or as good.
-    pub suggested: f64,
+    /// The scale that would be better, or as good; `None` if gradients are not finite with any.
+    pub suggested: Option<f64>,
     /// One for each parameter that has a gradient.
     pub layers: Vec<LayerPrecision>,
 }
@@ -120,15 +121,11 @@ impl PrecisionReport {
         if layers.is_empty() {
             return Err(Error::argument(OP, "no parameter of the model has a gradient"));
         }
-        let mut suggested = range.suggested(&layers);
-        for _ in 0..HALVINGS {
-            let tried = gradients(suggested, true)?;
-            let finite = |g: &Tensor| g.is_finite().all().item::<bool>();
-            if catch(|| tried.iter().flatten().all(finite))? {
-                break;
-            }
-            suggested *= 0.5;
-        }
+        let is_finite = |scale: f64| -> Result<bool> {
+            let tried = gradients(scale, true)?;
+            catch(|| tried.iter().flatten().all(|g| g.is_finite().all().item::<bool>()))
+        };
+        let suggested = first_finite(range.suggested(&layers), is_finite)?;
         Ok(PrecisionReport { dtype: dtype.to_string(), scale, suggested, layers })
     }
 
@@ -143,7 +140,25 @@ impl PrecisionReport {
 }
 
 /// How often a suggestion is halved at most: from any scale to where nothing of `f16` overflows.
-const HALVINGS: usize = 48;
+const HALVINGS: i32 = 48;
+
+/// The first of a scale and its halves that is good. The smallest is tried early: if that is not, none is.
+fn first_finite(from: f64, is_finite: impl Fn(f64) -> Result<bool>) -> Result<Option<f64>> {
+    if is_finite(from)? {
+        return Ok(Some(from));
+    }
+    let smallest = from * 0.5f64.powi(HALVINGS);
+    if !is_finite(smallest)? {
+        return Ok(None);
+    }
+    for halvings in 1..HALVINGS {
+        let scale = from * 0.5f64.powi(halvings);
+        if is_finite(scale)? {
+            return Ok(Some(scale));
+        }
+    }
+    Ok(Some(smallest))
+}
 
 /// The numbers of a dtype.
 struct Range {
@@ -236,6 +251,11 @@ impl fmt::Display for PrecisionReport {
                 format!("{:.2e}", l.largest),
             )?;
         }
-        write!(f, "suggested scale: {suggested} (2^{})", suggested.log2())
+        match suggested {
+            Some(scale) => write!(f, "suggested scale: {scale} (2^{})", scale.log2()),
+            None => f.write_str(
+                "no scale helps: gradients are not finite with a very small one either; `watch_overflow` finds the op",
+            ),
+        }
     }
 }
