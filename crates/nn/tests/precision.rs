@@ -206,6 +206,78 @@ fn what_is_done_in_the_wrong_order_is_refused() {
 }
 
 #[test]
+fn optimisers_that_share_a_parameter_unscale_it_once() {
+    for compiled in [false, true] {
+        let (x, first, scaler) = line();
+        let second = Sgd { rate: 0.25, ..Sgd::default() }.over([x.clone()]).unwrap();
+        let all: Vec<Box<dyn Optimizer>> = vec![Box::new(first), Box::new(second)];
+        let step = jit(|_: &()| {
+            all.zero_grad();
+            scaler.scale(&x.sum()).backward()?;
+            scaler.unscale(&all)?;
+            let grad = x.grad().unwrap().deep_clone();
+            scaler.step(&all)?;
+            scaler.update()?;
+            Ok(grad)
+        });
+        let grad = if compiled { step.call(&()).unwrap() } else { step.as_it_is(&()) };
+        assert_eq!(grad.to_vec::<f32>(), [1.0, 1.0], "compiled: {compiled}");
+        assert_eq!(x.to_vec::<f32>(), [0.25, 1.25], "compiled: {compiled}");
+    }
+}
+
+#[test]
+fn only_steps_with_a_gradient_count() {
+    for compiled in [false, true] {
+        let (x, opt, _) = line();
+        let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+        let empty = jit(|_: &()| {
+            opt.zero_grad();
+            scaler.step(&opt)?;
+            scaler.update()
+        });
+        let full = |factor: f32| {
+            opt.zero_grad();
+            scaler.scale(&(x.sum() * factor)).backward().unwrap();
+            scaler.step(&opt).unwrap();
+            scaler.update().unwrap();
+        };
+        let empty = || if compiled { empty.call(&()).unwrap() } else { empty.as_it_is(&()) };
+        for _ in 0..4 {
+            empty();
+        }
+        full(1.0);
+        full(1.0);
+        empty();
+        assert_eq!(scaler.current().unwrap(), 65536.0, "compiled: {compiled}");
+        full(1.0);
+        assert_eq!(scaler.current().unwrap(), 131072.0, "compiled: {compiled}");
+        // The order is watched there too.
+        opt.zero_grad();
+        scaler.step(&opt).unwrap();
+        assert!(scaler.step(&opt).unwrap_err().to_string().contains("has stepped already"));
+        scaler.update().unwrap();
+    }
+}
+
+#[test]
+fn an_update_goes_by_what_was_unscaled() {
+    let (x, opt, scaler) = line();
+    for (factor, scale, skipped) in [(f32::INFINITY, 32768.0, 1), (1.0, 32768.0, 1)] {
+        opt.zero_grad();
+        scaler.scale(&(x.sum() * factor)).backward().unwrap();
+        scaler.unscale(&opt).unwrap();
+        scaler.update().unwrap();
+        assert_eq!((scaler.current().unwrap(), scaler.skipped().unwrap()), (scale, skipped));
+    }
+    // The good one counts, and nothing was stepped.
+    let state = scaler.named_state();
+    let (_, good) = state.iter().find(|(name, _)| name == "growth_tracker").unwrap();
+    assert_eq!(good.item::<i64>(), 1);
+    assert_eq!(x.to_vec::<f32>(), [1.0, 2.0]);
+}
+
+#[test]
 fn options_and_dtypes_that_make_no_sense_are_refused() {
     let usual = Scaling::default();
     let wrong = [

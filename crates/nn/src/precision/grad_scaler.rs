@@ -80,6 +80,8 @@ pub struct GradScaler {
     good: Tensor,
     /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the optimiser's step.
     stage: Tensor,
+    /// Whether there was a gradient in this step, `bool[]`: without one there is nothing to learn from.
+    looked: Tensor,
     /// Whether a gradient of this step was not finite, `bool[]`.
     overflow: Tensor,
     /// The same of the last step, the scale it had, and how many steps were skipped so far.
@@ -150,6 +152,7 @@ impl GradScaler {
             scale: Tensor::from(initial as f32),
             good: Tensor::from(0i64),
             stage: Tensor::from(0i64),
+            looked: Tensor::from(false),
             overflow: Tensor::from(false),
             last_overflow: Tensor::from(false),
             last_scale: Tensor::from(initial as f32),
@@ -195,6 +198,10 @@ impl GradScaler {
         let mut gradients = Vec::new();
         for x in &parameters {
             let Some(grad) = x.grad() else { continue };
+            // Optimisers of a list may share a parameter: its gradient is divided once.
+            if gradients.iter().any(|seen: &Tensor| seen.is_same(&grad)) {
+                continue;
+            }
             if matches!(grad.dtype(), DType::BF16 | DType::F16) {
                 let message =
                     format!("a gradient is {}, too small for what it is divided by", grad.spec());
@@ -212,6 +219,9 @@ impl GradScaler {
                 grad.mul_(inverse.cast(grad.dtype()));
             }
             self.overflow.copy_(wrong);
+            if !gradients.is_empty() {
+                self.looked.fill_(true);
+            }
             self.stage.copy_(self.stage.maximum(1i64));
         })
     }
@@ -255,8 +265,9 @@ impl GradScaler {
         })
     }
 
-    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without. Where nothing was unscaled, nothing
-    /// changes.
+    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without. It goes by the gradients that were
+    /// unscaled, by `step` or by `unscale` alone: who looks at them and then decides against the step has an overflow counted too. Where
+    /// there was no gradient, neither the scale nor the count of good steps changes.
     ///
     /// # Errors
     /// None, as things are.
@@ -264,7 +275,7 @@ impl GradScaler {
         let Scaling { growth, backoff, interval, .. } = self.how;
         quietly(|| {
             let (scale, good) = (self.scale.deep_clone(), self.good.deep_clone());
-            let seen = self.stage.ge(1);
+            let seen = self.looked.deep_clone();
             let wrong = self.overflow.deep_clone();
             let enough = (&good + 1).ge(interval as i64);
             let larger = &scale * growth;
@@ -286,6 +297,7 @@ impl GradScaler {
     pub fn forget(&self) {
         no_grad(|| {
             self.stage.fill_(0i64);
+            self.looked.fill_(false);
             self.overflow.fill_(false);
         });
     }
@@ -298,7 +310,7 @@ impl GradScaler {
         self.scale.try_item::<f32>().map(f64::from)
     }
 
-    /// Whether the last step (that `update` ended) was skipped.
+    /// Whether the last step that `update` ended was skipped; one without any gradient does not count.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.
@@ -320,6 +332,7 @@ impl GradScaler {
             ("scale", &self.scale),
             ("growth_tracker", &self.good),
             ("stage", &self.stage),
+            ("looked", &self.looked),
             ("overflow", &self.overflow),
             ("last_overflow", &self.last_overflow),
             ("last_scale", &self.last_scale),
