@@ -4,7 +4,7 @@ use pullback::{DType, Result, Tensor, Tree, jit};
 use pullback_nn::optim::{Adam, Optimizer, Rule};
 use pullback_nn::precision::{GradScaler, Scaling};
 use pullback_nn::state::Checkpoints;
-use pullback_nn::train::{Every, Outcome, Trainer};
+use pullback_nn::train::{Callback, Every, Flow, Now, Outcome, Trainer};
 use pullback_nn::{Layer, Linear, Module};
 use std::path::Path;
 
@@ -96,6 +96,83 @@ fn resumed_runs_are_the_same_bit_by_bit() {
         let resumed = run(parts.path(), 6, compiled, true);
         resumed.outcome.as_ref().unwrap();
         assert_eq!(bits(&resumed), bits(&at_once));
+    }
+}
+
+/// Writes down the steps whose overflow it is told of.
+struct Told<'a>(&'a std::cell::RefCell<Vec<(u64, String)>>);
+
+impl Callback for Told<'_> {
+    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        self.0.borrow_mut().extend(now.overflow.map(|why| (now.step, why.to_string())));
+        Ok(Flow::Continue(()))
+    }
+}
+
+#[test]
+fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
+    let trained = |compiled: bool, named: Option<u64>| {
+        let net = net();
+        let opt = Adam { rate: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+        let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+        let (calls, count) = (std::cell::Cell::new(0), Tensor::from(0i64));
+        let step = jit(|(x, y): &(Tensor, Tensor)| {
+            opt.zero_grad();
+            let out = net.second.forward(&net.first.forward(x).relu());
+            let loss = (out - y).square().mean();
+            scaler.scale(&loss).backward()?;
+            scaler.step(&opt)?;
+            scaler.update()?;
+            Ok(loss)
+        });
+        let told = std::cell::RefCell::default();
+        let trainer = Trainer::new(&net, &opt)
+            .epochs(6)
+            .precision(DType::F16)
+            .scaler(&scaler)
+            .keep("count", vec![("count".to_string(), count.clone())])
+            .callback(Told(&told));
+        let trainer = match named {
+            Some(count) => trainer.name_overflows(count),
+            None => trainer,
+        };
+        let outcome = trainer
+            .run(&batches(), |batch| {
+                calls.set(calls.get() + 1);
+                pullback::no_grad(|| drop(count.add_(1i64)));
+                match compiled {
+                    true => step.call(batch),
+                    false => pullback::catch(|| step.as_it_is(batch)),
+                }
+            })
+            .unwrap();
+        assert_eq!(count.item::<i64>(), 30);
+        let all = net.parameters().into_iter().chain(opt.named_state().into_iter().map(|(_, x)| x));
+        let all = all.chain(scaler.named_state().into_iter().map(|(_, x)| x));
+        let bits: Vec<u64> = all.flat_map(|x| x.to_f64_vec()).map(f64::to_bits).collect();
+        (outcome.notes, told.into_inner(), calls.get(), scaler.skipped().unwrap(), bits)
+    };
+    for compiled in [false, true] {
+        let (notes, told, calls, skipped, bits) = trained(compiled, None);
+        assert!(skipped > 4);
+        assert_eq!((calls, told.len(), notes.len()), (33, 3, 4), "{notes:?}");
+        for (note, (step, why)) in notes.iter().zip(&told) {
+            assert_eq!(note, &format!("step {step}: {why}"));
+            assert!(note.contains("made an infinity in f16["), "{note}");
+            assert!(note.contains("precision_trainer.rs:"), "{note}");
+        }
+        // The inputs of the third batch are beyond f16 already.
+        assert!(
+            told.iter().any(|(step, why)| *step == 3 && why.contains("`cast` made")),
+            "{told:?}"
+        );
+        let more =
+            format!("{} more steps were skipped because gradients were not finite", skipped - 3);
+        assert!(notes[3].starts_with(&more), "{notes:?}");
+        let (notes, told, calls, _, unwatched) = trained(compiled, Some(0));
+        assert_eq!((calls, told.len(), notes.len()), (30, 0, 1), "{notes:?}");
+        assert!(notes[0].starts_with(&format!("{skipped} steps were skipped")), "{notes:?}");
+        assert_eq!(bits, unwatched, "compiled: {compiled}");
     }
 }
 

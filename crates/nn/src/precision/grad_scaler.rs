@@ -39,7 +39,10 @@ impl Default for Scaling {
     }
 }
 
-/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they overflowed.
+/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they overflowed. The op and line that overflowed first
+/// are named by what can run the step a second time: [`GradScaler::run`], [`GradScaler::watched`] and
+/// [`Trainer::scaler`](crate::train::Trainer::scaler). `scale`, `step` and `update` by themselves only skip; put
+/// `scaler.watched(&model, &opt, || …)` around them, as below, to have it named.
 ///
 /// The scale is a power of two that follows the run: halved where a gradient was not finite (the step is skipped: neither parameters nor the
 /// optimiser's state change), doubled after 2000 steps without. One scaler goes with one optimiser, or with a list of them.
@@ -63,12 +66,15 @@ impl Default for Scaling {
 ///     Ok(loss)
 /// });
 /// let data = (Tensor::from([[1.0f32, 0.0], [0.0, 1.0]]), Tensor::from([[1.0f32], [-1.0]]));
+/// // A gradient of 1 times 65536 is above the largest f16: the first step is skipped.
+/// let first = scaler.watched(&w, &opt, || step.call(&data))?;
+/// let text = first.overflow.unwrap().to_string();
+/// assert!(text.contains("first: ") && text.contains(" made an infinity in f16["), "{text}");
+/// assert_eq!(scaler.current()?, 32768.0);
 /// for _ in 0..100 {
 ///     step.call(&data)?;
 /// }
 /// assert!(step.call(&data)?.item::<f32>() < 1e-4);
-/// // A gradient of 1 times 65536 is above the largest f16: the first step was skipped.
-/// assert_eq!(scaler.current()?, 32768.0);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -398,6 +404,17 @@ impl GradScaler {
         optimizer: &(impl Optimizer + ?Sized),
         step: impl Fn() -> Result<R>,
     ) -> Result<Stepped<R>> {
+        self.watched_with(model, optimizer, Vec::new, step)
+    }
+
+    /// [`GradScaler::watched`], with other tensors that the second run leaves as the first left them.
+    pub(crate) fn watched_with<M: Module, R>(
+        &self,
+        model: &M,
+        optimizer: &(impl Optimizer + ?Sized),
+        others: impl FnOnce() -> Vec<Tensor>,
+        step: impl Fn() -> Result<R>,
+    ) -> Result<Stepped<R>> {
         let own = || self.named_state().into_iter().map(|(_, x)| x);
         let tensors = |named: Vec<(String, Tensor)>| named.into_iter().map(|(_, x)| x);
         // A step that is skipped leaves parameters and the optimiser's state as they are.
@@ -418,7 +435,7 @@ impl GradScaler {
         let (scale, next) = (f64::from(self.last_scale.try_item::<f32>()?), self.current()?);
         let parameters: Vec<Tensor> = optimizer.groups().into_iter().flatten().collect();
         let state = tensors(optimizer.named_state());
-        let all = tensors(model.named_state()).chain(own()).chain(state);
+        let all = tensors(model.named_state()).chain(own()).chain(state).chain(others());
         let after = Snapshot::of(all.chain(parameters.iter().cloned()), &parameters);
         let culprit = after.around(|| {
             before.put_back();

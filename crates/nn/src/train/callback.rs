@@ -1,6 +1,7 @@
 //! What may look on while a model is trained, and may stop it.
 
 use super::{Metrics, Outcome};
+use crate::precision::Overflow;
 use pullback::{Result, Tensor};
 use std::ops::ControlFlow;
 
@@ -19,6 +20,8 @@ pub struct Now<'a> {
     pub seconds: f64,
     /// The parameters by name. Their gradients are those of this step, unless it forgot them.
     pub parameters: &'a [(String, Tensor)],
+    /// Why this step was skipped, if it was run again to know that: see [`Trainer::scaler`](super::Trainer::scaler).
+    pub overflow: Option<&'a Overflow>,
 }
 
 /// Whether to go on, or why not.

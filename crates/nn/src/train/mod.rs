@@ -11,6 +11,7 @@ mod logs;
 mod measure;
 mod metrics;
 mod outcome;
+mod overflows;
 pub mod plots;
 mod progress;
 mod run;

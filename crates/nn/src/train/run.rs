@@ -8,14 +8,15 @@
 //! [`Place`].
 
 use super::early_stop::Verdict;
+use super::overflows::Overflows;
 use super::trainer::Trainer;
 use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
 use crate::Module;
 use crate::module::in_evaluation;
-use crate::precision::GradScaler;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
 use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
 use serde_json::{Map, Value, json};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -94,6 +95,7 @@ struct Run<'r, 'a, M, B> {
     /// The last value of everything that was measured.
     latest: Metrics,
     notes: Vec<String>,
+    overflows: Overflows,
     /// The position in the data after the last step.
     position: Value,
 }
@@ -114,6 +116,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
         measured: Metrics::new(),
         latest: Metrics::new(),
         notes: Vec::new(),
+        overflows: Overflows::default(),
         position: batches.position(),
     };
     run.begin()?;
@@ -255,20 +258,27 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         batch: &B::Batch,
         step: &mut impl FnMut(&B::Batch) -> Result<R>,
     ) -> Result<Metrics> {
-        let skipped = |scaler: Option<&GradScaler>| scaler.map(GradScaler::skipped).transpose();
-        let before = skipped(self.trainer.scaler)?;
-        let measured = match self.trainer.precision {
-            Some(dtype) => autocast(dtype, || step(batch))?,
-            None => step(batch)?,
+        let (step, precision) = (RefCell::new(step), self.trainer.precision);
+        let once = || {
+            let mut step = step.borrow_mut();
+            match precision {
+                Some(dtype) => autocast(dtype, || step(batch)),
+                None => step(batch),
+            }
+        };
+        let number = self.place.step + 1;
+        let (measured, skipped) = match self.trainer.scaler {
+            Some(scaler) => self.overflows.step(&self.trainer, scaler, number, once)?,
+            None => (once()?, false),
         };
         let mut metrics: Metrics = catch(|| measured.into())?;
         (self.place.step, self.place.batch) = (self.place.step + 1, self.place.batch + 1);
         if let Some(scaler) = self.trainer.scaler {
             metrics.set("scale", scaler.current()?);
+        }
+        if skipped {
             // Nothing came of it, whatever its loss was.
-            if skipped(Some(scaler))? > before {
-                return Ok(metrics);
-            }
+            return Ok(metrics);
         }
         let wrong = metrics.iter().find(|(name, value)| *name == "loss" && !value.is_finite());
         if let (Some((_, loss)), false) = (wrong, self.trainer.allow_non_finite) {
@@ -415,6 +425,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             metrics,
             seconds: self.seconds(),
             parameters: &self.parameters,
+            overflow: self.overflows.latest.as_ref(),
         };
         let mut flow = Flow::Continue(());
         for callback in &mut self.trainer.callbacks {
@@ -440,6 +451,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 });
             })?;
         }
+        self.notes.extend(self.overflows.notes());
+        self.overflows.latest = None;
         let outcome = Outcome {
             step: self.place.step,
             epoch: self.place.epoch,

@@ -1,5 +1,6 @@
 //! The training loop: what it is told to do. How it does it is in `run.rs`.
 
+use super::overflows::NAMED;
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -68,6 +69,7 @@ pub struct Trainer<'a, M> {
     pub(super) kept: Vec<(String, Vec<(String, Tensor)>)>,
     pub(super) precision: Option<DType>,
     pub(super) scaler: Option<&'a GradScaler>,
+    pub(super) name_overflows: u64,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -90,6 +92,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             kept: Vec::new(),
             precision: None,
             scaler: None,
+            name_overflows: NAMED,
         }
     }
 
@@ -178,9 +181,19 @@ impl<'a, M: Module> Trainer<'a, M> {
 
     /// The scaler that the step function scales with, and updates. Its state is kept in checkpoints, under the name `scaler`. A step that it skipped may
     /// have a loss that is not finite, and does not count in the means of the epoch; metrics have the `scale` of the next step.
+    ///
+    /// The first 3 steps that are skipped are run a second time, op by op, as [`GradScaler::watched`] does, and the op and line that overflowed first are
+    /// told: to callbacks at once ([`Now::overflow`](super::Now::overflow)), and in [`Outcome::notes`]. The model, the optimiser, the scaler, the random
+    /// generator and what is kept ([`Trainer::keep`]) are afterwards as the first run left them; what else the step function changes, it changes
+    /// twice. [`Trainer::name_overflows`] says how many.
     pub fn scaler(mut self, scaler: &'a GradScaler) -> Self {
         self.scaler = Some(scaler);
         self.keep(SCALER, scaler.named_state())
+    }
+
+    /// How many skipped steps are run again to name the op that overflowed. With 0 no step is ever run twice.
+    pub fn name_overflows(self, count: u64) -> Self {
+        Trainer { name_overflows: count, ..self }
     }
 
     /// Trains.
