@@ -373,11 +373,11 @@ fn sixteen_bits_keep_weights_in_f32_and_go_on_with_their_scale() {
     assert!(at_once.out.contains("parameters in f32, products in f16"), "{}", at_once.out);
     // The op and the line, and how many more there were.
     for text in [
-        "note: gradients were not finite with a loss scale of 999999995904: the step was skipped, and the next has 499999997952",
+        "note: step 1: gradients were not finite with a loss scale of 999999995904: the step was skipped, and the next has 499999997952",
         "first: ",
         " made an infinity in f16[",
         "at crates/cli/src/",
-        "more steps were skipped for the same reason",
+        "more steps were skipped because gradients were not finite",
         "lost.json says what f16 loses with a loss scale of",
     ] {
         assert!(at_once.out.contains(text), "no `{text}` in {}", at_once.out);

@@ -157,7 +157,7 @@ impl Job<'_> {
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
                 let eager = || catch(|| step.as_it_is(batch));
-                mixed.watched(model, &optimizer, || match (unreported.take(), settings.jit) {
+                match (unreported.take(), settings.jit) {
                     // A compiled step is predicted op by op, which changes nothing; another is measured while it runs.
                     (Some(path), true) => {
                         predict_memory(model, &optimizer, eager)?.save(path)?;
@@ -170,9 +170,8 @@ impl Job<'_> {
                     }
                     (None, true) => step.call(batch),
                     (None, false) => eager(),
-                })
+                }
             })?;
-        outcome.notes.extend(mixed.notes());
         if let (Some(path), Some((x, y))) = (&self.options.precision_report, &last_batch) {
             let loss = |_: &M| catch(|| models::loss(&scores(x), y));
             outcome.notes.push(report(path, model, &mixed, loss)?);

@@ -7,18 +7,12 @@ use pullback_nn::Module;
 use pullback_nn::optim::Optimizer;
 use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
 use pullback_nn::train::Trainer;
-use std::cell::RefCell;
 use std::path::Path;
 
-/// How many skipped steps are told one by one.
-const TOLD: usize = 3;
-
-/// The precision of a run, and what happened because of it.
+/// The precision of a run.
 pub struct Mixed {
     low: Option<DType>,
     scaler: Option<GradScaler>,
-    /// What there is to say of steps that were skipped, and how many there were.
-    skipped: RefCell<(Vec<String>, usize)>,
 }
 
 impl Mixed {
@@ -29,7 +23,7 @@ impl Mixed {
     pub fn new(settings: &Settings) -> Result<Mixed> {
         let scaling = |initial: f64| GradScaler::new(Scaling { initial, ..Scaling::default() });
         let scaler = settings.loss_scale.map(scaling).transpose()?;
-        Ok(Mixed { low: settings.low, scaler, skipped: RefCell::default() })
+        Ok(Mixed { low: settings.low, scaler })
     }
 
     /// Backward and the optimiser's step.
@@ -60,42 +54,6 @@ impl Mixed {
             Some(scaler) => trainer.scaler(scaler),
             None => trainer,
         }
-    }
-
-    /// Runs a step. If it is skipped, it is run once more to find the op that overflowed; nothing else is changed by that.
-    ///
-    /// # Errors
-    /// Of the step.
-    pub fn watched<M: Module, R>(
-        &self,
-        model: &M,
-        optimizer: &impl Optimizer,
-        step: impl Fn() -> Result<R>,
-    ) -> Result<R> {
-        let Some(scaler) = &self.scaler else { return step() };
-        let told = self.skipped.borrow().0.len();
-        if told >= TOLD {
-            let before = scaler.skipped()?;
-            let value = step()?;
-            self.skipped.borrow_mut().1 += usize::from(scaler.skipped()? > before);
-            return Ok(value);
-        }
-        let stepped = scaler.watched(model, optimizer, step)?;
-        if let Some(overflow) = stepped.overflow {
-            let mut skipped = self.skipped.borrow_mut();
-            skipped.0.push(overflow.to_string());
-            skipped.1 += 1;
-        }
-        Ok(stepped.value)
-    }
-
-    /// What there is to say of it at the end.
-    pub fn notes(&self) -> Vec<String> {
-        let (mut told, all) = self.skipped.take();
-        if all > told.len() {
-            told.push(format!("{} more steps were skipped for the same reason", all - told.len()));
-        }
-        told
     }
 }
 
