@@ -19,7 +19,7 @@ fn net() -> Net {
     let mut start = 0.3;
     for x in net.parameters() {
         let values: Vec<f32> = (0..x.len()).map(|i| 0.4 * (start + 1.7 * i as f32).sin()).collect();
-        pullback::no_grad(|| x.copy_(&Tensor::from_vec(values, x.shape())));
+        pullback::no_grad(|| x.copy_(Tensor::from_vec(values, x.shape())));
         start += 1.0;
     }
     net
