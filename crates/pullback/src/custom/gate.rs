@@ -18,9 +18,7 @@
 use super::call::plain;
 use super::compare::{Said, compare};
 use super::memo::{self, Opened, Passed, Site};
-use crate::{
-    DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace,
-};
+use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
