@@ -7,7 +7,7 @@ use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, evaluate};
-use crate::{Spec, Tensor, fail, kinks, mode, ops, random};
+use crate::{Conventions, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
 use pullback_ir::{Custom, Op, Program, Var, Work};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -61,6 +61,10 @@ pub(super) struct Call {
     /// Of each residual.
     pub residuals: Vec<Place>,
     pub again: Again,
+    /// By which the function ran: its rule does too.
+    pub conventions: Conventions,
+    /// How the dtypes of the function were settled. Those of its rule are given by arguments and cotangents.
+    pub autocast: autocast::State,
     /// Where it is an equation of a program.
     pub ticket: Option<Ticket>,
 }
@@ -107,7 +111,8 @@ fn eager(
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
     let inside: Vec<Tensor> = arguments.iter().map(plain).collect();
     let before = noted.then(random::position);
-    let (ys, residuals) = function(&inside);
+    // The derivative is the user's: what bends inside is nobody's business.
+    let (ys, residuals) = kinks::uncounted(|| function(&inside));
     for y in ys.iter().chain(&residuals) {
         if y.is_tracked() || y.carries_tangents() {
             fail::raise(captured(name, y.spec()).at(at));
@@ -139,6 +144,8 @@ fn eager(
         captured: Vec::new(),
         residuals: places,
         again: Again::Function(drawn.map(Tensor::from)),
+        conventions: kinks::conventions(),
+        autocast: autocast::state(),
         ticket: None,
     };
     let work = Work::Done(outs.len());
@@ -158,8 +165,7 @@ fn traced(
 ) -> Vec<Tensor> {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
     let traced = trace::record(Kind::Body("custom"), None, &specs, at, |args| {
-        // The derivative is the user's: what bends inside is nobody's business.
-        let (ys, residuals) = kinks::settled(|| function(args));
+        let (ys, residuals) = kinks::uncounted(|| function(args));
         (ys.len(), [ys, residuals].concat())
     });
     let (results, recorded) = fail::or_raise(traced);
@@ -183,6 +189,8 @@ fn traced(
         captured: captured.collect(),
         residuals: places,
         again: Again::Body(body.clone()),
+        conventions: kinks::conventions(),
+        autocast: autocast::state(),
         ticket: Some(Ticket { arguments: Some(arguments.len()), ..ticket }),
     };
     let handle = Arc::new(Handle(rule(call)));

@@ -6,7 +6,7 @@ use super::memo::Site;
 use super::reverse::{hollow, specs};
 use super::rule::{Role, Rule, checked, filled, floats, transposed};
 use crate::rule::{Facts, Maybe, Outs, Val};
-use crate::{Spec, Tensor, Tree, mode};
+use crate::{Spec, Tensor, Tree, kinks, mode};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::Location;
@@ -139,7 +139,8 @@ impl<T: Tree, Y: Tree> Forward<T, Y> {
     /// The derivative along a direction, on leaves.
     fn push(&self, x: &[Tensor], tangents: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
         let (x, t) = (self.x.with_leaves(x), self.x.with_leaves(tangents));
-        let given = (self.function.jvp)(&x, &t).leaves();
+        let run = || (self.function.jvp)(&x, &t).leaves();
+        let given = kinks::with_state(self.call.conventions, run);
         checked(self.call.name, "jvp", "result", given, wanted.iter())
     }
 }

@@ -6,7 +6,7 @@ use super::memo::Site;
 use super::rule::{Role, Rule, checked, filled, floats, transposed};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, evaluate};
-use crate::{Spec, Tensor, Tree, jvp, mode, random_state, set_random_state, vjp};
+use crate::{Spec, Tensor, Tree, autocast, jvp, kinks, mode, random_state, set_random_state, vjp};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -199,7 +199,8 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
 
     /// The pullback on leaves.
     fn pull(&self, r: &R, dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
-        let given = (self.function.backward)(r, &self.y.with_leaves(dys)).leaves();
+        let run = || (self.function.backward)(r, &self.y.with_leaves(dys)).leaves();
+        let given = kinks::with_state(self.call.conventions, run);
         checked(self.call.name, "backward", "argument", given, wanted.iter())
     }
 
@@ -210,7 +211,9 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
             Again::Function(drawn) => {
                 let run = || {
                     let x = self.x.with_leaves(&operands[..self.call.arguments]);
-                    let leaves = (self.function.forward)(&x).1.leaves();
+                    let run = || (self.function.forward)(&x).1.leaves();
+                    let run = || kinks::with_state(self.call.conventions, run);
+                    let leaves = autocast::with_state(self.call.autocast, run);
                     let kept = |p: &Place| matches!(p, Place::Output(k) if *k >= self.call.results);
                     let all = leaves.into_iter().zip(&self.call.residuals);
                     all.filter(|(_, place)| kept(place)).map(|(r, _)| r).collect()

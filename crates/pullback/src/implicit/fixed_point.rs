@@ -1,6 +1,6 @@
 //! [`fixed_point`]: the x with x = f(θ, x).
 
-use super::flat::{Flat, Map, known, norm, only_if};
+use super::flat::{Flat, Map, Watch, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
 use std::panic::Location;
@@ -35,7 +35,7 @@ pub struct FixedPoint {
 /// ```
 ///
 /// θ and x are trees. Derivative: with w the solution of w = x̄ + (∂f/∂x)ᵀ·w, θ̄ = (∂f/∂θ)ᵀ·w, at the fixed point: memory does not grow with the iterations. Both
-/// modes and all orders. The gradient of the guess is zero.
+/// modes and all orders. The gradient of the guess is zero. [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is iterated.
 ///
 /// # Panics
 /// If it does not converge, with the residual; if f gives other specs than x, or depends on a tracked tensor that is not in θ. Inside a program the result is NaN where it does
@@ -129,11 +129,13 @@ impl FixedPoint {
         let step = map.clone();
         let residual: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
         let options = *self;
-        let find = move |theta: &[Tensor], x: &Tensor| options.find(&|x| map(theta, x), x, at);
-        let guess = flat.join(guess);
-        let solve =
-            || implicit("fixed_point", residual, find, self.linear, &theta.leaves(), &guess);
-        flat.split(&mode::speaking_for(at, solve))
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+            options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
+        });
+        solving(at, || {
+            let (theta, guess) = (theta.leaves(), flat.join(guess));
+            flat.split(&implicit("fixed_point", residual, find, self.linear, &theta, &guess))
+        })
     }
 
     fn find(

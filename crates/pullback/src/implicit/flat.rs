@@ -1,7 +1,7 @@
 //! A tree of floats as one vector, so that solvers need not know of trees.
 
 use crate::custom::hollow;
-use crate::{DType, Error, Spec, Tensor, Tree, cat, fail, mode, trace};
+use crate::{DType, Error, Spec, Tensor, Tree, autocast, cat, fail, kinks, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -68,16 +68,17 @@ impl<X: Tree> Flat<X> {
 }
 
 impl<X: Tree + Send + Sync + 'static> Flat<X> {
-    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own lines.
+    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own lines, and have the conventions that hold here.
     pub fn map<T: Tree + Send + Sync + 'static>(
         self: &Arc<Self>,
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
         theta: &T,
     ) -> Map {
-        let (flat, like) = (self.clone(), hollow(theta));
+        let (flat, like, conventions) = (self.clone(), hollow(theta), kinks::conventions());
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
             let (theta, x) = (like.with_leaves(theta), flat.split(x));
-            flat.join(&mode::speaking_for_itself(|| f(&theta, &x)))
+            let run = || mode::speaking_for_itself(|| f(&theta, &x));
+            flat.join(&kinks::with_state(conventions, run))
         })
     }
 }
@@ -101,18 +102,35 @@ pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error
     }
 }
 
-/// A function that depends on something that is being differentiated, though nothing that is given to it here is, is refused: what is found with it has a
-/// derivative that would be cut off. One call tells, so that the search itself need not be recorded. (Inside a program the trace sees what the function uses.)
-pub(super) fn refuse_hidden(
+/// A solver at work for a user's line. It iterates to a tolerance that 16 bits do not have, so `autocast` does not reach it, nor the function. Conventions are for the function alone.
+pub(super) fn solving<R>(at: &'static Location<'static>, solve: impl FnOnce() -> R) -> R {
+    autocast::off(|| kinks::decomposed(|| mode::speaking_for(at, solve)))
+}
+
+/// A function that depends on something that is being differentiated, though nothing that is given to it is, is refused: what is found with it has a derivative that would be cut
+/// off. Every call with a plain value is looked at, wherever the search leads: recording costs nothing there, as nothing is tracked unless it is hidden. Where the solver
+/// differentiates the function itself there is nothing to see. (Inside a program the trace sees what the function uses.)
+pub(super) struct Watch {
     op: &'static str,
     at: &'static Location<'static>,
-    call: impl FnOnce() -> Tensor,
-) {
-    if trace::active() {
-        return;
+    recording: bool,
+}
+
+impl Watch {
+    /// Begun where the user's mode still holds.
+    pub fn new(op: &'static str, at: &'static Location<'static>) -> Watch {
+        Watch { op, at, recording: mode::is_grad_enabled() }
     }
-    let y = call();
-    if y.is_tracked() || y.carries_tangents() {
-        fail::raise(crate::custom::captured(op, y.spec()).at(at));
+
+    /// A call of the function at `x`.
+    pub fn call(&self, x: &Tensor, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        if trace::active() || x.is_tracked() || x.carries_tangents() {
+            return f(x);
+        }
+        let y = mode::set_recording(self.recording, || f(x));
+        if y.is_tracked() || y.carries_tangents() {
+            fail::raise(crate::custom::captured(self.op, y.spec()).at(self.at));
+        }
+        y
     }
 }

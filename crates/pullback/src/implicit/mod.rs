@@ -13,6 +13,8 @@
 //! - [`fixed_point`]: x = f(θ, x), [`root`]: f(θ, x) = 0, [`linear_solve`]: A(θ)·x = b for a function A, and [`ode`]: dy/dt = f(t, y, θ), whose rule is the adjoint equation.
 //! - Parameters and unknowns are trees. What is differentiated must be among the parameters: a function that uses a tracked tensor from outside is refused.
 //! - The initial guess has a gradient of zero.
+//! - Kinks count at the solution (of `ode`, at the given times), where the derivative is taken, and not on the way. The function keeps the conventions of the call, in every backward pass.
+//! - [`autocast`](crate::autocast) does not reach the function: 16 bits do not have the precision to which is iterated.
 //! - Iterations are [`while_loop`](crate::while_loop)s, so all of it compiles and batches. In eager code one that fails is an error with a number; inside a program, where there is nobody to tell, its
 //!   result is NaN.
 //!
@@ -30,17 +32,20 @@ pub use linear::{LinearMethod, LinearSolve, linear_solve};
 pub use ode::{Ode, ode};
 pub use root::{Root, root};
 
-use crate::{DType, Tensor, custom_vjp, mode, vjp};
-use flat::{Map, refuse_hidden};
+use crate::{DType, Tensor, custom_vjp, kinks, mode, vjp};
+use flat::{Map, Watch};
 use std::panic::Location;
 use std::sync::Arc;
+
+/// Finds x from θ and a first guess, by calls of the function that are watched.
+type Find = dyn Fn(&[Tensor], &Tensor, &Watch) -> Tensor + Send + Sync;
 
 /// The x with F(θ, x) = 0 that `find` finds from a first guess.
 #[track_caller]
 fn implicit(
     name: &'static str,
     residual: Map,
-    find: impl Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync + 'static,
+    find: Box<Find>,
     linear: LinearSolve,
     theta: &[Tensor],
     guess: &Tensor,
@@ -48,10 +53,10 @@ fn implicit(
     if guess.is_empty() {
         return guess.clone();
     }
-    let (at, seen) = (mode::user_line(Location::caller()), residual.clone());
+    let (at, at_solution) = (mode::user_line(Location::caller()), residual.clone());
     let forward = move |(theta, guess): &(Vec<Tensor>, Tensor)| {
-        refuse_hidden(name, at, || seen(theta, guess));
-        let x = mode::set_recording(false, || find(theta, guess));
+        let watch = Watch::new(name, at);
+        let x = mode::set_recording(false, || find(theta, guess, &watch));
         (x.clone(), (theta.clone(), x))
     };
     let backward = move |(theta, x): &(Vec<Tensor>, Tensor), dx: &Tensor| {
@@ -60,7 +65,10 @@ fn implicit(
         let (_, pullback) = vjp(|theta: &Vec<Tensor>| residual(theta, x), theta);
         (pullback(&w), dx.zeros_like())
     };
-    custom_vjp(name, forward, backward).trusted().call(&(theta.to_vec(), guess.clone()))
+    let x = custom_vjp(name, forward, backward).trusted().call(&(theta.to_vec(), guess.clone()));
+    // The derivative is that of F at the solution, and so are its kinks.
+    kinks::only_counted(|| at_solution(theta, &x));
+    x
 }
 
 /// F_xᵀ, as an operator that depends on θ and x.

@@ -1,6 +1,6 @@
 //! [`root`]: the x with f(θ, x) = 0.
 
-use super::flat::{Flat, known, norm, only_if};
+use super::flat::{Flat, Watch, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, jacobian, jvp, linalg, mode, while_loop};
 use std::panic::Location;
@@ -34,6 +34,7 @@ pub struct Root {
 /// θ and x are trees; f gives as many numbers as x has. The Jacobian is dense up to 256 unknowns; above, or with an iterative [`LinearMethod`](crate::LinearMethod), only products with it are computed.
 ///
 /// Derivative: with w the solution of (∂f/∂x)ᵀ·w = −x̄, θ̄ = (∂f/∂θ)ᵀ·w, at the root. Both modes and all orders. The gradient of the guess is zero.
+/// [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is iterated.
 ///
 /// # Panics
 /// If it does not converge, with |f|; if f gives other specs than x, or depends on a tracked tensor that is not in θ. Inside a program the result is NaN where it does not converge.
@@ -99,10 +100,13 @@ impl Root {
         let flat = Arc::new(Flat::of("root", guess, at));
         let map = flat.map(f, theta);
         let (options, residual) = (*self, map.clone());
-        let find = move |theta: &[Tensor], x: &Tensor| options.find(&|x| map(theta, x), x, at);
-        let guess = flat.join(guess);
-        let solve = || implicit("root", residual, find, self.linear, &theta.leaves(), &guess);
-        flat.split(&mode::speaking_for(at, solve))
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+            options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
+        });
+        solving(at, || {
+            let (theta, guess) = (theta.leaves(), flat.join(guess));
+            flat.split(&implicit("root", residual, find, self.linear, &theta, &guess))
+        })
     }
 
     fn find(

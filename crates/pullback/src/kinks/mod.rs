@@ -28,7 +28,8 @@
 //!
 //! A convention other than the default makes another function of the op (`conventions.rs`): the same values, made of ops whose
 //! derivatives add up to the one that is wanted. So it holds for reverse and forward mode, for every order and every batch, and also where the
-//! backward pass runs outside of the scope. What the library does for an op (decompositions, rules, replays) runs without: it was decided before.
+//! backward pass runs outside of the scope. What the library does for an op (decompositions, rules, replays) runs without: it was decided before. User code that
+//! is called again later (a custom rule, a checkpointed function, the function of a solver) runs by the conventions of its call.
 
 mod conventions;
 mod mask;
@@ -42,6 +43,7 @@ pub use table::{KinkRow, kink_table};
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
 pub(crate) use table::Kind;
 
+use crate::memory::door;
 use crate::mode::extra::{AGREED, COUNT};
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail, trace};
@@ -116,6 +118,22 @@ pub(crate) fn settled<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
+/// Runs `f`, whose derivative is given by somebody else: what bends inside is of no interest.
+pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
+    match mode::extras() & COUNT {
+        0 => f(),
+        _ => mode::with(&EXTRAS, mode::extras() & !COUNT, f),
+    }
+}
+
+/// Runs `f` for what it counts alone, and not at all where nothing is counted. What it saves nobody keeps.
+pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
+    if is_counting() {
+        let count = || mode::with(&EXTRAS, mode::extras() & (COUNT | AGREED), f);
+        drop(door::with_packers(Vec::new(), count));
+    }
+}
+
 /// Runs `f`, the simpler ops that stand for one: by the default conventions.
 pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
     match mode::extras() & AGREED {
@@ -138,11 +156,19 @@ pub(crate) fn look(
     outs: &[Tensor],
     at: &'static Location<'static>,
 ) -> Result<()> {
-    if !is_counting() {
-        return Ok(());
-    }
-    let Some((kind, spots)) = table::row(op) else { return Ok(()) };
-    note(op.name(), kind, inputs, at, |inputs| {
+    look_as(op.name(), op, inputs, outs, at)
+}
+
+/// [`look`] under another name, that of the function which the op is there for.
+pub(crate) fn look_as(
+    name: &'static str,
+    op: &Op,
+    inputs: &[&Tensor],
+    outs: &[Tensor],
+    at: &'static Location<'static>,
+) -> Result<()> {
+    let Some((kind, spots)) = table::row(op).filter(|_| is_counting()) else { return Ok(()) };
+    note(name, kind, inputs, at, |inputs| {
         let outs: SmallVec<[Tensor; 2]> = outs.iter().map(Tensor::detach).collect();
         spots(op, inputs, &outs)
     })

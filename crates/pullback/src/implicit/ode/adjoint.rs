@@ -1,8 +1,8 @@
 //! The rule of [`ode`](super::ode): the adjoint equation, as an `ode`.
 
 use super::{Field, Ode, steps};
-use crate::implicit::flat::refuse_hidden;
-use crate::{Tensor, cat, custom_vjp, mode, scan_reverse, stack, trace, vjp};
+use crate::implicit::flat::Watch;
+use crate::{Tensor, cat, custom_vjp, kinks, mode, scan_reverse, stack, trace, vjp};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -20,12 +20,15 @@ pub(super) fn solve(
         return times.unsqueeze(1) * y0.unsqueeze(0);
     }
     type Argument = (Vec<Tensor>, Tensor, Tensor);
-    let inside = field.clone();
+    let (inside, at_times) = (field.clone(), field.clone());
     let forward = move |(theta, y0, times): &Argument| {
-        if own {
-            refuse_hidden("ode", at, || inside(theta, &times.select_at(0, 0), y0));
-        }
-        let run = || steps::solve(&options, &*inside, theta, y0, times, at);
+        let watch = Watch::new("ode", at);
+        let watched =
+            |theta: &[Tensor], t: &Tensor, y: &Tensor| watch.call(y, |y| inside(theta, t, y));
+        let run = || match own {
+            true => steps::solve(&options, &watched, theta, y0, times, at),
+            false => steps::solve(&options, &*inside, theta, y0, times, at),
+        };
         let ys = mode::set_recording(false, run);
         (ys.clone(), (theta.clone(), times.clone(), ys))
     };
@@ -46,7 +49,15 @@ pub(super) fn solve(
         (theta.iter().map(back).collect(), back(&y0), back(&times))
     };
     let argument = (theta.to_vec(), y0.clone(), times.clone());
-    custom_vjp("ode", forward, backward).trusted().call(&argument)
+    let ys = custom_vjp("ode", forward, backward).trusted().call(&argument);
+    if own {
+        let slope = |i: usize| {
+            let i = i as isize;
+            at_times(theta, &times.select_at(0, i), &ys.select_at(0, i))
+        };
+        kinks::only_counted(|| (0..times.len()).map(slope).collect::<Vec<_>>());
+    }
+    ys
 }
 
 /// The cotangents of θ, y0 and the times.

@@ -13,9 +13,9 @@
 mod adjoint;
 mod steps;
 
-use super::flat::Flat;
+use super::flat::{Flat, solving};
 use crate::custom::hollow;
-use crate::{DType, Error, Tensor, Tree, fail, mode, trace};
+use crate::{DType, Error, Tensor, Tree, fail, kinks, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -56,6 +56,7 @@ pub struct Ode {
 /// y and θ are trees; each tensor of the result has the times as its first axis. Times ascend or descend.
 ///
 /// Derivative: of y0, θ and the times, by the adjoint equation, to the tolerances; memory does not grow with the number of steps. Both modes and all orders. [`Ode::discrete`] differentiates the steps instead.
+/// [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is integrated.
 ///
 /// # Panics
 /// If the times are not in order, f gives other specs than y or depends on a tracked tensor that is not in θ; if the solution cannot be followed, with the time at which that is. Inside a program the
@@ -138,17 +139,19 @@ impl Ode {
             fail::raise(error.at(at));
         }
         let flat = Arc::new(Flat::of("ode", y0, at));
-        let (like, inside) = (hollow(theta), flat.clone());
+        let (like, inside, conventions) = (hollow(theta), flat.clone(), kinks::conventions());
         let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
             let (y, theta) = (inside.split(y), like.with_leaves(theta));
-            inside.join(&mode::speaking_for_itself(|| f(t, &y, &theta)))
+            let run = || mode::speaking_for_itself(|| f(t, &y, &theta));
+            inside.join(&kinks::with_state(conventions, run))
         });
-        let (y0, times, theta) = (flat.join(y0), times.cast(flat.dtype()), theta.leaves());
-        let solve = || match self.discrete {
-            true => steps::solve(self, &*field, &theta, &y0, &times, at),
-            false => adjoint::solve(*self, field, &theta, &y0, &times, (true, at)),
-        };
-        flat.split(&mode::speaking_for(at, solve))
+        solving(at, || {
+            let (y0, times, theta) = (flat.join(y0), times.cast(flat.dtype()), theta.leaves());
+            flat.split(&match self.discrete {
+                true => steps::solve(self, &*field, &theta, &y0, &times, at),
+                false => adjoint::solve(*self, field, &theta, &y0, &times, (true, at)),
+            })
+        })
     }
 
     /// Relative and absolute.

@@ -69,7 +69,7 @@ pub(super) fn solve(
     let (start, end) = (times.select_at(0, 0), times.select_at(0, -1));
     let slope = f(&start, y0);
     let init = State {
-        h: first_step(options, y0, &slope, &(&end - &start)).detach(),
+        h: first_step(options, &y0.detach(), &slope.detach(), &(&end - &start).detach()),
         tries: Tensor::from(0i64),
         from: start.clone(),
         length: end.detach() - start.detach(),
@@ -90,7 +90,7 @@ pub(super) fn solve(
     };
     let (last, rows) = scan(to_target, &init, &times.narrow(0, 1, n - 1));
     let steps = times.narrow(0, 1, n - 1) - times.narrow(0, 0, n - 1);
-    let ordered = (steps * (&end - times.select_at(0, 0)).sign()).gt(0.0).all();
+    let ordered = (steps * (&end - times.select_at(0, 0)).detach().sign()).gt(0.0).all();
     let there = last.t.eq(&end).logical_and(ordered);
     only_if(&there, cat(&[&first, &rows], 0), || failure(options, &f, &last, &end).at(at))
 }
@@ -113,7 +113,7 @@ fn first_step(options: &Ode, y: &Tensor, slope: &Tensor, whole: &Tensor) -> Tens
 fn scale(options: &Ode, size: &Tensor) -> Tensor {
     let (rtol, atol) = options.tolerances(size.dtype());
     // A tolerance of zero and a zero is no quotient.
-    size.detach() * rtol + atol.max(1e-30)
+    size * rtol + atol.max(1e-30)
 }
 
 /// The mean of squares; 0 of nothing.
@@ -131,7 +131,7 @@ fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
         y = &s.y + weighted(weights, &k) * &h;
         k.push(f(&(&s.t + &h * *time), &y));
     }
-    let scale = scale(options, &s.y.abs().maximum(y.abs()));
+    let scale = scale(options, &s.y.detach().abs().maximum(y.detach().abs()));
     let off = mean_square(&((weighted(&ERROR, &k) * &h).detach() / scale)).sqrt();
     let accepted = off.le(1.0);
     // The error grows with the fifth power. NaN counts as an error without bound.
