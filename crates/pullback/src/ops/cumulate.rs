@@ -3,9 +3,10 @@
 use crate::apply::{apply, apply_all};
 use crate::ops::reduce::unit_padding;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
-use crate::{DType, Op, Tensor};
+use crate::{DType, Op, Tensor, fail, kinks, mode};
 use pullback_ir::{Combine, Cumulation};
 use smallvec::smallvec;
+use std::panic::Location;
 
 pub(crate) fn row(kind: Cumulation) -> Grad {
     match kind {
@@ -199,16 +200,20 @@ impl Tensor {
         (outs.remove(0), indices)
     }
 
-    /// The elements of some ranks along an axis, in order, and the indices they had; the others are not sorted.
+    /// The elements of some ranks along an axis, in order, and the indices they had; the others are not sorted. Kinks are counted under the name of the function.
     #[track_caller]
     pub(crate) fn ranks(
         &self,
+        name: &'static str,
         axis: usize,
         descending: bool,
         from: usize,
         count: usize,
     ) -> (Tensor, Tensor) {
-        let mut outs = apply_all(Op::Ranks { axis, descending, from, count }, &[self]);
+        let at = mode::user_line(Location::caller());
+        let op = Op::Ranks { axis, descending, from, count };
+        let mut outs = kinks::aside(|| apply_all(op.clone(), &[self]));
+        fail::or_raise(kinks::look_as(name, &op, &[self], &outs, at));
         let indices = outs.remove(1);
         (outs.remove(0), indices)
     }

@@ -92,7 +92,7 @@ impl Tensor {
         }
         match self.rank() {
             0 => self.sort(axis, largest),
-            _ => self.ranks(self.axis("topk", axis), largest, 0, k),
+            _ => self.ranks("topk", self.axis("topk", axis), largest, 0, k),
         }
     }
 
@@ -125,7 +125,7 @@ impl Tensor {
         if self.rank() == 0 {
             return self.sort(axis, false);
         }
-        let (values, places) = self.ranks(self.axis("kthvalue", axis), false, k - 1, 1);
+        let (values, places) = self.ranks("kthvalue", self.axis("kthvalue", axis), false, k - 1, 1);
         (values.squeeze_axis(axis), places.squeeze_axis(axis))
     }
 
@@ -146,7 +146,7 @@ impl Tensor {
         }
         let at = self.axis("median", axis);
         let n = self.shape()[at];
-        let (values, middle) = self.ranks(at, false, n.saturating_sub(1) / 2, 1);
+        let (values, middle) = self.ranks("median", at, false, n.saturating_sub(1) / 2, 1);
         // NaN sorts last; where there is one, it is the median. The largest element tells.
         let broken = match self.dtype().is_float() {
             true => self.detach().max_keep(axis).is_nan(),

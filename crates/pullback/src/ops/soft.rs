@@ -15,7 +15,7 @@
 
 use crate::{
     CustomBatching, CustomOp, DType, Derivative, Error, External, HostElement, HostInput,
-    HostOutput, Result, Spec, Tensor, custom_op,
+    HostOutput, Result, Spec, Tensor, custom_op, kinks,
 };
 use std::sync::OnceLock;
 
@@ -205,7 +205,8 @@ impl Tensor {
     pub fn soft_rank(&self, axis: isize, strength: f64) -> Tensor {
         self.check_positive("soft_rank", "the strength", strength);
         self.softly("soft_rank", axis, |x| {
-            let (s, order) = x.sort(-1, false);
+            // Equal elements share a block: it is smooth there.
+            let (s, order) = kinks::aside(|| x.sort(-1, false));
             projected(&s, &places(x), strength).gather(-1, &order.argsort(-1, false))
         })
     }
