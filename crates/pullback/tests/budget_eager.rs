@@ -1,12 +1,19 @@
 //! A byte budget on the tape: the same gradients, less memory, and a sentence where it cannot be.
 
 use pullback::{
-    Backward, DType, ErrorKind, Key, MemoryBudget, Pack, Packed, Result, SavedValue, Tensor,
-    autocast, catch, checkpoint, checkpoint_sequential, custom_vjp, grad, jit, jvp, manual_seed,
-    memory_budget, memory_stats, next_key, no_grad, reset_peak, scan,
+    Backward, DType, ErrorKind, Key, MemoryBudget, Tensor, autocast, catch, checkpoint,
+    checkpoint_sequential, custom_vjp, grad, jit, jvp, manual_seed, memory_budget, memory_stats,
+    next_key, no_grad, reset_peak, scan,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[path = "budget_eager/account.rs"]
+mod account;
+#[path = "budget_eager/overwrite.rs"]
+mod overwrite;
+#[path = "budget_eager/packing.rs"]
+mod packing;
 
 /// The pool's counters are the process's: tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -137,45 +144,6 @@ fn a_training_loop_in_one_scope() {
         assert!(used.dropped > 0 || values == 40, "{used}");
         assert!(used.kept <= values * 16 * 16 * 8, "{used}");
     }
-}
-
-/// Keeps half the bits.
-struct Halved;
-struct Half(Tensor);
-
-impl Pack for Halved {
-    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
-        Ok(Some(Arc::new(Half(value.tensor().cast(DType::F32)))))
-    }
-}
-
-impl Packed for Half {
-    fn unpack(&self) -> Result<Tensor> {
-        Ok(self.0.cast(DType::F64))
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.spec().bytes()
-    }
-}
-
-#[test]
-fn what_does_not_fit_goes_to_another_packer_and_counts_there() {
-    let _turn = turn();
-    let x = Tensor::from([0.5; 100]).requires_grad();
-    let run = || (0..8).fold(x.clone(), |x, i| x * Tensor::from([f64::from(i) + 0.1; 100])).sum();
-    run().backward().unwrap();
-    let expected = x.grad().unwrap();
-    x.zero_grad();
-    let budget = MemoryBudget::new(6100).or_pack(Arc::new(Halved));
-    let loss = budget.run(run);
-    assert!(budget.used().kept == 6000, "{}", budget.used());
-    loss.backward().unwrap();
-    let (found, expected) = (x.grad().unwrap().to_vec::<f64>(), expected.to_vec::<f64>());
-    assert!((found[0] / expected[0] - 1.0).abs() < 1e-6 && found[0] != expected[0]);
-    // Half of it does not fit either.
-    let error = catch(|| MemoryBudget::new(900).or_pack(Arc::new(Halved)).run(run)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Memory);
 }
 
 #[test]
@@ -342,75 +310,6 @@ fn forward_mode_inside() {
 }
 
 #[test]
-fn an_overwritten_value_is_the_classic_error() {
-    let _turn = turn();
-    let x = Tensor::from([0.5; 32]).requires_grad();
-    for values in [1000, 2] {
-        let loss = memory_budget(values * 256, || {
-            let y = &x * 1.5;
-            let z = y.sin();
-            y.add_(1.0);
-            (y.sum() + z.sum(), y)
-        });
-        let error = loss.0.backward().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InPlace);
-        let text = error.to_string();
-        assert!(
-            text.contains("backward of `sin` needs its operand, but it was overwritten"),
-            "{text}"
-        );
-        assert!(text.contains("overwritten  add_") && text.contains("budget_eager.rs"), "{text}");
-        assert!(x.grad().is_none());
-    }
-}
-
-#[test]
-fn memory_overwritten_after_the_scope_is_an_error_and_never_a_wrong_gradient() {
-    let _turn = turn();
-    let x = Tensor::from([0.5; 32]).requires_grad();
-    let shift = Tensor::from([1.0; 32]);
-    let run = |budget: &MemoryBudget| {
-        budget.run(|| (0..16).fold(x.clone(), |x, _| (x + &shift).sin().exp() * 0.3).sum())
-    };
-    let small = MemoryBudget::new(4 * 256);
-    let loss = run(&small);
-    shift.add_(1.0);
-    let error = loss.backward().unwrap_err().to_string();
-    assert!(error.contains("memory that this needs was overwritten"), "{error}");
-    assert!(error.contains("add_") && error.contains("budget_eager.rs"), "{error}");
-    assert!(x.grad().is_none());
-}
-
-#[test]
-fn memory_overwritten_in_the_scope_is_kept_for_what_was_dropped() {
-    let _turn = turn();
-    let x = Tensor::from([0.5; 32]).requires_grad();
-    // Memory from before the scope, and memory that is made of data in it: neither is saved, and neither can be made again.
-    let run = |outside: &Tensor| {
-        let inside = Tensor::from([0.25; 32]);
-        let turns =
-            |y: Tensor, n: i32| (0..n).fold(y, |y, _| ((y + outside) * 0.9 + &inside).sin());
-        let y = turns(x.clone(), 8);
-        outside.add_(1.0);
-        inside.mul_(3.0);
-        let y = turns(y, 8);
-        outside.add_(1.0);
-        turns(y, 2).sum()
-    };
-    run(&Tensor::from([1.0; 32])).backward().unwrap();
-    let expected = taken(&[&x]);
-    for values in [20, 8, 6] {
-        let (budget, outside) = (MemoryBudget::new(values * 256), Tensor::from([1.0; 32]));
-        budget.run(|| run(&outside)).backward().unwrap();
-        assert_eq!(taken(&[&x]), expected);
-        let used = budget.used();
-        assert!(values == 20 || used.dropped > 8, "{used}");
-        // The copies count.
-        assert!(used.kept <= values * 256 && (values == 20 || used.least >= 4 * 256), "{used}");
-    }
-}
-
-#[test]
 fn an_impossible_budget_names_the_least_and_the_lines() {
     let _turn = turn();
     let x = Tensor::from([0.5; 1000]).requires_grad();
@@ -569,24 +468,4 @@ fn a_traced_function_is_refused() {
     let f = jit(|x: &Tensor| memory_budget(100, || x.sin()));
     let error = f.call(&Tensor::from([1.0, 2.0])).unwrap_err().to_string();
     assert!(error.contains("Jit::memory_budget") && error.contains("budget_eager.rs"), "{error}");
-}
-
-#[test]
-fn a_scope_that_goes_on_for_ever_does_not_remember_all_of_it() {
-    let _turn = turn();
-    let x = Tensor::from([0.5; 32]).requires_grad();
-    let budget = MemoryBudget::new(8 * 256);
-    let (start, mut mean) = (memory_stats().live_bytes, Tensor::from([0.0; 32]));
-    budget.run(|| {
-        for _ in 0..12_000 {
-            let y = (0..6).fold(x.clone(), |x, _| x.sin().exp() * 0.3);
-            y.sum().backward().unwrap();
-            x.zero_grad();
-            mean = &mean * 0.9 + y.detach() * 0.1;
-        }
-    });
-    // Constants that are part of how something was made: eight bytes each, of which a step has seven.
-    let left = memory_stats().live_bytes - start;
-    assert!(left < 300_000, "{left}");
-    assert!(budget.used().kept <= 8 * 256);
 }

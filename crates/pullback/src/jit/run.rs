@@ -1,6 +1,7 @@
 //! A call of a compiled function: bind, run, and do outside what the trace noted.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
+use crate::memory::budget;
 use crate::memory::report::ledger;
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
@@ -44,6 +45,11 @@ impl<Y: Tree> Specialisation<Y> {
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
         if ledger::is_on() {
             self.note_memory(&arguments, at);
+        }
+        for capture in &self.captures {
+            if let Captured::Fixed { written: true, handle, .. } = capture {
+                budget::before_write(handle);
+            }
         }
         let operands = operands(&self.captures, &gradients, &arguments);
         bind(&operands, |bound| self.executable.run_into(bound, &mut self.outputs))?;

@@ -77,6 +77,12 @@ pub trait Packed: Send + Sync {
 
     /// How many bytes of memory it takes meanwhile.
     fn bytes(&self) -> usize;
+
+    /// How many it will take when the packer is done with it: less than now for one that is still being written to a file. A
+    /// [`MemoryBudget`](crate::MemoryBudget) counts these.
+    fn bytes_at_rest(&self) -> usize {
+        self.bytes()
+    }
 }
 
 /// A value that a node is about to save.

@@ -49,7 +49,7 @@ impl Book {
         let mut plan = self.plan(id)?;
         for (&i, ready) in &mut plan.ready {
             if self.has(i) {
-                self.entries[i].locks += 1;
+                self.lock(i);
                 ready.how = How::Locked;
             }
         }
@@ -63,10 +63,7 @@ impl Book {
         drop(ready.storage);
         match ready.how {
             How::Found => {}
-            How::Locked => {
-                self.entries[id].locks -= 1;
-                self.settle(id);
-            }
+            How::Locked => self.unlock(id),
             How::Passing => self.passed(self.entries[id].bytes),
         }
     }
@@ -164,7 +161,7 @@ impl Book {
                 continue;
             }
             match how {
-                How::Locked => self.entries[id].locks += 1,
+                How::Locked => self.lock(id),
                 How::Passing | How::Found => self.passing(self.entries[id].bytes),
             }
             plan.ready.insert(id, Ready { storage, how });

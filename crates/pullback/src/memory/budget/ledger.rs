@@ -13,13 +13,14 @@
 //! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a chain may have any length.
 
 use super::BudgetUse;
+use super::candidates::Candidates;
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, tape};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Layout, Program, Spec};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -35,7 +36,9 @@ pub(super) struct Book {
     /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being used again.
     pub places: FxHashMap<usize, usize>,
     /// Entries that are held and have a recipe.
-    pub evictable: Vec<usize>,
+    pub candidates: Candidates,
+    /// How many scopes are open, on any thread.
+    pub scopes: usize,
     /// Memory that is older was there before the scope.
     pub since: u64,
     pub clock: u64,
@@ -76,8 +79,8 @@ pub(super) struct Entry {
     /// When it was last used.
     pub used: u64,
     pub number: u64,
-    /// Where it is in the list of evictable entries.
-    pub slot: Option<usize>,
+    /// Where it is among the candidates for being dropped.
+    pub place: Option<(u64, (u64, u64, usize))>,
     pub name: &'static str,
     pub at: &'static Location<'static>,
 }
@@ -147,7 +150,8 @@ impl Book {
             entries: Vec::new(),
             free: Vec::new(),
             places: FxHashMap::default(),
-            evictable: Vec::new(),
+            candidates: Candidates::new(),
+            scopes: 0,
             since: 0,
             clock: 0,
             numbers: 0,
@@ -161,10 +165,58 @@ impl Book {
         }
     }
 
-    /// A scope begins: what is there already is not its own.
+    /// A scope begins: what is there already is not its own, unless another one of the account is open.
     pub fn open(&mut self) {
-        self.since = tape::take_number();
+        if self.scopes == 0 {
+            self.since = tape::take_number();
+        }
+        self.scopes += 1;
         self.start.get_or_insert_with(live_bytes);
+    }
+
+    pub fn close(&mut self) {
+        self.scopes -= 1;
+        self.rest();
+    }
+
+    /// Where no scope is open and nothing is saved, nobody will ask for anything: what was noted is forgotten.
+    fn rest(&mut self) {
+        if self.scopes > 0 || self.saved > 0 {
+            return;
+        }
+        for entry in self.entries.drain(..).filter(|e| e.held.is_some()) {
+            self.kept -= entry.bytes;
+            self.pinned -= if entry.recipe.is_none() { entry.bytes } else { 0 };
+        }
+        self.free.clear();
+        self.places.clear();
+        self.candidates.clear();
+        self.sweep_at = SWEEP;
+    }
+
+    /// The account's own idea of the peak: what is kept, with so many bytes at work beside it.
+    fn predict(&mut self, at_work: usize) {
+        self.tally.predicted = self.tally.predicted.max(self.kept + at_work);
+    }
+
+    /// Backward asks for a value: a gradient of its size comes with it, and another one goes.
+    pub fn asked(&mut self, id: usize) {
+        self.predict(2 * self.entries[id].bytes);
+    }
+
+    /// The bytes of the scope's own that an op works on, beside those that are kept.
+    fn at_work(&self, inputs: &[&Tensor], outs: &[Tensor]) -> usize {
+        let mut seen: SmallVec<[&Arc<Storage>; 8]> = SmallVec::new();
+        for storage in inputs.iter().copied().chain(outs).map(|x| &x.0.storage) {
+            let is_kept = || self.known(storage).is_some_and(|id| self.has(id));
+            if storage.born > self.since
+                && !seen.iter().any(|s| Arc::ptr_eq(s, storage))
+                && !is_kept()
+            {
+                seen.push(storage);
+            }
+        }
+        seen.iter().map(|s| s.read().len()).filter(|&bytes| bytes > TINY).sum()
     }
 
     /// A moment passes.
@@ -176,7 +228,7 @@ impl Book {
         self.clock
     }
 
-    fn known(&self, storage: &Arc<Storage>) -> Option<usize> {
+    pub fn known(&self, storage: &Arc<Storage>) -> Option<usize> {
         let id = *self.places.get(&(Arc::as_ptr(storage) as usize))?;
         (self.entries[id].version == storage.version()).then_some(id)
     }
@@ -231,7 +283,7 @@ impl Book {
             missing: 0,
             used: self.clock,
             number: self.numbers,
-            slot: None,
+            place: None,
             name,
             at,
         };
@@ -258,6 +310,7 @@ impl Book {
         at: &'static Location<'static>,
     ) {
         self.tick();
+        self.predict(self.at_work(inputs, outs));
         let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
         let out_specs: SmallVec<[&Spec; 2]> = outs.iter().map(|y| y.spec()).collect();
         let work = op_work(op, &specs, &out_specs);
@@ -301,6 +354,10 @@ impl Book {
     pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
         self.hold(id, storage.clone());
         self.touch(id);
+        self.ticket(id);
+    }
+
+    fn ticket(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         entry.tickets += 1;
         if entry.tickets == 1 {
@@ -334,6 +391,19 @@ impl Book {
         self.kept -= bytes;
     }
 
+    /// Nodes save a value that is dropped before it was ever held, because it is the cheapest there is. `false` where it is not to be had below this
+    /// price, or not at all.
+    pub fn save_dropped(&mut self, id: usize, most: f64) -> bool {
+        if self.entries[id].recipe.is_none() || self.entries[id].price() > most || !self.secure(id)
+        {
+            return false;
+        }
+        self.touch(id);
+        self.ticket(id);
+        self.tally.dropped += 1;
+        true
+    }
+
     /// Bytes that something else takes, on behalf of the scope.
     pub fn hand_over(&mut self, bytes: usize) {
         self.passing(bytes);
@@ -352,12 +422,26 @@ impl Book {
         if entry.tickets == 0 {
             self.saved -= entry.bytes;
             self.settle(id);
+            self.rest();
         }
     }
 
     pub fn touch(&mut self, id: usize) {
         let clock = self.tick();
         self.entries[id].used = clock;
+        self.place(id);
+    }
+
+    /// While something else is made of it a value may not be dropped.
+    pub fn lock(&mut self, id: usize) {
+        self.entries[id].locks += 1;
+        self.place(id);
+    }
+
+    pub fn unlock(&mut self, id: usize) {
+        self.entries[id].locks -= 1;
+        self.place(id);
+        self.settle(id);
     }
 
     /// Keeps memory for a value.
@@ -382,13 +466,10 @@ impl Book {
         }
         entry.held = Some(storage);
         self.kept += entry.bytes;
-        match entry.recipe {
-            None => self.pinned += entry.bytes,
-            Some(_) => {
-                entry.slot = Some(self.evictable.len());
-                self.evictable.push(id);
-            }
+        if entry.recipe.is_none() {
+            self.pinned += entry.bytes;
         }
+        self.place(id);
         self.tell(id);
     }
 
@@ -401,72 +482,21 @@ impl Book {
         if entry.recipe.is_none() {
             self.pinned -= entry.bytes;
         }
-        self.unlist(id);
+        self.place(id);
         self.tell(id);
-    }
-
-    fn unlist(&mut self, id: usize) {
-        let Some(slot) = self.entries[id].slot.take() else { return };
-        self.evictable.swap_remove(slot);
-        if let Some(&moved) = self.evictable.get(slot) {
-            self.entries[moved].slot = Some(slot);
-        }
     }
 
     /// Nobody can make this value again: what is held of it stays.
     pub fn pin(&mut self, id: usize) {
-        self.unlist(id);
         let entry = &mut self.entries[id];
         if entry.held.is_some() && entry.recipe.is_some() {
             self.pinned += entry.bytes;
         }
         entry.secured = false;
         let Some(recipe) = entry.recipe.take() else { return };
+        self.place(id);
         let unused = self.unused(id, &recipe);
         self.collect(unused);
-    }
-
-    /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can be made again, where something dropped counts on it, or
-    /// where it is likely that something saved will be dropped: half of the budget is used.
-    pub fn before_write(&mut self, written: &Tensor, copy: impl FnOnce(&Tensor) -> Arc<Storage>) {
-        let storage = &written.0.storage;
-        let Some(id) = self.known(storage) else { return };
-        let entry = &self.entries[id];
-        let likely = entry.recipe.is_none() && self.kept > self.tally.budget / 2;
-        if self.saved == 0 || !(entry.relied || likely) || !self.is_wanted(id) {
-            return;
-        }
-        if entry.recipe.is_some() && self.secure(id) {
-            return self.let_go(id);
-        }
-        self.pin(id);
-        self.let_go(id);
-        let bytes = storage.read().len();
-        let whole = [bytes / written.dtype().size()];
-        let spec = Spec::new(written.dtype(), whole.as_slice());
-        let whole = Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone());
-        let copied = copy(&whole);
-        // It is the scope's own now, and others make room for it.
-        let counted = if bytes <= TINY { 0 } else { bytes };
-        (self.entries[id].bytes, self.entries[id].relied) = (0, true);
-        self.hold(id, copied);
-        self.make_room(counted);
-        self.entries[id].bytes = counted;
-        self.hand_over(counted);
-    }
-
-    /// Whether a saved value is made of this one.
-    fn is_wanted(&self, id: usize) -> bool {
-        let (mut seen, mut waiting) = (FxHashSet::default(), self.entries[id].users.to_vec());
-        while let Some(i) = waiting.pop() {
-            if self.entries[i].tickets > 0 {
-                return true;
-            }
-            if seen.insert(i) {
-                waiting.extend(&self.entries[i].users);
-            }
-        }
-        false
     }
 
     /// What is held and cannot be made again, by line, the most first.

@@ -10,9 +10,13 @@
 //! an operand is named by its own note. Random numbers are functions of their keys, so a mask comes back as it was.
 //!
 //! # Which value is dropped
-//! The one of least `work / (bytes · √age)`, where work is that of its op and of all that is missing below it, and age the time since it was last used. Work alone would
+//! It is found among few (`candidates.rs`): the one of least `work / (bytes · √age)`, where work is that of its op and of all that is missing below it, and age the time since it was last used. Work alone would
 //! space what is kept evenly; age alone would drop the beginning of a chain and make it from the start again and again. Together they need,
 //! on a chain of 2000 values with room for 2√2000, less than one extra forward pass.
+//!
+//! # Keep, compute again, or pack
+//! With [`MemoryBudget::or_pack`] there is a third way, and it has a price: operations for a byte. Only what is cheaper than that is dropped. When nothing so cheap is left, the value that is
+//! being saved goes to the packer: it is the one that can be given as the packer wants to see it, with its op and its shape.
 //!
 //! # What cannot be dropped
 //! Memory that was there before the scope, and parameters: they are there anyway, and do not count. What nobody can make again is *pinned* and counts: tensors made
@@ -24,10 +28,12 @@
 //!
 //! # In-place writes
 //! A saved value that is overwritten is an error in backward, as ever. Memory that is not saved itself, but that something dropped must be made from,
-//! is copied before it is overwritten inside the scope; overwritten after the scope, and before backward, it is an error.
+//! is copied before it is overwritten inside the scope, by an op or by a compiled function (`overwrite.rs`); overwritten after the scope, and before backward, it is an error.
 
 mod again;
+mod candidates;
 mod ledger;
+mod overwrite;
 mod packer;
 mod room;
 
@@ -39,12 +45,16 @@ use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, apply, fail, trace};
 use ledger::Book;
-use packer::Packer;
+use packer::{Overflow, Packer};
 use pullback_ir::ErrorKind;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What packing costs unless told otherwise, in operations for a byte: a disk takes and gives back some hundred megabytes to a gigabyte a second, and a core
+/// does some ten thousand millions of operations.
+const PACKING: f64 = 64.0;
 
 /// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit is computed again when backward gets there.
 ///
@@ -92,7 +102,7 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 #[derive(Clone)]
 pub struct MemoryBudget {
     ledger: Arc<Ledger>,
-    overflow: Option<Arc<dyn Pack>>,
+    overflow: Option<Overflow>,
 }
 
 impl MemoryBudget {
@@ -102,8 +112,13 @@ impl MemoryBudget {
         MemoryBudget { ledger: Arc::new(Ledger(Mutex::new(Book::new(bytes)))), overflow: None }
     }
 
-    /// What does not fit, although all that can be computed again was dropped, is handed to this packer instead of being refused: a packer
-    /// that writes to files offloads it. The memory that it says it takes counts.
+    /// Gives what is not kept a third way: this packer takes it, as one that writes to files ([`Offload`](crate::Offload)) or compresses does. When a value
+    /// does not fit, those are dropped that are computed again for less than packing costs ([`MemoryBudget::packing_costs`], 64 operations for
+    /// a byte: what a core does while a byte goes to a file and comes back); the value itself, if it is such a one. When none are left, or what is left cannot
+    /// be computed again, the packer gets the value. What it does not take is dropped or refused as without it. What it takes at rest counts
+    /// ([`Packed::bytes_at_rest`](crate::Packed::bytes_at_rest)); the buffers of an offload come beside it, with the bound that they have.
+    ///
+    /// A packer that is not exact changes gradients.
     ///
     /// ```
     /// use pullback::{MemoryBudget, Pack, Packed, Result, SavedValue, Tensor, no_grad};
@@ -135,7 +150,30 @@ impl MemoryBudget {
     /// ```
     #[must_use]
     pub fn or_pack(mut self, packer: Arc<dyn Pack>) -> MemoryBudget {
-        self.overflow = Some(packer);
+        let rate = self.overflow.map_or(PACKING, |o| o.rate);
+        self.overflow = Some(Overflow { packer, rate });
+        self
+    }
+
+    /// The price of packing: how many operations could be done while a byte is packed and unpacked. The packer gets what would cost more to
+    /// compute again. With 0 it gets all that does not fit, and nothing is dropped for it; with infinity, only what cannot be computed again.
+    ///
+    /// # Panics
+    /// If it is negative or not a number, or if no packer was given ([`MemoryBudget::or_pack`]).
+    #[must_use]
+    #[track_caller]
+    pub fn packing_costs(mut self, operations_per_byte: f64) -> MemoryBudget {
+        let at = mode::user_line(Location::caller());
+        let wrong = |message: String| {
+            fail::raise(Error::new(ErrorKind::Memory, "packing_costs", message).at(at))
+        };
+        if operations_per_byte.is_nan() || operations_per_byte < 0.0 {
+            wrong(format!("{operations_per_byte} operations per byte are no price"));
+        }
+        match &mut self.overflow {
+            Some(overflow) => overflow.rate = operations_per_byte,
+            None => wrong("a price of packing without a packer: give it with or_pack first".into()),
+        }
         self
     }
 
@@ -166,6 +204,7 @@ impl MemoryBudget {
             return f();
         }
         self.ledger.book().open();
+        let _close = Close(&self.ledger);
         let packer = Packer { ledger: self.ledger.clone(), overflow: self.overflow.clone() };
         let all =
             LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
@@ -195,15 +234,22 @@ pub struct BudgetUse {
     /// The bytes of saved values that were kept at most, by the account: with what is made on the way to a value that is computed again, which alone may take it
     /// beyond the budget.
     pub kept: usize,
-    /// The bytes that would have been kept at most without a budget.
+    /// The peak as the account reckons it from shapes: what it keeps, and beside it the operands and results of the op that runs, or in backward a
+    /// gradient that comes and one that goes, of the size of the value that is asked for.
+    pub predicted: usize,
+    /// The bytes that would have been kept at most, had nothing been dropped: without a budget it is this, and what went to a packer.
     pub without: usize,
     /// No budget below this would have done: the most that could not be computed again, with a value that backward wants beside it.
     pub least: usize,
-    /// The bytes that the pool had given out at most since the first scope was opened, beyond what it had then: looked up at each operation of the scope, and each
+    /// The peak as the pool counts it: the bytes that it had given out at most since the first scope was opened, beyond what it had then: looked up at each operation of the scope, and each
     /// time that backward asks for a value. Values at work are part of it, and what other threads do.
     pub measured: usize,
     /// How often a value was dropped.
     pub dropped: usize,
+    /// How many values went to the packer of [`MemoryBudget::or_pack`].
+    pub packed: usize,
+    /// How many values were weighed to find those to drop: a few for each, however many there are.
+    pub weighed: usize,
     /// How often an op ran again.
     pub again: usize,
     /// The work of the operations in the scope, in floating-point operations, as an estimate.
@@ -221,19 +267,29 @@ impl BudgetUse {
 
 impl fmt::Display for BudgetUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BudgetUse { budget, kept, without, least, measured, dropped, again, .. } = self;
-        writeln!(f, "memory budget     {:>12} bytes", budget)?;
+        let BudgetUse { budget, kept, predicted, without, least, measured, .. } = self;
+        let BudgetUse { dropped, packed, again, .. } = self;
+        let extra = 100.0 * self.extra();
+        writeln!(f, "memory budget   {budget:>12} bytes")?;
         writeln!(
             f,
-            "kept at most      {kept:>12} bytes of saved values ({without} without a budget)"
+            "saved values    {kept:>12} bytes at most, {without} had none been dropped, never below {least}"
         )?;
-        writeln!(f, "measured          {measured:>12} bytes, with the values at work")?;
-        writeln!(f, "lower bound       {least:>12} bytes")?;
-        let extra = 100.0 * self.extra();
+        writeln!(f, "predicted peak  {predicted:>12} bytes, with the values at work")?;
+        writeln!(f, "measured peak   {measured:>12} bytes, of all that the pool gave out")?;
         write!(
             f,
-            "dropped {dropped} values, ran {again} operations again: {extra:.1} % more work than the forward pass"
+            "extra compute   {extra:>11.1} % of the forward pass: dropped {dropped} values, packed {packed}, ran {again} operations again"
         )
+    }
+}
+
+/// Closes a scope, also where it panics.
+struct Close<'a>(&'a Ledger);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        self.0.book().close();
     }
 }
 

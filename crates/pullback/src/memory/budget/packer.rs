@@ -14,7 +14,15 @@ const LINES: usize = 5;
 
 pub(super) struct Packer {
     pub ledger: Arc<Ledger>,
-    pub overflow: Option<Arc<dyn Pack>>,
+    pub overflow: Option<Overflow>,
+}
+
+/// Who takes what is not kept, and what that costs.
+#[derive(Clone)]
+pub(super) struct Overflow {
+    pub packer: Arc<dyn Pack>,
+    /// The operations that could be done while a byte is packed and unpacked.
+    pub rate: f64,
 }
 
 impl Pack for Packer {
@@ -23,29 +31,48 @@ impl Pack for Packer {
             return Ok(None);
         }
         let storage = &value.tensor().0.storage;
+        let name = value.op().map_or("checkpoint", |op| op.name());
         let mut book = self.ledger.book();
         if !book.minds(storage) {
             return Ok(None);
         }
-        let name = value.op().map_or("checkpoint", |op| op.name());
-        let id = book.entry_of(storage, name, value.at());
-        if let Err(error) = make_room(&mut book, id, value) {
-            drop(book);
-            return self.handed_over(value, error).map(Some);
+        let mut id = book.entry_of(storage, name, value.at());
+        if let Some(overflow) = &self.overflow {
+            match room_at(&mut book, id, overflow.rate) {
+                Room::Made => {}
+                Room::NotNeeded => return Ok(Some(self.ticket(id, value, name))),
+                Room::None => {
+                    // Nothing is locked while others pack.
+                    drop(book);
+                    if let Some(packed) = self.hand_over(overflow, value)? {
+                        return Ok(Some(packed));
+                    }
+                    book = self.ledger.book();
+                    id = book.entry_of(storage, name, value.at());
+                }
+            }
         }
+        make_room(&mut book, id, value)?;
         book.save(id, storage);
-        drop(book);
-        Ok(Some(Arc::new(Ticket {
-            ledger: self.ledger.clone(),
-            entry: id,
-            spec: value.tensor().spec().clone(),
-            layout: value.tensor().0.layout.clone(),
-            original: Arc::downgrade(storage),
-            version: storage.version(),
-            name,
-            at: value.at(),
-            is_output: value.is_output(),
-        })))
+        Ok(Some(self.ticket(id, value, name)))
+    }
+}
+
+/// What was done for a value, for less than packing it would cost.
+enum Room {
+    Made,
+    /// The value itself was the one to drop.
+    NotNeeded,
+    None,
+}
+
+fn room_at(book: &mut Book, id: usize, rate: f64) -> Room {
+    let bytes = if book.has(id) { 0 } else { book.entries[id].bytes };
+    let fits = book.least_with(id) <= book.tally.budget;
+    match fits && (bytes == 0 || book.make_room_at(bytes, rate)) {
+        true => Room::Made,
+        false if fits && book.save_dropped(id, rate) => Room::NotNeeded,
+        false => Room::None,
     }
 }
 
@@ -78,18 +105,38 @@ fn impossible(book: &Book, least: usize, value: &SavedValue<'_>) -> Error {
 }
 
 impl Packer {
-    /// A value that does not fit goes to whoever takes it.
-    fn handed_over(&self, value: &SavedValue<'_>, error: Error) -> Result<Arc<dyn Packed>> {
-        let Some(packer) = &self.overflow else { return Err(error) };
-        let Some(packed) = packer.pack(value)? else { return Err(error) };
-        let bytes = packed.bytes();
+    fn ticket(&self, entry: usize, value: &SavedValue<'_>, name: &'static str) -> Arc<dyn Packed> {
+        let storage = &value.tensor().0.storage;
+        Arc::new(Ticket {
+            ledger: self.ledger.clone(),
+            entry,
+            spec: value.tensor().spec().clone(),
+            layout: value.tensor().0.layout.clone(),
+            original: Arc::downgrade(storage),
+            version: storage.version(),
+            name,
+            at: value.at(),
+            is_output: value.is_output(),
+        })
+    }
+
+    /// Gives a value to whoever takes it; `None` where nobody does, or where what it becomes does not fit either.
+    fn hand_over(
+        &self,
+        overflow: &Overflow,
+        value: &SavedValue<'_>,
+    ) -> Result<Option<Arc<dyn Packed>>> {
+        let Some(packed) = overflow.packer.pack(value)? else { return Ok(None) };
+        let bytes = packed.bytes_at_rest();
         let mut book = self.ledger.book();
         if !book.make_room(bytes) {
-            return Err(error);
+            drop(book);
+            return Ok(None);
         }
         book.hand_over(bytes);
+        book.tally.packed += 1;
         drop(book);
-        Ok(Arc::new(Handed { ledger: self.ledger.clone(), packed, bytes }))
+        Ok(Some(Arc::new(Handed { ledger: self.ledger.clone(), packed, bytes })))
     }
 }
 
@@ -118,6 +165,7 @@ impl Packed for Ticket {
             Some(storage) => return Err(self.overwritten(&storage)),
             None => book.value(self.entry)?,
         };
+        book.asked(self.entry);
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
     }
 
@@ -151,6 +199,7 @@ impl Drop for Ticket {
 struct Handed {
     ledger: Arc<Ledger>,
     packed: Arc<dyn Packed>,
+    /// What it counts for.
     bytes: usize,
 }
 
@@ -160,6 +209,10 @@ impl Packed for Handed {
     }
 
     fn bytes(&self) -> usize {
+        self.packed.bytes()
+    }
+
+    fn bytes_at_rest(&self) -> usize {
         self.bytes
     }
 }

@@ -10,13 +10,13 @@ const NEWS: usize = 256;
 impl Book {
     /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
     pub fn make_room(&mut self, bytes: usize) -> bool {
+        self.make_room_at(bytes, f64::INFINITY)
+    }
+
+    /// The same, but only values of at most this price are dropped.
+    pub fn make_room_at(&mut self, bytes: usize, most: f64) -> bool {
         while self.kept + bytes > self.tally.budget {
-            let candidates = self.evictable.iter().map(|&i| (i, &self.entries[i]));
-            let cheapest = candidates
-                .filter(|(_, e)| e.locks == 0)
-                .map(|(i, e)| (self.score(e), e.number, i))
-                .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            let Some((_, _, id)) = cheapest else { return false };
+            let Some(id) = self.cheapest(most) else { return false };
             match self.secure(id) {
                 true => {
                     self.let_go(id);
@@ -26,13 +26,6 @@ impl Book {
             }
         }
         true
-    }
-
-    /// What it costs to drop a value: the work of making it again, with what is missing below it, for a byte that is won. Less for one that has not been
-    /// used for long: backward, which goes the other way, will want it last.
-    fn score(&self, entry: &Entry) -> f64 {
-        let staleness = (self.clock - entry.used + 1) as f64;
-        entry.cost() as f64 / (entry.bytes.max(1) as f64 * staleness.sqrt())
     }
 
     /// The work on what is missing right below an entry: of the longest way, where ways meet again.
@@ -64,6 +57,7 @@ impl Book {
             let entry = &mut self.entries[next];
             let changed = std::mem::replace(&mut entry.missing, missing) != missing;
             from = (changed && entry.held.is_none()).then_some(next);
+            self.place(next);
         }
     }
 

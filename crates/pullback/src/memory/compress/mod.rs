@@ -277,6 +277,13 @@ impl Part {
             Part::Packed(packed, _) => packed.bytes(),
         }
     }
+
+    fn bytes_at_rest(&self) -> usize {
+        match self {
+            Part::Here(x) => x.spec().bytes(),
+            Part::Packed(packed, _) => packed.bytes_at_rest(),
+        }
+    }
 }
 
 impl Manner {
@@ -389,5 +396,10 @@ impl Packed for Compressed {
     /// Holders of the same value count their share of it.
     fn bytes(&self) -> usize {
         self.kept.value.parts.iter().map(Part::bytes).sum::<usize>() / Arc::strong_count(&self.kept)
+    }
+
+    fn bytes_at_rest(&self) -> usize {
+        let parts = self.kept.value.parts.iter();
+        parts.map(Part::bytes_at_rest).sum::<usize>() / Arc::strong_count(&self.kept)
     }
 }

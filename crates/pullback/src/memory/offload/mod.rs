@@ -262,4 +262,9 @@ impl Packed for Away {
     fn bytes(&self) -> usize {
         self.kept.value.held() / Arc::strong_count(&self.kept)
     }
+
+    /// Copies that wait and values that were read ahead have a bound of their own.
+    fn bytes_at_rest(&self) -> usize {
+        0
+    }
 }
