@@ -270,7 +270,7 @@ fn other_dtypes_are_refused_with_the_line() {
 fn writes_in_place_keep_their_dtype() {
     let x = ramp(&[3]).cast(DType::BF16);
     autocast(DType::BF16, || {
-        x.exp_().add_(1.0).mul_(&ramp(&[3]));
+        x.exp_().add_(1.0).mul_(ramp(&[3]));
         let tracked = leaf(&[3]).cast(DType::BF16) * 1.0;
         tracked.exp_();
         assert_eq!(tracked.dtype(), DType::BF16);

@@ -143,7 +143,7 @@ fn a_function_that_reads_and_writes_its_statistics_may_be_called_twice() {
     };
     f(&f(&x)).sum().backward().unwrap();
     let (plain, after) = (grad_of(&x), mean.item::<f64>());
-    no_grad(|| mean.copy_(&Tensor::from(0.5)));
+    no_grad(|| mean.copy_(Tensor::from(0.5)));
     let once = checkpoint(f.clone(), &x);
     let y = checkpoint(f, &once).sum();
     y.backward().unwrap();

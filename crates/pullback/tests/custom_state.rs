@@ -38,13 +38,13 @@ fn residuals_go_with_the_graph() {
     drop(held(&f, &x)); // the check
     let before = memory_stats().live_bytes;
     let (y, more) = held(&f, &x);
-    assert!(more >= 2 * BYTES && more < 3 * BYTES, "{more}");
+    assert!((2 * BYTES..3 * BYTES).contains(&more), "{more}");
     // Survives the function's own variables, and goes when backward has passed, though y stays.
     y.sum().backward().unwrap();
     near(&x.grad().unwrap().narrow(0, 0, 1), &[x.to_f64_vec()[0].cos()]);
     x.zero_grad();
     let after = memory_stats().live_bytes - before;
-    assert!(after >= BYTES && after < 2 * BYTES, "{after}");
+    assert!((BYTES..2 * BYTES).contains(&after), "{after}");
     drop(y);
     assert!(memory_stats().live_bytes - before < BYTES);
 }

@@ -3,7 +3,7 @@
 use pullback::{DType, Tensor, autocast, jit, no_grad, watch_overflow};
 
 fn half(values: &[f32]) -> Tensor {
-    Tensor::from_vec(values.to_vec(), [values.len()]).cast(DType::F16)
+    Tensor::from(values).cast(DType::F16)
 }
 
 #[test]

@@ -61,9 +61,8 @@ impl Sequential {
 
     /// Each layer as a sequence of its own, with the same tensors.
     pub(super) fn singles(&self) -> Vec<Sequential> {
-        let single =
-            |layer: &Box<dyn Stage>| Sequential { layers: vec![layer.mapped(&mut Tensor::clone)] };
-        self.layers.iter().map(single).collect()
+        let copies = self.layers.iter().map(|layer| layer.mapped(&mut Tensor::clone));
+        copies.map(|layer| Sequential { layers: vec![layer] }).collect()
     }
 
     /// Whether there are none.

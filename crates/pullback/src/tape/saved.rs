@@ -118,7 +118,8 @@ impl Node {
     /// Calls `f` with each kept value.
     pub fn unpack(self: &Arc<Node>, mut f: impl FnMut(From, Tensor)) -> Result<()> {
         // What was packed is unpacked after the lock is released: that may run anything.
-        let mut packed: SmallVec<[(From, Spec, Arc<dyn Packed>, Tangents); 2]> = SmallVec::new();
+        type Waiting = (From, Spec, Arc<dyn Packed>, Tangents);
+        let mut packed: SmallVec<[Waiting; 2]> = SmallVec::new();
         {
             let saved = self.saved();
             let Some(values) = &*saved else {

@@ -81,7 +81,7 @@ pub struct Checkpoint {
 
 impl Default for Checkpoint {
     fn default() -> Checkpoint {
-        Checkpoint { verify: cfg!(debug_assertions) }
+        Checkpoint::new()
     }
 }
 
@@ -89,7 +89,7 @@ impl Checkpoint {
     /// As [`checkpoint`] does it.
     #[must_use]
     pub fn new() -> Checkpoint {
-        Checkpoint::default()
+        Checkpoint { verify: cfg!(debug_assertions) }
     }
 
     /// Whether values are compared with those of the first run, by a hash: by default in debug builds. (What is traced has no values.)
