@@ -424,7 +424,7 @@ thread_local! {
     static REPEATED: RefCell<Option<(Draws, usize)>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, which draws what was drawn before; the global generator stays where it is.
+/// Runs `f`, which draws what was drawn before; the global generator stays where it is. What a function draws after that comes from the state that is given.
 pub(crate) fn repeating<R>(draws: Draws, f: impl FnOnce() -> R) -> R {
     struct Return(Option<(Draws, usize)>);
     impl Drop for Return {
@@ -445,9 +445,38 @@ fn repeated_key() -> Option<Key> {
     })
 }
 
+thread_local! {
+    /// The keys that functions are given while they run, each with the trace in which it does.
+    static NOTED: RefCell<Vec<(u64, Vec<Key>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f`, and gives the keys that it was given.
+pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Vec<Key>) {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            NOTED.with_borrow_mut(Vec::pop);
+        }
+    }
+    NOTED.with_borrow_mut(|all| all.push((trace::number(), Vec::new())));
+    let _leave = Leave;
+    let made = f();
+    let keys = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));
+    (made, keys.unwrap_or_default())
+}
+
+fn note(key: &Key) {
+    NOTED.with_borrow_mut(|all| {
+        let here = if all.is_empty() { return } else { trace::number() };
+        all.iter_mut().filter(|n| n.0 == here).for_each(|n| n.1.push(key.clone()));
+    });
+}
+
 /// Calls `f` with the generator, one caller at a time.
 fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
-    if let Some(state) = REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone())) {
+    // What is being compiled outlives a repetition, and reads the one of the process.
+    let repeated = || REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone()));
+    if let Some(state) = (!trace::active()).then(repeated).flatten() {
         return no_grad(|| f(&state));
     }
     let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
@@ -523,6 +552,7 @@ pub fn next_key() -> Key {
     let at = mode::user_line(Location::caller());
     let key = repeated_key().unwrap_or_else(|| fresh_key(at));
     checkpoint::note_key(&key);
+    note(&key);
     key
 }
 

@@ -1,9 +1,10 @@
 //! Custom functions and what the whole process shares: its memory and its generator. One test at a time.
 
 use pullback::{
-    CustomVjp, DType, Tensor, custom_vjp, grad, manual_seed, memory_stats, random_state,
+    CustomVjp, DType, Tensor, catch, custom_vjp, grad, manual_seed, memory_stats, random_state,
 };
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -77,4 +78,82 @@ fn random_functions_draw_again_what_they_drew() {
     let second = grad(|x: &Tensor| grad(|x: &Tensor| f.call(x).sum())(x).sum())(&x);
     near(&second, &[6.0 * noise[0], 12.0 * noise[1], 18.0 * noise[2]]);
     assert_eq!(random_state().to_vec::<i64>(), after);
+}
+
+/// Runs `f` while another thread draws, and gives how many vectors it drew and how many of them twice.
+fn beside_draws(f: impl FnOnce()) -> (usize, usize) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let draw = || {
+            let (mut seen, mut twice) = (HashSet::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                let bits: Vec<u32> =
+                    Tensor::rand([4]).to_vec::<f32>().iter().map(|v| v.to_bits()).collect();
+                twice += usize::from(!seen.insert(bits));
+            }
+            (seen.len(), twice)
+        };
+        let other = scope.spawn(draw);
+        f();
+        stop.store(true, Ordering::Relaxed);
+        other.join().unwrap()
+    })
+}
+
+#[test]
+fn other_threads_draw_while_a_rule_is_checked() {
+    let _alone = alone();
+    let (drawn, twice) = beside_draws(|| {
+        for n in 1..60 {
+            let f = custom_vjp(
+                "masked",
+                |x: &Tensor| {
+                    let mask = Tensor::rand(x.shape()).cast(x.dtype());
+                    (x * &mask, mask)
+                },
+                |mask: &Tensor, dy: &Tensor| dy * mask,
+            );
+            if let Err(error) = catch(|| f.call(&Tensor::ones([n]).cast(DType::F64))) {
+                panic!("a right rule is refused: {error}");
+            }
+        }
+    });
+    assert!(drawn > 0 && twice == 0, "{twice} of {drawn} vectors were drawn twice");
+}
+
+#[test]
+fn other_threads_draw_between_a_call_and_its_second_derivative() {
+    let _alone = alone();
+    let f = custom_vjp(
+        "noisy_cube",
+        |x: &Tensor| {
+            let noise = Tensor::rand([2]).cast(x.dtype()) * Tensor::rand([2]).cast(x.dtype());
+            (x.powi(3) * &noise, x.square() * 3.0 * noise)
+        },
+        |slope: &Tensor, dy: &Tensor| dy * slope,
+    );
+    let x = Tensor::from([1.0, 2.0]);
+    let (drawn, twice) = beside_draws(|| {
+        for _ in 0..200 {
+            // Slopes 3·n·x² and their slopes 6·n·x, of one and the same n.
+            let (slopes, pullback) =
+                pullback::vjp(|x: &Tensor| grad(|x: &Tensor| f.call(x).sum())(x), &x);
+            let second = pullback(&x.ones_like());
+            near(&(second * &x / 2.0), &slopes.to_f64_vec());
+        }
+    });
+    assert!(drawn > 0 && twice == 0, "{twice} of {drawn} vectors were drawn twice");
+}
+
+#[test]
+fn a_check_that_fails_leaves_the_generator_where_it_was() {
+    let _alone = alone();
+    let f = custom_vjp(
+        "failing",
+        |x: &Tensor| (x * Tensor::rand([2]).cast(x.dtype()), ()),
+        |_: &(), _: &Tensor| pullback::raise(pullback::Error::argument("failing", "no backward")),
+    );
+    let before = random_state().to_vec::<i64>();
+    catch(|| f.call(&Tensor::from([1.0, 2.0]))).unwrap_err();
+    assert_eq!(random_state().to_vec::<i64>(), before);
 }

@@ -26,9 +26,8 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let mut rows: Vec<bool> = lanes.iter().map(|x| x.batched).collect();
     let mut values: Vec<Tensor> = lanes.iter().map(|x| x.value.clone()).collect();
     let ticket = handle(custom).rule().ticket().cloned().unwrap_or_default();
-    if let Some(operands) = (First { rows: rows.clone(), n }).known(&values) {
-        fail::or_raise(ticket.check(&operands).map_err(|e| e.at(at)));
-    }
+    let check = (Ends { rows: rows.clone(), n }).check(&ticket, &[&values]);
+    fail::or_raise(check.map_err(|e| e.at(at)));
     let work = match (custom.work(), body(op)) {
         (_, Some(body)) => {
             // Every result gets rows, so that a cotangent belongs to one example.
@@ -57,15 +56,13 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
             fail::raise(Error::argument(custom.name(), "cannot run again").at(at))
         }
     };
-    let first = First { rows: rows.clone(), n };
+    let ends = Ends { rows: rows.clone(), n };
     let ticket = Ticket {
         opened: ticket.opened.clone(),
-        later: ticket.later.is_some().then(|| -> Arc<Later> {
-            Arc::new(move |values| match first.known(values) {
-                Some(operands) => ticket.check(&operands),
-                None => Ok(()),
-            })
-        }),
+        later: ticket
+            .later
+            .is_some()
+            .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&ticket, points)) }),
         ..Ticket::default()
     };
     let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, ticket }));
@@ -74,23 +71,33 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     made.into_iter().map(Lane::batched).collect()
 }
 
-/// How the first example is taken out.
-struct First {
+/// How the first and the last example are taken out.
+struct Ends {
     rows: Vec<bool>,
     n: usize,
 }
 
-impl First {
-    /// Its operands, where there is an example and values are known.
-    fn known(&self, values: &[Tensor]) -> Option<Vec<Tensor>> {
-        if self.n == 0 || !values.iter().all(trace::knows) {
-            return None;
+impl Ends {
+    /// Checks the rule at both, where there are examples and values are known.
+    fn check(&self, ticket: &Ticket, points: &[&[Tensor]]) -> Result<()> {
+        let known = |values: &&&[Tensor]| self.n > 0 && values.iter().all(trace::knows);
+        let ends = if self.n > 1 { vec![0, self.n - 1] } else { vec![0] };
+        let mut examples: Vec<Vec<Tensor>> = Vec::new();
+        for values in points.iter().filter(known) {
+            let example = |&i: &usize| self.example(values, i);
+            examples.extend(mode::set_recording(false, || {
+                ends.iter().map(example).collect::<Vec<_>>()
+            }));
         }
+        ticket.check(&examples.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn example(&self, values: &[Tensor], i: usize) -> Vec<Tensor> {
         let one = |(x, &row): (&Tensor, &bool)| match row {
-            true => plain(x).narrow(0, 0, 1).reshape(&x.shape()[1..]),
+            true => plain(x).narrow(0, i as isize, 1).reshape(&x.shape()[1..]),
             false => plain(x),
         };
-        Some(mode::set_recording(false, || values.iter().zip(&self.rows).map(one).collect()))
+        values.iter().zip(&self.rows).map(one).collect()
     }
 }
 
@@ -189,15 +196,14 @@ impl Kernel for Each {
         let in_specs: Vec<Spec> = inputs.iter().enumerate().map(one).collect();
         let out_specs: Vec<Spec> = outputs.iter().map(|y| example(y.spec)).collect();
         for turn in 0..self.n {
-            let input = |(i, x): (usize, &Bytes)| -> (usize, usize) {
+            let input = |i: usize| -> (usize, usize) {
                 let size = in_specs[i].bytes();
                 let start = if self.rows[i] { turn * size } else { 0 };
-                let _ = x;
                 (start, start + size)
             };
             let given: Vec<Bytes> = (inputs.iter().enumerate())
                 .map(|(i, x)| {
-                    let (from, to) = input((i, x));
+                    let (from, to) = input(i);
                     Bytes { spec: &in_specs[i], bytes: &x.bytes[from..to] }
                 })
                 .collect();

@@ -7,7 +7,7 @@ use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, evaluate};
-use crate::{Conventions, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
+use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
 use pullback_ir::{Custom, Op, Program, Var, Work};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -43,8 +43,8 @@ pub(super) enum Place {
 
 /// How the values that are kept besides arguments and results are had again, with their history.
 pub(super) enum Again {
-    /// By the function, with the generator where it stood if it drew from it.
-    Function(Option<Tensor>),
+    /// By the function, which is given the same keys for what it draws.
+    Function(Vec<Key>),
     /// By the body, whose last results they are.
     Body(Program),
 }
@@ -110,9 +110,12 @@ fn eager(
     let noted =
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
     let inside: Vec<Tensor> = arguments.iter().map(plain).collect();
-    let before = noted.then(random::position);
     // The derivative is the user's: what bends inside is nobody's business.
-    let (ys, residuals) = kinks::uncounted(|| function(&inside));
+    let run = || kinks::uncounted(|| function(&inside));
+    let ((ys, residuals), keys) = match noted {
+        true => random::noting(run),
+        false => (run(), Vec::new()),
+    };
     for y in ys.iter().chain(&residuals) {
         if y.is_tracked() || y.carries_tangents() {
             fail::raise(captured(name, y.spec()).at(at));
@@ -136,14 +139,13 @@ fn eager(
             Place::Output(outs.len() - 1)
         }));
     }
-    let drawn = before.filter(|before| random::position() != *before);
     let call = Call {
         name,
         arguments: arguments.len(),
         results: ys.len(),
         captured: Vec::new(),
         residuals: places,
-        again: Again::Function(drawn.map(Tensor::from)),
+        again: Again::Function(keys),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
         ticket: None,

@@ -157,7 +157,7 @@ impl Checker<'_> {
                 "gives other values for the same argument, so that no rule can be checked: result {k}, element {index:?}, is {v:?} and then {w:?}"
             );
             return Err(Error::new(ErrorKind::Check, self.name, message).hint(
-                "draw random numbers from this library's generator, which is put back for each run, or say .unchecked(\"why\")",
+                "draw random numbers from this library's generator, which is put back for each run (not in a compiled function inside it), or say .unchecked(\"why\")",
             ));
         }
         Ok(())

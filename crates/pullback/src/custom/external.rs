@@ -3,7 +3,7 @@
 use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::reverse::specs;
-use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed};
+use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed, uncut};
 use crate::apply::apply_all;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{DType, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
@@ -402,7 +402,12 @@ impl Code {
     }
 
     fn pull(&self, x: &[Tensor], y: &[Tensor], dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
-        checked(self.0.name(), "vjp", "operand", self.0.vjp(x, y, dys), wanted.iter())
+        let given = uncut(self.0.name(), &[x, y, dys].concat(), |values| {
+            let (x, rest) = values.split_at(x.len());
+            let (y, dys) = rest.split_at(y.len());
+            self.0.vjp(x, y, dys)
+        });
+        checked(self.0.name(), "vjp", "operand", given, wanted.iter())
     }
 
     fn push(&self, x: &[Tensor], y: &[Tensor], t: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {

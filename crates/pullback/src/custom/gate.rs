@@ -19,6 +19,7 @@ use super::call::plain;
 use super::compare::{Said, compare};
 use super::memo::{self, Opened, Passed, Site};
 use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
+use rustc_hash::FxHashMap;
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +36,7 @@ pub(super) struct Gate {
     /// A rule of this library, which its tests check.
     trusted: bool,
     /// For what this very object has passed: found without a lookup.
-    passed: Arc<Mutex<Vec<Passed>>>,
+    passed: Arc<Mutex<FxHashMap<u64, Vec<Passed>>>>,
 }
 
 /// What an op takes along from the gate.
@@ -51,13 +52,15 @@ pub(crate) struct Ticket {
     pub leading: Arc<Mutex<Vec<Vec<Spec>>>>,
 }
 
-pub(crate) type Later = dyn Fn(&[Tensor]) -> Result<()> + Send + Sync;
+/// A check at several points, each a list of arguments.
+pub(crate) type Later = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
 
 impl Ticket {
-    /// Checks the rule at these operands, if that was not done yet.
-    pub fn check(&self, operands: &[Tensor]) -> Result<()> {
-        let arguments = &operands[..self.arguments.unwrap_or(operands.len())];
-        self.later.as_ref().map_or(Ok(()), |later| later(arguments))
+    /// Checks the rule at each of these lists of operands, if that was not done yet.
+    pub fn check(&self, points: &[&[Tensor]]) -> Result<()> {
+        let arguments = |operands: &&[Tensor]| self.arguments.unwrap_or(operands.len());
+        let points: Vec<&[Tensor]> = points.iter().map(|p| &p[..arguments(p)]).collect();
+        self.later.as_ref().map_or(Ok(()), |later| later(&points))
     }
 }
 
@@ -94,7 +97,7 @@ impl Gate {
             return;
         }
         let known = x.iter().all(trace::knows);
-        fail::or_raise(self.once(x, structure, known, at, f));
+        fail::or_raise(self.once(&[x], structure, known, at, f));
     }
 
     /// What an op of this function takes along.
@@ -111,30 +114,38 @@ impl Gate {
             return Ticket::default();
         }
         let gate = self.clone();
-        let later = move |x: &[Tensor]| gate.once(x, &structure, true, at, &f);
+        let later = move |points: &[&[Tensor]]| gate.once(points, &structure, true, at, &f);
         Ticket { later: Some(Arc::new(later)), ..Ticket::default() }
     }
 
+    /// Checks the rule at points of the same specs, if that was not done yet.
     fn once(
         &self,
-        x: &[Tensor],
+        points: &[&[Tensor]],
         structure: &str,
         known: bool,
         at: &'static Location<'static>,
         f: &Shared,
     ) -> Result<()> {
         let held = || self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        if held().iter().any(|passed| passed.holds_for(x, structure, known)) {
+        let Some(x) = points.first() else { return Ok(()) };
+        let digest = memo::digest(x, structure);
+        let holds = |all: &Vec<Passed>| all.iter().any(|p| p.holds_for(x, structure, known));
+        if held().get(&digest).is_some_and(holds) {
             return Ok(());
         }
         let now = Passed::new(x, structure, known);
         if !memo::has_passed(&self.site, &now) {
-            if let Said::Nothing(why) = self.check(x, known, at, f).map_err(|e| e.at(at))? {
+            let mut said = Vec::new();
+            for x in points {
+                said.push(self.check(x, known, at, f).map_err(|e| e.at(at))?);
+            }
+            if let (Said::Nothing(why), false) = (said[0], said.contains(&Said::Fits)) {
                 memo::opened(self.site.name, at, why).count();
             }
             memo::note_passed(&self.site, now.clone());
         }
-        held().push(now);
+        held().entry(digest).or_default().push(now);
         Ok(())
     }
 
@@ -176,7 +187,8 @@ pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
     }
 }
 
-/// Calls `check` with the function as if each call were the first: where it draws random numbers, it draws the same ones, and the generator is left where it was.
+/// Calls `check` with the function as if each call were the first: where it draws random numbers, it draws the same ones. They come from a generator of
+/// this thread, which begins where the global one stands: that one stays there, and others may draw from it meanwhile.
 fn replayed<R>(
     f: &Shared,
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,

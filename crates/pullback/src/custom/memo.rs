@@ -1,8 +1,9 @@
 //! What has passed the gate, and what goes past it.
 
 use crate::{Spec, Tensor};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 use std::any::TypeId;
+use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +52,14 @@ impl Passed {
             && self.structure == structure
             && self.specs.iter().eq(x.iter().map(Tensor::spec))
     }
+}
+
+/// What is equal for the same specs and plain values: by this what has passed is found.
+pub(super) fn digest(x: &[Tensor], structure: &str) -> u64 {
+    let mut hasher = FxHasher::default();
+    x.iter().for_each(|x| x.spec().hash(&mut hasher));
+    structure.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// How many objects have passed, by line and by what for.
@@ -126,7 +135,7 @@ pub(super) fn opened(
 }
 
 /// The custom rules of this process that are used without a check, in the order in which they were made: those that said so, and those that could not
-/// be checked (then with the line of their first use), because they met kinks wherever they were tried or gave nothing finite. The
+/// be checked (then with the line of their first use), because they met kinks wherever they were tried, rounding hid their derivative, or they gave nothing finite. The
 /// [`explain`](crate::Jit::explain) of a compiled function lists those in it.
 ///
 /// ```

@@ -32,7 +32,7 @@ pub(crate) fn check_at(
     for e in waiting {
         let (operands, rest) = values.split_at(e.inputs.len());
         values = rest;
-        ticket(&e.op).map_or(Ok(()), |ticket| ticket.check(operands))?;
+        ticket(&e.op).map_or(Ok(()), |ticket| ticket.check(&[operands]))?;
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 use super::call::{Again, Call, Place, call};
 use super::gate::{Gate, Ticket};
 use super::memo::Site;
-use super::rule::{Role, Rule, checked, filled, floats, transposed};
+use super::rule::{Role, Rule, checked, filled, floats, transposed, uncut};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, evaluate};
-use crate::{Spec, Tensor, Tree, autocast, jvp, kinks, mode, random_state, set_random_state, vjp};
+use crate::{Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -74,8 +74,8 @@ where
     ///
     /// At the first call with arguments of these specs (and plain values), the rule is checked there in `f64`: both modes and the second derivative against
     /// differences of values, and its own dtype against `f64`. Inside a trace, where values are not known, it is checked at [`CustomVjp::at`] or at random
-    /// numbers between 0.5 and 1.5 (and zeros for integers), and once more at the values that a compiled function is first called with, or at the first example of
-    /// a `vmap`; in the bodies of loops and choices the first check is all. Later calls cost nothing more. A rule that captured something is checked for the
+    /// numbers between 0.5 and 1.5 (and zeros for integers), and once more at the values that a compiled function is first called with, or at the first and the last example
+    /// of a `vmap`; in the bodies of loops and choices the first check is all. Later calls cost nothing more. A rule that captured something is checked for the
     /// first four objects that are made on its line.
     ///
     /// # Panics
@@ -199,8 +199,14 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
 
     /// The pullback on leaves.
     fn pull(&self, r: &R, dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
-        let run = || (self.function.backward)(r, &self.y.with_leaves(dys)).leaves();
-        let given = kinks::with_state(self.call.conventions, run);
+        let kept = r.leaves();
+        let given = uncut(self.call.name, &[&kept, dys].concat(), |values| {
+            let (kept, dys) = values.split_at(kept.len());
+            let run = || {
+                (self.function.backward)(&r.with_leaves(kept), &self.y.with_leaves(dys)).leaves()
+            };
+            kinks::with_state(self.call.conventions, run)
+        });
         checked(self.call.name, "backward", "argument", given, wanted.iter())
     }
 
@@ -208,7 +214,7 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     fn again(&self, operands: &[Tensor]) -> Vec<Tensor> {
         match &self.call.again {
             Again::Body(body) => evaluate(body, operands).split_off(self.call.results),
-            Again::Function(drawn) => {
+            Again::Function(keys) => {
                 let run = || {
                     let x = self.x.with_leaves(&operands[..self.call.arguments]);
                     let run = || (self.function.forward)(&x).1.leaves();
@@ -218,16 +224,12 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
                     let all = leaves.into_iter().zip(&self.call.residuals);
                     all.filter(|(_, place)| kept(place)).map(|(r, _)| r).collect()
                 };
-                match drawn {
-                    None => run(),
-                    Some(start) => {
-                        let now = random_state();
-                        set_random_state(start);
-                        let made = run();
-                        set_random_state(&now);
-                        made
-                    }
+                if keys.is_empty() {
+                    return run();
                 }
+                let draws =
+                    random::Draws { state: None, keys: keys.clone(), trace: trace::number() };
+                random::repeating(draws, run)
             }
         }
     }

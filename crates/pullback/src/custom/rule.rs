@@ -3,6 +3,7 @@
 use super::gate::Ticket;
 use crate::apply::Operand;
 use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::tape::History;
 use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
 use pullback_ir::{Custom, ErrorKind};
 use std::sync::Arc;
@@ -92,6 +93,35 @@ pub(crate) fn captured(name: &'static str, spec: &Spec) -> Error {
     );
     Error::gradient(name, message)
         .hint("pass it as an argument, or detach it if it is meant to be a constant")
+}
+
+/// What a rule gives for these values. It may have captured a tensor that is being differentiated, and where backward does not record, nobody would notice:
+/// so it records here, with values that have no history, and what has one afterwards has it from outside.
+pub(super) fn uncut(
+    name: &'static str,
+    values: &[Tensor],
+    rule: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
+) -> Vec<Tensor> {
+    if mode::is_grad_enabled() || mode::in_no_grad() {
+        return rule(values);
+    }
+    let bare = |x: &Tensor| {
+        let tangents = x.lock().tangents.clone();
+        x.alias(History::None, tangents)
+    };
+    let values: Vec<Tensor> = values.iter().map(bare).collect();
+    let given = mode::set_recording(true, || rule(&values));
+    if let Some(g) = given.iter().find(|g| g.dtype().is_float() && g.is_tracked()) {
+        let message = format!(
+            "its rule depends on a tensor that is being differentiated and is not among its arguments: the derivative of its gradient, {}, would be cut off",
+            g.spec()
+        );
+        fail::raise(
+            Error::gradient(name, message)
+                .hint("pass it as an argument and keep it as a residual, or detach it if it is meant to be a constant"),
+        );
+    }
+    given
 }
 
 /// The transpose of a linear map, applied: the pullback of the map at zero.
