@@ -39,7 +39,7 @@ pub struct Ode {
     discrete: bool,
 }
 
-/// The solution of dy/dt = f(t, y, θ) with y(times[0]) = y0, at the given times: by the method of Dormand and Prince, of order 5, with steps that adapt to the
+/// The solution of dy/dt = f(t, y, θ) with `y(times[0]) = y0`, at the given times: by the method of Dormand and Prince, of order 5, with steps that adapt to the
 /// tolerances and interpolation of order 4 between them.
 ///
 /// ```
