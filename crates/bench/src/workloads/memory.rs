@@ -1,7 +1,8 @@
 //! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte budget, offloaded and compressed.
 //!
 //! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that
-//! the whole takes about as much as with checkpoints. A compiled step plans its own memory, so offloading and compression are for eager steps alone.
+//! the whole takes about as much as with checkpoints. A compiled step plans its own memory, so offloading and compression are for eager steps alone;
+//! its arena stays between calls and is not in the figure.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;
