@@ -1,0 +1,39 @@
+//! `lse`: log Σ exp xᵢ with the largest x taken out, and its gradient in reverse mode.
+
+use super::Module;
+use crate::job::{Job, read, show, vector};
+use pullback::{Tensor, grad, jit};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) const MODULE: Module = Module {
+    name: "lse",
+    functions: &[
+        ("primal", |input| {
+            let (x, f) = (numbers(input)?, jit(primal));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+        ("gradient", |input| {
+            let (x, f) = (numbers(input)?, jit(grad(primal)));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+    ],
+};
+
+#[derive(Deserialize)]
+struct Input {
+    x: Vec<f64>,
+}
+
+fn numbers(input: &Value) -> Result<Tensor, String> {
+    let Input { x } = read(input)?;
+    if x.is_empty() {
+        return Err("x has no numbers, and so no largest one".into());
+    }
+    Ok(vector(&x))
+}
+
+fn primal(x: &Tensor) -> Tensor {
+    let largest = x.max();
+    (x - &largest).exp().sum().log() + largest
+}

@@ -1,0 +1,36 @@
+//! The problems, one file each. A file has the formulas of one problem and a list of its functions.
+
+mod hello;
+mod lse;
+
+use crate::job::Function;
+
+/// A problem: the names of its functions, and what they do.
+pub(crate) struct Module {
+    name: &'static str,
+    functions: &'static [(&'static str, Function)],
+}
+
+const MODULES: &[Module] = &[hello::MODULE, lse::MODULE];
+
+/// The module of a name, or a sentence.
+pub(crate) fn module(name: &str) -> Result<&'static Module, String> {
+    MODULES.iter().find(|module| module.name == name).ok_or_else(|| {
+        let names: Vec<&str> = MODULES.iter().map(|module| module.name).collect();
+        format!("there is no module {name:?}; there are {}", names.join(", "))
+    })
+}
+
+impl Module {
+    /// The function of a name, or a sentence.
+    pub(crate) fn function(&self, name: &str) -> Result<Function, String> {
+        match self.functions.iter().find(|function| function.0 == name) {
+            Some(function) => Ok(function.1),
+            None => {
+                let names: Vec<&str> = self.functions.iter().map(|function| function.0).collect();
+                let (module, names) = (self.name, names.join(", "));
+                Err(format!("module {module:?} has no function {name:?}; it has {names}"))
+            }
+        }
+    }
+}

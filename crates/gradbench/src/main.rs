@@ -1,0 +1,50 @@
+//! Pullback as a tool of [GradBench](https://github.com/gradbench/gradbench): it reads messages from standard input, a JSON object a line, and
+//! answers each with a line on standard output.
+//!
+//! `protocol.rs` is the conversation, `job.rs` runs and times a function, `evals/` has one file for each problem, written as a user of
+//! Pullback would write it.
+
+mod evals;
+mod job;
+mod protocol;
+
+use clap::Parser;
+use std::io::{BufRead, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Pullback as a tool of GradBench: answers the messages on standard input, a JSON object a line.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Use all cores; otherwise one, as the other tools do.
+    #[arg(long)]
+    multithreaded: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !arguments.multithreaded {
+        pullback::set_threads(1);
+    }
+    protocol::quiet();
+    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    for (number, line) in input.split(b'\n').enumerate() {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => return stop(format!("standard input cannot be read: {error}")),
+        };
+        let Some(answer) = protocol::answer(&line, number + 1) else { continue };
+        match writeln!(output, "{answer}").and_then(|()| output.flush()) {
+            Ok(()) => {}
+            // Nobody listens any more.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Err(error) => return stop(format!("standard output cannot be written: {error}")),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn stop(message: String) -> ExitCode {
+    eprintln!("pullback-gradbench: {message}");
+    ExitCode::FAILURE
+}
