@@ -1,7 +1,10 @@
 //! The problems, one file each. A file has the formulas of one problem and a list of its functions.
 
+mod descent;
 mod hello;
 mod lse;
+mod particle;
+mod saddle;
 
 use crate::job::Function;
 
@@ -11,7 +14,7 @@ pub(crate) struct Module {
     functions: &'static [(&'static str, Function)],
 }
 
-const MODULES: &[Module] = &[hello::MODULE, lse::MODULE];
+const MODULES: &[Module] = &[hello::MODULE, lse::MODULE, particle::MODULE, saddle::MODULE];
 
 /// The module of a name, or a sentence.
 pub(crate) fn module(name: &str) -> Result<&'static Module, String> {

@@ -2,7 +2,7 @@
 //!
 //! - `scan`: forward keeps, per turn, what backward reads (`split.rs`); backward is a scan the other way round.
 //! - `cond`: the pullback of the branch that was taken, computed by the branch again.
-//! - `while`: forward mode only; how often it turned is not known, so there is nothing to keep per turn.
+//! - `while`: runs again and leaves a trail of states, from which backward goes through the turns in reverse (`trail.rs`).
 //!
 //! Forward mode carries tangents beside values through the same construct. The rules are made of tensor operations and constructs again,
 //! so they nest.
@@ -10,11 +10,12 @@
 use super::split::{
     Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
 };
+use super::trail::{Loop, vjp_while};
 use super::{apply_flow, body};
 use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
-use crate::{Error, Spec, Tensor, fail, jvp, mode, vjp};
+use crate::{Spec, Tensor, jvp, mode, vjp};
 use pullback_ir::{Flow, Op, Program, Scan, Var, View};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -70,14 +71,12 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
     match &**flow {
         Flow::Scan(scan) => vjp_scan(scan, facts, dys, at),
         Flow::Cond { yes, no } => vjp_cond(yes, no, facts, dys, at),
-        Flow::While { .. } => fail::raise(
-            Error::gradient(
-                "while_loop",
-                "has no reverse derivative inside a program: the number of turns is not known",
-            )
-            .at(at)
-            .hint("use scan(..), fori_loop(..) or while_loop_bounded(..), or forward mode"),
-        ),
+        Flow::While { test, body, shared } => {
+            let state = floats(&output_specs(body)).into_iter();
+            let cotangents = state.map(|k| cotangent(dys, k, facts.y(k)).contiguous()).collect();
+            let l = Loop { test, turn: body, shared: *shared };
+            mode::speaking_for(at, || vjp_while(&l, facts, cotangents))
+        }
     }
 }
 

@@ -1,0 +1,59 @@
+//! Gradient descent as `particle` and `saddle` ask for it, and the two modes in which they want their gradients.
+
+use pullback::{Tensor, cond, grad, jacfwd, while_loop};
+
+/// How a gradient is computed.
+#[derive(Clone, Copy)]
+pub(super) enum Mode {
+    Forward,
+    Reverse,
+}
+
+impl Mode {
+    /// The gradient of a function of one tensor that gives one number.
+    pub(super) fn gradient(self, f: impl Fn(&Tensor) -> Tensor, x: &Tensor) -> Tensor {
+        match self {
+            Mode::Forward => jacfwd(f)(x),
+            Mode::Reverse => grad(f)(x),
+        }
+    }
+}
+
+/// Steps and slopes that are no longer than this end the descent.
+const NEAR: f64 = 1e-5;
+
+/// Where the descent is: the point, the value and the slope there, the length of steps, and how many in a row went down.
+type State = (Tensor, Tensor, Tensor, Tensor, Tensor);
+
+/// Where `f` is smallest, by descent from `start`. Ten steps down in a row double the step, a step up halves it.
+pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) -> Tensor {
+    let slope = |x: &Tensor| mode.gradient(&f, x);
+    let length = |x: &Tensor| x.square().sum().sqrt();
+    // The rate of the next step, and how many went down at that rate.
+    let rate = |(_, _, _, rate, downs): &State| {
+        let ten = downs.eq(10);
+        (ten.select(rate * 2.0, rate), ten.select(0i64, downs))
+    };
+    let going = |state: &State| {
+        let (_, _, slope, ..) = state;
+        length(slope).gt(NEAR).logical_and(length(&(rate(state).0 * slope)).gt(NEAR))
+    };
+    let turn = |state: &State| {
+        let (x, value, here, ..) = state;
+        let (rate, downs) = rate(state);
+        let next = x - &rate * here;
+        let there = f(&next);
+        cond(
+            &there.lt(value),
+            |(next, there, rate, downs, ..)| {
+                (next.clone(), there.clone(), slope(next), rate.clone(), downs + 1)
+            },
+            |(_, _, rate, _, x, value, here)| {
+                (x.clone(), value.clone(), here.clone(), rate * 0.5, Tensor::from(0i64))
+            },
+            &(next, there, rate, downs, x.clone(), value.clone(), here.clone()),
+        )
+    };
+    let start: State = (start.clone(), f(start), slope(start), Tensor::from(1e-5), Tensor::from(0i64));
+    while_loop(going, turn, &start).0
+}

@@ -1,0 +1,40 @@
+//! `saddle`: min over x of max over y of (x₁² + x₂²) − (y₁² + y₂²), both by gradient descent, the one inside the other.
+
+use super::Module;
+use super::descent::Mode::{self, Forward, Reverse};
+use super::descent::argmin;
+use crate::job::{Job, read, show, vector};
+use pullback::{Tensor, cat, jit};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) const MODULE: Module = Module {
+    name: "saddle",
+    functions: &[
+        ("ff", |input| job(input, Forward, Forward)),
+        ("fr", |input| job(input, Forward, Reverse)),
+        ("rf", |input| job(input, Reverse, Forward)),
+        ("rr", |input| job(input, Reverse, Reverse)),
+    ],
+};
+
+#[derive(Deserialize)]
+struct Input {
+    start: [f64; 2],
+}
+
+/// `outer` is the mode in which the minimum is sought, `inner` that of the maximum.
+fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
+    let start = vector(&read::<Input>(input)?.start);
+    let saddle = jit(move |start: &Tensor| {
+        let argmax = |x: &Tensor| argmin(inner, |y| -f(x, y), start);
+        let x = argmin(outer, |x| f(x, &argmax(x)), start);
+        let y = argmax(&x);
+        cat(&[&x, &y], 0)
+    });
+    Ok(Job::new(move || saddle.of(&start), show))
+}
+
+fn f(x: &Tensor, y: &Tensor) -> Tensor {
+    x.square().sum() - y.square().sum()
+}

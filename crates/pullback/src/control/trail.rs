@@ -1,0 +1,178 @@
+//! The reverse derivative of a `while` loop whose number of turns nobody knows.
+//!
+//! Backward goes through the turns in reverse and needs the state before each of them. How many there will be is not known, and programs plan
+//! their memory before they run: so there is no stack to keep them on. Instead a *trail* is laid: a table of fixed length with the
+//! state of every turn, for as long as they fit; when it is full every second one is dropped, and from then on only every second (fourth,
+//! eighth, …) state is laid down.
+//!
+//! ```text
+//! turns    0 1 2 3 4 5 6 7 8 9          a table of 4, after ten turns:
+//! laid     0       4       8            every = 4
+//! ```
+//!
+//! Backward takes the turns in *pieces* of the table's length, the last piece first. A piece starts from the nearest state on the trail,
+//! goes on to its own beginning, writes down the state of each of its turns and then walks back through them. If all turns fit into the
+//! table there is one piece, the trail itself, and nothing is computed twice. Otherwise each turn runs once more, and where the trail is so
+//! thin that several pieces lie between two of its states, a few times more.
+//!
+//! All of it is loops and indexing made of tensor operations, so it batches, nests and differentiates again.
+
+use super::split::{floats, input_specs};
+use super::while_loop;
+use crate::rule::{Facts, Maybe};
+use crate::trace::evaluate;
+use crate::{DType, Spec, Tensor, vjp};
+use pullback_ir::Program;
+use smallvec::SmallVec;
+
+/// How many states the trail has room for, at most and at least.
+const SLOTS: (usize, usize) = (256, 16);
+
+/// Bytes that a trail of more than the fewest states may take.
+const ROOM: usize = 64 << 20;
+
+/// A loop, as the op holds it.
+pub(super) struct Loop<'a> {
+    pub test: &'a Program,
+    pub turn: &'a Program,
+    pub shared: usize,
+}
+
+/// The gradients of a loop's operands; `cotangents` are those of the floats of its state.
+pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> Maybe {
+    let specs = input_specs(l.turn);
+    let operands: Vec<Tensor> = (0..specs.len()).map(|i| facts.x(i).clone()).collect();
+    let (given, first) = operands.split_at(l.shared);
+    let with = |state: &[Tensor]| [given, state].concat();
+    let going = |state: &[Tensor]| evaluate(l.test, &with(state)).swap_remove(0);
+    let step = |state: &[Tensor]| evaluate(l.turn, &with(state));
+    let slots = slots(&specs[l.shared..]);
+    let (turns, every, trail) = lay(&going, &step, first, slots);
+
+    let (shared, carried) = (floats(&specs[..l.shared]), floats(&specs[l.shared..]));
+    let sums: Vec<Tensor> = shared.iter().map(|&i| given[i].zeros_like_splat().contiguous()).collect();
+    let float_in: Vec<usize> =
+        shared.iter().copied().chain(carried.iter().map(|i| i + l.shared)).collect();
+    // One turn back: from the state before it and the cotangents after it.
+    let back = |state: &[Tensor], (d, sums): (&Vec<Tensor>, &Vec<Tensor>)| {
+        let all = with(state);
+        let point: Vec<Tensor> = float_in.iter().map(|&i| all[i].clone()).collect();
+        let run = |point: &Vec<Tensor>| {
+            let mut all = all.clone();
+            float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+            let made = evaluate(l.turn, &all);
+            carried.iter().map(|&k| made[k].clone()).collect::<Vec<Tensor>>()
+        };
+        let mut found = vjp(run, &point).1(d);
+        let before = found.split_off(shared.len());
+        let sums = sums.iter().zip(&found).map(|(sum, g)| sum + g).collect::<Vec<Tensor>>();
+        (before, sums)
+    };
+
+    let pieces = (&turns + (slots - 1) as i64).floor_div(slots as i64);
+    let (_, d, sums) = while_loop(
+        |(piece, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| piece.gt(0),
+        |(piece, d, sums)| {
+            let piece = piece - 1;
+            let start = &piece * slots as i64;
+            let count = (&turns - &start).minimum(slots as i64);
+            let nearest = start.floor_div(&every);
+            let ahead = &start - &nearest * &every;
+            let (_, state) = while_loop(
+                |(left, _): &(Tensor, Vec<Tensor>)| left.gt(0),
+                |(left, state)| (left - 1, step(state)),
+                &(ahead, at(&trail, &nearest)),
+            );
+            // Where every turn is on the trail, the trail is the piece.
+            let missing = every.eq(1).select(0i64, &count);
+            let (_, _, states) = while_loop(
+                |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.lt(&missing),
+                |(i, state, states)| (i + 1, step(state), put(states, i, state)),
+                &(Tensor::from(0i64), state, trail.clone()),
+            );
+            let (_, d, sums) = while_loop(
+                |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.gt(0),
+                |(i, d, sums)| {
+                    let i = i - 1;
+                    let (d, sums) = back(&at(&states, &i), (d, sums));
+                    (i, d, sums)
+                },
+                &(count, d.clone(), sums.clone()),
+            );
+            (piece, d, sums)
+        },
+        &(pieces, cotangents, sums),
+    );
+    let mut out: Maybe = SmallVec::from_elem(None, specs.len());
+    for (&i, g) in float_in.iter().zip(sums.into_iter().chain(d)) {
+        out[i] = Some(g);
+    }
+    out
+}
+
+/// How many states of this kind a trail holds: an even number.
+fn slots(state: &[Spec]) -> usize {
+    let bytes: usize = state.iter().map(Spec::bytes).sum();
+    let fit = ROOM / bytes.max(1);
+    fit.clamp(SLOTS.1, SLOTS.0) / 2 * 2
+}
+
+/// Runs the loop and lays the trail: how many turns there were, between how many turns a state was laid down, and the states.
+fn lay(
+    going: &dyn Fn(&[Tensor]) -> Tensor,
+    step: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
+    first: &[Tensor],
+    slots: usize,
+) -> (Tensor, Tensor, Vec<Tensor>) {
+    type Laid = (Vec<Tensor>, Tensor, Tensor, Vec<Tensor>);
+    // The last row takes what is not to be laid down.
+    let table = |x: &Tensor| {
+        let shape: Vec<usize> = std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
+        Tensor::zeros_of(&x.spec().with_shape(&shape[..]))
+    };
+    let start: Laid = (
+        first.to_vec(),
+        Tensor::from(0i64),
+        Tensor::from(1i64),
+        first.iter().map(table).collect(),
+    );
+    let (_, turns, every, trail) = while_loop(
+        |(state, _, _, _): &Laid| going(state),
+        |(state, turns, every, trail)| {
+            let (state, turns, trail) = while_loop(
+                |(state, turns, _): &(Vec<Tensor>, Tensor, Vec<Tensor>)| {
+                    going(state).logical_and(turns.lt(every * slots as i64))
+                },
+                |(state, turns, trail)| {
+                    let row = turns.floor_div(every);
+                    let due = turns.eq(&row * every);
+                    let trail = put(trail, &due.select(&row, slots as i64), state);
+                    (step(state), turns + 1, trail)
+                },
+                &(state.clone(), turns.clone(), trail.clone()),
+            );
+            let full = turns.eq(every * slots as i64);
+            // Every second row, or all as they are.
+            let all = Tensor::arange(0, slots as i64 + 1);
+            let half = (&all * 2).minimum(slots as i64);
+            let order = full.select(half, &all);
+            let trail = trail.iter().map(|rows| rows.index_select(0, &order)).collect();
+            (state, turns, every * (full.cast(DType::I64) + 1), trail)
+        },
+        &start,
+    );
+    (turns, every, trail)
+}
+
+/// The state in a row of a table.
+fn at(table: &[Tensor], row: &Tensor) -> Vec<Tensor> {
+    let row = row.reshape([1]);
+    table.iter().map(|rows| rows.index_select(0, &row).reshape(&rows.shape()[1..])).collect()
+}
+
+/// A table with a state in one of its rows.
+fn put(table: &[Tensor], row: &Tensor, state: &[Tensor]) -> Vec<Tensor> {
+    let row = row.reshape([1]);
+    let lay = |(rows, x): (&Tensor, &Tensor)| rows.index_copy(0, &row, &x.unsqueeze(0));
+    table.iter().zip(state).map(lay).collect()
+}
