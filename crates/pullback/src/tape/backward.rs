@@ -452,7 +452,7 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
         let direct = direct && !history.key().is_some_and(|key| targets.contains(&key));
         match &history {
             History::None | History::Cut(_) => {}
-            History::Leaf(_) => plan.outside |= direct,
+            History::Leaf(leaf) => plan.outside |= direct && !leaf.is_over(),
             History::Node(node, _) if node.seq < oldest => plan.outside |= direct,
             History::Node(node, _) => {
                 let anew = match nodes.get_mut(&node.seq) {

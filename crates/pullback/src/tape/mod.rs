@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Where a tensor's value came from.
@@ -82,6 +82,8 @@ pub(crate) struct Leaf {
     pub seq: u64,
     grad: Mutex<Option<Tensor>>,
     hooks: Hooks,
+    /// It was the argument of a `grad` or `vjp` that is over: nobody can ask for its gradient any more.
+    over: AtomicBool,
 }
 
 /// A place where a path was cut.
@@ -200,7 +202,17 @@ impl Node {
 
 impl Leaf {
     pub fn new() -> Leaf {
-        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Hooks::default() }
+        let over = AtomicBool::new(false);
+        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Hooks::default(), over }
+    }
+
+    /// The transform that it was the argument of is over.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 
     pub fn grad(&self) -> MutexGuard<'_, Option<Tensor>> {

@@ -247,6 +247,16 @@ impl<T: Tree> Frame<T> {
     }
 }
 
+impl<T> Drop for Frame<T> {
+    fn drop(&mut self) {
+        for x in &self.leaves {
+            if let History::Leaf(leaf) = &x.lock().history {
+                leaf.end();
+            }
+        }
+    }
+}
+
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
     let state = fail::or_raise(x.state(at));
     if !(recorded && state.history.is_tracked()) {
