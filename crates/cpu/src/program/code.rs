@@ -1,6 +1,8 @@
 //! Prepared steps: what is left to do at run time is to add offsets to base addresses.
 
 use super::flow::Turns;
+#[cfg(target_arch = "x86_64")]
+use super::straight::{self, Part};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::Kernel;
@@ -23,6 +25,11 @@ pub(super) struct Code {
     /// Held because `bases` points into it.
     pub(super) constants: Buffer,
     inputs: usize,
+    /// The same steps, those on a few numbers joined.
+    #[cfg(target_arch = "x86_64")]
+    parts: Option<Vec<Part>>,
+    /// Held because `bases` points into it.
+    _scratch: Buffer,
 }
 
 /// Addresses that are filled in before each run.
@@ -54,8 +61,8 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// The kernel of an op.
     Kernel(Op),
-    /// A region over operands that lie dense.
-    Region(Box<Kernel>),
+    /// A region over operands that lie dense; and the list itself, where it is over a few elements.
+    Region(Box<Kernel>, Option<Arc<Region>>),
     /// The product of the first two operands, and a region over it while it is in cache.
     AfterDot(Box<Kernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.
@@ -68,9 +75,9 @@ pub(super) enum Action {
 
 /// What a step reads.
 pub(super) struct Operand {
-    base: usize,
+    pub(super) base: usize,
     /// The byte at which the element at index 0, 0, … lies.
-    start: usize,
+    pub(super) start: usize,
     pub(super) shape: Shape,
     pub(super) strides: Strides,
     pub(super) dtype: DType,
@@ -79,7 +86,7 @@ pub(super) struct Operand {
 /// What a step fills.
 pub(super) struct Target {
     pub(super) base: usize,
-    start: usize,
+    pub(super) start: usize,
     pub(super) shape: Shape,
     pub(super) dtype: DType,
 }
@@ -165,7 +172,7 @@ impl Step {
                 |o| o.source(bases),
                 |x| listed(sinks, |t| t.sink(bases), |out| dispatch(op, x, out)),
             ),
-            Action::Region(compiled) => listed(
+            Action::Region(compiled, _) => listed(
                 sources,
                 |o| o.source(bases),
                 |x| {
@@ -217,7 +224,7 @@ impl Step {
                 (&product.shape, product.dtype)
             }
             (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
-            (Action::Kernel(_) | Action::AddProduct | Action::Region(_), _)
+            (Action::Kernel(_) | Action::AddProduct | Action::Region(..), _)
             | (Action::Copies | Action::Flow(_), _) => return,
         };
         if fixed.contains(&b.base) {
@@ -239,7 +246,7 @@ impl Step {
     pub(super) fn name(&self) -> &str {
         match &self.action {
             Action::Kernel(op) => op.name(),
-            Action::Region(_) => "region",
+            Action::Region(..) => "region",
             Action::AfterDot(..) => "dot_region",
             Action::AddProduct => "dot_add",
             Action::Copies => "copy",
@@ -266,8 +273,26 @@ impl Code {
         compiler.moves(&mut steps);
         let mut bases = vec![std::ptr::null_mut(); FIRST];
         bases[CONSTANTS] = constants.as_mut_ptr();
-        bases.resize(FIRST + program.inputs.len() + program.outputs.len(), std::ptr::null_mut());
-        Ok(Code { steps, bases: Bases(bases), constants, inputs: program.inputs.len() })
+        let scratch = FIRST + program.inputs.len() + program.outputs.len();
+        bases.resize(scratch + 1, std::ptr::null_mut());
+        #[cfg(target_arch = "x86_64")]
+        let (parts, room) = match straight::join(&steps, scratch)? {
+            Some((parts, room)) => (Some(parts), room),
+            None => (None, 0),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let room = 0;
+        let mut room = allocate("scratch", room)?;
+        bases[scratch] = room.as_mut_ptr();
+        Ok(Code {
+            steps,
+            bases: Bases(bases),
+            constants,
+            inputs: program.inputs.len(),
+            #[cfg(target_arch = "x86_64")]
+            parts,
+            _scratch: room,
+        })
     }
 
     /// Says where the memory of the next run is.
@@ -301,6 +326,19 @@ impl Code {
     #[inline]
     pub(super) fn run(&mut self) -> Result<()> {
         let bases = &self.bases.0[..];
+        #[cfg(target_arch = "x86_64")]
+        if let Some(parts) = &self.parts {
+            for part in parts {
+                match part {
+                    // SAFETY: the same elements as the steps that it stands for, at the same places, and its scratch.
+                    Part::Straight(straight) => unsafe { straight.run(bases) },
+                    Part::Steps(range) => {
+                        self.steps[range.clone()].iter_mut().try_for_each(|step| step.run(bases))?;
+                    }
+                }
+            }
+            return Ok(());
+        }
         self.steps.iter_mut().try_for_each(|step| step.run(bases))
     }
 }
@@ -310,6 +348,16 @@ pub(super) fn allocate(what: &'static str, bytes: usize) -> Result<Buffer> {
         Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
             .detail("could not be had")
     })
+}
+
+/// The kernel of a region.
+fn region_action(region: Arc<Region>) -> Result<Action> {
+    let kernel = Box::new(Kernel::new(&region)?);
+    #[cfg(target_arch = "x86_64")]
+    let small = region.shape.iter().product::<usize>() <= straight::ELEMENTS;
+    #[cfg(not(target_arch = "x86_64"))]
+    let small = false;
+    Ok(Action::Region(kernel, small.then_some(region)))
 }
 
 /// How many elements from the start of a buffer a layout may look at.
@@ -397,11 +445,7 @@ impl Compiler<'_> {
             }
             Op::Region(region) => {
                 let (sources, region) = self.loads(e, region, 0, steps);
-                steps.push(step(
-                    Action::Region(Box::new(Kernel::new(&region)?)),
-                    sources.into(),
-                    sinks(),
-                ));
+                steps.push(step(region_action(region)?, sources.into(), sinks()));
             }
             Op::DotRegion(region) => self.dot_region(e, region, steps)?,
             Op::Flow(flow) => {
@@ -498,7 +542,7 @@ impl Compiler<'_> {
         let (rest, region) = self.loads(e, region, 2, steps);
         sources.extend(rest);
         let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
-        steps.push(step(Action::Region(Box::new(Kernel::new(&region)?)), sources.into(), sinks));
+        steps.push(step(region_action(region)?, sources.into(), sinks));
         Ok(())
     }
 

@@ -18,10 +18,12 @@
 //! then as they were: the plan writes none before the last op that may fail is over. Only a panic, which arises where a kernel cannot
 //! get scratch memory, may leave a mixture of old and new values there.
 //!
-//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops.
+//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`straight`] joins steps on a few numbers.
 
 mod code;
 mod flow;
+#[cfg(target_arch = "x86_64")]
+mod straight;
 #[cfg(test)]
 mod tests;
 

@@ -432,7 +432,7 @@ impl Addresses<'_> {
 }
 
 /// A number as an element of a tile: the nearest of its dtype.
-fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
+pub(super) fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
     *y = [0; BLOCK];
     let to = y.as_mut_ptr().cast::<u8>();
     /// # Safety

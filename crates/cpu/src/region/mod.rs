@@ -48,7 +48,7 @@ mod domain;
 mod draft;
 mod exec;
 #[cfg(target_arch = "x86_64")]
-mod native;
+pub(crate) mod native;
 mod plan;
 mod steps;
 #[cfg(test)]
@@ -149,11 +149,18 @@ pub(crate) enum How {
     Avx2,
 }
 
+impl How {
+    /// As the environment says.
+    fn chosen() -> How {
+        let off = std::env::var_os("PULLBACK_NATIVE").is_some_and(|v| v == "0");
+        if off { How::Slices } else { How::Best }
+    }
+}
+
 impl Kernel {
     /// Plans a region, and compiles what can be compiled.
     pub(crate) fn new(region: &Region) -> Result<Kernel> {
-        let off = std::env::var_os("PULLBACK_NATIVE").is_some_and(|v| v == "0");
-        Kernel::with(region, if off { How::Slices } else { How::Best })
+        Kernel::with(region, How::chosen())
     }
 
     /// Runs the region. The operands are dense and of the specs that it was made for. A result may lie exactly where an operand lies

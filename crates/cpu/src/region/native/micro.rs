@@ -200,10 +200,33 @@ pub(super) struct Writer {
     body: Body,
 }
 
+impl Micro {
+    /// Whether two numbers are the same.
+    pub(super) const EQUAL: Micro = Micro::Compare(EQ);
+}
+
 impl Writer {
+    pub(super) fn new() -> Writer {
+        Writer { body: Body { values: Vec::new(), items: Vec::new() } }
+    }
+
+    pub(super) fn finish(self) -> Body {
+        self.body
+    }
+
+    /// How many things are done.
+    pub(super) fn len(&self) -> usize {
+        self.body.items.len()
+    }
+
+    /// Writes a value to memory.
+    pub(super) fn store(&mut self, value: usize, to: Ref) {
+        self.body.items.push(Item::Put(value, to));
+    }
+
     /// The body of a group of values.
     pub(super) fn group(plan: &Plan, group: &Group, of: &dyn Fn(At) -> Ref) -> Result<Body> {
-        let mut writer = Writer { body: Body { values: Vec::new(), items: Vec::new() } };
+        let mut writer = Writer::new();
         let mut found: Vec<Option<usize>> = vec![None; plan.values.len()];
         for &(v, at) in &group.reads {
             let from = match at {
@@ -239,7 +262,7 @@ impl Writer {
         Ok(writer.body)
     }
 
-    fn value(&mut self, lane: Lane, from: From) -> usize {
+    pub(super) fn value(&mut self, lane: Lane, from: From) -> usize {
         self.body.values.push(Val { lane, from });
         self.body.values.len() - 1
     }
@@ -279,7 +302,7 @@ impl Writer {
     }
 
     /// One op. `from` is the dtype of its first operand.
-    fn point(&mut self, op: &Op, x: [usize; 3], from: DType, to: DType) -> Result<usize> {
+    pub(super) fn point(&mut self, op: &Op, x: [usize; 3], from: DType, to: DType) -> Result<usize> {
         use Micro::*;
         let l = lane(to);
         let [a, b, c] = x;
@@ -462,7 +485,7 @@ fn none<T>(op: &Op) -> Result<T> {
     Err(Error::argument(op.name(), "has no native code"))
 }
 
-fn lane(dtype: DType) -> Lane {
+pub(super) fn lane(dtype: DType) -> Lane {
     match dtype {
         DType::F64 => Lane::F64,
         DType::Bool => Lane::Mask,

@@ -18,6 +18,7 @@ mod emit;
 mod functions;
 mod micro;
 mod registers;
+pub(crate) mod straight;
 
 use super::plan::{At, Group, Plan, Ref, SCRATCH};
 use super::steps::Step;
@@ -136,16 +137,7 @@ impl Compiler {
         if self.entries.is_empty() {
             return Ok(None);
         }
-        let mut code = self.emitter.finish();
-        for (place, distance) in self.patches {
-            code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
-        }
-        let none = |error: std::io::Error| {
-            Error::new(ErrorKind::Memory, "region", format!("no memory for code: {error}"))
-        };
-        let mut memory = MmapMut::map_anon(code.len()).map_err(none)?;
-        memory[..code.len()].copy_from_slice(&code);
-        let memory = memory.make_exec().map_err(none)?;
+        let memory = mapped(self.emitter.finish(), self.patches)?;
         let steps = passes.iter_mut().flat_map(|pass| &mut pass.steps);
         let natives = steps.filter_map(|step| match step {
             Step::Native(call) => Some(call),
@@ -162,4 +154,17 @@ impl Compiler {
         }
         Ok(Some(Code { _memory: memory }))
     }
+}
+
+/// Code in memory that can be executed, with the jumps put in.
+fn mapped(mut code: Vec<u8>, patches: Vec<(usize, i32)>) -> Result<Mmap> {
+    for (place, distance) in patches {
+        code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
+    }
+    let none = |error: std::io::Error| {
+        Error::new(ErrorKind::Memory, "region", format!("no memory for code: {error}"))
+    };
+    let mut memory = MmapMut::map_anon(code.len()).map_err(none)?;
+    memory[..code.len()].copy_from_slice(&code);
+    memory.make_exec().map_err(none)
 }

@@ -1,0 +1,269 @@
+//! Steps on a few numbers, joined into straight code.
+//!
+//! A kernel call costs some tens of nanoseconds before it computes anything: nothing beside a thousand elements, and nearly all of the time where a loop turns
+//! ten thousand times over two numbers. So a run of steps whose tensors have a handful of elements each becomes one piece of native
+//! code, element by element: no kernel is called, no shape is looked at, and what one step hands to the next stays in a register.
+//!
+//! Every result is still stored where the plan wants it, so whatever comes next finds it. The formulas are those of fused regions, with the same bits; a sum
+//! of a few elements is taken from the first to the last.
+
+use super::code::{Action, Operand, Step, Target};
+use crate::region::native::straight::{Lines, Straight, Value};
+use pullback_ir::{Binary, DType, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape};
+use std::ops::Range;
+
+/// Elements that a tensor may have.
+pub(super) const ELEMENTS: usize = 8;
+
+/// Bytes from a base address that code can reach, with room for the elements of an operand.
+const FAR: usize = 1 << 30;
+
+/// Things that a piece does, at most: it is code that runs once a turn.
+const LENGTH: usize = 4096;
+
+/// A piece of a list of steps.
+pub(super) enum Part {
+    /// Steps that run one by one.
+    Steps(Range<usize>),
+    /// Steps that are one piece of code, which needs so many bytes of scratch.
+    Straight(Straight),
+}
+
+/// The same steps, joined where they can be; and the most scratch that a piece needs, to be found at base number `scratch`. None if
+/// nothing was joined.
+pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, usize)>> {
+    let mut parts: Vec<Part> = Vec::new();
+    let (mut open, mut room, mut joined): (Option<Lines>, usize, bool) = (None, 0, false);
+    let mut close = |open: &mut Option<Lines>, parts: &mut Vec<Part>| -> Result<()> {
+        if let Some(lines) = open.take().filter(|lines| lines.len() > 0) {
+            let straight = lines.finish(scratch)?;
+            room = room.max(straight.scratch);
+            joined = true;
+            parts.push(Part::Straight(straight));
+        }
+        Ok(())
+    };
+    for (n, step) in steps.iter().enumerate() {
+        if open.as_ref().is_some_and(|lines| lines.len() > LENGTH) {
+            close(&mut open, &mut parts)?;
+        }
+        let lines = match &mut open {
+            Some(lines) => lines,
+            None => match Lines::new() {
+                Some(lines) => open.insert(lines),
+                None => return Ok(None),
+            },
+        };
+        if fits(step, lines) {
+            write(step, lines)?;
+            continue;
+        }
+        close(&mut open, &mut parts)?;
+        match parts.last_mut() {
+            Some(Part::Steps(range)) => range.end = n + 1,
+            _ => parts.push(Part::Steps(n..n + 1)),
+        }
+    }
+    close(&mut open, &mut parts)?;
+    Ok(joined.then_some((parts, room)))
+}
+
+/// What elements are moved as: all that matters is their size.
+fn carrier(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::F64 | DType::I64 => Some(DType::F64),
+        DType::F32 | DType::I32 => Some(DType::F32),
+        DType::Bool => Some(DType::Bool),
+        DType::BF16 | DType::F16 | DType::U8 => None,
+    }
+}
+
+fn few(shape: &[usize]) -> bool {
+    shape.iter().product::<usize>() <= ELEMENTS
+}
+
+/// Whether a step can be written.
+fn fits(step: &Step, lines: &Lines) -> bool {
+    let small = step.sources.iter().all(|x| few(&x.shape) || matches!(step.action, Action::Region(..)))
+        && step.sinks.iter().all(|y| few(&y.shape));
+    // Code reaches so far from a pointer.
+    let near = step.sources.iter().all(|x| x.start < FAR) && step.sinks.iter().all(|y| y.start < FAR);
+    if !(small && near) {
+        return false;
+    }
+    let moves = || step.sinks.iter().all(|y| carrier(y.dtype).is_some());
+    match &step.action {
+        Action::Region(_, Some(region)) => region_fits(region, lines),
+        Action::Copies | Action::Kernel(Op::Copy | Op::Put(_)) => moves(),
+        Action::Kernel(op) if op.is_pointwise() => {
+            let from: Vec<DType> = step.sources.iter().map(|x| x.dtype).collect();
+            let same = step.sources.iter().all(|x| x.shape == step.sinks[0].shape);
+            same && lines.can(op, &from, step.sinks[0].dtype)
+        }
+        Action::Kernel(_)
+        | Action::Region(..)
+        | Action::AfterDot(..)
+        | Action::AddProduct
+        | Action::Flow(_) => false,
+    }
+}
+
+fn region_fits(region: &Region, lines: &Lines) -> bool {
+    let Ok(values) = region.values() else { return false };
+    if !few(&region.shape) {
+        return false;
+    }
+    region.body.iter().zip(&values).all(|(inst, value)| {
+        Lines::holds(value.dtype)
+            && match inst {
+                Inst::Load(_) | Inst::Literal(..) => true,
+                Inst::Index(_, dtype) => dtype.is_float(),
+                Inst::Point(op, of) => {
+                    let from: Vec<DType> = of.iter().map(|&v| values[v].dtype).collect();
+                    lines.can(op, &from, value.dtype)
+                }
+                Inst::Reduce(_, v) => values[*v].dtype == value.dtype,
+                Inst::Random(..) => false,
+            }
+    })
+}
+
+fn write(step: &Step, lines: &mut Lines) -> Result<()> {
+    match &step.action {
+        Action::Region(_, Some(region)) => write_region(region, step, lines),
+        Action::Kernel(Op::Put(views)) => {
+            let to = &step.sinks[0];
+            copy(&step.sources[0], to, &Layout::dense(to.shape.clone()), lines);
+            let window = |layout: Layout, view| layout.view(view);
+            let part = views.iter().try_fold(Layout::dense(to.shape.clone()), window);
+            if let Some(part) = part {
+                copy(&step.sources[1], to, &part, lines);
+            }
+            Ok(())
+        }
+        Action::Kernel(Op::Copy) | Action::Copies => {
+            // All are read before any is written: none writes what another reads, but the order is the kernel's own affair.
+            for (x, y) in step.sources.iter().zip(&step.sinks) {
+                copy(x, y, &Layout::dense(x.shape.clone()), lines);
+            }
+            Ok(())
+        }
+        Action::Kernel(op) => {
+            let to = &step.sinks[0];
+            for i in 0..to.shape.iter().product() {
+                let of = step.sources.iter().map(|x| {
+                    lines.load(x.base, x.start + offset(&x.layout(), i) * x.dtype.size(), x.dtype)
+                });
+                let of: Vec<Value> = of.collect();
+                let value = lines.point(op, &of, to.dtype)?;
+                lines.store(value, to.base, to.start + i * to.dtype.size());
+            }
+            Ok(())
+        }
+        Action::Region(..) | Action::AfterDot(..) | Action::AddProduct | Action::Flow(_) => Ok(()),
+    }
+}
+
+/// Moves elements to where a layout of the target says.
+fn copy(from: &Operand, to: &Target, layout: &Layout, lines: &mut Lines) {
+    let (Some(as_what), size) = (carrier(to.dtype), to.dtype.size()) else { return };
+    let moved: Vec<Value> = (0..from.shape.iter().product())
+        .map(|i| lines.load(from.base, from.start + offset(&from.layout(), i) * size, as_what))
+        .collect();
+    for (i, value) in moved.into_iter().enumerate() {
+        lines.store(value, to.base, to.start + offset(layout, i) * size);
+    }
+}
+
+/// Where the element of a number, counted in row-major order, lies.
+fn offset(layout: &Layout, mut i: usize) -> usize {
+    let mut at = layout.offset as isize;
+    for (&n, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
+        at += (i % n) as isize * stride;
+        i /= n;
+    }
+    at as usize
+}
+
+fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
+    let values = region.values()?;
+    let (rows, width) = (region.rows(), region.row_len());
+    // Of each instruction, the elements in order, or one for each row.
+    let mut made: Vec<Vec<Value>> = Vec::with_capacity(region.body.len());
+    for (inst, value) in region.body.iter().zip(&values) {
+        let count = if value.row { rows } else { rows * width };
+        let of_all = match inst {
+            Inst::Load(k) => {
+                let (x, load) = (&step.sources[*k], &region.inputs[*k]);
+                let size = load.spec.dtype.size();
+                let at = |i| x.start + offset(&load.layout, i) * size;
+                (0..count).map(|i| lines.load(x.base, at(i), load.spec.dtype)).collect()
+            }
+            Inst::Literal(number, dtype) => vec![lines.number(*number, *dtype); count],
+            Inst::Index(axis, dtype) => {
+                let repeat: usize = region.shape[axis + 1..].iter().product();
+                let index = |i: usize| Scalar::Int((i / repeat % region.shape[*axis]) as i64);
+                (0..count).map(|i| lines.number(index(i), *dtype)).collect()
+            }
+            Inst::Point(op, of) => {
+                let mut all = Vec::with_capacity(count);
+                for i in 0..count {
+                    let element = |&v: &usize| match (values[v].row, value.row) {
+                        (true, false) => made[v][i / width],
+                        (true, true) | (false, _) => made[v][i],
+                    };
+                    let of: Vec<Value> = of.iter().map(element).collect();
+                    all.push(lines.point(op, &of, value.dtype)?);
+                }
+                all
+            }
+            Inst::Reduce(kind, v) => {
+                let mut all = Vec::with_capacity(rows);
+                for row in 0..rows {
+                    let elements = made[*v][row * width..(row + 1) * width].to_vec();
+                    all.push(fold(*kind, &elements, value.dtype, lines)?);
+                }
+                all
+            }
+            Inst::Random(..) => Vec::new(),
+        };
+        made.push(of_all);
+    }
+    // Nothing is stored before all is read: a result may lie where an operand does.
+    for (to, &v) in step.sinks.iter().zip(&region.outputs) {
+        for (i, &value) in made[v].iter().enumerate() {
+            lines.store(value, to.base, to.start + i * to.dtype.size());
+        }
+    }
+    Ok(())
+}
+
+fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) -> Result<Value> {
+    let truth = dtype == DType::Bool;
+    let (op, start) = match kind {
+        Reduction::Sum => (Binary::Add, Some(Scalar::Int(0))),
+        Reduction::Prod => (Binary::Mul, Some(Scalar::Int(1))),
+        Reduction::Max if truth => (Binary::Or, None),
+        Reduction::Min if truth => (Binary::And, None),
+        Reduction::Max => (Binary::Maximum, None),
+        Reduction::Min => (Binary::Minimum, None),
+    };
+    let mut elements = elements.iter().copied();
+    let first = match start {
+        Some(number) => Some(lines.number(number, dtype)),
+        None => elements.next(),
+    };
+    let Some(mut all) = first else { return Ok(lines.number(Scalar::Int(0), dtype)) };
+    for x in elements {
+        all = lines.point(&Op::Binary(op), &[all, x], dtype)?;
+    }
+    Ok(all)
+}
+
+impl Operand {
+    /// Where its elements lie, from its first on.
+    fn layout(&self) -> Layout {
+        let shape: Shape = self.shape.clone();
+        Layout { shape, strides: self.strides.clone(), offset: 0 }
+    }
+}

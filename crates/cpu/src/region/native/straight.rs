@@ -1,0 +1,208 @@
+//! Straight code: scalar work of many steps as one list of instructions, without a domain or a loop.
+//!
+//! The compiler of regions knows how a region over one element becomes a straight list of instructions in the lowest lane. Here the
+//! list is written by the caller: loads, pointwise ops and stores, in order, through a table of pointers. What one step stores and a later one
+//! loads stays in its register.
+
+use super::emit::{Emitter, Loop, Set, emit};
+use super::micro::{From, Lane, Micro, Writer};
+use super::registers::{Registers, assign};
+use super::{Target, mapped};
+use crate::region::How;
+use crate::region::build::literal;
+use crate::region::plan::Ref;
+use memmap2::Mmap;
+use pullback_ir::{DType, Error, Op, Result, Scalar};
+use std::collections::HashMap;
+
+/// A scalar.
+pub(crate) type Value = usize;
+
+/// Straight code as it is written.
+pub(crate) struct Lines {
+    target: Target,
+    writer: Writer,
+    dtypes: HashMap<Value, DType>,
+    /// What is known to lie in memory, by entry and byte.
+    known: HashMap<(u32, u32), Value>,
+    /// Values that were loaded, and may be loaded again when they are wanted again.
+    loaded: Vec<(Ref, Value)>,
+    /// What stands for a loaded value since its memory was written.
+    instead: HashMap<Value, Value>,
+}
+
+/// Straight code, ready to run.
+pub(crate) struct Straight {
+    run: unsafe extern "sysv64" fn(*const *mut u8, usize),
+    /// Bytes that it needs at the scratch entry.
+    pub(crate) scratch: usize,
+    _memory: Mmap,
+}
+
+impl Lines {
+    /// None where this machine has no native code, or the environment leaves it out. Truth values need the mask registers of AVX-512.
+    pub(crate) fn new() -> Option<Lines> {
+        let target = Target::of(How::chosen())?;
+        (target.set == Set::Avx512).then(|| Lines {
+            target,
+            writer: Writer::new(),
+            dtypes: HashMap::default(),
+            known: HashMap::default(),
+            loaded: Vec::new(),
+            instead: HashMap::default(),
+        })
+    }
+
+    /// Whether elements of a dtype can be moved and computed with.
+    pub(crate) fn holds(dtype: DType) -> bool {
+        matches!(dtype, DType::F64 | DType::F32 | DType::Bool)
+    }
+
+    /// Whether an op has code.
+    pub(crate) fn can(&self, op: &Op, from: &[DType], to: DType) -> bool {
+        self.target.can(op, from, to)
+    }
+
+    /// How much was written.
+    pub(crate) fn len(&self) -> usize {
+        self.writer.len()
+    }
+
+    /// The element that lies at a byte of a table entry.
+    pub(crate) fn load(&mut self, entry: usize, byte: usize, dtype: DType) -> Value {
+        let place = Ref { entry: entry as u32, disp: byte as u32 };
+        if let Some(&known) = self.known.get(&(place.entry, place.disp))
+            && self.dtypes.get(&known) == Some(&dtype)
+        {
+            return known;
+        }
+        let value = self.writer.load(lane(dtype), place);
+        self.dtypes.insert(value, dtype);
+        self.known.insert((place.entry, place.disp), value);
+        self.loaded.push((place, value));
+        value
+    }
+
+    /// A number.
+    pub(crate) fn number(&mut self, number: Scalar, dtype: DType) -> Value {
+        let mut bits = [0; crate::simd::BLOCK];
+        literal(number, dtype, &mut bits);
+        let value = match dtype {
+            DType::Bool => self.writer.truth(bits[0] & 0xFF != 0),
+            _ => self.writer.bits(lane(dtype), bits[0]),
+        };
+        self.dtypes.insert(value, dtype);
+        value
+    }
+
+    /// What an op makes of scalars.
+    ///
+    /// # Errors
+    /// If the op has no code: see [`Lines::can`].
+    pub(crate) fn point(&mut self, op: &Op, of: &[Value], to: DType) -> Result<Value> {
+        let mut x = [0; 3];
+        for (x, v) in x.iter_mut().zip(of) {
+            *x = self.now(*v);
+        }
+        let from = self.dtypes.get(&x[0]).copied().unwrap_or(to);
+        let value = self.writer.point(op, x, from, to)?;
+        self.dtypes.insert(value, to);
+        Ok(value)
+    }
+
+    /// Writes an element.
+    pub(crate) fn store(&mut self, value: Value, entry: usize, byte: usize) {
+        let value = self.now(value);
+        let dtype = self.dtypes.get(&value).copied().unwrap_or(DType::F64);
+        let to = Ref { entry: entry as u32, disp: byte as u32 };
+        if self.known.get(&(to.entry, to.disp)) == Some(&value) {
+            return;
+        }
+        let over = |at: Ref, size: usize| {
+            at.entry == to.entry
+                && (at.disp as usize) < byte + dtype.size()
+                && byte < at.disp as usize + size
+        };
+        let size = |dtypes: &HashMap<Value, DType>, v: Value| dtypes.get(&v).map_or(8, |d| d.size());
+        // What was loaded from there may be wanted later: from now on it stays in a register, or is written elsewhere.
+        let lost: Vec<Value> = (self.loaded.iter())
+            .filter(|(at, v)| over(*at, size(&self.dtypes, *v)))
+            .map(|(_, v)| *v)
+            .collect();
+        self.loaded.retain(|(_, v)| !lost.contains(v));
+        for v in lost {
+            let dtype = self.dtypes.get(&v).copied().unwrap_or(DType::F64);
+            let same = if dtype == DType::Bool { Micro::Both } else { Micro::Or };
+            let copy = self.writer.does(lane(dtype), same, &[v, v]);
+            self.dtypes.insert(copy, dtype);
+            self.instead.insert(v, copy);
+        }
+        let dtypes = &self.dtypes;
+        self.known.retain(|&(entry, disp), v| !over(Ref { entry, disp }, size(dtypes, *v)));
+        let value = self.now(value);
+        self.writer.store(value, to);
+        self.known.insert((to.entry, to.disp), value);
+    }
+
+    fn now(&self, value: Value) -> Value {
+        self.instead.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Makes it executable. Values that have no register are written to the memory of the table entry `scratch`.
+    ///
+    /// # Errors
+    /// If an instruction cannot be encoded, or there is no memory for code.
+    pub(crate) fn finish(self, scratch: usize) -> Result<Straight> {
+        let body = self.writer.finish();
+        let assigned = assign(&body, Registers { vectors: 31, masks: Some((2, 5)) }, false);
+        let spill = Ref { entry: scratch as u32, disp: 0 };
+        let it = Loop {
+            body: &body,
+            assigned: &assigned,
+            set: self.target.set,
+            lanes: 1,
+            spill,
+            streamed: 0..0,
+        };
+        let mut emitter = Emitter::new();
+        let (entry, patches) = emit(&mut emitter, &it).map_err(|error| {
+            Error::argument("program", format!("an instruction could not be encoded: {error}"))
+        })?;
+        let memory = mapped(emitter.finish(), patches)?;
+        let start = memory.as_ptr().wrapping_add(entry);
+        // SAFETY: a function of this type begins there, in memory that lives as long as the pointer to it.
+        let run = unsafe {
+            std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*const *mut u8, usize)>(start)
+        };
+        Ok(Straight { run, scratch: assigned.places * 16, _memory: memory })
+    }
+}
+
+impl Straight {
+    /// Runs it.
+    ///
+    /// # Safety
+    /// The table's entries point to memory that has what was written down: every element that is loaded or stored, and the scratch.
+    #[inline(always)]
+    pub(crate) unsafe fn run(&self, table: &[*mut u8]) {
+        // SAFETY: promised by the caller.
+        unsafe { (self.run)(table.as_ptr(), 1) }
+    }
+}
+
+fn lane(dtype: DType) -> Lane {
+    super::micro::lane(dtype)
+}
+
+impl Writer {
+    fn load(&mut self, lane: Lane, place: Ref) -> Value {
+        self.value(lane, From::One(place))
+    }
+
+    /// True or false, by a comparison of numbers.
+    fn truth(&mut self, holds: bool) -> Value {
+        let (one, zero) = (self.bits(Lane::F64, 1f64.to_bits()), self.bits(Lane::F64, 0));
+        let other = if holds { one } else { zero };
+        self.does(Lane::Mask, Micro::EQUAL, &[one, other])
+    }
+}
