@@ -107,6 +107,11 @@ pub(crate) fn gather(
         return gather(0, one, index, Sink { shape: &[1], ..out });
     }
     check(index, x.shape[axis])?;
+    if let Some((_, from)) = one_row(axis, index, x.ptr, &x.strides[..1], x.dtype.size()) {
+        let row = Source { ptr: from, shape: &index.shape[1..], strides: &x.strides[1..], ..x };
+        pointwise::copy(row, Sink { shape: &out.shape[1..], ..out });
+        return Ok(());
+    }
     match x.dtype.size() {
         1 => gather_as::<u8>(axis, x, index, out),
         2 => gather_as::<u16>(axis, x, index, out),
@@ -114,6 +119,29 @@ pub(crate) fn gather(
         _ => gather_as::<u64>(axis, x, index, out),
     }
     Ok(())
+}
+
+/// Where the only row that an index names begins, in bytes from the first and as an address; none if it names several. What a loop does that reads or writes
+/// one row a turn.
+fn one_row(
+    axis: usize,
+    index: Source<'_>,
+    ptr: *const u8,
+    along: &[isize],
+    size: usize,
+) -> Option<(isize, *const u8)> {
+    let same = |(&n, &stride): (&usize, &isize)| n == 1 || stride == 0;
+    let one = axis == 0
+        && index.shape[0] == 1
+        && !index.is_empty()
+        && index.shape[1..].iter().zip(&index.strides[1..]).all(same);
+    if !one {
+        return None;
+    }
+    // SAFETY: the index has an element.
+    let row = unsafe { index.ptr.cast::<i64>().read() as isize };
+    let at = row * along[0] * size as isize;
+    Some((at, ptr.wrapping_offset(at)))
 }
 
 /// Gathers words of the size of the elements.
@@ -182,6 +210,16 @@ pub(crate) fn scatter(
     }
     check(index, base.shape[axis])?;
     pointwise::copy(base, out);
+    let row = [dense_strides(out.shape)[0]];
+    if combine == Combine::Set
+        && source.shape[1..] == out.shape[1..]
+        && let Some((at, _)) = one_row(axis, index, out.ptr.cast_const(), &row, out.dtype.size())
+    {
+        let from = Source { shape: &source.shape[1..], strides: &source.strides[1..], ..source };
+        let ptr = out.ptr.wrapping_offset(at);
+        pointwise::copy(from, Sink { ptr, shape: &out.shape[1..], ..out });
+        return Ok(());
+    }
     if !source.is_empty() {
         with_elem!(out.dtype, T => scatter_as::<T>(axis, combine, index, source, out));
     }

@@ -9,7 +9,7 @@
 
 use super::code::{Action, Operand, Step, Target};
 use crate::region::native::straight::{Lines, Straight, Value};
-use pullback_ir::{Binary, DType, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape};
+use pullback_ir::{Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape};
 use std::ops::Range;
 
 /// Elements that a tensor may have.
@@ -71,7 +71,8 @@ pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, 
 /// What elements are moved as: all that matters is their size.
 fn carrier(dtype: DType) -> Option<DType> {
     match dtype {
-        DType::F64 | DType::I64 => Some(DType::F64),
+        DType::F64 => Some(DType::F64),
+        DType::I64 => Some(DType::I64),
         DType::F32 | DType::I32 => Some(DType::F32),
         DType::Bool => Some(DType::Bool),
         DType::BF16 | DType::F16 | DType::U8 => None,
@@ -94,7 +95,11 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     let moves = || step.sinks.iter().all(|y| carrier(y.dtype).is_some());
     match &step.action {
         Action::Region(_, Some(region)) => region_fits(region, lines),
-        Action::Copies | Action::Kernel(Op::Copy | Op::Put(_)) => moves(),
+        Action::Copies | Action::Kernel(Op::Copy | Op::Put(_) | Op::Cat(_)) => moves(),
+        Action::Kernel(Op::Reduce(kind, _)) => {
+            let (from, to) = (step.sources[0].dtype, step.sinks[0].dtype);
+            from == to && Lines::holds(to) && folds(*kind, to, lines)
+        }
         Action::Kernel(op) if op.is_pointwise() => {
             let from: Vec<DType> = step.sources.iter().map(|x| x.dtype).collect();
             let same = step.sources.iter().all(|x| x.shape == step.sinks[0].shape);
@@ -116,13 +121,15 @@ fn region_fits(region: &Region, lines: &Lines) -> bool {
     region.body.iter().zip(&values).all(|(inst, value)| {
         Lines::holds(value.dtype)
             && match inst {
-                Inst::Load(_) | Inst::Literal(..) => true,
-                Inst::Index(_, dtype) => dtype.is_float(),
+                Inst::Load(k) => region.inputs[*k].spec.bytes() < FAR,
+                Inst::Literal(..) | Inst::Index(..) => true,
                 Inst::Point(op, of) => {
                     let from: Vec<DType> = of.iter().map(|&v| values[v].dtype).collect();
                     lines.can(op, &from, value.dtype)
                 }
-                Inst::Reduce(_, v) => values[*v].dtype == value.dtype,
+                Inst::Reduce(kind, v) => {
+                    values[*v].dtype == value.dtype && folds(*kind, value.dtype, lines)
+                }
                 Inst::Random(..) => false,
             }
     })
@@ -145,6 +152,31 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
             // All are read before any is written: none writes what another reads, but the order is the kernel's own affair.
             for (x, y) in step.sources.iter().zip(&step.sinks) {
                 copy(x, y, &Layout::dense(x.shape.clone()), lines);
+            }
+            Ok(())
+        }
+        Action::Kernel(Op::Cat(axis)) => {
+            let to = &step.sinks[0];
+            let whole = Layout::dense(to.shape.clone());
+            let mut before = 0;
+            for x in &step.sources {
+                let (shape, strides) = (x.shape.clone(), whole.strides.clone());
+                let offset = before * whole.strides[*axis] as usize;
+                copy(x, to, &Layout { shape, strides, offset }, lines);
+                before += x.shape[*axis];
+            }
+            Ok(())
+        }
+        Action::Kernel(Op::Reduce(kind, axes)) => {
+            let (x, to) = (&step.sources[0], &step.sinks[0]);
+            let mut groups: Vec<Vec<Value>> = vec![Vec::new(); to.shape.iter().product()];
+            for i in 0..x.shape.iter().product() {
+                let at = x.start + offset(&x.layout(), i) * x.dtype.size();
+                groups[without(&x.shape, axes, i)].push(lines.load(x.base, at, x.dtype));
+            }
+            for (i, group) in groups.iter().enumerate() {
+                let value = fold(*kind, group, to.dtype, lines)?;
+                lines.store(value, to.base, to.start + i * to.dtype.size());
             }
             Ok(())
         }
@@ -238,22 +270,47 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
     Ok(())
 }
 
-fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) -> Result<Value> {
+/// The number that an element has when some axes are left out.
+fn without(shape: &[usize], axes: &[usize], mut i: usize) -> usize {
+    let (mut at, mut step) = (0, 1);
+    for (axis, &n) in shape.iter().enumerate().rev() {
+        if !axes.contains(&axis) {
+            at += (i % n) * step;
+            step *= n;
+        }
+        i /= n;
+    }
+    at
+}
+
+/// Whether there is code that reduces.
+fn folds(kind: Reduction, dtype: DType, lines: &Lines) -> bool {
+    lines.can(&Op::Binary(joins(kind, dtype).0), &[dtype, dtype], dtype)
+}
+
+/// What joins two elements of a reduction, and what it starts from.
+fn joins(kind: Reduction, dtype: DType) -> (Binary, Option<Scalar>) {
     let truth = dtype == DType::Bool;
-    let (op, start) = match kind {
+    match kind {
         Reduction::Sum => (Binary::Add, Some(Scalar::Int(0))),
         Reduction::Prod => (Binary::Mul, Some(Scalar::Int(1))),
         Reduction::Max if truth => (Binary::Or, None),
         Reduction::Min if truth => (Binary::And, None),
         Reduction::Max => (Binary::Maximum, None),
         Reduction::Min => (Binary::Minimum, None),
-    };
+    }
+}
+
+fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) -> Result<Value> {
+    let (op, start) = joins(kind, dtype);
     let mut elements = elements.iter().copied();
     let first = match start {
         Some(number) => Some(lines.number(number, dtype)),
         None => elements.next(),
     };
-    let Some(mut all) = first else { return Ok(lines.number(Scalar::Int(0), dtype)) };
+    let Some(mut all) = first else {
+        return Err(Error::argument("reduce", "there is nothing to choose from"));
+    };
     for x in elements {
         all = lines.point(&Op::Binary(op), &[all, x], dtype)?;
     }

@@ -124,42 +124,42 @@ fn lay(
     first: &[Tensor],
     slots: usize,
 ) -> (Tensor, Tensor, Vec<Tensor>) {
-    type Laid = (Vec<Tensor>, Tensor, Tensor, Vec<Tensor>);
+    /// The state, the turns so far, the row that comes next, the turns until it does, and the trail.
+    type Walk = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
     // The last row takes what is not to be laid down.
     let table = |x: &Tensor| {
-        let shape: Vec<usize> = std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
+        let shape: Vec<usize> =
+            std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
         Tensor::zeros_of(&x.spec().with_shape(&shape[..]))
     };
-    let start: Laid = (
-        first.to_vec(),
-        Tensor::from(0i64),
-        Tensor::from(1i64),
-        first.iter().map(table).collect(),
-    );
-    let (_, turns, every, trail) = while_loop(
-        |(state, _, _, _): &Laid| going(state),
-        |(state, turns, every, trail)| {
-            let (state, turns, trail) = while_loop(
-                |(state, turns, _): &(Vec<Tensor>, Tensor, Vec<Tensor>)| {
-                    going(state).logical_and(turns.lt(every * slots as i64))
+    let (none, slots) = (Tensor::from(0i64), slots as i64);
+    let trail = first.iter().map(table).collect();
+    let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), trail);
+    let ((_, turns, _, _, trail), every) = while_loop(
+        |((state, ..), _): &(Walk, Tensor)| going(state),
+        |(walk, every)| {
+            let is_full = |row: &Tensor, wait: &Tensor| row.eq(slots).logical_and(wait.eq(0));
+            let (state, turns, row, wait, trail) = while_loop(
+                |(state, _, row, wait, _): &Walk| {
+                    going(state).logical_and(is_full(row, wait).logical_not())
                 },
-                |(state, turns, trail)| {
-                    let row = turns.floor_div(every);
-                    let due = turns.eq(&row * every);
-                    let trail = put(trail, &due.select(&row, slots as i64), state);
-                    (step(state), turns + 1, trail)
+                |(state, turns, row, wait, trail)| {
+                    let due = wait.eq(0);
+                    let trail = put(trail, &due.select(row, slots), state);
+                    let wait = due.select(every - 1, wait - 1);
+                    (step(state), turns + 1, row + due.cast(DType::I64), wait, trail)
                 },
-                &(state.clone(), turns.clone(), trail.clone()),
+                walk,
             );
-            let full = turns.eq(every * slots as i64);
+            let full = is_full(&row, &wait);
             // Every second row, or all as they are.
-            let all = Tensor::arange(0, slots as i64 + 1);
-            let half = (&all * 2).minimum(slots as i64);
-            let order = full.select(half, &all);
+            let all = Tensor::arange(0, slots + 1);
+            let order = full.select((&all * 2).minimum(slots), &all);
             let trail = trail.iter().map(|rows| rows.index_select(0, &order)).collect();
-            (state, turns, every * (full.cast(DType::I64) + 1), trail)
+            let row = full.select(slots / 2, row);
+            ((state, turns, row, wait, trail), full.select(every * 2, every))
         },
-        &start,
+        &(start, Tensor::from(1i64)),
     );
     (turns, every, trail)
 }

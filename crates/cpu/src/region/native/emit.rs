@@ -292,7 +292,7 @@ impl Writing<'_, '_> {
 
     /// Bytes of a register that holds a value.
     fn width(&self, lane: Lane) -> usize {
-        let size = if lane == Lane::F64 { 8 } else { 4 };
+        let size = if lane.is_double() { 8 } else { 4 };
         (self.it.lanes * size).max(16)
     }
 

@@ -11,8 +11,17 @@ use pullback_ir::{Binary, Compare as Test, DType, Error, Inst, Op, Result, Unary
 pub(super) enum Lane {
     F32,
     F64,
+    /// Whole numbers of 64 bits, in straight code alone.
+    I64,
     /// One truth value for each lane: a mask register, or all bits of a lane under AVX2.
     Mask,
+}
+
+impl Lane {
+    /// Whether elements have eight bytes.
+    pub(super) fn is_double(self) -> bool {
+        matches!(self, Lane::F64 | Lane::I64)
+    }
 }
 
 /// Rounding, as instructions number it.
@@ -71,6 +80,14 @@ pub(super) enum Micro {
     Left(u8),
     Right(u8),
     FromWord,
+    /// Whole numbers of 64 bits; tests as instructions number them.
+    WideAdd,
+    WideSub,
+    WideMul,
+    WideMax,
+    WideMin,
+    WideCompare(u8),
+    FromWide,
 }
 
 /// Where a value comes from.
@@ -281,6 +298,7 @@ impl Writer {
             lane,
             match lane {
                 Lane::F64 => number.to_bits(),
+                Lane::I64 => number as i64 as u64,
                 Lane::F32 | Lane::Mask => u64::from((number as f32).to_bits()),
             },
         )
@@ -296,8 +314,8 @@ impl Writer {
 
     /// The sign bit, or all the others.
     pub(super) fn sign(&mut self, lane: Lane, others: bool) -> usize {
-        let sign = if lane == Lane::F64 { 1 << 63 } else { 1 << 31 };
-        let all = if lane == Lane::F64 { u64::MAX } else { u64::from(u32::MAX) };
+        let sign = if lane.is_double() { 1 << 63 } else { 1 << 31 };
+        let all = if lane.is_double() { u64::MAX } else { u64::from(u32::MAX) };
         self.bits(lane, if others { all ^ sign } else { sign })
     }
 
@@ -362,6 +380,7 @@ impl Writer {
                     self.does(Lane::Mask, Micro::Compare(NE), &[a, zero])
                 }
                 (Lane::F32, Lane::F32) | (Lane::F64, Lane::F64) | (Lane::Mask, Lane::Mask) => a,
+                (Lane::I64, _) | (_, Lane::I64) => return none(op),
             },
             other => return none(other),
         })

@@ -12,7 +12,7 @@ use crate::region::How;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
 use memmap2::Mmap;
-use pullback_ir::{DType, Error, Op, Result, Scalar};
+use pullback_ir::{Binary, Compare, DType, Error, Op, Result, Scalar, Unary};
 use std::collections::HashMap;
 
 /// A scalar.
@@ -55,12 +55,15 @@ impl Lines {
 
     /// Whether elements of a dtype can be moved and computed with.
     pub(crate) fn holds(dtype: DType) -> bool {
-        matches!(dtype, DType::F64 | DType::F32 | DType::Bool)
+        matches!(dtype, DType::F64 | DType::F32 | DType::Bool | DType::I64)
     }
 
     /// Whether an op has code.
     pub(crate) fn can(&self, op: &Op, from: &[DType], to: DType) -> bool {
-        self.target.can(op, from, to)
+        match from.iter().chain([&to]).any(|d| *d == DType::I64) {
+            true => from.iter().all(|d| Lines::holds(*d)) && whole(op, from, to).is_some(),
+            false => self.target.can(op, from, to),
+        }
     }
 
     /// How much was written.
@@ -104,10 +107,38 @@ impl Lines {
         for (x, v) in x.iter_mut().zip(of) {
             *x = self.now(*v);
         }
-        let from = self.dtypes.get(&x[0]).copied().unwrap_or(to);
-        let value = self.writer.point(op, x, from, to)?;
+        let from: Vec<DType> = (x.iter().take(of.len()))
+            .map(|v| self.dtypes.get(v).copied().unwrap_or(to))
+            .collect();
+        let value = match from.iter().chain([&to]).any(|d| *d == DType::I64) {
+            true => self.point_whole(op, x, &from, to)?,
+            false => self.writer.point(op, x, from[0], to)?,
+        };
         self.dtypes.insert(value, to);
         Ok(value)
+    }
+
+    /// What an op makes of scalars some of which are whole numbers.
+    fn point_whole(&mut self, op: &Op, x: [Value; 3], from: &[DType], to: DType) -> Result<Value> {
+        let Some(whole) = whole(op, from, to) else {
+            return Err(Error::argument(op.name(), "has no native code"));
+        };
+        let [a, b, c] = x;
+        let writer = &mut self.writer;
+        Ok(match whole {
+            Whole::Same => a,
+            Whole::Does(micro) => writer.does(lane(to), micro, &[a, b]),
+            Whole::Float => writer.does(lane(to), Micro::FromWide, &[a]),
+            Whole::Select => writer.does(lane(to), Micro::Select, &[a, b, c]),
+            Whole::One => {
+                let one = writer.bits(Lane::I64, 1);
+                writer.does(Lane::I64, Micro::Where, &[a, one])
+            }
+            Whole::Minus => {
+                let zero = writer.bits(Lane::I64, 0);
+                writer.does(Lane::I64, Micro::WideSub, &[zero, a])
+            }
+        })
     }
 
     /// Writes an element.
@@ -191,7 +222,52 @@ impl Straight {
 }
 
 fn lane(dtype: DType) -> Lane {
-    super::micro::lane(dtype)
+    match dtype {
+        DType::I64 => Lane::I64,
+        other => super::micro::lane(other),
+    }
+}
+
+/// How an op on whole numbers is done.
+enum Whole {
+    Same,
+    Does(Micro),
+    Select,
+    /// One where it is true, else zero.
+    One,
+    Minus,
+    Float,
+}
+
+fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
+    Some(match op {
+        Op::Unary(Unary::Stop) => Whole::Same,
+        Op::Unary(Unary::Neg) => Whole::Minus,
+        Op::Binary(f) => Whole::Does(match f {
+            Binary::Add => Micro::WideAdd,
+            Binary::Sub => Micro::WideSub,
+            Binary::Mul => Micro::WideMul,
+            Binary::Maximum => Micro::WideMax,
+            Binary::Minimum => Micro::WideMin,
+            _ => return None,
+        }),
+        Op::Compare(f) => Whole::Does(Micro::WideCompare(match f {
+            Compare::Eq => 0,
+            Compare::Lt => 1,
+            Compare::Le => 2,
+            Compare::Ne => 4,
+            Compare::Ge => 5,
+            Compare::Gt => 6,
+        })),
+        Op::Select => Whole::Select,
+        Op::Cast(_) => match (from[0], to) {
+            (DType::I64, DType::I64) => Whole::Same,
+            (DType::I64, DType::F64) => Whole::Float,
+            (DType::Bool, DType::I64) => Whole::One,
+            _ => return None,
+        },
+        _ => return None,
+    })
 }
 
 impl Writer {

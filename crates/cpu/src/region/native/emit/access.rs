@@ -14,7 +14,7 @@ impl Writing<'_, '_> {
     /// Brings a value that lies in memory.
     pub(super) fn fetch(&mut self, value: usize, to: u8) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
+        let (double, avx512) = (lane.is_double(), self.it.set == Set::Avx512);
         let size = if double { 8 } else { 4 };
         let width = self.width(lane);
         let scalar = self.it.lanes == 1;
@@ -103,7 +103,7 @@ impl Writing<'_, '_> {
     /// Writes a result.
     pub(super) fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane == Lane::F64, self.it.set == Set::Avx512);
+        let (double, avx512) = (lane.is_double(), self.it.set == Set::Avx512);
         if lane == Lane::Mask {
             let through = vector(31, 16);
             let ones = MemoryOperand::with_base_displ_size(Register::RIP, self.ones as i64, 8);

@@ -19,10 +19,10 @@ impl Writing<'_, '_> {
             .max_by_key(|lane| match lane {
                 Lane::Mask => 0,
                 Lane::F32 => 1,
-                Lane::F64 => 2,
+                Lane::F64 | Lane::I64 => 2,
             })
             .unwrap_or(Lane::F32);
-        let double = lane == Lane::F64;
+        let double = lane.is_double();
         let width = self.width(lane);
         let v = |n: u8| vector(n, width);
         let [a, b, c] = from;
@@ -73,6 +73,18 @@ impl Writing<'_, '_> {
             Micro::Differ => masks(Code::VEX_Kxorw_kr_kr_kr, to, a, b)?,
             Micro::Without => masks(Code::VEX_Kandnw_kr_kr_kr, to, a, b)?,
             Micro::Not => Instruction::with2(Code::VEX_Knotw_kr_kr, mask(to), mask(a))?,
+            Micro::WideAdd => wide(Code::EVEX_Vpaddq_xmm_k1z_xmm_xmmm128b64, to, a, b)?,
+            Micro::WideSub => wide(Code::EVEX_Vpsubq_xmm_k1z_xmm_xmmm128b64, to, a, b)?,
+            Micro::WideMul => wide(Code::EVEX_Vpmullq_xmm_k1z_xmm_xmmm128b64, to, a, b)?,
+            Micro::WideMax => wide(Code::EVEX_Vpmaxsq_xmm_k1z_xmm_xmmm128b64, to, a, b)?,
+            Micro::WideMin => wide(Code::EVEX_Vpminsq_xmm_k1z_xmm_xmmm128b64, to, a, b)?,
+            Micro::WideCompare(test) => {
+                let code = Code::EVEX_Vpcmpq_kr_k1_xmm_xmmm128b64_imm8;
+                Instruction::with4(code, mask(to), v(a), v(b), i32::from(test))?
+            }
+            Micro::FromWide => {
+                Instruction::with2(Code::EVEX_Vcvtqq2pd_xmm_k1z_xmmm128b64, v(to), v(a))?
+            }
             Micro::Widen => {
                 let narrow = vector(a, self.width(Lane::F32));
                 let wide = self.width(Lane::F64);
@@ -143,6 +155,11 @@ impl Writing<'_, '_> {
         keep.set_op_mask(MASK);
         self.put(&keep)
     }
+}
+
+/// Straight code has whole numbers in the lowest lane of the smallest registers.
+fn wide(code: Code, to: u8, a: u8, b: u8) -> Emitted<Instruction> {
+    Instruction::with3(code, vector(to, 16), vector(a, 16), vector(b, 16))
 }
 
 fn masks(code: Code, to: u8, a: u8, b: u8) -> Emitted<Instruction> {
