@@ -67,8 +67,7 @@ fn derivatives_of_traced_constructs_are_constructs() {
     let bounded = |x: &Tensor| while_loop_bounded(5, |x: &Tensor| x.lt(50.0), |x| x * 2.0, x);
     trace(|x: &[Tensor]| grad(bounded)(&x[0]), &[spec(&[])]).unwrap().verify().unwrap();
     let endless = |x: &Tensor| while_loop(|x: &Tensor| x.lt(50.0), |x| x * 2.0, x);
-    let error = trace(|x: &[Tensor]| grad(endless)(&x[0]), &[spec(&[])]).unwrap_err();
-    assert!(error.to_string().contains("while_loop_bounded"), "{error}");
+    trace(|x: &[Tensor]| grad(endless)(&x[0]), &[spec(&[])]).unwrap().verify().unwrap();
     trace(|x: &[Tensor]| jvp(endless, &x[0], &x[1]), &[spec(&[]), spec(&[])])
         .unwrap()
         .verify()

@@ -4,8 +4,8 @@
 //! ten thousand times over two numbers. So a run of steps whose tensors have a handful of elements each becomes one piece of native
 //! code, element by element: no kernel is called, no shape is looked at, and what one step hands to the next stays in a register.
 //!
-//! Every result is still stored where the plan wants it, so whatever comes next finds it. The formulas are those of fused regions, with the same bits; a sum
-//! of a few elements is taken from the first to the last.
+//! Every result is still stored where the plan wants it, so whatever comes next finds it. The formulas are those of fused regions, with the same bits, and
+//! sums are taken in the order of the kernel for short rows.
 
 use super::code::{Action, Operand, Step, Target};
 use crate::region::native::straight::{Lines, Straight, Value};
@@ -96,9 +96,13 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     match &step.action {
         Action::Region(_, Some(region)) => region_fits(region, lines),
         Action::Copies | Action::Kernel(Op::Copy | Op::Put(_) | Op::Cat(_)) => moves(),
-        Action::Kernel(Op::Reduce(kind, _)) => {
+        Action::Kernel(Op::Reduce(kind, axes)) => {
             let (from, to) = (step.sources[0].dtype, step.sinks[0].dtype);
-            from == to && Lines::holds(to) && folds(*kind, to, lines)
+            // Rows of neighbours; other kernels add in another order.
+            let x = &step.sources[0];
+            let (kept, rank) = (x.shape.len() - axes.len(), x.shape.len());
+            let last = axes.iter().all(|&a| a >= kept) && x.layout().is_dense() && rank > 0;
+            last && from == to && Lines::holds(to) && folds(*kind, to, lines)
         }
         Action::Kernel(op) if op.is_pointwise() => {
             let from: Vec<DType> = step.sources.iter().map(|x| x.dtype).collect();
@@ -303,18 +307,28 @@ fn joins(kind: Reduction, dtype: DType) -> (Binary, Option<Scalar>) {
 
 fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) -> Result<Value> {
     let (op, start) = joins(kind, dtype);
-    let mut elements = elements.iter().copied();
-    let first = match start {
-        Some(number) => Some(lines.number(number, dtype)),
-        None => elements.next(),
-    };
-    let Some(mut all) = first else {
-        return Err(Error::argument("reduce", "there is nothing to choose from"));
-    };
-    for x in elements {
-        all = lines.point(&Op::Binary(op), &[all, x], dtype)?;
+    // In the order of the kernel for short rows: four sums, then those pairwise.
+    let mut lanes: [Option<Value>; 4] = [None; 4];
+    for (i, &x) in elements.iter().enumerate() {
+        let lane = lanes[i % 4].or_else(|| Some(lines.number(start?, dtype)));
+        lanes[i % 4] = Some(match lane {
+            Some(sum) => lines.point(&Op::Binary(op), &[sum, x], dtype)?,
+            None => x,
+        });
     }
-    Ok(all)
+    let mut both = |a: Option<Value>, b: Option<Value>| -> Result<Option<Value>> {
+        Ok(match (a, b) {
+            (Some(a), Some(b)) => Some(lines.point(&Op::Binary(op), &[a, b], dtype)?),
+            (a, b) => a.or(b),
+        })
+    };
+    let [a, b, c, d] = lanes;
+    let (low, high) = (both(a, b)?, both(c, d)?);
+    match (both(low, high)?, start) {
+        (Some(all), _) => Ok(all),
+        (None, Some(start)) => Ok(lines.number(start, dtype)),
+        (None, None) => Err(Error::argument("reduce", "there is nothing to choose from")),
+    }
 }
 
 impl Operand {

@@ -125,15 +125,14 @@ fn equations_inside_programs() {
     near(&vmap(one, 0, 0)(&many), &each, 1e-9);
     let each: Vec<Tensor> = (0..3).map(|i| grad(one)(&many.select_at(0, i))).collect();
     near(&vmap(grad(one), 0, 0)(&many), &each, 1e-6);
-    // Steps have no reverse derivative inside a program, and it says so.
+    // The steps themselves: how many there are is known only when the program runs.
     let steps = |a: &Tensor| {
         Ode::new()
             .discrete()
             .of(spiral, &Tensor::from([1.0, 0.5]), &Tensor::from([0.0, 1.0]), a)
             .sum()
     };
-    let error = catch(|| jit(grad(steps)).of(&a)).unwrap_err().to_string();
-    assert!(error.contains("while_loop") && error.contains("no reverse derivative"), "{error}");
+    near(&jit(grad(steps)).of(&a), &grad(steps)(&a), 1e-9);
     // Times that are out of order cannot be noticed there: the result is NaN.
     let wrong = jit(loss).of(&(a.clone(), y0, Tensor::from([0.0, 1.0, 0.4])));
     assert!(wrong.item::<f64>().is_nan());
