@@ -62,8 +62,7 @@ fn evaluate(message: &Map<String, Value>) -> Result<Map<String, Value>, String> 
         let runs = Runs::of(input)?;
         function(input)?.measure(runs)
     };
-    let (output, timings) =
-        guarded(run).map_err(|error| format!("{module}::{name}: {error}"))?;
+    let (output, timings) = guarded(run).map_err(|error| format!("{module}::{name}: {error}"))?;
     let fields = [("output", output), ("timings", timings)];
     Ok(fields.map(|(key, value)| (key.to_string(), value)).into_iter().collect())
 }

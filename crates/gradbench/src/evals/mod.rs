@@ -1,8 +1,11 @@
 //! The problems, one file each. A file has the formulas of one problem and a list of its functions.
 
 mod descent;
+mod det;
 mod hello;
 mod lse;
+mod lstm;
+mod ode;
 mod particle;
 mod saddle;
 
@@ -14,7 +17,15 @@ pub(crate) struct Module {
     functions: &'static [(&'static str, Function)],
 }
 
-const MODULES: &[Module] = &[hello::MODULE, lse::MODULE, particle::MODULE, saddle::MODULE];
+const MODULES: &[Module] = &[
+    det::MODULE,
+    hello::MODULE,
+    lse::MODULE,
+    lstm::MODULE,
+    ode::MODULE,
+    particle::MODULE,
+    saddle::MODULE,
+];
 
 /// The module of a name, or a sentence.
 pub(crate) fn module(name: &str) -> Result<&'static Module, String> {

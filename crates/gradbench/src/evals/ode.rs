@@ -1,0 +1,52 @@
+//! `ode`: y₀' = x₀, yᵢ' = xᵢ·yᵢ₋₁ from y(0) = 0 to y(2) by Runge–Kutta of order four, and the gradient of the last element in reverse mode.
+
+use super::Module;
+use crate::job::{Job, read, show, vector};
+use pullback::{Tensor, grad, jit, scan_times};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) const MODULE: Module = Module {
+    name: "ode",
+    functions: &[
+        ("primal", |input| {
+            let (x, steps) = problem(input)?;
+            let f = jit(move |x: &Tensor| solve(x, steps));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+        ("gradient", |input| {
+            let (x, steps) = problem(input)?;
+            let f = jit(grad(move |x: &Tensor| solve(x, steps).select_at(0, -1)));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+    ],
+};
+
+#[derive(Deserialize)]
+struct Input {
+    x: Vec<f64>,
+    s: usize,
+}
+
+fn problem(input: &Value) -> Result<(Tensor, usize), String> {
+    let Input { x, s } = read(input)?;
+    if x.is_empty() || s == 0 {
+        return Err(format!("{} equations in {s} steps: there is nothing to solve", x.len()));
+    }
+    Ok((vector(&x), s))
+}
+
+fn solve(x: &Tensor, steps: usize) -> Tensor {
+    let n = x.shape()[0];
+    let h = 2.0 / steps as f64;
+    // y with the 1 in front of it that y₀' = x₀·1 reads.
+    let slope = |y: &Tensor| x * y.narrow(0, 0, n - 1).pad_with(&[(1, 0)], 1.0);
+    let step = |y: &Tensor, _: &()| {
+        let k1 = slope(y);
+        let k2 = slope(&(y + h / 2.0 * &k1));
+        let k3 = slope(&(y + h / 2.0 * &k2));
+        let k4 = slope(&(y + h * &k3));
+        (y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), ())
+    };
+    scan_times(steps, step, &x.zeros_like()).0
+}
