@@ -13,12 +13,17 @@ pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
     if padding.iter().all(|p| *p == Padding::default()) {
         return pointwise::copy(x, out);
     }
-    zero(out);
     let mut strides = dense_strides(out.shape);
     let mut start = 0;
     for (stride, p) in strides.iter_mut().zip(padding) {
         start += p.before * *stride as usize;
         *stride *= p.between as isize + 1;
+    }
+    let around =
+        Layout { shape: Shape::from_slice(x.shape), strides: strides.clone(), offset: start };
+    for range in outside(&around, out) {
+        let ptr = out.ptr.wrapping_add(range.start * out.dtype.size());
+        zero(Sink { ptr, shape: &[range.len()], dtype: out.dtype });
     }
     copy_part(x, out, start, &strides);
 }
@@ -92,7 +97,6 @@ pub(crate) fn copies(all: &[(Source<'_>, Sink<'_>)]) {
 
 /// `base` with the part seen through the chain of views replaced by `source`.
 pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sink<'_>) {
-    pointwise::copy(base, out);
     let mut part = Layout::dense(Shape::from_slice(out.shape));
     for view in views {
         match part.view(view) {
@@ -102,7 +106,29 @@ pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sin
             }
         }
     }
+    let still = base.strides.iter().all(|&s| s == 0);
+    if !still && !base.is_dense() {
+        pointwise::copy(base, out);
+        return copy_part(source, out, part.offset, &part.strides);
+    }
+    for range in outside(&part, out) {
+        let size = out.dtype.size();
+        let (shape, strides) = ([range.len()], [isize::from(!still)]);
+        let from = base.ptr.wrapping_add(if still { 0 } else { range.start * size });
+        let base = Source { ptr: from, shape: &shape, strides: &strides, dtype: base.dtype };
+        let ptr = out.ptr.wrapping_add(range.start * size);
+        pointwise::copy(base, Sink { ptr, shape: &shape, dtype: out.dtype });
+    }
     copy_part(source, out, part.offset, &part.strides);
+}
+
+/// The elements of a result that are around a part, if that lies in one piece; else all.
+fn outside(part: &Layout, out: Sink<'_>) -> [Range<usize>; 2] {
+    let (start, end) = match part.is_dense() && !part.is_empty() {
+        true => (part.offset, part.offset + part.len()),
+        false => (out.len(), out.len()),
+    };
+    [0..start, end..out.len()]
 }
 
 /// Writes `x` into the part of `out` that begins at element `start` and has these strides.

@@ -14,6 +14,7 @@ use pullback_ir::{
     Strides, Var,
 };
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -143,16 +144,26 @@ fn listed<'a, T, V: Copy, R>(
         [a, b] => f(&[value(a), value(b)]),
         [a, b, c] => f(&[value(a), value(b), value(c)]),
         [a, b, c, d] => f(&[value(a), value(b), value(c), value(d)]),
-        [.., last] if items.len() <= 16 => {
-            let all: [V; 16] = std::array::from_fn(|i| value(items.get(i).unwrap_or(last)));
-            f(&all[..items.len()])
-        }
-        [.., last] if items.len() <= 256 => {
-            let all: [V; 256] = std::array::from_fn(|i| value(items.get(i).unwrap_or(last)));
-            f(&all[..items.len()])
-        }
+        few if few.len() <= 16 => with_room::<16, T, V, R>(few, value, f),
+        some if some.len() <= 256 => with_room::<256, T, V, R>(some, value, f),
         many => f(&many.iter().map(value).collect::<Vec<V>>()),
     }
+}
+
+/// As [`listed`], for up to `N` items. Only as many values are written as there are items: to fill the room took longer than a small region.
+#[inline(always)]
+fn with_room<'a, const N: usize, T, V: Copy, R>(
+    items: &'a [T],
+    value: impl Fn(&'a T) -> V,
+    f: impl FnOnce(&[V]) -> R,
+) -> R {
+    let mut room = [const { MaybeUninit::<V>::uninit() }; N];
+    let room = &mut room[..items.len()];
+    room.iter_mut().zip(items).for_each(|(to, item)| {
+        to.write(value(item));
+    });
+    // SAFETY: all of the slice has just been written.
+    f(unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<V>(), room.len()) })
 }
 
 impl Step {

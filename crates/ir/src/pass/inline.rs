@@ -1,17 +1,19 @@
-//! Puts the bodies of custom ops in their place.
+//! Puts the bodies of custom ops, and of loops of one turn, in their place.
 //!
 //! A custom op with a body is one equation for as long as someone may differentiate the program. What is compiled is not differentiated any more, so the
 //! equation gives way to its body, and the other passes see plain ops. Those whose work is code stay as they are.
 //!
-//! Promises: no custom op with a body is left, at any depth. Results are the same bits. Idempotent.
+//! A scan of one turn is its body: in its place, its operands and results need no memory of their own, and it fuses with what is around it.
+//!
+//! Promises: no custom op with a body and no scan of one turn is left, at any depth. Results are the same bits. Idempotent.
 
 use super::rebuild::Rebuild;
-use crate::{Equation, Op, Program};
+use crate::{Equation, Flow, Op, Program, Scan, Shape, View};
 
-/// Puts the bodies of custom ops in their place.
+/// Puts the bodies of custom ops, and of loops of one turn, in their place.
 #[must_use]
 pub fn inline(program: &Program) -> Program {
-    if !has_bodies(program) {
+    if !has_bodies(program) && !has_single_turns(program) {
         return program.clone();
     }
     let mut new = Rebuild::new(program);
@@ -29,7 +31,31 @@ pub fn has_bodies(program: &Program) -> bool {
     })
 }
 
+fn has_single_turns(program: &Program) -> bool {
+    program.equations.iter().any(|e| match &e.op {
+        Op::Flow(flow) => {
+            single_turn(&e.op).is_some() || flow.programs().into_iter().any(has_single_turns)
+        }
+        _ => false,
+    })
+}
+
+fn single_turn(op: &Op) -> Option<&Scan> {
+    match op {
+        Op::Flow(flow) => match &**flow {
+            Flow::Scan(scan) if scan.length == 1 => Some(scan),
+            Flow::Scan(_) | Flow::Cond { .. } | Flow::While { .. } => None,
+        },
+        _ => None,
+    }
+}
+
 fn inline_equation(new: &mut Rebuild, e: &Equation) {
+    if let Some(scan) = single_turn(&e.op)
+        && inline_turn(new, e, scan).is_some()
+    {
+        return;
+    }
     let body = match &e.op {
         Op::Custom(custom) => custom.body(),
         _ => None,
@@ -40,4 +66,23 @@ fn inline_equation(new: &mut Rebuild, e: &Equation) {
     for (&old, made) in e.outputs.iter().zip(made) {
         new.alias(old, made);
     }
+}
+
+/// Puts the only turn of a scan in its place: sequences are their one row, and what is stacked is one row.
+fn inline_turn(new: &mut Rebuild, e: &Equation, scan: &Scan) -> Option<()> {
+    let mut given = new.inputs(e);
+    for x in &mut given[scan.shared + scan.carry..] {
+        let row = Shape::from_slice(&new.spec(*x).shape[1..]);
+        *x = new.emit(Op::View(View::Reshape(row)), &[*x], e.at)?;
+    }
+    let made = new.inlined(&scan.body, &given, inline_equation);
+    for (k, (&old, made)) in e.outputs.iter().zip(made).enumerate() {
+        let stacked = View::Reshape(new.old_spec(old).shape.clone());
+        let made = match k < scan.carry {
+            true => made,
+            false => new.emit(Op::View(stacked), &[made], e.at)?,
+        };
+        new.alias(old, made);
+    }
+    Some(())
 }

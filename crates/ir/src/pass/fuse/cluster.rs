@@ -5,6 +5,10 @@ use crate::{DType, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+/// Over up to so many elements a region costs what it costs to begin it, and may be so many times as large.
+const SMALL: usize = 64;
+const SMALL_TIMES: usize = 6;
+
 /// Equations that become one region.
 pub(super) struct Cluster {
     /// The domain.
@@ -413,7 +417,9 @@ impl<'a> Clusters<'a> {
     }
 
     fn within(&self, len: usize, instructions: usize, inputs: usize) -> bool {
-        len == 1 || (instructions <= self.limits.instructions && inputs <= self.limits.inputs)
+        let times = if len <= SMALL { SMALL_TIMES } else { 1 };
+        let Limits { instructions: most, inputs: operands } = self.limits;
+        len == 1 || (instructions <= most * times && inputs <= operands * times)
     }
 
     fn place_reduce(&mut self, i: usize, length: usize) {

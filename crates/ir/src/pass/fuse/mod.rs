@@ -24,7 +24,8 @@
 //! # Promises
 //! Every pointwise result has the bits it had. Reductions inside regions may add in another order. Nothing is computed twice but
 //! literals and counters. A lone op becomes a region only if a view or a literal goes away by it. Regions have at most [`Limits`]
-//! instructions and operands, but those over a single element, where programs of thousands of scalars become one region. If a row is the
+//! instructions and operands; those over a few elements six times as many; those over a single element any number, so that programs of thousands
+//! of scalars become one region. If a row is the
 //! whole domain and longer than [`LONG`], its reduced value is not used beside elements in the same region.
 
 mod build;
