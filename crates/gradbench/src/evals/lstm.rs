@@ -73,13 +73,13 @@ impl Problem {
     fn objective(&self, (main, extra): &Parameters) -> Tensor {
         let last = self.sequence.shape()[0] - 1;
         let (seen, next) = (self.sequence.narrow(0, 0, last), self.sequence.narrow(0, 1, last));
-        let gates = main.split(self.state.shape()[1], 1);
-        let gate = |layer: usize, gate: usize, x: &Tensor| {
-            let [weight, bias] =
-                [0, 1].map(|row| gates[gate].select_at(0, (2 * layer + row) as isize));
-            x * weight + bias
-        };
         let layers = self.state.shape()[0] / 2;
+        // Weight and bias of each gate of each layer.
+        let rows = main.reshape([8 * layers, self.state.shape()[1]]).unbind(0);
+        let gate = |layer: usize, gate: usize, x: &Tensor| {
+            let weight = 8 * layer + gate;
+            x * &rows[weight] + &rows[weight + 4]
+        };
         let turn = |state: &Vec<Tensor>, x: &Tensor| {
             let (mut x, mut after) = (x.clone(), Vec::new());
             for layer in 0..layers {

@@ -2,7 +2,7 @@
 
 use super::Module;
 use crate::job::{Job, read, show, vector};
-use pullback::{Tensor, grad, jit, scan_times};
+use pullback::{Tensor, cat, grad, jit, scan_times};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,7 +40,8 @@ fn solve(x: &Tensor, steps: usize) -> Tensor {
     let n = x.shape()[0];
     let h = 2.0 / steps as f64;
     // y with the 1 in front of it that y₀' = x₀·1 reads.
-    let slope = |y: &Tensor| x * y.narrow(0, 0, n - 1).pad_with(&[(1, 0)], 1.0);
+    let one = Tensor::from([1.0]);
+    let slope = |y: &Tensor| x * cat(&[&one, &y.narrow(0, 0, n - 1)], 0);
     let step = |y: &Tensor, _: &()| {
         let k1 = slope(y);
         let k2 = slope(&(y + h / 2.0 * &k1));
