@@ -232,6 +232,44 @@ mod tests {
     }
 
     #[test]
+    fn what_is_around_a_piece_is_written_once_and_right() {
+        let v = counting(12);
+        let new = [-1f32, -2., -3., -4.];
+        // The piece at the front, in the middle, at the end and everywhere; the base dense, one number for all, strided, and where the result is.
+        for (start, len) in [(0, 2), (1, 2), (2, 2), (0, 4), (1, 0)] {
+            let views = [View::Slice(smallvec![Span { start, len, step: 1 }])];
+            let x = source(&new, 0, std::slice::from_ref(&len), &[1]);
+            for (strides, base) in
+                [([1], [1., 2., 3., 4.]), ([0], [1.; 4]), ([3], [1., 4., 7., 10.])]
+            {
+                let mut want = base;
+                want[start..start + len].copy_from_slice(&new[..len]);
+                let got = filled(&[4], |out| put(&views, source(&v, 0, &[4], &strides), x, out));
+                assert_eq!(got, want);
+            }
+            let got = filled(&[4], |out| {
+                let numbers = [5f32, 6., 7., 8.];
+                // SAFETY: a sink of four numbers.
+                unsafe { out.ptr.cast::<[f32; 4]>().write(numbers) };
+                let base = Source { ptr: out.ptr, shape: &[4], strides: &[1], dtype: DType::F32 };
+                put(&views, base, x, out);
+            });
+            let kept = |i: usize| {
+                if (start..start + len).contains(&i) { new[i - start] } else { 5.0 + i as f32 }
+            };
+            assert_eq!(got, [0, 1, 2, 3].map(kept));
+            let around = [Padding { before: start, after: 4 - start - len, between: 0 }];
+            let zeros =
+                |i: usize| if (start..start + len).contains(&i) { new[i - start] } else { 0.0 };
+            assert_eq!(filled(&[4], |out| pad(&around, x, out)), [0, 1, 2, 3].map(zeros));
+        }
+        // Whole rows.
+        let rows = [Padding { before: 1, after: 1, between: 0 }, Padding::default()];
+        let got = filled(&[3, 4], |out| pad(&rows, source(&v, 0, &[1, 4], &[4, 1]), out));
+        assert_eq!(got, [0., 0., 0., 0., 1., 2., 3., 4., 0., 0., 0., 0.]);
+    }
+
+    #[test]
     fn large_and_threaded() {
         let (rows, columns) = (513, 301);
         let v = counting(rows * columns);

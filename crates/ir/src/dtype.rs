@@ -38,6 +38,7 @@ impl DType {
     pub const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16];
 
     /// Bytes per element.
+    #[inline]
     pub const fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,

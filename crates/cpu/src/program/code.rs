@@ -217,7 +217,9 @@ impl Step {
             Action::Copies => {
                 let from = sources.iter().map(|from| from.source(bases));
                 let to = sinks.iter().map(|to| to.sink(bases));
-                let all: SmallVec<[(Source, Sink); 4]> = from.zip(to).collect();
+                // A loop moves all of its state at every turn.
+                let mut all: SmallVec<[(Source, Sink); 32]> = SmallVec::new();
+                all.extend(from.zip(to));
                 movement::copies(&all);
                 Ok(())
             }

@@ -105,27 +105,65 @@ fn thousands_of_scalars_become_one_region() {
 
 #[test]
 fn limits_are_kept() {
-    let mut program = Program::default();
-    let spec = Spec::new(DType::F32, [4, 4].as_slice());
-    let mut sum = program.input(spec.clone());
-    for _ in 0..300 {
-        let next = program.input(spec.clone());
-        sum = program.push(Op::Binary(Binary::Add), &[sum, next], None).unwrap()[0];
-    }
-    program.outputs = vec![sum];
-    for limits in [Limits::default(), Limits { instructions: 10, inputs: 4 }] {
+    let little = Limits { instructions: 10, inputs: 4, small: 2 };
+    for (rows, limits) in
+        [(4, Limits::default()), (4, little), (40, Limits::default()), (40, little)]
+    {
+        let mut program = Program::default();
+        let spec = Spec::new(DType::F32, [rows, 4].as_slice());
+        let mut sum = program.input(spec.clone());
+        for _ in 0..300 {
+            let next = program.input(spec.clone());
+            sum = program.push(Op::Binary(Binary::Add), &[sum, next], None).unwrap()[0];
+        }
+        program.outputs = vec![sum];
         let fused = fuse_within(&program, limits);
         fused.verify().unwrap();
+        let times = if rows == 4 { limits.small } else { 1 };
+        let mut most = 0;
         for e in &fused.equations {
             if let Op::Region(region) = &e.op {
-                assert!(
-                    region.body.len() <= limits.instructions
-                        && region.inputs.len() <= limits.inputs
-                );
+                assert!(region.body.len() <= limits.instructions * times);
+                assert!(region.inputs.len() <= limits.inputs * times);
+                most = most.max(region.inputs.len());
             }
         }
+        // And used: every sum has one operand more than the one before.
+        assert!(most > limits.inputs * times - 2, "{most} operands");
         assert!(fused.equations.len() < 150);
     }
+}
+
+#[test]
+fn a_scan_of_one_turn_is_its_body() {
+    // A carry that is only handed on, a result that is an operand, and a turn inside a turn.
+    let turn = "scan{length=1,reverse=true,shared=1,carry=2,kept=0,
+        body=(s: f64[3], a: f64[3], b: f64[], x: f64[3]) {
+          let c: f64[3] = mul s x
+          let d: f64[3] = add c a
+          return d, b, x, d
+        }}";
+    let text = format!(
+        "program (s: f64[3], a: f64[3], b: f64[], x: f64[1,3]) {{
+           let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {turn} s a b x
+           let g: f64[3], h: f64[], i: f64[2,3] = scan{{length=2,reverse=false,shared=2,carry=2,kept=0,
+             body=(s: f64[3], x: f64[1,3], a: f64[3], b: f64[]) {{
+               let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {turn} s a b x
+               let g: f64[3] = reshape{{[3]}} f
+               return c, d, g
+             }}
+           }} s x c d
+           return c, d, e, f, g, h, i
+         }}"
+    );
+    let program: Program = text.parse().unwrap();
+    let inlined = inline(&program);
+    inlined.verify_deeply().unwrap();
+    assert_eq!(inlined.to_string().matches("length=1").count(), 0, "{inlined}");
+    assert_eq!(inlined.to_string().matches("length=2").count(), 1, "{inlined}");
+    assert_eq!(inline(&inlined), inlined);
+    let inputs = vec![vec![1.0, 2.0, 3.0], vec![0.5; 3], vec![7.0], vec![-1.0, 0.25, 3.0]];
+    assert!(same_bits(&run(&program, &inputs), &run(&inlined, &inputs)));
 }
 
 #[test]

@@ -95,7 +95,7 @@ proptest! {
 
     #[test]
     fn fuse_within_little_keeps_results(seed in choices()) {
-        check(seed, false, false, |p| fuse_within(p, Limits { instructions: 5, inputs: 2 }));
+        check(seed, false, false, |p| fuse_within(p, Limits { instructions: 5, inputs: 2, small: 1 }));
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Which equations become one region.
 
-use super::{Kind, LONG, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
+use super::{
+    Kind, LONG, Limits, Origin, SMALL, inner_axes, is_point, relaid, repeats_rows, row_length,
+};
 use crate::{DType, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-
-/// Over up to so many elements a region costs what it costs to begin it, and may be so many times as large.
-const SMALL: usize = 64;
-const SMALL_TIMES: usize = 6;
 
 /// Equations that become one region.
 pub(super) struct Cluster {
@@ -417,9 +415,10 @@ impl<'a> Clusters<'a> {
     }
 
     fn within(&self, len: usize, instructions: usize, inputs: usize) -> bool {
-        let times = if len <= SMALL { SMALL_TIMES } else { 1 };
-        let Limits { instructions: most, inputs: operands } = self.limits;
-        len == 1 || (instructions <= most * times && inputs <= operands * times)
+        let limits = &self.limits;
+        let times = if len <= SMALL { limits.small } else { 1 };
+        let fits = instructions <= limits.instructions * times && inputs <= limits.inputs * times;
+        len == 1 || fits
     }
 
     fn place_reduce(&mut self, i: usize, length: usize) {

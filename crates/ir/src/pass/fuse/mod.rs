@@ -24,7 +24,7 @@
 //! # Promises
 //! Every pointwise result has the bits it had. Reductions inside regions may add in another order. Nothing is computed twice but
 //! literals and counters. A lone op becomes a region only if a view or a literal goes away by it. Regions have at most [`Limits`]
-//! instructions and operands; those over a few elements six times as many; those over a single element any number, so that programs of thousands
+//! instructions and operands; those over a few elements [`Limits::small`] times as many; those over a single element any number, so that programs of thousands
 //! of scalars become one region. If a row is the
 //! whole domain and longer than [`LONG`], its reduced value is not used beside elements in the same region.
 
@@ -45,14 +45,19 @@ pub struct Limits {
     pub instructions: usize,
     /// Operands.
     pub inputs: usize,
+    /// How many times as many both may be over up to 64 elements, where a region costs what it costs to begin it.
+    pub small: usize,
 }
 
 impl Default for Limits {
-    /// 192 instructions, 32 operands.
+    /// 192 instructions, 32 operands; six times as many over a few elements.
     fn default() -> Limits {
-        Limits { instructions: 192, inputs: 32 }
+        Limits { instructions: 192, inputs: 32, small: 6 }
     }
 }
+
+/// Elements that are few.
+const SMALL: usize = 64;
 
 /// A row that is the whole domain, and longer than this, is cut among threads: its sum is known at the end only.
 const LONG: usize = 65536;
