@@ -1,5 +1,6 @@
 //! The problems, one file each. A file has the formulas of one problem and a list of its functions.
 
+mod ba;
 mod descent;
 mod det;
 mod hello;
@@ -18,6 +19,7 @@ pub(crate) struct Module {
 }
 
 const MODULES: &[Module] = &[
+    ba::MODULE,
     det::MODULE,
     hello::MODULE,
     lse::MODULE,
