@@ -4,6 +4,7 @@ mod ba;
 mod descent;
 mod det;
 mod hello;
+mod ht;
 mod lse;
 mod lstm;
 mod ode;
@@ -22,6 +23,7 @@ const MODULES: &[Module] = &[
     ba::MODULE,
     det::MODULE,
     hello::MODULE,
+    ht::MODULE,
     lse::MODULE,
     lstm::MODULE,
     ode::MODULE,
