@@ -14,13 +14,12 @@ pub(super) const MODULE: Module = Module {
     name: "ht",
     functions: &[
         ("objective", |input| {
-            let (hand, pose) = hand(read(input)?)?;
+            let x = read::<Input>(input)?.tensors()?;
             let f = jit(|(hand, pose): &(Hand, Pose)| hand.distances(pose));
-            let x = (hand, pose);
             Ok(Job::new(move || f.of(&x), |y: &Tensor| json!(y.t().to_vec::<f64>())))
         }),
         ("jacobian", |input| {
-            let (x, f) = (hand(read(input)?)?, jit(jacobian));
+            let (x, f) = (read::<Input>(input)?.tensors()?, jit(jacobian));
             Ok(Job::new(move || f.of(&x), show_jacobian))
         }),
     ],
@@ -52,11 +51,86 @@ struct Model {
     is_mirrored: bool,
 }
 
-/// Global rotation (3), global translation (3), and four angles of each of five fingers.
+/// The numbers of a pose: global rotation (3), global translation (3), and four angles of each finger.
 const THETA: usize = 6 + 4 * FINGERS;
 const FINGERS: usize = 5;
 
-/// What is known of the hand. Axes: bones, then 4 × 4; vertices and measured points last.
+impl Input {
+    fn check(&self) -> Result<(), String> {
+        let Input { theta, data: Data { model, correspondences, points }, us } = self;
+        let (bones, vertices) = (model.bone_names.len(), model.base_positions.len());
+        let least = 1 + 4 * FINGERS;
+        if theta.len() != THETA {
+            return Err(format!("theta has {} numbers, and a pose has {THETA}", theta.len()));
+        }
+        if bones < least {
+            return Err(format!("a hand of {bones} bones: a wrist and its fingers have {least}"));
+        }
+        if vertices == 0 || points.is_empty() {
+            return Err("there are no base_positions, or no points to compare them with".into());
+        }
+        for (name, count, what, expected) in [
+            ("parents", model.parents.len(), "bones", bones),
+            ("base_relatives", model.base_relatives.len(), "bones", bones),
+            ("inverse_base_absolutes", model.inverse_base_absolutes.len(), "bones", bones),
+            ("weights", model.weights.len(), "vertices", vertices),
+            ("correspondences", correspondences.len(), "points", points.len()),
+            ("us", if us.is_empty() { points.len() } else { us.len() }, "points", points.len()),
+        ] {
+            if count != expected {
+                return Err(format!("{name} has {count} entries, and there are {expected} {what}"));
+            }
+        }
+        if let Some(i) = model.weights.iter().position(|row| row.len() != bones) {
+            let count = model.weights[i].len();
+            return Err(format!("vertex {i} has {count} weights, and there are {bones} bones"));
+        }
+        if let Some(i) = (0..bones).find(|&i| !(-1..i as i64).contains(&model.parents[i])) {
+            let parent = model.parents[i];
+            return Err(format!(
+                "the parent of bone {i} is {parent}: neither -1 nor a bone before"
+            ));
+        }
+        if let Some(i) = model.triangles.iter().position(|t| t.iter().any(|&at| at >= vertices)) {
+            let corners = model.triangles[i];
+            return Err(format!("triangle {i} is {corners:?}, and there are {vertices} vertices"));
+        }
+        let (what, count) = match us.is_empty() {
+            true => ("vertex", vertices),
+            false => ("triangle", model.triangles.len()),
+        };
+        match correspondences.iter().position(|&at| at >= count) {
+            Some(i) => {
+                let at = correspondences[i];
+                Err(format!("correspondence {i} is {what} {at}, and there are {count}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn tensors(&self) -> Result<(Hand, Pose), String> {
+        self.check()?;
+        let Data { model, correspondences, points } = &self.data;
+        let indices = |all: &[usize], shape: &[usize]| {
+            Tensor::from_vec(all.iter().map(|&i| i as i64).collect::<Vec<_>>(), shape)
+        };
+        let hand = Hand {
+            parents: model.parents.clone(),
+            relatives: matrices(&model.base_relatives),
+            inverse_absolutes: matrices(&model.inverse_base_absolutes),
+            positions: columns(&model.base_positions),
+            weights: matrix("weights", &model.weights)?.t().contiguous(),
+            triangles: indices(model.triangles.as_flattened(), &[model.triangles.len(), 3]),
+            mirrored: model.is_mirrored,
+            correspondences: indices(correspondences, &[correspondences.len()]),
+            points: columns(points),
+        };
+        let us = (!self.us.is_empty()).then(|| columns(&self.us));
+        Ok((hand, Pose { theta: vector(&self.theta), us }))
+    }
+}
+
+/// What is known of the hand and measured, vertices and points along the last axis.
 #[derive(Tree)]
 struct Hand {
     parents: Vec<i64>,
@@ -64,109 +138,39 @@ struct Hand {
     inverse_absolutes: Tensor,
     positions: Tensor,
     weights: Tensor,
+    triangles: Tensor,
     mirrored: bool,
-    measured: Tensor,
-    /// The vertex of each measured point, or the three vertices of its triangle.
-    vertices: Vec<Tensor>,
+    correspondences: Tensor,
+    points: Tensor,
 }
 
+/// The angles and shifts, and where in its triangle each point is.
 #[derive(Tree)]
 struct Pose {
     theta: Tensor,
-    /// Where each measured point is in its triangle.
-    us: Option<[Tensor; 2]>,
+    us: Option<Tensor>,
 }
 
-fn hand(input: Input) -> Result<(Hand, Pose), String> {
-    let Input { theta, data: Data { model, correspondences, points }, us } = input;
-    let bones = model.bone_names.len();
-    let vertices = model.base_positions.len();
-    if theta.len() != THETA {
-        return Err(format!("theta has {} numbers, and a pose has {THETA}", theta.len()));
-    }
-    if bones <= 4 * FINGERS {
-        return Err(format!("{bones} bones are no hand: a wrist and four a finger are {}", 4 * FINGERS + 1));
-    }
-    for (name, count) in [
-        ("parents", model.parents.len()),
-        ("base_relatives", model.base_relatives.len()),
-        ("inverse_base_absolutes", model.inverse_base_absolutes.len()),
-    ] {
-        if count != bones {
-            return Err(format!("{name} has {count} entries, and there are {bones} bones"));
-        }
-    }
-    if let Some(i) = (0..bones).find(|&i| !(-1..i as i64).contains(&model.parents[i])) {
-        let parent = model.parents[i];
-        return Err(format!("the parent of bone {i} is {parent}, neither -1 nor a bone before it"));
-    }
-    if vertices == 0 {
-        return Err("base_positions is empty: the hand has no vertices".into());
-    }
-    let weights = matrix("weights", &model.weights)?;
-    if weights.shape() != [vertices, bones] {
-        let [rows, columns] = weights.shape() else { unreachable!("weights are a matrix") };
-        return Err(format!("weights are {rows}×{columns}, and there are {vertices} vertices and {bones} bones"));
-    }
-    if points.len() != correspondences.len() {
-        return Err(format!("{} points have {} correspondences", points.len(), correspondences.len()));
-    }
-    if points.is_empty() {
-        return Err("points is empty: there is nothing to compare the hand with".into());
-    }
-    let in_triangles = !us.is_empty();
-    if in_triangles && us.len() != points.len() {
-        return Err(format!("{} points have {} entries of us", points.len(), us.len()));
-    }
-    let (what, count) = match in_triangles {
-        true => ("triangle", model.triangles.len()),
-        false => ("vertex", vertices),
-    };
-    if let Some(i) = correspondences.iter().position(|&at| at >= count) {
-        return Err(format!("correspondence {i} is {what} {}, and there are {count}", correspondences[i]));
-    }
-    if let Some(i) = model.triangles.iter().position(|t| t.iter().any(|&at| at >= vertices)) {
-        return Err(format!("triangle {i} is {:?}, and there are {vertices} vertices", model.triangles[i]));
-    }
-    let corner = |k: usize| match in_triangles {
-        true => indices(correspondences.iter().map(|&at| model.triangles[at][k])),
-        false => indices(correspondences.iter().copied()),
-    };
-    let hand = Hand {
-        parents: model.parents,
-        relatives: Tensor::from_vec(model.base_relatives.as_flattened().as_flattened(), [bones, 4, 4]),
-        inverse_absolutes: Tensor::from_vec(model.inverse_base_absolutes.as_flattened().as_flattened(), [bones, 4, 4]),
-        positions: columns(&model.base_positions),
-        weights: weights.t() + 0.0,
-        mirrored: model.is_mirrored,
-        measured: columns(&points),
-        vertices: (0..if in_triangles { 3 } else { 1 }).map(corner).collect(),
-    };
-    let [u, v] = [0, 1].map(|k| vector(&us.iter().map(|u| u[k]).collect::<Vec<_>>()));
-    Ok((hand, Pose { theta: vector(&theta), us: in_triangles.then_some([u, v]) }))
-}
-
-fn indices(all: impl Iterator<Item = usize>) -> Tensor {
-    let all: Vec<i64> = all.map(|i| i as i64).collect();
-    Tensor::from_vec(&all, [all.len()])
+fn matrices(all: &[[[f64; 4]; 4]]) -> Tensor {
+    Tensor::from_vec(all.as_flattened().as_flattened(), [all.len(), 4, 4])
 }
 
 /// Points as the columns of a matrix.
 fn columns<const N: usize>(points: &[[f64; N]]) -> Tensor {
-    Tensor::from_vec(points.as_flattened(), [points.len(), N]).t() + 0.0
+    Tensor::from_vec(points.as_flattened(), [points.len(), N]).t().contiguous()
 }
 
 impl Hand {
-    /// From each measured point to its place on the hand, 3 × points.
+    /// From each point to the place on the hand that it belongs to, 3 × points.
     fn distances(&self, pose: &Pose) -> Tensor {
         let skin = self.skin(&pose.theta);
-        let corners: Vec<Tensor> = self.vertices.iter().map(|at| skin.index_select(1, at)).collect();
-        match &pose.us {
-            None => &self.measured - &corners[0],
-            Some([u, v]) => {
-                &self.measured - (u * &corners[0] + v * &corners[1] + (1.0 - u - v) * &corners[2])
-            }
-        }
+        let Some(us) = &pose.us else {
+            return &self.points - skin.index_select(1, &self.correspondences);
+        };
+        let corners = self.triangles.index_select(0, &self.correspondences);
+        let [a, b, c] = [0, 1, 2].map(|k| skin.index_select(1, &corners.at((.., k))));
+        let (u, v) = (us.at(0), us.at(1));
+        &self.points - (&u * a + &v * b + (1.0 - &u - &v) * c)
     }
 
     /// Where the vertices are, 3 × vertices.
@@ -204,9 +208,8 @@ fn bends(theta: &Tensor, bones: usize) -> Tensor {
     let fingers = theta.at(6..).reshape([FINGERS, 4]);
     let column = |i: usize| fingers.at((.., i));
     let fixed = Tensor::zeros_with([FINGERS], theta.dtype());
-    let all = |four: [&Tensor; 4]| {
-        stack(&four, 1).reshape([-1]).pad(&[(1, bones - 4 * FINGERS - 1)])
-    };
+    let all =
+        |four: [&Tensor; 4]| stack(&four, 1).reshape([-1]).pad(&[(1, bones - 4 * FINGERS - 1)]);
     let x = all([&fixed, &column(0), &column(2), &column(3)]);
     let z = all([&fixed, &column(1), &fixed, &fixed]);
     let (sx, cx, sz, cz) = (x.sin(), x.cos(), z.sin(), z.cos());
@@ -237,27 +240,26 @@ fn rotation(axis: &Tensor) -> Tensor {
     turns.select(turned, none)
 }
 
-/// The derivatives of the distances by the places in the triangles, if there are any, and by theta: directions × 3 × points.
+/// The derivatives of the distances by the places in the triangles, if there are any, and by theta: columns × 3 × points.
 fn jacobian((hand, pose): &(Hand, Pose)) -> Tensor {
-    let theta = vmap(
-        |direction: &Tensor| {
-            let f = |theta: &Tensor| hand.distances(&Pose { theta: theta.clone(), us: pose.us.clone() });
-            jvp(f, &pose.theta, direction).1
-        },
-        0,
-        0,
-    )(&Tensor::eye_with(THETA, THETA, pose.theta.dtype()));
+    let by_theta = |direction: &Tensor| {
+        let f =
+            |theta: &Tensor| hand.distances(&Pose { theta: theta.clone(), us: pose.us.clone() });
+        jvp(f, &pose.theta, direction).1
+    };
+    let theta = vmap(by_theta, 0, 0)(&Tensor::eye_with(THETA, THETA, pose.theta.dtype()));
     let Some(us) = &pose.us else { return theta };
-    let f = |us: &[Tensor; 2]| hand.distances(&Pose { theta: pose.theta.clone(), us: Some(us.clone()) });
-    let (zero, one) = (us[0].zeros_like(), us[0].ones_like());
-    let u = jvp(f, us, &[one.clone(), zero.clone()]).1;
-    let v = jvp(f, us, &[zero, one]).1;
-    cat(&[&stack(&[&u, &v], 0), &theta], 0)
+    let by_us = |direction: &Tensor| {
+        let f =
+            |us: &Tensor| hand.distances(&Pose { theta: pose.theta.clone(), us: Some(us.clone()) });
+        jvp(f, us, &direction.unsqueeze(1).expand(us.shape())).1
+    };
+    let us = vmap(by_us, 0, 0)(&Tensor::eye_with(2, 2, us.dtype()));
+    cat(&[&us, &theta], 0)
 }
 
 /// A row for each coordinate of each point.
-fn show_jacobian(y: &Tensor) -> Value {
-    let columns = y.shape()[0];
-    let rows = y.permute([2, 1, 0]).to_vec::<f64>();
-    rows.chunks(columns).map(|row| json!(row)).collect()
+fn show_jacobian(columns: &Tensor) -> Value {
+    let rows = columns.permute([2, 1, 0]).to_vec::<f64>();
+    rows.chunks(columns.shape()[0]).map(|row| json!(row)).collect()
 }
