@@ -32,8 +32,11 @@ pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
 pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
     /// Bytes that are worth a thread.
     const TASK: usize = 32 << 10;
+    /// Bytes of the result that all sources write before the next are begun. Of narrow sources many write to each line: taken one
+    /// source after the other over the whole result, every line would come from memory and go back once for each of them.
+    const BAND: usize = 32 << 10;
     let strides = dense_strides(out.shape);
-    let part = |rows: Range<usize>| {
+    let band = |rows: Range<usize>| {
         let mut start = 0;
         for &x in xs {
             let mut shape = Shape::from_slice(x.shape);
@@ -50,6 +53,15 @@ pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
         }
     };
     let (rows, bytes) = (out.shape[0], out.len() * out.dtype.size());
+    let together = if axis == 0 { rows } else { BAND / (bytes / rows.max(1)).max(1) };
+    let part = |rows: Range<usize>| {
+        let mut start = rows.start;
+        while start < rows.end {
+            let end = rows.end.min(start + together.max(1));
+            band(start..end);
+            start = end;
+        }
+    };
     let parts = if axis == 0 { 1 } else { par::threads().min(bytes / TASK).clamp(1, rows.max(1)) };
     par::for_each(parts, |t| part(rows * t / parts..rows * (t + 1) / parts));
 }
@@ -293,6 +305,31 @@ mod tests {
                     g == v[r * columns + c % columns]
                 }));
             });
+        }
+    }
+
+    /// Many narrow sources beside each other, more rows than a band has: dense, strided, repeated, wider than one column.
+    #[test]
+    fn concatenates_columns() {
+        let rows = 3001;
+        let v = counting(4 * rows);
+        let shapes = [[rows, 1], [rows, 2]];
+        let sources = [
+            source(&v, 0, &shapes[0], &[1, 1]),
+            source(&v, 3, &shapes[0], &[4, 1]),
+            source(&v, 7, &shapes[0], &[0, 0]),
+            source(&v, 1, &shapes[1], &[4, 2]),
+            source(&v, 4 * rows - 1, &shapes[0], &[-1, 1]),
+        ];
+        for threads in [1, 3] {
+            let got = par::with_threads(threads, || {
+                filled(&[rows, 60], |out| cat(1, &sources.repeat(10), out))
+            });
+            for (i, row) in got.chunks(6).enumerate() {
+                let r = i / 10;
+                let last = v[4 * rows - 1 - r];
+                assert_eq!(row, [v[r], v[3 + 4 * r], v[7], v[1 + 4 * r], v[3 + 4 * r], last]);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use them.
 
 use super::calls::{Kind, call};
+use super::domain::Ahead;
 use super::draft::share_slots;
 use super::exec::{Scratch, enlarged};
 use super::plan::{At, CONSTANTS, Draft, Native, Place, Plan, ROWS, Ref, SCRATCH};
@@ -26,6 +27,8 @@ const STREAM: usize = 16 << 20;
 const FAR: usize = 512 << 10;
 /// Elements of a tile when its computation is to hide how long operands take to come.
 const TILE_AHEAD: usize = 512;
+/// Bytes of a matrix whose columns are operands, for a tile: what the first column has brought near is still there for the last.
+const COLUMNS: usize = 12 << 10;
 /// Rows that are so few that each is cut into chunks.
 const FEW: usize = 16;
 
@@ -129,6 +132,11 @@ impl Kernel {
         } else if domain.len() > 4 * TILE {
             tile = tile.min(TILE_AHEAD);
         }
+        let columns = if plan.reduces.is_empty() { domain.columns(region) } else { Vec::new() };
+        for c in &columns {
+            let row = c.apart * region.inputs[c.input].spec.dtype.size();
+            tile = tile.min((COLUMNS / row).max(64) & !63);
+        }
         tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
         let work = domain.len().saturating_mul(plan.weight);
         let chunked = !plan.reduces.is_empty()
@@ -182,10 +190,13 @@ impl Kernel {
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
             super::native::Compiler::new(target, domain.len(), through + 8 * tile, streamed)
         });
-        let ahead: Vec<(usize, usize)> = (domain.access.iter().enumerate())
-            .filter_map(|(k, access)| Some((k, access.in_order()?)))
+        let ahead: Vec<Ahead> = (domain.access.iter().enumerate())
+            .filter_map(|(input, access)| {
+                Some(Ahead { input, offset: access.in_order()?, apart: 1 })
+            })
+            .chain(columns)
             .collect();
-        let far = ahead.iter().map(|a| region.inputs[a.0].spec.bytes()).sum::<usize>() > FAR;
+        let far = ahead.iter().map(|a| region.inputs[a.input].spec.bytes()).sum::<usize>() > FAR;
         let mut passes = Vec::new();
         for (pass, slots) in plan.passes.iter().zip(&slots) {
             let mut steps = Vec::new();

@@ -72,6 +72,15 @@ impl Access {
     }
 }
 
+/// An operand that is read from front to back, and can be brought near ahead of time.
+pub(super) struct Ahead {
+    pub(super) input: usize,
+    /// Where it begins, in elements.
+    pub(super) offset: usize,
+    /// From an element of the domain to the next, so many elements are passed.
+    pub(super) apart: usize,
+}
+
 fn is_splat(layout: &Layout) -> bool {
     layout.shape.iter().zip(&layout.strides).all(|(&n, &s)| s == 0 || n == 1)
 }
@@ -136,6 +145,28 @@ impl Domain {
     /// Number of elements.
     pub(super) fn len(&self) -> usize {
         self.rows * self.row
+    }
+
+    /// The operands that are columns of one matrix, or seem to be: the first of them, and how many elements a row of the matrix has.
+    pub(super) fn columns(&self, region: &Region) -> Vec<Ahead> {
+        let mut found: Vec<(Ahead, usize)> = Vec::new();
+        for (input, access) in self.access.iter().enumerate() {
+            let Access::Walk(offset, walk) = access else { continue };
+            let [axis] = walk.axes() else { continue };
+            let Ok(apart @ 2..) = usize::try_from(axis.strides[0]) else { continue };
+            let spec = |input: usize| &region.inputs[input].spec;
+            let same = |(one, _): &&mut (Ahead, usize)| {
+                one.apart == apart && spec(one.input) == spec(input)
+            };
+            match found.iter_mut().find(same) {
+                Some((first, count)) => {
+                    first.offset = first.offset.min(*offset);
+                    *count += 1;
+                }
+                None => found.push((Ahead { input, offset: *offset, apart }, 1)),
+            }
+        }
+        found.into_iter().filter(|(_, count)| *count > 1).map(|(first, _)| first).collect()
     }
 
     /// Where the run with a number begins in an operand that is read by runs.

@@ -8,7 +8,7 @@
 //! next tile (or the next rows) will read.
 
 use super::build::fill;
-use super::domain::Access;
+use super::domain::{Access, Ahead};
 use super::plan::{CONSTANTS, OPERANDS, ROWS, SCRATCH};
 use super::steps::{Here, at, store};
 use super::{Kernel, Pass};
@@ -352,10 +352,10 @@ impl Bench<'_> {
 
     /// Asks for a part of the lines of the operands' elements from `start` on.
     fn ask_for(&self, start: usize, n: usize, part: usize, parts: usize) {
-        for &(k, offset) in &self.kernel.ahead {
-            let size = self.kernel.input_sizes[k];
-            let from = self.inputs[k].ptr.wrapping_add((offset + start) * size);
-            let lines = (n * size).div_ceil(64);
+        for &Ahead { input, offset, apart } in &self.kernel.ahead {
+            let size = self.kernel.input_sizes[input];
+            let from = self.inputs[input].ptr.wrapping_add((offset + start * apart) * size);
+            let lines = (n * apart * size).div_ceil(64);
             for line in lines * part / parts..lines * (part + 1) / parts {
                 ask(from.wrapping_add(64 * line));
             }

@@ -56,7 +56,7 @@ mod tests;
 
 use crate::operand::{Sink, Source};
 use calls::Kind;
-use domain::Domain;
+use domain::{Ahead, Domain};
 use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -82,8 +82,8 @@ pub(crate) struct Kernel {
     /// Results that are the same number everywhere: where it is among the constants.
     fills: Vec<Fill>,
     room: Room,
-    /// Operands that are read from front to back and are brought near ahead of time, and the offset of each.
-    ahead: Vec<(usize, usize)>,
+    /// Operands that are brought near ahead of time.
+    ahead: Vec<Ahead>,
     /// Bytes of an element of each operand and each result.
     input_sizes: Vec<usize>,
     output_sizes: Vec<usize>,

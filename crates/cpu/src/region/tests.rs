@@ -488,6 +488,37 @@ fn large_random_regions_are_their_ops_for_any_number_of_threads() {
     }
 }
 
+/// Operands that are columns of one matrix have shorter tiles, and are asked for ahead of time together.
+#[test]
+fn columns_of_a_matrix() {
+    let mut dice = Dice::new(11);
+    for (rows, width, dtype) in [(70_003, 11, DType::F64), (300, 40, DType::F32)] {
+        let spec = Spec::new(dtype, [rows, width].as_slice());
+        let shape = Shape::from_slice(&[rows]);
+        let column = |offset: usize| Load {
+            spec: spec.clone(),
+            layout: Layout {
+                shape: shape.clone(),
+                strides: Few::from_slice(&[width as isize]),
+                offset,
+            },
+        };
+        let mut body = vec![Inst::Load(0)];
+        for k in 1..width {
+            body.push(Inst::Load(k));
+            let op = if k % 3 == 0 { Binary::Mul } else { Binary::Sub };
+            body.push(Inst::Point(Op::Binary(op), smallvec![2 * k - 2, 2 * k - 1]));
+        }
+        body.push(Inst::Point(Op::Unary(Unary::Exp), smallvec![body.len() - 1]));
+        let outputs = vec![body.len() - 1, body.len() - 2];
+        let inputs = (0..width).rev().map(column).collect();
+        let region = Region { shape: shape.clone(), inner: 0, inputs, body, outputs };
+        let matrix = Dense::of(spec.clone(), || dice.number());
+        let made = Made { region, inputs: vec![matrix; width] };
+        check(&made, &ways(), &[1, 3], "columns of a matrix");
+    }
+}
+
 #[test]
 fn a_result_may_lie_where_an_operand_does() {
     let mut tried = 0;
