@@ -3,8 +3,11 @@
 mod ba;
 mod descent;
 mod det;
+mod gmm;
 mod hello;
 mod ht;
+mod kmeans;
+mod llsq;
 mod lse;
 mod lstm;
 mod ode;
@@ -22,8 +25,11 @@ pub(crate) struct Module {
 const MODULES: &[Module] = &[
     ba::MODULE,
     det::MODULE,
+    gmm::MODULE,
     hello::MODULE,
     ht::MODULE,
+    kmeans::MODULE,
+    llsq::MODULE,
     lse::MODULE,
     lstm::MODULE,
     ode::MODULE,

@@ -1,0 +1,57 @@
+//! `kmeans`: Σᵢ minⱼ |pᵢ − cⱼ|² over points p and centroids c, and Newton's direction for c: the gradient divided by the Hessian,
+//! which is diagonal.
+
+use super::Module;
+use crate::job::{Job, matrix, read, show};
+use pullback::{Tensor, grad, jit, jvp};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) const MODULE: Module = Module {
+    name: "kmeans",
+    functions: &[
+        ("cost", |input| {
+            let (points, centroids) = problem(input)?;
+            let f = jit(move |c: &Tensor| cost(&points, c));
+            Ok(Job::new(move || f.of(&centroids), show))
+        }),
+        ("dir", |input| {
+            let (points, centroids) = problem(input)?;
+            let f = jit(move |c: &Tensor| direction(&points, c));
+            Ok(Job::new(move || f.of(&centroids), show))
+        }),
+    ],
+};
+
+#[derive(Deserialize)]
+struct Input {
+    points: Vec<Vec<f64>>,
+    centroids: Vec<Vec<f64>>,
+}
+
+fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
+    let Input { points, centroids } = read(input)?;
+    let (points, centroids) = (matrix("points", &points)?, matrix("centroids", &centroids)?);
+    if centroids.is_empty() {
+        return Err("there are no centroids, and so no nearest one".into());
+    }
+    let (d, wanted) = (centroids.shape()[1], points.shape()[1]);
+    if d != wanted && !points.is_empty() {
+        return Err(format!("centroids have {d} coordinates, and points {wanted}"));
+    }
+    Ok((points, centroids))
+}
+
+fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
+    let squares = |x: &Tensor| x.square().sum_over(1);
+    let distances =
+        squares(points).unsqueeze(1) + squares(centroids) - points.matmul(&centroids.t()) * 2.0;
+    distances.min_over(1).sum()
+}
+
+/// Forward over reverse: the tangent of the gradient along ones is the sum of each row of the Hessian, and so its diagonal.
+fn direction(points: &Tensor, centroids: &Tensor) -> Tensor {
+    let gradient = grad(|c: &Tensor| cost(points, c));
+    let (gradient, hessian) = jvp(gradient, centroids, &centroids.ones_like());
+    gradient / hessian
+}

@@ -1,0 +1,54 @@
+//! `llsq`: ½ Σᵢ (sᵢ − Σⱼ xⱼ tᵢʲ)² for tᵢ evenly spaced from −1 to 1 and sᵢ = sign tᵢ, and its gradient in reverse mode.
+//!
+//! t, s and the powers follow from n alone. They are part of the compiled function all the same, as they are of the suite's C++: the
+//! compiler folds numbers that are the same at every index, not vectors, so every call computes them.
+
+use super::Module;
+use crate::job::{Job, read, show, vector};
+use pullback::{DType, Tensor, cat, grad, jit};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(super) const MODULE: Module = Module {
+    name: "llsq",
+    functions: &[
+        ("primal", |input| {
+            let (x, n) = problem(input)?;
+            let f = jit(move |x: &Tensor| primal(x, n));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+        ("gradient", |input| {
+            let (x, n) = problem(input)?;
+            let f = jit(grad(move |x: &Tensor| primal(x, n)));
+            Ok(Job::new(move || f.of(&x), show))
+        }),
+    ],
+};
+
+#[derive(Deserialize)]
+struct Input {
+    x: Vec<f64>,
+    n: usize,
+}
+
+fn problem(input: &Value) -> Result<(Tensor, usize), String> {
+    let Input { x, n } = read(input)?;
+    if n < 2 {
+        return Err(format!("n is {n}, and two points at least span the interval"));
+    }
+    if x.is_empty() {
+        return Err("x has no coefficients".into());
+    }
+    Ok((vector(&x), n))
+}
+
+fn primal(x: &Tensor, n: usize) -> Tensor {
+    let t = Tensor::arange(0, n as i64).cast(DType::F64) * (2.0 / (n - 1) as f64) - 1.0;
+    (t.sign() - x.matmul(&powers(&t, x.len()))).square().sum() / 2.0
+}
+
+/// The powers of t from 0 to m − 1, a row each.
+fn powers(t: &Tensor, m: usize) -> Tensor {
+    let one = Tensor::ones_with([1, t.len()], DType::F64);
+    cat(&[&one, &t.expand([m - 1, t.len()])], 0).cumprod(0)
+}
