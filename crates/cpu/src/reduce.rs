@@ -24,7 +24,7 @@ use crate::operand::{Sink, Source};
 use crate::simd::{Level, level};
 use crate::walk::Walk;
 use crate::{par, pointwise};
-use pullback_ir::{DType, Extreme, Reduction, Scalar};
+use pullback_ir::{DType, Reduction, Scalar};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -44,6 +44,11 @@ const ROWS: usize = 512;
 trait Fold<A: Copy>: 'static {
     const NEUTRAL: A;
     fn join(a: A, b: A) -> A;
+    /// Whether `new` is more extreme than `old`; for folds that look for an extreme.
+    #[inline(always)]
+    fn beats(_new: A, _old: A) -> bool {
+        false
+    }
 }
 
 struct Sum;
@@ -74,6 +79,10 @@ macro_rules! folds {
             fn join(a: $t, b: $t) -> $t {
                 if (b > a) | (b != b) { b } else { a }
             }
+            #[inline(always)]
+            fn beats(new: $t, old: $t) -> bool {
+                new > old
+            }
         }
         #[allow(clippy::eq_op)]
         impl Fold<$t> for Min {
@@ -81,6 +90,10 @@ macro_rules! folds {
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t {
                 if (b < a) | (b != b) { b } else { a }
+            }
+            #[inline(always)]
+            fn beats(new: $t, old: $t) -> bool {
+                new < old
             }
         }
     )*};
@@ -412,27 +425,81 @@ unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
 ) -> S::Compute {
     // SAFETY: the caller has `len` elements there.
     unsafe {
-        if stride != 1 || len < 16 {
-            let mut lanes = [K::NEUTRAL; 4];
-            for i in 0..len {
-                let lane = &mut lanes[i % 4];
-                *lane = K::join(*lane, (*x.offset(i as isize * stride)).load());
-            }
-            return K::join(K::join(lanes[0], lanes[1]), K::join(lanes[2], lanes[3]));
+        if stride == 1 {
+            return short_or_long::<S, K>(x, len);
         }
-        let mut lanes = [K::NEUTRAL; LANES];
-        let full = len / LANES * LANES;
+        let at = |i: usize| (*x.offset(i as isize * stride)).load();
+        in_fours::<S::Compute, K>(at, len)
+    }
+}
+
+/// Folds elements that lie side by side. Lanes that would stay neutral are left out: a fold with them gives the same bits.
+#[inline(always)]
+unsafe fn short_or_long<S: Elem, K: Fold<S::Compute>>(x: *const S, len: usize) -> S::Compute {
+    // SAFETY: the caller has `len` elements there.
+    unsafe {
+        match len {
+            ..16 => in_fours::<S::Compute, K>(|i| (*x.add(i)).load(), len),
+            16 => in_lanes::<S, K, 16>(x, len),
+            17..=32 => in_lanes::<S, K, 32>(x, len),
+            _ => in_lanes::<S, K, LANES>(x, len),
+        }
+    }
+}
+
+/// Folds a few elements over four lanes.
+#[inline(always)]
+fn in_fours<A: Copy, K: Fold<A>>(at: impl Fn(usize) -> A, len: usize) -> A {
+    let mut lanes = [K::NEUTRAL; 4];
+    let full = len / 4 * 4;
+    let mut i = 0;
+    while i < full {
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane = K::join(*lane, at(i + l));
+        }
+        i += 4;
+    }
+    // One by one: a lane with a number that is not known yet would keep all of them in memory.
+    if len > full {
+        lanes[0] = K::join(lanes[0], at(full));
+    }
+    if len > full + 1 {
+        lanes[1] = K::join(lanes[1], at(full + 1));
+    }
+    if len > full + 2 {
+        lanes[2] = K::join(lanes[2], at(full + 2));
+    }
+    K::join(K::join(lanes[0], lanes[1]), K::join(lanes[2], lanes[3]))
+}
+
+#[inline(always)]
+unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
+    x: *const S,
+    len: usize,
+) -> S::Compute {
+    // SAFETY: the caller has `len` elements there.
+    unsafe {
+        let mut lanes = [K::NEUTRAL; L];
+        let full = len / L * L;
         let mut i = 0;
         while i < full {
             for (l, lane) in lanes.iter_mut().enumerate() {
                 *lane = K::join(*lane, (*x.add(i + l)).load());
             }
-            i += LANES;
+            i += L;
         }
-        for (l, lane) in lanes.iter_mut().enumerate().take(len - full) {
-            *lane = K::join(*lane, (*x.add(full + l)).load());
+        // What is left, by eights while there are eight.
+        let (rest, mut l) = (len - full, 0);
+        while rest - l >= 8 {
+            for (i, lane) in lanes[l..l + 8].iter_mut().enumerate() {
+                *lane = K::join(*lane, (*x.add(full + l + i)).load());
+            }
+            l += 8;
         }
-        let mut width = LANES;
+        for (i, lane) in lanes[l..rest].iter_mut().enumerate() {
+            *lane = K::join(*lane, (*x.add(full + l + i)).load());
+        }
+        let mut width = L;
         while width > 1 {
             width /= 2;
             for l in 0..width {
@@ -440,6 +507,22 @@ unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
             }
         }
         lanes[0]
+    }
+}
+
+/// Folds each of some rows that lie one after the other.
+#[inline(always)]
+unsafe fn each_body<S: Elem, K: Fold<S::Compute>>(
+    x: *const S,
+    row: usize,
+    rows: usize,
+    out: *mut S::Compute,
+) {
+    // SAFETY: the caller has `rows` rows of `row` elements, and room for as many results.
+    unsafe {
+        for r in 0..rows {
+            *out.add(r) = short_or_long::<S, K>(x.add(r * row), row);
+        }
     }
 }
 
@@ -510,102 +593,12 @@ macro_rules! per_level {
 }
 per_level!(fold_run = run_body(x: *const S, stride: isize, len: usize) -> S::Compute);
 per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, sums: &mut [S::Compute]) -> ());
+per_level!(fold_each = each_body(x: *const S, row: usize, rows: usize, out: *mut S::Compute) -> ());
 
-/// The index along `axis` of the first extreme element, as `i64`; the first NaN, if there is one.
-pub(crate) fn arg_reduce(kind: Extreme, axis: usize, x: Source, out: Sink) {
-    if out.is_empty() || x.shape[axis] == 0 {
-        return;
-    }
-    with_elem!(x.dtype, T => match kind {
-        Extreme::Max => arg::<T, Max>(axis, x, out, |a, b| a > b),
-        Extreme::Min => arg::<T, Min>(axis, x, out, |a, b| a < b),
-    });
-}
-
-#[allow(clippy::eq_op)] // unequal to itself: NaN
-fn arg<S: Elem, K: Fold<S::Compute>>(
-    axis: usize,
-    x: Source,
-    out: Sink,
-    better: impl Fn(S::Compute, S::Compute) -> bool + Sync,
-) {
-    const WIDTH: usize = 64;
-    let (len, step) = (x.shape[axis], x.strides[axis]);
-    let kept: Axes =
-        (0..x.shape.len()).filter(|&d| d != axis).map(|d| (x.shape[d], x.strides[d])).collect();
-    let kept = walk(&kept);
-    let inner = kept.inner();
-    let ptr = x.ptr.cast::<S>();
-    let results = Shared(out.ptr.cast::<i64>());
-    let source = Plan { ptr, kept: &kept, folded: &kept };
-    let count = kept.len();
-    if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
-        // Stretches of results together, row by row.
-        let per_line = inner.len.div_ceil(WIDTH);
-        let tasks = count / inner.len * per_line;
-        let group = GRAIN.div_ceil(len * WIDTH);
-        par::for_each(tasks.div_ceil(group), |task| {
-            for stretch in task * group..tasks.min((task + 1) * group) {
-                let from = stretch / per_line * inner.len + stretch % per_line * WIDTH;
-                let width = WIDTH.min(inner.len - stretch % per_line * WIDTH);
-                let start = source.start(from);
-                let (mut best, mut index) = ([S::Compute::default(); WIDTH], [0i64; WIDTH]);
-                for i in 0..len {
-                    let row = start.wrapping_offset(i as isize * step);
-                    for j in 0..width {
-                        // SAFETY: inside the source.
-                        let x = unsafe { (*row.offset(j as isize * inner.strides[0])).load() };
-                        let take =
-                            (i == 0) | better(x, best[j]) | ((x != x) & (best[j] == best[j]));
-                        best[j] = if take { x } else { best[j] };
-                        index[j] = if take { i as i64 } else { index[j] };
-                    }
-                }
-                let results = &results;
-                // SAFETY: these results are this task's.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(index.as_ptr(), results.0.add(from), width)
-                };
-            }
-        });
-        return;
-    }
-    let level = level();
-    let group = GRAIN.div_ceil(len);
-    par::for_each(count.div_ceil(group), |task| {
-        for i in task * group..count.min((task + 1) * group) {
-            let start = source.start(i);
-            // The extreme block by block, then its place in the block where it came up first.
-            let mut best: Option<(S::Compute, usize)> = None;
-            for from in (0..len).step_by(BLOCK) {
-                let size = BLOCK.min(len - from);
-                // SAFETY: inside the source.
-                let value = unsafe {
-                    fold_run::<S, K>(level, start.wrapping_offset(from as isize * step), step, size)
-                };
-                match best {
-                    Some((b, _)) if !(better(value, b) || (value != value && b == b)) => {}
-                    _ => best = Some((value, from)),
-                }
-                if value != value {
-                    break;
-                }
-            }
-            let (value, from) = best.unwrap_or_default();
-            let found = (from..len).find(|&p| {
-                // SAFETY: inside the source.
-                let x = unsafe { (*start.wrapping_offset(p as isize * step)).load() };
-                x == value || (x != x && value != value)
-            });
-            let results = &results;
-            // SAFETY: this result is this task's.
-            unsafe { *results.0.add(i) = found.unwrap_or(0) as i64 };
-        }
-    });
-}
-
+mod arg;
 mod folder;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use arg::arg_reduce;
 pub(crate) use folder::{Folder, Joined, folder};

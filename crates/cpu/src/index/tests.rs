@@ -108,6 +108,22 @@ fn gather_equals_its_definition() {
 }
 
 #[test]
+fn gather_of_one_number_everywhere() {
+    let (one, index) = ([2.5f64], [0i64, 3, 1]);
+    let x = |shape| Source { ptr: one.as_ptr().cast(), shape, strides: &[0, 0], dtype: DType::F64 };
+    let rows =
+        Source { ptr: index.as_ptr().cast(), shape: &[3, 2], strides: &[1, 0], dtype: DType::I64 };
+    let mut got = [0f64; 6];
+    let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[3, 2], dtype: DType::F64 };
+    gather(0, x(&[4, 2]), rows, out).unwrap();
+    assert_eq!(got, [2.5; 6]);
+    // It is still looked at where the indices point.
+    let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[3, 2], dtype: DType::F64 };
+    let error = gather(0, x(&[3, 2]), rows, out).unwrap_err();
+    assert_eq!(error, IndexError { position: 2, index: 3, len: 3 });
+}
+
+#[test]
 fn scatter_equals_its_definition() {
     let mut seed = 2;
     let kinds = [Combine::Set, Combine::Add, Combine::Mul, Combine::Max, Combine::Min];

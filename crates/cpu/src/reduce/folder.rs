@@ -3,7 +3,7 @@
 //! A value of any compute type travels as 64 bits. The loops are those of [`super::fold_run`], so a run of contiguous elements
 //! gives the bits that the reduction gives when it runs alone.
 
-use super::{Fold, Max, Min, Prod, Sum, extreme_of_none, fold_run};
+use super::{Fold, Max, Min, Prod, Sum, extreme_of_none, fold_each, fold_run};
 use crate::elem::{Bool, Elem};
 use crate::simd::level;
 use pullback_ir::{DType, Reduction, Scalar};
@@ -45,6 +45,7 @@ impl Bits for i64 {
 #[derive(Clone, Copy)]
 pub(crate) struct Folder {
     run: unsafe fn(*const u8, usize) -> u64,
+    each: unsafe fn(*const u8, usize, usize, *mut u8),
     join: fn(u64, u64) -> u64,
     /// The fold of nothing.
     pub(crate) neutral: u64,
@@ -60,6 +61,16 @@ impl Folder {
         // SAFETY: passed on.
         unsafe { (self.run)(x, n) }
     }
+
+    /// Folds each of `rows` contiguous rows of `row` elements, and writes the results as the compute type.
+    ///
+    /// # Safety
+    /// There are so many readable elements of the type this was made for, and room for the results.
+    #[inline]
+    pub(crate) unsafe fn each(&self, x: *const u8, row: usize, rows: usize, out: *mut u8) {
+        // SAFETY: passed on.
+        unsafe { (self.each)(x, row, rows, out) }
+    }
 }
 
 /// The fold over elements that lie as `dtype`, which is a compute type or `bool`. The fold of no element has the value that the
@@ -70,9 +81,18 @@ pub(crate) fn folder(kind: Reduction, dtype: DType, result: DType) -> Folder {
             // SAFETY: passed on; the level is this machine's.
             unsafe { fold_run::<S, K>(level(), x.cast(), 1, n) }.to()
         }
+        unsafe fn each<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(
+            x: *const u8,
+            row: usize,
+            rows: usize,
+            out: *mut u8,
+        ) {
+            // SAFETY: passed on; the level is this machine's.
+            unsafe { fold_each::<S, K>(level(), x.cast(), row, rows, out.cast()) }
+        }
         let neutral = none.map_or(K::NEUTRAL, S::Compute::of).to();
         let join = |a, b| K::join(Bits::from(a), Bits::from(b)).to();
-        Folder { run: run::<S, K>, join, neutral }
+        Folder { run: run::<S, K>, each: each::<S, K>, join, neutral }
     }
     fn any<S: Elem<Compute: Bits>>(kind: Reduction, none: Option<Scalar>) -> Folder
     where

@@ -316,6 +316,46 @@ fn arg_reduce_agrees() {
     }
 }
 
+/// Rows of every length that is folded in another way: alone, and many at once. Whole numbers, so that every order gives the same.
+#[test]
+fn short_rows_agree() {
+    for row in 1..=200 {
+        let rows = 7;
+        let data: Vec<f64> = (0..rows * row).map(|i| (value(i) * 1000.0).round()).collect();
+        for kind in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+            let folder = folder(kind, DType::F64, DType::F64);
+            let mut each = vec![f64::NAN; rows];
+            // SAFETY: so many elements are there, and room for the results.
+            unsafe { folder.each(data.as_ptr().cast(), row, rows, each.as_mut_ptr().cast()) };
+            for (x, each) in data.chunks(row).zip(each) {
+                let want = match kind {
+                    Reduction::Max => x.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    Reduction::Min => x.iter().copied().fold(f64::INFINITY, f64::min),
+                    _ => x.iter().sum(),
+                };
+                // SAFETY: the row is there.
+                let alone = f64::from_bits(unsafe { folder.run(x.as_ptr().cast(), row) });
+                assert_eq!((alone, each), (want, want), "{kind:?} of {row}");
+            }
+        }
+    }
+}
+
+/// A fold of a row with fewer lanes gives the bits of one with all 64: those left out are neutral.
+#[test]
+fn lanes_that_are_left_out_change_no_bit() {
+    for row in 16..=40 {
+        let data: Vec<f32> = (0..row).map(|i| value(i) as f32 - 1e-9).collect();
+        let mut lanes = [0f32; 64];
+        lanes.iter_mut().zip(&data).for_each(|(lane, x)| *lane += x);
+        for width in [32, 16, 8, 4, 2, 1] {
+            (0..width).for_each(|l| lanes[l] += lanes[l + width]);
+        }
+        assert_eq!(reduce_f32(Reduction::Sum, &data).to_bits(), lanes[0].to_bits(), "{row}");
+        assert_eq!(reduce_f32(Reduction::Sum, &vec![-0.0; row]).to_bits(), 0, "{row}");
+    }
+}
+
 /// `cargo test --release -p pullback-cpu reduce_rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]

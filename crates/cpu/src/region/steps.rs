@@ -31,6 +31,9 @@ pub(super) enum Step {
     Store { from: Ref, kind: Kind, dtype: DType, to: Ref },
 }
 
+/// Runs up to this many elements are copied in the tile where they are repeated.
+const REPEATED: usize = 256;
+
 /// What stands for native code until all of it is there.
 pub(super) unsafe extern "sysv64" fn not_compiled(_: *const *mut u8, _: usize) {}
 
@@ -175,6 +178,10 @@ impl Here<'_> {
                         return (*self.joined.add(*reduce)).push(&how.folder, value);
                     }
                     let row = self.domain.row;
+                    // What lies among the row values as it comes from a fold.
+                    if matches!(how.dtype, DType::F64 | DType::F32 | DType::I64) {
+                        return how.folder.each(from, row, n / row, at(table, how.to));
+                    }
                     for r in 0..n / row {
                         how.put(table, r, how.folder.run(from.add(r * row * how.size), row));
                     }
@@ -193,18 +200,70 @@ impl Here<'_> {
         let Access::Walk(offset, walk) = &self.domain.access[input] else { return };
         let size = dtype.size();
         let from = self.inputs[input].ptr.wrapping_add(offset * size);
+        // One number for each short row: neighbours lie at the same distance for all rows, so no cursor is needed.
+        if let [inner, outer] = walk.axes()
+            && inner.strides == [0]
+            && inner.len <= REPEATED
+            && Kind::plain(dtype)
+        {
+            // SAFETY: the rows lie in the operand, the tile has room.
+            return unsafe {
+                by_kind!(Kind::of(dtype), T => {
+                    let from = from.cast::<T>();
+                    self.each_for_a_row(from, outer.strides[0], inner.len, to.cast::<T>());
+                });
+            };
+        }
+        // A short run that is repeated (a row vector beside each of many rows) is fetched once, and then copied in the tile.
+        let period = match walk.axes() {
+            [inner, outer, ..] if outer.strides == [0] && inner.len <= REPEATED => {
+                Some((inner.len, inner.len * outer.len))
+            }
+            _ => None,
+        };
         let mut cursor = walk.cursor(self.start);
         let mut done = 0;
         while done < self.n {
+            let first = self.start + done;
             let run = cursor.next_run(self.n - done);
             let from = from.wrapping_offset(run.offsets[0] * size as isize);
             // SAFETY: the run lies in the operand, the tile has room.
             unsafe {
                 by_kind!(Kind::of(dtype), T => {
-                    T::load(dtype)(from, run.strides[0], run.len, to.cast::<T>().add(done));
+                    let to = to.cast::<T>().add(done);
+                    T::load(dtype)(from, run.strides[0], run.len, to);
+                    done += run.len;
+                    if let Some((len, all)) = period && run.len == len {
+                        let whole = (all - first % all).min(self.n + len - done) / len * len;
+                        repeat(to, len, whole);
+                        done += whole - len;
+                        if whole > len && done < self.n {
+                            cursor = walk.cursor(self.start + done);
+                        }
+                    }
                 });
             }
-            done += run.len;
+        }
+    }
+
+    /// Brings numbers into a tile that are `stride` apart and stand for `row` elements each.
+    ///
+    /// # Safety
+    /// Those of the tile's rows lie there; `to` has room for the tile.
+    unsafe fn each_for_a_row<T: Copy>(
+        &self,
+        from: *const T,
+        stride: isize,
+        row: usize,
+        to: *mut T,
+    ) {
+        let (mut r, mut left) = (self.start / row, row - self.start % row);
+        let mut done = 0;
+        while done < self.n {
+            let count = left.min(self.n - done);
+            // SAFETY: promised by the caller.
+            unsafe { spread(*from.offset(r as isize * stride), to.add(done), count) };
+            (r, left, done) = (r + 1, row, done + count);
         }
     }
 
@@ -264,6 +323,20 @@ pub(super) unsafe fn store(from: *const u8, kind: Kind, dtype: DType, to: *mut u
             return std::ptr::copy(from, to, n * dtype.size());
         }
         by_kind!(kind, T => T::store(dtype)(from.cast::<T>(), n, to));
+    }
+}
+
+/// Repeats the first `len` elements until there are `whole`, by ever longer copies.
+///
+/// # Safety
+/// There is room for `whole` elements, and the first `len` of them are there.
+unsafe fn repeat<T: Copy>(to: *mut T, len: usize, whole: usize) {
+    let mut done = len;
+    while done < whole {
+        let count = done.min(whole - done);
+        // SAFETY: promised by the caller; what is copied lies before where it goes.
+        unsafe { std::ptr::copy_nonoverlapping(to, to.add(done), count) };
+        done += count;
     }
 }
 

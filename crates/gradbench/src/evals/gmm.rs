@@ -2,7 +2,7 @@
 
 use super::Module;
 use crate::job::{Job, matrix, read, show, vector};
-use pullback::{DType, Tensor, Tree, grad, jit};
+use pullback::{DType, Tensor, Tree, cat, grad, jit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::f64::consts::{SQRT_2, TAU};
@@ -98,10 +98,11 @@ impl Data {
         let (n, k, d) = (self.x.shape()[0], mu.shape()[0], mu.shape()[1]);
         let (diagonal, log_det) = (q.exp(), q.sum_over(1));
 
-        // Qᵀ for each component, and Q(x − μ) for each component and point.
+        // Q(x − μ) for each component and point, as rows: x with a one behind it, times Qᵀ above −(Qμ)ᵀ.
         let above = Tensor::zeros_with([k, d * d], DType::F64).index_add(1, &self.places, l);
         let qt = above.reshape([k, d, d]) + diagonal.diag_embed(0, 1, 2);
-        let scaled = self.x.matmul(&qt) - mu.unsqueeze(1).matmul(&qt);
+        let affine = cat(&[&qt, &-mu.unsqueeze(1).matmul(&qt)], 1);
+        let scaled = cat(&[&self.x, &Tensor::ones_with([n, 1], DType::F64)], 1).matmul(&affine);
         let beta = alpha + &log_det - scaled.square().sum_over(2).t() * 0.5;
         let constant = n as f64 * d as f64 * 0.5 * TAU.ln();
         let likelihood = beta.logsumexp_over(1).sum() - alpha.logsumexp() * n as f64 - constant;

@@ -32,21 +32,24 @@ struct Input {
 fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
     let Input { points, centroids } = read(input)?;
     let (points, centroids) = (matrix("points", &points)?, matrix("centroids", &centroids)?);
-    if centroids.is_empty() {
-        return Err("there are no centroids, and so no nearest one".into());
+    for (name, x) in [("points", &points), ("centroids", &centroids)] {
+        if x.is_empty() {
+            return Err(format!("there are no {name}"));
+        }
     }
     let (d, wanted) = (centroids.shape()[1], points.shape()[1]);
-    if d != wanted && !points.is_empty() {
+    if d != wanted {
         return Err(format!("centroids have {d} coordinates, and points {wanted}"));
     }
     Ok((points, centroids))
 }
 
+/// Which centroid is nearest does not change where the cost has a derivative, so it is looked up by value: |p|² is the same for all
+/// centroids and left out there. Derivatives go through the n distances that count, and not through all n·k.
 fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
-    let squares = |x: &Tensor| x.square().sum_over(1);
-    let distances =
-        squares(points).unsqueeze(1) + squares(centroids) - points.matmul(&centroids.t()) * 2.0;
-    distances.min_over(1).sum()
+    let apart = centroids.square().sum_keep(1) - centroids.matmul(&points.t()) * 2.0;
+    let nearest = centroids.index_select(0, &apart.argmin(0));
+    (points - nearest).square().sum()
 }
 
 /// Forward over reverse: the tangent of the gradient along ones is the sum of each row of the Hessian, and so its diagonal.
