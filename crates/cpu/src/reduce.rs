@@ -488,16 +488,12 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
             }
             i += L;
         }
-        // What is left, by eights while there are eight.
-        let (rest, mut l) = (len - full, 0);
-        while rest - l >= 8 {
-            for (i, lane) in lanes[l..l + 8].iter_mut().enumerate() {
-                *lane = K::join(*lane, (*x.add(full + l + i)).load());
+        if full < len {
+            let mut rest = [K::NEUTRAL; L];
+            copy_short(x.add(full), len - full, rest.as_mut_ptr());
+            for (lane, x) in lanes.iter_mut().zip(rest) {
+                *lane = K::join(*lane, x);
             }
-            l += 8;
-        }
-        for (i, lane) in lanes[l..rest].iter_mut().enumerate() {
-            *lane = K::join(*lane, (*x.add(full + l + i)).load());
         }
         let mut width = L;
         while width > 1 {
@@ -507,6 +503,34 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
             }
         }
         lanes[0]
+    }
+}
+
+/// Copies a few elements, by eights or fours. The last copy may go over what has been copied: that costs less than one by one.
+#[inline(always)]
+unsafe fn copy_short<S: Elem>(x: *const S, len: usize, to: *mut S::Compute) {
+    // SAFETY: the caller has `len` elements, and room for them.
+    unsafe {
+        let some = |from: usize, count: usize| {
+            for i in 0..count {
+                *to.add(from + i) = (*x.add(from + i)).load();
+            }
+        };
+        match len {
+            8.. => {
+                let mut done = 0;
+                while done + 8 <= len {
+                    some(done, 8);
+                    done += 8;
+                }
+                some(len - 8, 8);
+            }
+            4.. => {
+                some(0, 4);
+                some(len - 4, 4);
+            }
+            _ => some(0, len),
+        }
     }
 }
 

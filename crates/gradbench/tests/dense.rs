@@ -100,7 +100,7 @@ fn kmeans(points: &[Vec<f64>], centroids: &[Vec<f64>]) -> (f64, Vec<f64>) {
 #[test]
 fn kmeans_steps_to_the_mean_of_the_nearest_points() {
     let mut tool = Tool::start();
-    for (n, k, d) in [(7, 1, 1), (40, 3, 2), (300, 20, 8), (1500, 5, 3)] {
+    for (n, k, d) in [(7, 1, 1), (40, 3, 2), (300, 20, 8), (1500, 5, 3), (2500, 500, 2)] {
         let points = rows(&scattered(n * d, 1), d);
         // Centroids at points, so that each has one at least.
         let centroids = points[n - k..].to_vec();
@@ -210,6 +210,7 @@ fn input_that_makes_no_sense_is_refused_with_a_sentence() {
     refused("llsq", "gradient", json!({ "x": [1.0], "n": -4 }), "does not fit");
     let points = json!([[1.0, 2.0], [3.0, 4.0]]);
     refused("kmeans", "cost", json!({ "points": points, "centroids": [] }), "no centroids");
+    refused("kmeans", "cost", json!({ "points": [], "centroids": points }), "no points");
     refused("kmeans", "dir", json!({ "points": points, "centroids": [[1.0]] }), "1 coordinates");
     refused(
         "kmeans",

@@ -2,7 +2,7 @@
 
 use super::*;
 use half::{bf16, f16};
-use pullback_ir::DType;
+use pullback_ir::{DType, Extreme};
 
 /// Strides for a shape: dense, permuted, flipped, broadcast along one axis, every second element.
 fn layouts(shape: &[usize]) -> Vec<(Vec<isize>, usize, usize)> {

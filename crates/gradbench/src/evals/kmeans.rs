@@ -44,9 +44,18 @@ fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
     Ok((points, centroids))
 }
 
+/// Distances that are computed at once: 4 MB of them stay in the caches.
+const TOGETHER: usize = 1 << 19;
+
+fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
+    let block = (TOGETHER / centroids.shape()[0]).max(1);
+    let costs = points.split(block, 0).into_iter().map(|block| cost_of_block(&block, centroids));
+    costs.fold(Tensor::from(0.0), |sum, cost| sum + cost)
+}
+
 /// Which centroid is nearest does not change where the cost has a derivative, so it is looked up by value: |p|² is the same for all
 /// centroids and left out there. Derivatives go through the n distances that count, and not through all n·k.
-fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
+fn cost_of_block(points: &Tensor, centroids: &Tensor) -> Tensor {
     let apart = centroids.square().sum_keep(1) - centroids.matmul(&points.t()) * 2.0;
     let nearest = centroids.index_select(0, &apart.argmin(0));
     (points - nearest).square().sum()
