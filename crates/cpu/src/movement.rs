@@ -143,10 +143,14 @@ fn outside(part: &Layout, out: Sink<'_>) -> [Range<usize>; 2] {
     [0..start, end..out.len()]
 }
 
-/// Writes `x` into the part of `out` that begins at element `start` and has these strides.
+/// Writes `x` into the part of `out` that begins at element `start` and has these strides, unless it is there: a plan may compute a piece where it is
+/// wanted ([`pullback_ir::pass::plan::piece`]).
 fn copy_part(x: Source<'_>, out: Sink<'_>, start: usize, strides: &Strides) {
-    if !x.is_empty() {
-        pointwise::copy_to(x, out.ptr.wrapping_add(start * out.dtype.size()), strides);
+    let to = out.ptr.wrapping_add(start * out.dtype.size());
+    let mut axes = x.shape.iter().zip(x.strides.iter().zip(strides));
+    let there = x.ptr == to && axes.all(|(&n, (from, to))| n == 1 || from == to);
+    if !x.is_empty() && !there {
+        pointwise::copy_to(x, to, strides);
     }
 }
 

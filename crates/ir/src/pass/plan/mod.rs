@@ -12,6 +12,9 @@
 //! over that of an operand that is read for the last time by the very equation that makes it ([`sharing`] says which ops allow it). A slot lives
 //! from its first definition to the last use of its last variable, views included.
 //!
+//! What pads, joins or puts a piece ([`piece`]) does not copy it where it can be computed inside the result: the result joins the slot of the
+//! piece, which grows at the front or at the end.
+//!
 //! # Outputs and updates
 //!
 //! An output is computed where it is wanted: a slot whose last variable is an output is put into the output's memory, with all that came before it
@@ -43,12 +46,12 @@ mod pack;
 mod share;
 mod slots;
 
-pub use share::{Sharing, added, sharing};
+pub use share::{Sharing, added, piece, sharing};
 
 use crate::{Layout, Place, Program, Var};
 use std::fmt;
 
-/// Alignment of everything in the arena: a cache line.
+/// Alignment of slots and scratch in the arena: a cache line.
 pub const ALIGN: usize = 64;
 /// Bytes between constants in their block.
 pub const CONSTANT: usize = 8;

@@ -1,6 +1,6 @@
 //! Which results may be written over which operands: one table.
 
-use crate::{Binary, DType, Flow, Fused, Inst, Op, Region, Spec};
+use crate::{Binary, DType, Flow, Fused, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
 
 /// How a result may share the memory of an operand that nobody reads afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,36 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
             | Fused::AttentionVjp(_),
         ) => Sharing::Never,
     }
+}
+
+/// The element of the dense result at which an operand that is copied into it lies, if it lies there in one piece: then it need not be copied if it
+/// is computed there. `shapes` are those of the operands, `shape` that of the result.
+///
+/// Backends rely on this from the other side: what is there already stays as it is, and is written over by nothing.
+pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Option<usize> {
+    let (at, lies) = match op {
+        Op::Cat(axis) => {
+            let row: usize = shape[axis + 1..].iter().product();
+            let before: usize = shapes[..operand].iter().map(|s| s[*axis]).sum();
+            (before * row, shape[..*axis].iter().all(|&n| n == 1))
+        }
+        Op::Pad(padding) => {
+            let mut strides = dense_strides(shape);
+            let mut at = 0;
+            for (stride, p) in strides.iter_mut().zip(padding) {
+                at += p.before * *stride as usize;
+                *stride *= p.between as isize + 1;
+            }
+            (at, Layout { shape: shapes[0].clone(), strides, offset: at }.is_dense())
+        }
+        Op::Put(views) if operand == 1 => {
+            let whole = Layout::dense(shape.clone());
+            let part = views.iter().try_fold(whole, |part, view| part.view(view))?;
+            (part.offset, part.is_dense())
+        }
+        _ => return None,
+    };
+    lies.then_some(at)
 }
 
 /// Whether the operand is read at the index that is written: it is loaded as it lies, and it is no key of random numbers.

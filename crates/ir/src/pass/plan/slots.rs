@@ -4,7 +4,7 @@
 
 use super::compose::compose;
 use super::pack::{Block, Shelf, most_alive, pack, padded};
-use super::share::{Sharing, product_result, sharing};
+use super::share::{Sharing, piece, product_result, sharing};
 use super::{ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
 use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
 
@@ -55,6 +55,8 @@ struct Planner<'a> {
     slots: Vec<Slot>,
     /// By root.
     slot_of: Vec<usize>,
+    /// By root: how many bytes after the first of its slot it begins.
+    shifts: Vec<usize>,
     constants: usize,
     /// The time of the last equation that may fail. Inputs are not written before it is over, so that a failed call has changed nothing.
     risky: usize,
@@ -77,6 +79,7 @@ impl<'a> Planner<'a> {
             wanted: vec![Vec::new(); program.specs.len()],
             slots: Vec::new(),
             slot_of: vec![NONE; program.specs.len()],
+            shifts: vec![0; program.specs.len()],
             constants: 0,
             risky: 0,
             inner: vec![Vec::new(); count],
@@ -212,6 +215,9 @@ impl<'a> Planner<'a> {
     fn settle(&mut self, e: usize, result: usize, taken: &mut Vec<usize>) {
         let v = self.program.equations[e].outputs[result];
         let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
+        if let Some((root, by)) = self.piece_of(e) {
+            return self.grow(e, root, by);
+        }
         let mut wanted = self.wanted[v.index()].clone();
         // Replacing an input saves a copy; a fresh output is there for whoever comes.
         wanted.sort_by_key(|base| !matches!(base, Base::Input(_)));
@@ -243,6 +249,54 @@ impl<'a> Planner<'a> {
                 self.open(v, alone.unwrap_or(Base::Arena), bytes, (e + 1, result), end);
             }
         }
+    }
+
+    /// The value, used up by this equation, in whose place the result can be because it keeps a piece of it there, and how many bytes after it
+    /// the result then begins.
+    fn piece_of(&self, e: usize) -> Option<(Var, isize)> {
+        let equation = &self.program.equations[e];
+        let [v] = equation.outputs[..] else { return None };
+        let spec = self.program.spec(v);
+        if !self.wanted[v.index()].is_empty() {
+            return None;
+        }
+        let shapes: Vec<_> = equation.inputs.iter().map(|x| &self.program.spec(*x).shape).collect();
+        equation.inputs.iter().enumerate().find_map(|(k, &x)| {
+            let at = piece(&equation.op, k, &shapes, &spec.shape)?;
+            let (root, lies) = (self.roots[x.index()], &self.layouts[x.index()]);
+            let slot = self.slot(x);
+            let free = self.slots[slot].base == Base::Arena && self.slots[slot].end == e + 1;
+            let alone = equation.inputs.iter().filter(|&&y| self.slot(y) == slot).count() == 1;
+            // Not for a small part of either.
+            let most = 2 * lies.len() >= spec.len().max(self.program.spec(root).len());
+            let kept = lies.is_dense() && !lies.is_empty() && self.base_is_plain(e);
+            let by = (lies.offset as isize - at as isize) * spec.dtype.size() as isize;
+            (free && alone && most && kept).then_some((root, by))
+        })
+    }
+
+    /// Whether what a piece is put into lies dense or is one number, so that it can be copied around the piece.
+    fn base_is_plain(&self, e: usize) -> bool {
+        let equation = &self.program.equations[e];
+        let Op::Put(_) = equation.op else { return true };
+        let base = &self.layouts[equation.inputs[0].index()];
+        base.is_dense() || base.strides.iter().all(|&s| s == 0)
+    }
+
+    /// Lets the result of an equation begin so many bytes after a value, in its slot.
+    fn grow(&mut self, e: usize, root: Var, by: isize) {
+        let v = self.program.equations[e].outputs[0];
+        let slot = &mut self.slots[self.slot_of[root.index()]];
+        let begins = self.shifts[root.index()] as isize + by;
+        // What would begin before the slot moves everything in it.
+        let front = (-begins).max(0) as usize;
+        slot.members.iter().for_each(|m| self.shifts[m.1.index()] += front);
+        self.shifts[v.index()] = (begins + front as isize) as usize;
+        let ends = self.shifts[v.index()] + self.program.spec(v).bytes();
+        slot.bytes = (slot.bytes + front).max(ends);
+        slot.end = self.last[v.index()];
+        slot.members.push((e + 1, v));
+        self.slot_of[v.index()] = self.slot_of[root.index()];
     }
 
     /// Whether a slot begun by that result can be in this memory to the end.
@@ -493,9 +547,14 @@ impl<'a> Planner<'a> {
             .map(|v| {
                 let layout =
                     std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
-                match self.slot_of[self.roots[v].index()] {
+                let root = self.roots[v].index();
+                match self.slot_of[root] {
                     NONE => Home { base: Base::Arena, start: 0, layout },
-                    slot => Home { base: self.slots[slot].base, start: starts[slot], layout },
+                    slot => Home {
+                        base: self.slots[slot].base,
+                        start: starts[slot] + self.shifts[root],
+                        layout,
+                    },
                 }
             })
             .collect();
