@@ -21,6 +21,8 @@
 //! How the work is cut may then depend on the number of threads, as no sum depends on the cut (that into
 //! chunks, on which sums do depend, never does).
 
+mod rows;
+
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::walk::Walk;
@@ -180,15 +182,11 @@ fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'
             unsafe {
                 let (index, x) = (index.offset(run.offsets[0]), x.offset(run.offsets[1]));
                 let out = out.add(run.start * row);
-                for j in 0..run.len as isize {
+                let from = |j: isize| {
                     let at = *index.offset(j * run.strides[0]) as isize;
-                    let from = x.offset(j * run.strides[1] + at * along);
-                    if row == 1 {
-                        *out.offset(j) = *from;
-                    } else {
-                        std::ptr::copy_nonoverlapping(from, out.offset(j * row as isize), row);
-                    }
-                }
+                    x.offset(j * run.strides[1] + at * along)
+                };
+                rows::copy(run.len as isize, row, from, out);
             }
         });
     });

@@ -78,6 +78,22 @@ const CASES: &[(usize, &[usize], &[usize])] = &[
     (0, &[300, 70], &[900, 70]),
 ];
 
+/// Rows of every length that is copied in its own way, and one more.
+#[test]
+fn gather_takes_short_rows() {
+    let mut seed = 3;
+    for row in 1..=17 {
+        let x = Strided::new(&[5, row], 0, || noise(&mut seed) as i64);
+        let index = Strided::new(&[700, row], 4, || (noise(&mut seed) % 5) as i64);
+        let want: Vec<i64> =
+            coordinates(&[700, row]).map(|at| x.get(&[index.get(&at) as usize, at[1]])).collect();
+        let mut got = vec![0; want.len()];
+        let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[700, row], dtype: DType::I64 };
+        gather(0, x.source(DType::I64), index.source(DType::I64), out).unwrap();
+        assert_eq!(got, want, "rows of {row}");
+    }
+}
+
 #[test]
 fn gather_equals_its_definition() {
     let mut seed = 1;

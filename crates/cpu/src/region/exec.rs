@@ -41,6 +41,18 @@ struct Bench<'a> {
     kept_len: usize,
 }
 
+/// How far the lines of a tile have been asked for.
+struct Asking {
+    /// The first element of the tile, and how many it has.
+    start: usize,
+    n: usize,
+    /// Lines to ask for at a time.
+    each: usize,
+    /// The next line of which operand.
+    operand: usize,
+    line: usize,
+}
+
 /// A cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -337,11 +349,11 @@ impl Bench<'_> {
             let n = if domain.many { range.end - start } else { n };
             self.move_to(start);
             let here = self.here(start, n);
-            for (n_step, step) in pass.steps.iter().enumerate() {
-                if let Some((first, parts)) = pass.ahead
-                    && ahead > 0
-                {
-                    self.ask_for(start + ahead, n, first + n_step, parts);
+            let asks = pass.ahead.filter(|_| ahead > 0);
+            let mut asking = asks.map(|(first, parts)| self.asking(start + ahead, n, first, parts));
+            for step in &pass.steps {
+                if let Some(asking) = &mut asking {
+                    self.ask_for(asking);
                 }
                 // SAFETY: the table points at this tile, which lies in the domain.
                 unsafe { here.run(step) };
@@ -350,14 +362,37 @@ impl Bench<'_> {
         }
     }
 
-    /// Asks for a part of the lines of the operands' elements from `start` on.
-    fn ask_for(&self, start: usize, n: usize, part: usize, parts: usize) {
-        for &Ahead { input, offset, apart } in &self.kernel.ahead {
+    /// Begins to ask for the operands' elements from `start` on, at one of so many parts of their lines.
+    fn asking(&self, start: usize, n: usize, first: usize, parts: usize) -> Asking {
+        let lines = |a: &Ahead| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
+        let each = self.kernel.ahead.iter().map(lines).sum::<usize>().div_ceil(parts);
+        let (mut operand, mut line) = (0, first * each);
+        while let Some(lines) = self.kernel.ahead.get(operand).map(lines)
+            && line >= lines
+        {
+            (operand, line) = (operand + 1, line - lines);
+        }
+        Asking { start, n, each, operand, line }
+    }
+
+    /// Asks for the next part of the lines.
+    fn ask_for(&self, asking: &mut Asking) {
+        let mut left = asking.each;
+        while left > 0
+            && let Some(&Ahead { input, offset, apart }) = self.kernel.ahead.get(asking.operand)
+        {
             let size = self.kernel.input_sizes[input];
-            let from = self.inputs[input].ptr.wrapping_add((offset + start * apart) * size);
-            let lines = (n * apart * size).div_ceil(64);
-            for line in lines * part / parts..lines * (part + 1) / parts {
+            let at = (offset + asking.start * apart) * size;
+            let from = self.inputs[input].ptr.wrapping_add(at);
+            let lines = (asking.n * apart * size).div_ceil(64);
+            let end = lines.min(asking.line + left);
+            for line in asking.line..end {
                 ask(from.wrapping_add(64 * line));
+            }
+            left -= end - asking.line;
+            asking.line = end;
+            if end == lines {
+                (asking.operand, asking.line) = (asking.operand + 1, 0);
             }
         }
     }
