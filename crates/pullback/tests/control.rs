@@ -1,8 +1,8 @@
 //! Control flow: eager, traced, differentiated.
 
 use pullback::{
-    DType, Program, Spec, Tensor, cond, fori_loop, grad, jvp, scan, scan_reverse, scan_times,
-    trace, while_loop, while_loop_bounded,
+    DType, Program, Spec, Tensor, cat, cond, fori_loop, grad, jit, jvp, scan, scan_reverse,
+    scan_times, trace, while_loop, while_loop_bounded,
 };
 
 fn f64s(values: &[f64]) -> Tensor {
@@ -75,4 +75,50 @@ fn derivatives_of_traced_constructs_are_constructs() {
     let second =
         trace(|x: &[Tensor]| grad(|x: &Tensor| grad(f)(x).sum())(&x[0]), &[spec(&[2])]).unwrap();
     second.verify().unwrap();
+}
+
+/// Loops whose turns are straight code: values change places, are overwritten, and have every kind of number.
+#[test]
+fn compiled_loops_over_a_few_numbers_give_the_bits_of_the_eager_ones() {
+    type State = (Tensor, Tensor, Tensor, Tensor);
+    let fibonacci = |(n, a, b): &(Tensor, Tensor, Tensor)| {
+        while_loop(
+            |(n, _, _): &(Tensor, Tensor, Tensor)| n.gt(0),
+            |(n, a, b)| (n - 1, b.clone(), a + b),
+            &(n.clone(), a.clone(), b.clone()),
+        )
+    };
+    let start = (Tensor::from(80i64), Tensor::from(0i64), Tensor::from(1i64));
+    let (_, a, b) = jit(fibonacci).of(&start);
+    assert_eq!((a.item::<i64>(), b.item::<i64>()), (23416728348467685, 37889062373143906));
+
+    let mixed = |(count, x, flag, y): &State| {
+        let turn = |(count, x, flag, y): &State| {
+            // Elements move one place on, and one of them is computed from all.
+            let turned = cat(&[&x.narrow(0, 1, 2), &x.narrow(0, 0, 1)], 0);
+            let total = x.sum() + x.max() * 0.25 - x.square().prod();
+            let x = flag.select(&turned + 0.125, &turned * 0.75 - y);
+            let small = x.abs().lt(1.0).logical_or(flag.logical_not());
+            let steps = small.cast(DType::I64).sum().minimum(2);
+            (count - steps.maximum(1), x, small, (y - total.sqrt().maximum(0.5)).clamp(-3.0, 3.0))
+        };
+        let going = |(count, x, ..): &State| count.gt(0).logical_and(x.sum().is_finite());
+        while_loop(going, turn, &(count.clone(), x.clone(), flag.clone(), y.clone()))
+    };
+    let compiled = jit(mixed);
+    for seed in 0..40 {
+        let part = |k: i32| f64::from((seed * 37 + k * 11) % 29) / 7.0 - 2.0;
+        let state = (
+            Tensor::from(i64::from(seed)),
+            f64s(&[part(0), part(1), part(2)]),
+            Tensor::from([seed % 2 == 0, seed % 3 == 0, true]),
+            Tensor::from(part(3)),
+        );
+        let (want, got) = (mixed(&state), compiled.of(&state));
+        assert_eq!(want.0.item::<i64>(), got.0.item::<i64>());
+        assert_eq!(want.2.to_vec::<bool>(), got.2.to_vec::<bool>());
+        let bits = |x: &Tensor| x.to_vec::<f64>().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        assert_eq!(bits(&want.1), bits(&got.1), "{want:?}\n{got:?}");
+        assert_eq!(bits(&want.3), bits(&got.3), "{want:?}\n{got:?}");
+    }
 }

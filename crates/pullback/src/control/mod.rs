@@ -62,8 +62,8 @@ pub fn cond<T: Tree, Y: Tree>(
 /// `state = body(state)` for as long as `test(state)` holds.
 ///
 /// Both modes differentiate it. In eager code the turns that ran are on the tape. Inside a trace their number is not known: the backward pass goes through the
-/// loop again and keeps up to 256 states, evenly spread over the turns, from which it goes back; so its memory does not grow with the turns, and
-/// beyond 256 of them turns run a second time.
+/// loop again and keeps up to 1024 states, evenly spread over the turns, from which it goes back; so its memory does not grow with the turns, and
+/// beyond 1024 of them turns run once more.
 ///
 /// ```
 /// use pullback::{Tensor, while_loop};

@@ -26,7 +26,7 @@ use pullback_ir::Program;
 use smallvec::SmallVec;
 
 /// How many states the trail has room for, at most and at least. Few in this file's tests, so that trails run out of room.
-const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (256, 16) };
+const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 
 /// Bytes that a trail of more than the fewest states may take.
 const ROOM: usize = 64 << 20;
