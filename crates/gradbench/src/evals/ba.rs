@@ -13,7 +13,8 @@ pub(super) const MODULE: Module = Module {
     name: "ba",
     functions: &[
         ("objective", |input| {
-            let scene = scene(&read(input)?)?;
+            let input: Input = read(input)?;
+            let scene = scene(&input, &input.pairs()?);
             let f = jit(|scene: &Scene| {
                 let errors = vmap(|o: &Observation| stack(&o.errors().each_ref(), 0), 0, 0);
                 (errors(&scene.observations()), 1.0 - scene.weights.square())
@@ -21,9 +22,11 @@ pub(super) const MODULE: Module = Module {
             Ok(Job::new(move || f.of(&scene), show_errors))
         }),
         ("jacobian", |input| {
-            let (input, f) = (read(input)?, jit(jacobian));
-            let scene = scene(&input)?;
-            Ok(Job::new(move || Sparse::new(&input, f.of(&scene)), Sparse::show))
+            let (input, f): (Input, _) = (read(input)?, jit(jacobian));
+            let pairs = input.pairs()?;
+            let scene = scene(&input, &pairs);
+            let run = move || Sparse::new(input.n, input.m, &pairs, f.of(&scene));
+            Ok(Job::new(run, Sparse::show))
         }),
     ],
 };
@@ -44,43 +47,46 @@ const CAMERA: usize = 11;
 /// The numbers that an observation depends on: a camera, a point and a weight.
 const WIDTH: usize = CAMERA + 3 + 1;
 
-/// Observation i is that of point `seen[i]` by camera `by[i]`.
+impl Input {
+    /// Which camera sees which point, for each observation: both in turn.
+    fn pairs(&self) -> Result<Vec<[usize; 2]>, String> {
+        let &Input { n, m, p, .. } = self;
+        for (name, count) in [("n", n), ("m", m), ("p", p)] {
+            if count == 0 {
+                return Err(format!("{name} is 0: there is nothing to observe"));
+            }
+        }
+        let all = [n, m, p].iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
+        let places = all.and_then(|all| all.checked_mul(2 * WIDTH + 1));
+        if places.is_none_or(|places| places > i32::MAX as usize) {
+            return Err(format!(
+                "{n} cameras, {m} points and {p} observations are more than 32-bit indices can count"
+            ));
+        }
+        Ok((0..p).map(|i| [i % n, i % m]).collect())
+    }
+}
+
 #[derive(Tree)]
 struct Scene {
     cameras: Tensor,
     points: Tensor,
     weights: Tensor,
     features: Tensor,
+    /// The camera and the point of each observation.
     by: Tensor,
-    seen: Tensor,
+    of: Tensor,
 }
 
-fn scene(input: &Input) -> Result<Scene, String> {
-    let &Input { n, m, p, .. } = input;
-    for (name, count) in [("n", n), ("m", m), ("p", p)] {
-        if count == 0 {
-            return Err(format!("{name} is 0: there is nothing to observe"));
-        }
-    }
-    let whole = [n, m, p].iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-    if whole.and_then(|sum| sum.checked_mul(2 * WIDTH)).is_none_or(|size| size > i32::MAX as usize)
-    {
-        return Err(format!(
-            "{n} cameras, {m} points and {p} observations are more than 32-bit indices can count"
-        ));
-    }
-    let all = |one: &[f64], count: usize| vector(one).expand([count, one.len()]) + 0.0;
-    let turns = |count: usize| {
-        Tensor::from_vec((0..p).map(|i| (i % count) as i64).collect::<Vec<_>>(), [p])
-    };
-    Ok(Scene {
-        cameras: all(&input.cam, n),
-        points: all(&input.x, m),
-        weights: Tensor::full([p], input.w),
-        features: all(&input.feat, p),
-        by: turns(n),
-        seen: turns(m),
-    })
+fn scene(input: &Input, pairs: &[[usize; 2]]) -> Scene {
+    let all = |one: &[f64], count: usize| vector(one).expand([count, one.len()]).contiguous();
+    let p = pairs.len();
+    let [by, of] = [0, 1].map(|k| {
+        Tensor::from_vec(pairs.iter().map(|pair| pair[k] as i64).collect::<Vec<_>>(), [p])
+    });
+    let (cameras, points) = (all(&input.cam, input.n), all(&input.x, input.m));
+    let (weights, features) = (Tensor::full([p], input.w), all(&input.feat, p));
+    Scene { cameras, points, weights, features, by, of }
 }
 
 /// What an observation depends on, and where the point was seen.
@@ -96,7 +102,7 @@ impl Scene {
     fn observations(&self) -> Observation {
         let columns = |x: &Tensor| x.unbind(1);
         let cameras = columns(&self.cameras.index_select(0, &self.by));
-        let points = columns(&self.points.index_select(0, &self.seen));
+        let points = columns(&self.points.index_select(0, &self.of));
         let features = columns(&self.features);
         Observation {
             camera: std::array::from_fn(|i| cameras[i].clone()),
@@ -163,7 +169,7 @@ fn jacobian(scene: &Scene) -> Tensor {
     cat(&[&block(&scene.observations()).reshape([-1]), &weights], 0)
 }
 
-/// A sparse matrix by rows: those of row i are `columns[rows[i]..rows[i + 1]]`.
+/// A sparse matrix by rows: the elements of row i are those from `rows[i]` to `rows[i + 1]`.
 struct Sparse {
     rows: Vec<i32>,
     columns: Vec<i32>,
@@ -171,24 +177,22 @@ struct Sparse {
 }
 
 impl Sparse {
-    fn new(input: &Input, values: Tensor) -> Sparse {
-        let &Input { n, m, p, .. } = input;
+    fn new(n: usize, m: usize, pairs: &[[usize; 2]], values: Tensor) -> Sparse {
+        let p = pairs.len();
+        let (points, weights) = (CAMERA * n, CAMERA * n + 3 * m);
         let mut rows = Vec::with_capacity(3 * p + 1);
         let mut columns = Vec::with_capacity((2 * WIDTH + 1) * p);
-        for i in 0..p {
-            let (camera, point) = (CAMERA * (i % n), CAMERA * n + 3 * (i % m));
-            let weight = CAMERA * n + 3 * m + i;
+        for (i, [camera, point]) in pairs.iter().enumerate() {
+            let (camera, point) = (CAMERA * camera, points + 3 * point);
             for row in 0..2 {
                 rows.push(((2 * i + row) * WIDTH) as i32);
                 columns.extend((camera..camera + CAMERA).map(|c| c as i32));
                 columns.extend((point..point + 3).map(|c| c as i32));
-                columns.push(weight as i32);
+                columns.push((weights + i) as i32);
             }
         }
-        for i in 0..=p {
-            rows.push((2 * WIDTH * p + i) as i32);
-        }
-        columns.extend((0..p).map(|i| (CAMERA * n + 3 * m + i) as i32));
+        rows.extend((0..=p).map(|i| (2 * WIDTH * p + i) as i32));
+        columns.extend((0..p).map(|i| (weights + i) as i32));
         Sparse { rows, columns, values }
     }
 

@@ -185,7 +185,7 @@ impl Hand {
             true => local * Tensor::from([[-1.0], [1.0], [1.0]]),
             false => local,
         };
-        rotation(&theta.at(0..3)).matmul(&local) + theta.at((3..6, pullback::Index::NewAxis))
+        rotation(&theta.at(0..3)).matmul(&local) + theta.at(3..6).unsqueeze(1)
     }
 
     /// The bones' transforms in the pose, each that of its parent times its own.
