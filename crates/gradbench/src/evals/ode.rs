@@ -2,7 +2,7 @@
 
 use super::Module;
 use crate::job::{Job, read, show, vector};
-use pullback::{Tensor, cat, grad, jit, scan_times};
+use pullback::{Tensor, cat, checkpoint, grad, jit, scan_times};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -36,18 +36,28 @@ fn problem(input: &Value) -> Result<(Tensor, usize), String> {
     Ok((vector(&x), s))
 }
 
+/// Numbers that stay in the caches.
+const CACHED: usize = 1 << 20;
+
 fn solve(x: &Tensor, steps: usize) -> Tensor {
-    let n = x.shape()[0];
     let h = 2.0 / steps as f64;
-    // y with the 1 in front of it that y₀' = x₀·1 reads.
-    let one = Tensor::from([1.0]);
-    let slope = |y: &Tensor| x * cat(&[&one, &y.narrow(0, 0, n - 1)], 0);
-    let step = |y: &Tensor, _: &()| {
-        let k1 = slope(y);
-        let k2 = slope(&(y + h / 2.0 * &k1));
-        let k3 = slope(&(y + h / 2.0 * &k2));
-        let k4 = slope(&(y + h * &k3));
-        (y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), ())
+    // A step keeps four vectors to go back. Where all of them together would leave the caches, it is taken again instead.
+    let again = 4 * x.shape()[0] * steps > CACHED;
+    let turn = |y: &Tensor, _: &()| match again {
+        true => (checkpoint(move |(x, y)| step(x, y, h), &(x.clone(), y.clone())), ()),
+        false => (step(x, y, h), ()),
     };
-    scan_times(steps, step, &x.zeros_like()).0
+    scan_times(steps, turn, &x.zeros_like()).0
+}
+
+/// From y to y one step later.
+fn step(x: &Tensor, y: &Tensor, h: f64) -> Tensor {
+    // The 1 in front is what y₀' = x₀·1 reads.
+    let (one, n) = (Tensor::from([1.0]), x.shape()[0]);
+    let slope = |y: &Tensor| x * cat(&[&one, &y.narrow(0, 0, n - 1)], 0);
+    let k1 = slope(y);
+    let k2 = slope(&(y + h / 2.0 * &k1));
+    let k3 = slope(&(y + h / 2.0 * &k2));
+    let k4 = slope(&(y + h * &k3));
+    y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
 }
