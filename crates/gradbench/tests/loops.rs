@@ -56,7 +56,7 @@ fn cofactors(a: &[f64], n: usize) -> Vec<f64> {
     let cofactor = |row: usize, column: usize| {
         let kept = |&p: &usize| p / n != row && p % n != column;
         let minor: Vec<f64> = (0..n * n).filter(kept).map(|p| a[p]).collect();
-        let sign = if (row + column) % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if (row + column).is_multiple_of(2) { 1.0 } else { -1.0 };
         sign * determinant(&minor, n - 1)
     };
     (0..n * n).map(|p| cofactor(p / n, p % n)).collect()
@@ -236,6 +236,8 @@ fn wrong_inputs_get_a_sentence() {
         "A has 3 numbers",
     );
     said(&mut tool, "det", "primal", json!({ "A": [], "ell": 0 }), "A has 0 numbers");
+    let large = json!({ "A": vec![1.0; 400], "ell": 20 });
+    said(&mut tool, "det", "primal", large, "20! products are too many");
     said(&mut tool, "ode", "gradient", json!({ "x": [], "s": 1 }), "0 equations");
     said(&mut tool, "ode", "primal", json!({ "x": [1.0], "s": 0 }), "in 0 steps");
     let (good, ..) = lstm_input(2, 7, "text");

@@ -32,14 +32,20 @@ struct Input {
 
 fn matrix(input: &Value) -> Result<Tensor, String> {
     let Input { a, ell } = read(input)?;
-    if ell == 0 || a.len() != ell * ell {
+    if ell == 0 || ell.checked_mul(ell) != Some(a.len()) {
         return Err(format!("A has {} numbers, not the {ell}·{ell} of a matrix", a.len()));
+    }
+    if ell > LARGEST {
+        return Err(format!("{ell}! products are too many; {LARGEST}! are the most"));
     }
     Ok(Tensor::from_vec(a, [ell, ell]))
 }
 
 /// Minors of this size are expanded in one batch.
 const BATCH: usize = 8;
+
+/// The largest matrix whose minors of that size fit into memory beside each other.
+const LARGEST: usize = 13;
 
 fn determinant(a: &Tensor) -> Tensor {
     minors(&a.unsqueeze(-1)).squeeze()
@@ -60,6 +66,6 @@ fn minors(a: &Tensor) -> Tensor {
     let columns = Tensor::from_vec(columns.collect::<Vec<_>>(), [k * (k - 1)]);
     let rest = a.narrow(0, 1, k - 1).index_select(1, &columns);
     let below = minors(&rest.reshape([k - 1, k - 1, k * count])).reshape([k, count]);
-    let signs = (0..k).map(|j| if j % 2 == 0 { 1.0 } else { -1.0 }).collect::<Vec<f64>>();
+    let signs = (0..k).map(|j| if j.is_multiple_of(2) { 1.0 } else { -1.0 }).collect::<Vec<f64>>();
     (Tensor::from_vec(signs, [k, 1]) * a.select_at(0, 0) * below).sum_over(0)
 }
