@@ -44,7 +44,19 @@ fn problem(input: &Value) -> Result<(Tensor, usize), String> {
 
 fn primal(x: &Tensor, n: usize) -> Tensor {
     let t = Tensor::arange(0, n as i64).cast(DType::F64) * (2.0 / (n - 1) as f64) - 1.0;
-    (t.sign() - x.matmul(&powers(&t, x.len()))).square().sum() / 2.0
+    (t.sign() - polynomial(x, &t)).square().sum() / 2.0
+}
+
+/// Σⱼ xⱼ tʲ for each t. All powers of all t would be n·m numbers; with x as a matrix of √m rows, j = row·width + column, it takes
+/// √m powers for the columns and √m for the rows.
+fn polynomial(x: &Tensor, t: &Tensor) -> Tensor {
+    let m = x.len();
+    let width = m.isqrt().max(1);
+    let rows = m.div_ceil(width);
+    let x = x.pad(&[(0, rows * width - m)]).reshape([rows, width]);
+    let columns = powers(t, width);
+    let step = columns.select_at(0, -1) * t;
+    (x.matmul(&columns) * powers(&step, rows)).sum_over(0)
 }
 
 /// The powers of t from 0 to m − 1, a row each.
