@@ -47,7 +47,7 @@ fn lse_is_the_formula_and_its_gradient_a_softmax() {
 }
 
 #[test]
-fn lse_shares_nothing_between_equal_largest_ones() {
+fn lse_of_equal_numbers_goes_evenly_to_all() {
     let mut tool = Tool::start();
     let gradient = tool.evaluate("lse", "gradient", json!({ "x": [3.0, 3.0, 3.0, 3.0] }));
     assert_close(&gradient, &[0.25; 4], TOLERANCE);
