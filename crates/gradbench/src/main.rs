@@ -9,14 +9,14 @@ mod job;
 mod protocol;
 
 use clap::Parser;
-use std::io::{BufRead, ErrorKind, Write};
+use std::io::{BufRead, BufWriter, Error, ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Pullback as a tool of GradBench: answers the messages on standard input, a JSON object a line.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// Use all cores; otherwise one, as the other tools do.
+    /// Use all cores; otherwise one.
     #[arg(long)]
     multithreaded: bool,
 }
@@ -27,14 +27,16 @@ fn main() -> ExitCode {
         pullback::set_threads(1);
     }
     protocol::quiet();
-    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let mut output = BufWriter::new(output);
     for (number, line) in input.split(b'\n').enumerate() {
         let line = match line {
             Ok(line) => line,
             Err(error) => return stop(format!("standard input cannot be read: {error}")),
         };
         let Some(answer) = protocol::answer(&line, number + 1) else { continue };
-        match writeln!(output, "{answer}").and_then(|()| output.flush()) {
+        let written = serde_json::to_writer(&mut output, &answer).map_err(Error::from);
+        match written.and_then(|()| writeln!(output)).and_then(|()| output.flush()) {
             Ok(()) => {}
             // Nobody listens any more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

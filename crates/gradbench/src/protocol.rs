@@ -4,67 +4,77 @@
 //! otherwise: an eval waits for a line, and a tool that is silent or gone tells it nothing.
 
 use crate::evals;
-use crate::job::Runs;
+use crate::job::{Measured, Runs};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// An answer, as JSON has it.
+#[derive(Serialize, Default)]
+pub(crate) struct Answer {
+    id: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    success: Option<bool>,
+    #[serde(flatten)]
+    measured: Option<Measured>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
 /// The answer to a line; none to an empty one.
-pub(crate) fn answer(line: &[u8], number: usize) -> Option<Value> {
+pub(crate) fn answer(line: &[u8], number: usize) -> Option<Answer> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
     }
-    let refuse = |message: String| json!({ "id": null, "success": false, "error": message });
-    Some(match serde_json::from_slice::<Value>(line) {
-        Ok(Value::Object(message)) => reply(&message),
-        Ok(other) => refuse(format!("line {number} is {}, not an object", kind_of(&other))),
-        Err(error) => refuse(format!("line {number} is no JSON: {error}")),
+    let message = match serde_json::from_slice::<Value>(line) {
+        Ok(Value::Object(message)) => Ok(message),
+        Ok(other) => Err(format!("line {number} is {}, not an object", kind_of(&other))),
+        Err(error) => Err(format!("line {number} is no JSON: {error}")),
+    };
+    Some(match message {
+        Ok(message) => reply(&message),
+        Err(error) => Answer { success: Some(false), error: Some(error), ..Answer::default() },
     })
 }
 
-fn reply(message: &Map<String, Value>) -> Value {
-    let mut answer = Map::new();
-    answer.insert("id".into(), message.get("id").cloned().unwrap_or(Value::Null));
+fn reply(message: &Map<String, Value>) -> Answer {
+    let id = message.get("id").cloned().unwrap_or(Value::Null);
+    let answer = Answer { id, ..Answer::default() };
     let done = match text(message, "kind") {
         Ok("start") => {
-            answer.insert("tool".into(), json!("pullback"));
-            let config = json!({
-                "version": env!("CARGO_PKG_VERSION"),
-                "threads": pullback::threads(),
-            });
-            answer.insert("config".into(), config);
-            return Value::Object(answer);
+            let version = env!("CARGO_PKG_VERSION");
+            let config = json!({ "version": version, "threads": pullback::threads() });
+            return Answer { tool: Some("pullback"), config: Some(config), ..answer };
         }
-        Ok("define") => define(message).map(|()| Map::new()),
-        Ok("evaluate") => evaluate(message),
+        Ok("define") => define(message).map(|()| None),
+        Ok("evaluate") => evaluate(message).map(Some),
         // Any other kind is only acknowledged.
-        Ok(_) => return Value::Object(answer),
+        Ok(_) => return answer,
         Err(error) => Err(error),
     };
-    answer.insert("success".into(), json!(done.is_ok()));
     match done {
-        Ok(fields) => answer.extend(fields),
-        Err(error) => {
-            answer.insert("error".into(), json!(error));
-        }
+        Ok(measured) => Answer { success: Some(true), measured, ..answer },
+        Err(error) => Answer { success: Some(false), error: Some(error), ..answer },
     }
-    Value::Object(answer)
 }
 
 fn define(message: &Map<String, Value>) -> Result<(), String> {
     evals::module(text(message, "module")?).map(|_| ())
 }
 
-fn evaluate(message: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+fn evaluate(message: &Map<String, Value>) -> Result<Measured, String> {
     let (module, name) = (text(message, "module")?, text(message, "function")?);
     let function = evals::module(module)?.function(name)?;
     let input = message.get("input").ok_or("the message has no \"input\"")?;
     let run = || {
         let runs = Runs::of(input)?;
-        function(input)?.measure(runs)
+        function(input)?.measure(&runs)
     };
-    let (output, timings) = guarded(run).map_err(|error| format!("{module}::{name}: {error}"))?;
-    let fields = [("output", output), ("timings", timings)];
-    Ok(fields.map(|(key, value)| (key.to_string(), value)).into_iter().collect())
+    guarded(run).map_err(|error| format!("{module}::{name}: {error}"))
 }
 
 /// Runs what may fail with an error of a tensor operation, or with a panic that nobody expected: both become sentences.

@@ -234,3 +234,21 @@ fn input_that_makes_no_sense_is_refused_with_a_sentence() {
     // And it goes on serving.
     assert_close(&tool.evaluate("lse", "primal", json!({ "x": [2.0] })), &[2.0], TOLERANCE);
 }
+
+/// Far from the origin a difference of squares has no digits left: points and centroids are compared from their middle.
+#[test]
+fn kmeans_far_from_the_origin() {
+    let mut tool = Tool::start();
+    for far in [0.0, 1e6, 1e8] {
+        let at = |x: f64| json!([far + x, far - 2.0 * x]);
+        let points: Vec<_> = (0..8).map(|i| at(f64::from(i))).collect();
+        let input = json!({ "points": points, "centroids": [at(1.0), at(6.0)] });
+        // Points 0 to 3 belong to the first, 4 to 7 to the second; at both the squares are 5·(1 + 0 + 1 + 4).
+        let cost = tool.evaluate("kmeans", "cost", input.clone());
+        // Coordinates near 1e8 are rounded to 1.5e-8.
+        assert_close(&cost, &[60.0], 1e-7);
+        // The direction leads from the centroids to the means of their points, 1.5 and 5.5.
+        let direction = tool.evaluate("kmeans", "dir", input);
+        assert_close(&direction, &[-0.5, 1.0, 0.5, -1.0], 1e-7);
+    }
+}

@@ -70,6 +70,7 @@ fn whatever_comes_is_answered_and_the_next_message_too() {
     assert_eq!(refused(&mut tool, line, "no \"input\""), 8);
     let line = r#"{"id": 9, "kind": "evaluate", "module": "hello", "function": ["square"], "input": 1}"#;
     assert_eq!(refused(&mut tool, line, "\"function\" is a list"), 9);
+    assert_eq!(tool.say("{\"id\": 10, \"kind\": \"analysis\"}\r"), json!({ "id": 10 }));
     let deep = "[".repeat(100_000);
     assert!(refused(&mut tool, &deep, "no JSON").is_null());
     assert_eq!(tool.evaluate("hello", "square", json!(2.0)), 4.0);
@@ -85,9 +86,22 @@ fn wrong_inputs_get_a_sentence() {
         ("lse", "gradient", json!({}), "missing field `x`"),
         ("lse", "gradient", json!({ "x": [] }), "no numbers"),
         ("lse", "primal", json!({ "x": [1.0, "a"] }), "expected f64"),
-        ("lse", "primal", json!({ "x": [1.0], "min_runs": -1 }), "min_runs"),
-        ("lse", "primal", json!({ "x": [1.0], "min_runs": 1.5 }), "min_runs"),
-        ("lse", "primal", json!({ "x": [1.0], "min_seconds": "long" }), "min_seconds"),
+        ("lse", "primal", json!({ "x": [1.0], "min_runs": -1 }), "expected u64"),
+        ("lse", "primal", json!({ "x": [1.0], "min_runs": 1.5 }), "expected u64"),
+        ("lse", "primal", json!({ "x": [1.0], "min_seconds": "long" }), "string"),
+        ("lse", "primal", json!({ "x": [1.0], "min_seconds": -1.0 }), "min_seconds is -1"),
+        ("lse", "primal", json!({ "x": [1.0], "min_seconds": 1e308 }), "not from 0 to 3600"),
+        ("lse", "primal", json!({ "x": [1.0], "min_runs": u64::MAX }), "10000000 are the most"),
+        // Lists would fill the fields by position.
+        ("lse", "primal", json!([[1.0, 2.0]]), "not an object"),
+        ("saddle", "rr", json!([[1.0, 2.0]]), "not an object"),
+        // What JSON has no number for.
+        ("hello", "square", json!(1e200), "not finite"),
+        // Sizes that overflow.
+        ("llsq", "primal", json!({ "x": [1.0], "n": u64::MAX }), "n is 18446744073709551615"),
+        ("det", "primal", json!({ "A": [1.0], "ell": 1u64 << 32 }), "A has 1 numbers"),
+        ("ode", "gradient", json!({ "x": [0.5, 0.2], "s": 1u64 << 60 }), ""),
+        ("gmm", "objective", json!({ "d": u64::MAX, "k": 1, "n": 0, "x": [], "m": 0, "gamma": 1, "alpha": [0], "mu": [[]], "q": [[]], "l": [[]] }), "d is"),
         ("particle", "rr", json!({ "v": 0.0 }), "missing field `w`"),
         ("saddle", "ff", json!({ "start": [1.0] }), "length 2"),
         ("saddle", "ff", json!({ "start": [1.0, 2.0, 3.0] }), "2"),
@@ -116,9 +130,31 @@ fn functions_run_as_often_and_as_long_as_they_are_asked_to() {
         timings[1..].iter().map(of).collect::<Vec<u64>>()
     };
     assert_eq!(timings(json!({ "x": [1.0, 2.0] })).len(), 1);
+    assert_eq!(timings(json!({ "x": [1.0, 2.0], "min_runs": 0 })).len(), 1);
     assert_eq!(timings(json!({ "x": [1.0, 2.0], "min_runs": 5, "min_seconds": 0 })).len(), 5);
     let long = timings(json!({ "x": [1.0, 2.0], "min_runs": 2, "min_seconds": 0.01 }));
     assert!(long.len() >= 2 && long.iter().sum::<u64>() >= 10_000_000);
     // Stops with the run that reaches the time.
     assert!(long[..long.len() - 1].iter().sum::<u64>() < 10_000_000 || long.len() == 2);
+}
+
+/// Bytes that are no text, and a last line without an end.
+#[test]
+fn bytes_are_answered_too() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_pullback-gradbench"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = tool.stdin.take().unwrap();
+    input.write_all(b"\xFF\xFE{}\n\n  \n{\"id\": 1, \"kind\": \"start\"}").unwrap();
+    drop(input);
+    let output = tool.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("line 1 is no JSON") && lines[1].contains("pullback"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! Control flow inside programs: a choice, a loop, a loop over the rows of tensors.
 
-use crate::infer::Specs;
+use crate::infer::{Specs, fits_memory};
 use crate::{DType, Error, Program, Result, Shape, Spec};
 
 /// Structured control flow. The operands named "shared" are seen by every turn and never change.
@@ -160,6 +160,9 @@ impl Flow {
                 for y in &mut out[carry.len()..] {
                     let mut shape: Vec<usize> = vec![scan.length];
                     shape.extend_from_slice(&y.shape);
+                    if !fits_memory(&shape) {
+                        return Err(wrong(format!("{} rows of {y} fit into no memory", scan.length)));
+                    }
                     *y = y.with_shape(Shape::from_slice(&shape));
                 }
                 Ok(out)

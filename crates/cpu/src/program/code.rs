@@ -62,8 +62,11 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// The kernel of an op.
     Kernel(Op),
-    /// A region over operands that lie dense; and the list itself, where it is over a few elements.
-    Region(Box<Kernel>, Option<Arc<Region>>),
+    /// A region over operands that lie dense; and the list itself, where it is over a few elements and may be joined with others.
+    Region(
+        Box<Kernel>,
+        #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] Option<Arc<Region>>,
+    ),
     /// The product of the first two operands, and a region over it while it is in cache.
     AfterDot(Box<Kernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.

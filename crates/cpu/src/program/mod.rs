@@ -184,7 +184,7 @@ impl Executable {
         self.code.run().inspect_err(|_| outputs.clear())
     }
 
-    /// Runs the program and says how long each step took.
+    /// Runs the program and says how long each step took, steps on a few numbers one by one too, which a run joins.
     ///
     /// # Errors
     /// As [`Executable::run`].

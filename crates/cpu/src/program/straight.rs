@@ -25,7 +25,7 @@ const LENGTH: usize = 4096;
 pub(super) enum Part {
     /// Steps that run one by one.
     Steps(Range<usize>),
-    /// Steps that are one piece of code, which needs so many bytes of scratch.
+    /// Steps that are one piece of code.
     Straight(Straight),
 }
 
@@ -79,6 +79,13 @@ fn carrier(dtype: DType) -> Option<DType> {
     }
 }
 
+/// Whether all elements of an operand lie where code can reach them.
+fn is_near(x: &Operand) -> bool {
+    let reach = |(&n, &stride): (&usize, &isize)| n.saturating_sub(1) * stride.unsigned_abs();
+    let elements: usize = x.shape.iter().zip(&x.strides).map(reach).sum();
+    x.start < FAR && elements < FAR / x.dtype.size()
+}
+
 fn few(shape: &[usize]) -> bool {
     shape.iter().product::<usize>() <= ELEMENTS
 }
@@ -88,7 +95,7 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     let small = step.sources.iter().all(|x| few(&x.shape) || matches!(step.action, Action::Region(..)))
         && step.sinks.iter().all(|y| few(&y.shape));
     // Code reaches so far from a pointer.
-    let near = step.sources.iter().all(|x| x.start < FAR) && step.sinks.iter().all(|y| y.start < FAR);
+    let near = step.sources.iter().all(|x| is_near(x)) && step.sinks.iter().all(|y| y.start < FAR);
     if !(small && near) {
         return false;
     }
@@ -153,7 +160,7 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
             Ok(())
         }
         Action::Kernel(Op::Copy) | Action::Copies => {
-            // All are read before any is written: none writes what another reads, but the order is the kernel's own affair.
+            // One after the other: none of them writes what another reads.
             for (x, y) in step.sources.iter().zip(&step.sinks) {
                 copy(x, y, &Layout::dense(x.shape.clone()), lines);
             }
@@ -175,8 +182,8 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
             let (x, to) = (&step.sources[0], &step.sinks[0]);
             let mut groups: Vec<Vec<Value>> = vec![Vec::new(); to.shape.iter().product()];
             for i in 0..x.shape.iter().product() {
-                let at = x.start + offset(&x.layout(), i) * x.dtype.size();
-                groups[without(&x.shape, axes, i)].push(lines.load(x.base, at, x.dtype));
+                let element = lines.load(x.base, x.byte(i), x.dtype);
+                groups[without(&x.shape, axes, i)].push(element);
             }
             for (i, group) in groups.iter().enumerate() {
                 let value = fold(*kind, group, to.dtype, lines)?;
@@ -187,9 +194,7 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
         Action::Kernel(op) => {
             let to = &step.sinks[0];
             for i in 0..to.shape.iter().product() {
-                let of = step.sources.iter().map(|x| {
-                    lines.load(x.base, x.start + offset(&x.layout(), i) * x.dtype.size(), x.dtype)
-                });
+                let of = step.sources.iter().map(|x| lines.load(x.base, x.byte(i), x.dtype));
                 let of: Vec<Value> = of.collect();
                 let value = lines.point(op, &of, to.dtype)?;
                 lines.store(value, to.base, to.start + i * to.dtype.size());
@@ -202,23 +207,23 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
 
 /// Moves elements to where a layout of the target says.
 fn copy(from: &Operand, to: &Target, layout: &Layout, lines: &mut Lines) {
-    let (Some(as_what), size) = (carrier(to.dtype), to.dtype.size()) else { return };
+    let (Some(as_what), size) = (carrier(to.dtype), to.dtype.size() as isize) else { return };
     let moved: Vec<Value> = (0..from.shape.iter().product())
-        .map(|i| lines.load(from.base, from.start + offset(&from.layout(), i) * size, as_what))
+        .map(|i| lines.load(from.base, from.byte(i), as_what))
         .collect();
     for (i, value) in moved.into_iter().enumerate() {
-        lines.store(value, to.base, to.start + offset(layout, i) * size);
+        lines.store(value, to.base, (to.start as isize + offset(layout, i) * size) as usize);
     }
 }
 
-/// Where the element of a number, counted in row-major order, lies.
-fn offset(layout: &Layout, mut i: usize) -> usize {
+/// Where the element of a number, counted in row-major order, lies: it may be before the first, along an axis that is turned round.
+fn offset(layout: &Layout, mut i: usize) -> isize {
     let mut at = layout.offset as isize;
     for (&n, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
         at += (i % n) as isize * stride;
         i /= n;
     }
-    at as usize
+    at
 }
 
 fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
@@ -231,8 +236,8 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
         let of_all = match inst {
             Inst::Load(k) => {
                 let (x, load) = (&step.sources[*k], &region.inputs[*k]);
-                let size = load.spec.dtype.size();
-                let at = |i| x.start + offset(&load.layout, i) * size;
+                let size = load.spec.dtype.size() as isize;
+                let at = |i| (x.start as isize + offset(&load.layout, i) * size) as usize;
                 (0..count).map(|i| lines.load(x.base, at(i), load.spec.dtype)).collect()
             }
             Inst::Literal(number, dtype) => vec![lines.number(*number, *dtype); count],
@@ -332,6 +337,11 @@ fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) ->
 }
 
 impl Operand {
+    /// The byte at which the element of a number lies.
+    fn byte(&self, i: usize) -> usize {
+        (self.start as isize + offset(&self.layout(), i) * self.dtype.size() as isize) as usize
+    }
+
     /// Where its elements lie, from its first on.
     fn layout(&self) -> Layout {
         let shape: Shape = self.shape.clone();

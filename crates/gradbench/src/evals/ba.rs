@@ -19,14 +19,14 @@ pub(super) const MODULE: Module = Module {
                 let errors = vmap(|o: &Observation| stack(&o.errors().each_ref(), 0), 0, 0);
                 (errors(&scene.observations()), 1.0 - scene.weights.square())
             });
-            Ok(Job::new(move || f.of(&scene), show_errors))
+            Ok(Job::compiled(f, scene, show_errors))
         }),
         ("jacobian", |input| {
             let (input, f): (Input, _) = (read(input)?, jit(jacobian));
             let pairs = input.pairs()?;
             let scene = scene(&input, &pairs);
-            let run = move || Sparse::new(input.n, input.m, &pairs, f.of(&scene));
-            Ok(Job::new(run, Sparse::show))
+            let finish = move |values| Sparse::new(input.n, input.m, &pairs, values);
+            Ok(Job::finished(f, scene, finish, Sparse::show))
         }),
     ],
 };

@@ -14,11 +14,11 @@ pub(super) const MODULE: Module = Module {
     functions: &[
         ("primal", |input| {
             let (a, f) = (matrix(input)?, jit(determinant));
-            Ok(Job::new(move || f.of(&a), show))
+            Ok(Job::compiled(f, a, show))
         }),
         ("gradient", |input| {
             let (a, f) = (matrix(input)?, jit(grad(determinant)));
-            Ok(Job::new(move || f.of(&a), |gradient| show(&gradient.reshape([-1]))))
+            Ok(Job::compiled(f, a, |gradient| show(&gradient.reshape([-1]))))
         }),
     ],
 };

@@ -13,14 +13,15 @@ pub(super) const MODULE: Module = Module {
         ("objective", |input| {
             let (mixture, data) = problem(input)?;
             let f = jit(move |mixture: &Mixture| data.log_posterior(mixture));
-            Ok(Job::new(move || f.of(&mixture), show))
+            Ok(Job::compiled(f, mixture, show))
         }),
         ("jacobian", |input| {
             let (mixture, data) = problem(input)?;
             let f = jit(grad(move |mixture: &Mixture| data.log_posterior(mixture)));
-            Ok(Job::new(
-                move || f.of(&mixture),
-                |g| json!({ "alpha": show(&g.alpha), "mu": show(&g.mu), "q": show(&g.q), "l": show(&g.l) }),
+            Ok(Job::compiled(
+                f,
+                mixture,
+                |g: &Mixture| json!({ "alpha": show(&g.alpha), "mu": show(&g.mu), "q": show(&g.q), "l": show(&g.l) }),
             ))
         }),
     ],
@@ -32,7 +33,7 @@ struct Input {
     k: usize,
     n: usize,
     x: Vec<Vec<f64>>,
-    m: f64,
+    m: u32,
     gamma: f64,
     alpha: Vec<f64>,
     mu: Vec<Vec<f64>>,
@@ -62,8 +63,11 @@ struct Data {
 
 fn problem(input: &Value) -> Result<(Mixture, Data), String> {
     let Input { d, k, n, x, m, gamma, alpha, mu, q, l } = read(input)?;
-    if d == 0 || k == 0 {
-        return Err(format!("d is {d} and k is {k}, and both are at least 1"));
+    if d == 0 || d > 1 << 20 || k == 0 {
+        return Err(format!("d is {d} and k is {k}, and both are at least 1, and d at most 2²⁰"));
+    }
+    if gamma.is_nan() || gamma <= 0.0 {
+        return Err(format!("gamma is {gamma}, and a precision is positive"));
     }
     let below = d * (d - 1) / 2;
     let sized = |name: &str, rows: &[Vec<f64>], count: usize, width: usize| {
@@ -89,7 +93,7 @@ fn problem(input: &Value) -> Result<(Mixture, Data), String> {
     let above: Vec<i64> =
         (0..d).flat_map(|i| (i + 1..d).map(move |j| (i * d + j) as i64)).collect();
     let places = Tensor::from_vec(above, [below]);
-    Ok((mixture, Data { x: sized("x", &x, n, d)?, places, m, gamma }))
+    Ok((mixture, Data { x: sized("x", &x, n, d)?, places, m: f64::from(m), gamma }))
 }
 
 impl Data {

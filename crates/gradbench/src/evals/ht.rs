@@ -16,11 +16,11 @@ pub(super) const MODULE: Module = Module {
         ("objective", |input| {
             let x = read::<Input>(input)?.tensors()?;
             let f = jit(|(hand, pose): &(Hand, Pose)| hand.distances(pose));
-            Ok(Job::new(move || f.of(&x), |y: &Tensor| json!(y.t().to_vec::<f64>())))
+            Ok(Job::compiled(f, x, |y: &Tensor| json!(y.t().to_vec::<f64>())))
         }),
         ("jacobian", |input| {
             let (x, f) = (read::<Input>(input)?.tensors()?, jit(jacobian));
-            Ok(Job::new(move || f.of(&x), show_jacobian))
+            Ok(Job::compiled(f, x, show_jacobian))
         }),
     ],
 };

@@ -13,12 +13,12 @@ pub(super) const MODULE: Module = Module {
         ("cost", |input| {
             let (points, centroids) = problem(input)?;
             let f = jit(move |c: &Tensor| cost(&points, c));
-            Ok(Job::new(move || f.of(&centroids), show))
+            Ok(Job::compiled(f, centroids, show))
         }),
         ("dir", |input| {
             let (points, centroids) = problem(input)?;
             let f = jit(move |c: &Tensor| direction(&points, c));
-            Ok(Job::new(move || f.of(&centroids), show))
+            Ok(Job::compiled(f, centroids, show))
         }),
     ],
 };
@@ -48,6 +48,9 @@ fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
 const TOGETHER: usize = 1 << 19;
 
 fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
+    // From the middle of the points: far from it, the difference of squares below would lose what tells centroids apart.
+    let middle = points.mean_over(0);
+    let (points, centroids) = (&(points - &middle), &(centroids - &middle));
     let block = (TOGETHER / centroids.shape()[0]).max(1);
     let costs = points.split(block, 0).into_iter().map(|block| cost_of_block(&block, centroids));
     costs.fold(Tensor::from(0.0), |sum, cost| sum + cost)

@@ -15,12 +15,12 @@ pub(super) const MODULE: Module = Module {
         ("primal", |input| {
             let (x, n) = problem(input)?;
             let f = jit(move |x: &Tensor| primal(x, n));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
         ("gradient", |input| {
             let (x, n) = problem(input)?;
             let f = jit(grad(move |x: &Tensor| primal(x, n)));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
     ],
 };
@@ -33,8 +33,8 @@ struct Input {
 
 fn problem(input: &Value) -> Result<(Tensor, usize), String> {
     let Input { x, n } = read(input)?;
-    if n < 2 {
-        return Err(format!("n is {n}, and two points at least span the interval"));
+    if !(2..=1 << 40).contains(&n) {
+        return Err(format!("n is {n}, not from 2 points, which span the interval, to 2⁴⁰"));
     }
     if x.is_empty() {
         return Err("x has no coefficients".into());

@@ -11,11 +11,11 @@ pub(super) const MODULE: Module = Module {
     functions: &[
         ("primal", |input| {
             let (x, f) = (numbers(input)?, jit(primal));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
         ("gradient", |input| {
             let (x, f) = (numbers(input)?, jit(grad(primal)));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
     ],
 };

@@ -12,7 +12,7 @@ pub(super) const MODULE: Module = Module {
         ("objective", |input| {
             let (parameters, problem) = read_problem(input)?;
             let f = jit(move |x: &Parameters| problem.objective(x));
-            Ok(Job::new(move || f.of(&parameters), show))
+            Ok(Job::compiled(f, parameters, show))
         }),
         ("jacobian", |input| {
             let (parameters, problem) = read_problem(input)?;
@@ -20,7 +20,7 @@ pub(super) const MODULE: Module = Module {
             let flat = |(main, extra): &Parameters| {
                 show(&cat(&[&main.reshape([-1]), &extra.reshape([-1])], 0))
             };
-            Ok(Job::new(move || f.of(&parameters), flat))
+            Ok(Job::compiled(f, parameters, flat))
         }),
     ],
 };

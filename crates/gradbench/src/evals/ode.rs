@@ -12,12 +12,12 @@ pub(super) const MODULE: Module = Module {
         ("primal", |input| {
             let (x, steps) = problem(input)?;
             let f = jit(move |x: &Tensor| solve(x, steps));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
         ("gradient", |input| {
             let (x, steps) = problem(input)?;
             let f = jit(grad(move |x: &Tensor| solve(x, steps).select_at(0, -1)));
-            Ok(Job::new(move || f.of(&x), show))
+            Ok(Job::compiled(f, x, show))
         }),
     ],
 };

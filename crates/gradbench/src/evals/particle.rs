@@ -30,7 +30,7 @@ struct Input {
 fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
     let start = Tensor::from(read::<Input>(input)?.w);
     let best = jit(move |w: &Tensor| argmin(outer, |w| miss(inner, w), w));
-    Ok(Job::new(move || best.of(&start), show))
+    Ok(Job::compiled(best, start, show))
 }
 
 /// Seconds from one step of the flight to the next.

@@ -23,16 +23,16 @@ struct Input {
     start: [f64; 2],
 }
 
-/// `outer` is the mode in which the minimum is sought, `inner` that of the maximum.
+/// `outer` is the mode in which the minimum is sought, and then the maximum there; `inner` that of the maximum within the minimum.
 fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
     let start = vector(&read::<Input>(input)?.start);
     let saddle = jit(move |start: &Tensor| {
-        let argmax = |x: &Tensor| argmin(inner, |y| -f(x, y), start);
-        let x = argmin(outer, |x| f(x, &argmax(x)), start);
-        let y = argmax(&x);
+        let argmax = |mode: Mode, x: &Tensor| argmin(mode, |y| -f(x, y), start);
+        let x = argmin(outer, |x| f(x, &argmax(inner, x)), start);
+        let y = argmax(outer, &x);
         cat(&[&x, &y], 0)
     });
-    Ok(Job::new(move || saddle.of(&start), show))
+    Ok(Job::compiled(saddle, start, show))
 }
 
 fn f(x: &Tensor, y: &Tensor) -> Tensor {

@@ -62,8 +62,8 @@ pub fn cond<T: Tree, Y: Tree>(
 /// `state = body(state)` for as long as `test(state)` holds.
 ///
 /// Both modes differentiate it. In eager code the turns that ran are on the tape. Inside a trace their number is not known: the backward pass goes through the
-/// loop again and keeps up to 1024 states, evenly spread over the turns, from which it goes back; so its memory does not grow with the turns, and
-/// beyond 1024 of them turns run once more.
+/// loop again and keeps some of its states, evenly spread over the turns, from which it goes back. It keeps 1024 of them, fewer where a state has more than a
+/// kilobyte, and 16 at least; so memory does not grow with the turns, and where there are more of them, turns run once more.
 ///
 /// ```
 /// use pullback::{Tensor, while_loop};

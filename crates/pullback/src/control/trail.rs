@@ -12,8 +12,11 @@
 //!
 //! Backward takes the turns in *pieces* of the table's length, the last piece first. A piece starts from the nearest state on the trail,
 //! goes on to its own beginning, writes down the state of each of its turns and then walks back through them. If all turns fit into the
-//! table there is one piece, the trail itself, and nothing is computed twice. Otherwise each turn runs once more, and where the trail is so
-//! thin that several pieces lie between two of its states, a few times more.
+//! table there is one piece, the trail itself. Otherwise each turn runs once more, and where the trail is so thin that several pieces lie
+//! between two of its states, a few times more.
+//!
+//! A table has 1024 rows, or fewer where the state is larger than a kilobyte: it is filled and copied also where a loop turns three times,
+//! and should then cost little. Below `vmap` every example has its own.
 //!
 //! All of it is loops and indexing made of tensor operations, so it batches, nests and differentiates again.
 
@@ -25,11 +28,11 @@ use crate::{DType, Spec, Tensor, vjp};
 use pullback_ir::Program;
 use smallvec::SmallVec;
 
-/// How many states the trail has room for, at most and at least. Few in this file's tests, so that trails run out of room.
+/// How many states the trail has room for, at most and at least. Few in this crate's unit tests, so that trails run out of room.
 const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 
-/// Bytes that a trail of more than the fewest states may take.
-const ROOM: usize = 64 << 20;
+/// Bytes that a trail of more than the fewest states may take, for one example: a table that is mostly empty should cost little.
+const ROOM: usize = 1 << 20;
 
 /// A loop, as the op holds it.
 pub(super) struct Loop<'a> {
@@ -110,11 +113,11 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
     out
 }
 
-/// How many states of this kind a trail holds: an even number.
+/// How many states of this kind a trail holds: a power of two, so that pieces begin at states that are on it.
 fn slots(state: &[Spec]) -> usize {
     let bytes: usize = state.iter().map(Spec::bytes).sum();
     let fit = ROOM / bytes.max(1);
-    fit.clamp(SLOTS.1, SLOTS.0) / 2 * 2
+    1 << fit.clamp(SLOTS.1, SLOTS.0).ilog2()
 }
 
 /// Runs the loop and lays the trail: how many turns there were, between how many turns a state was laid down, and the states.
@@ -151,11 +154,15 @@ fn lay(
                 },
                 walk,
             );
-            let full = is_full(&row, &wait);
-            // Every second row, or all as they are.
-            let all = Tensor::arange(0, slots + 1);
-            let order = full.select((&all * 2).minimum(slots), &all);
-            let trail = trail.iter().map(|rows| rows.index_select(0, &order)).collect();
+            // Every second row, if there is more to come: a loop of at most one turn, as a choice would copy what it leaves alone.
+            let full = is_full(&row, &wait).logical_and(going(&state));
+            let order = (Tensor::arange(0, slots + 1) * 2).minimum(slots);
+            let thin = |(_, rows): &(Tensor, Vec<Tensor>)| {
+                let thinned = rows.iter().map(|rows| rows.index_select(0, &order)).collect();
+                (Tensor::from(false), thinned)
+            };
+            let (_, trail) =
+                while_loop(|(full, _): &(Tensor, Vec<Tensor>)| full.clone(), thin, &(full.clone(), trail));
             let row = full.select(slots / 2, row);
             ((state, turns, row, wait, trail), full.select(every * 2, every))
         },

@@ -170,28 +170,61 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         if let Some(why) = must_be_seen(&leaves) {
             return self.op_by_op(x, why);
         }
-        let structure = x.structure();
-        let mut cache = self.lock();
-        let mut found = cache.all.iter().position(|s| s.fits(&leaves, &structure, self.budget));
-        if found.is_none() {
-            let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-            let why = compile::reason(&cache.all, &leaves, &structure, self.budget);
-            // The function is the user's, and may come here again: nothing is locked meanwhile.
-            drop(cache);
-            let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-            let made = Specialisation::compile(f, specs, structure, why, self.budget, self.at)?;
-            made.check_rules(&leaves)?;
-            cache = self.lock();
-            cache.all.push(made);
-            found = Some(cache.all.len() - 1);
-        }
-        match found.and_then(|at| cache.all.get_mut(at)) {
+        let (mut cache, at) = self.compiled(x, &leaves)?;
+        match cache.all.get_mut(at) {
             Some(fit) if !fit.differentiated => fit.call(&leaves, self.at),
             _ => {
                 drop(cache);
                 self.op_by_op(x, "its result, or state it writes, is differentiated from outside")
             }
         }
+    }
+
+    /// Compiles the function for arguments like these, without running it: what the first call would do before it runs.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.sin().sum());
+    /// f.compile(&Tensor::zeros([100]))?;
+    /// let [made] = &f.explain().specialisations[..] else { panic!() };
+    /// assert_eq!(made.calls.0, 0);
+    /// assert_eq!(f.of(&Tensor::zeros([100])).item::<f32>(), 0.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Jit::call`], where compiling fails.
+    pub fn compile(&self, x: &T) -> Result<()> {
+        let leaves = x.leaves();
+        match must_be_seen(&leaves) {
+            Some(_) => Ok(()),
+            None => self.compiled(x, &leaves).map(|_| ()),
+        }
+    }
+
+    /// The program for these arguments, found or made: its place in the cache.
+    fn compiled(
+        &self,
+        x: &T,
+        leaves: &[Tensor],
+    ) -> Result<(MutexGuard<'_, Cache<Y::Value>>, usize)> {
+        let structure = x.structure();
+        let cache = self.lock();
+        let found = cache.all.iter().position(|s| s.fits(leaves, &structure, self.budget));
+        if let Some(at) = found {
+            return Ok((cache, at));
+        }
+        let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
+        let why = compile::reason(&cache.all, leaves, &structure, self.budget);
+        // The function is the user's, and may come here again: nothing is locked meanwhile.
+        drop(cache);
+        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
+        let made = Specialisation::compile(f, specs, structure, why, self.budget, self.at)?;
+        made.check_rules(leaves)?;
+        let mut cache = self.lock();
+        cache.all.push(made);
+        let at = cache.all.len() - 1;
+        Ok((cache, at))
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache<Y::Value>> {

@@ -35,19 +35,28 @@ pub fn pack(blocks: &[Block]) -> (Vec<usize>, usize) {
 /// The first moment when most bytes are alive, and how many they are.
 pub fn most_alive(blocks: &[Block]) -> (usize, usize) {
     let last = blocks.iter().map(|b| b.end + 1).max().unwrap_or(0);
-    let mut change = vec![0isize; last + 1];
+    let mut change = vec![0i128; last + 1];
     for block in blocks {
-        change[block.start] += block.bytes as isize;
-        change[block.end + 1] -= block.bytes as isize;
+        change[block.start] += block.bytes as i128;
+        change[block.end + 1] -= block.bytes as i128;
     }
-    let (mut alive, mut most) = (0isize, (0, 0));
+    let (mut alive, mut most) = (0i128, (0, 0));
     for (time, by) in change.into_iter().enumerate() {
         alive += by;
-        if alive as usize > most.1 {
-            most = (time, alive as usize);
+        let bytes = usize::try_from(alive).unwrap_or(MOST);
+        if bytes > most.1 {
+            most = (time, bytes);
         }
     }
     most
+}
+
+/// More than any memory has, with room for rounding up: plans that need so much are refused when memory is asked for.
+const MOST: usize = isize::MAX as usize;
+
+/// Where a block that begins here ends.
+fn end(start: usize, bytes: usize) -> usize {
+    start.saturating_add(bytes).min(MOST)
 }
 
 /// Places blocks one after the other.
@@ -56,7 +65,7 @@ fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
     for &i in order {
         offsets[i] = shelf.spot(&blocks[i]);
         shelf.put(blocks[i], offsets[i]);
-        size = size.max(offsets[i] + blocks[i].bytes);
+        size = size.max(end(offsets[i], blocks[i].bytes));
     }
     (offsets, size)
 }
@@ -73,13 +82,13 @@ impl Shelf {
             if other.start > block.end || other.end < block.start {
                 continue;
             }
-            if *offset >= free + block.bytes {
+            if *offset >= end(free, block.bytes) {
                 let gap = offset - free;
                 if best.is_none_or(|(smallest, _)| gap < smallest) {
                     best = Some((gap, free));
                 }
             }
-            free = free.max(offset + other.bytes);
+            free = free.max(end(*offset, other.bytes));
         }
         best.map_or(free, |(_, at)| at)
     }
