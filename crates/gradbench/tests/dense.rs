@@ -134,9 +134,9 @@ impl Gmm {
                 let centred: Vec<f64> = (0..d).map(|j| self.x[i * d + j] - mu[c * d + j]).collect();
                 let mut image: Vec<f64> = (0..d).map(|j| q[c * d + j].exp() * centred[j]).collect();
                 let mut entry = l[c * d * (d - 1) / 2..].iter();
-                for column in 0..d {
-                    for row in column + 1..d {
-                        image[row] += entry.next().expect("an entry") * centred[column];
+                for (column, x) in centred.iter().enumerate() {
+                    for y in &mut image[column + 1..] {
+                        *y += entry.next().expect("an entry") * x;
                     }
                 }
                 let log_det: f64 = q[c * d..][..d].iter().sum();
@@ -148,7 +148,7 @@ impl Gmm {
         }
         // Γ at halves, by Γ(z + 1) = z·Γ(z) from Γ(1) and Γ(½).
         let log_gamma = |twice: usize| -> f64 {
-            let start = if twice % 2 == 0 { 0.0 } else { PI.sqrt().ln() };
+            let start = if twice.is_multiple_of(2) { 0.0 } else { PI.sqrt().ln() };
             start
                 + (1..)
                     .map(|i| twice as f64 / 2.0 - i as f64)

@@ -50,8 +50,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
                 // SAFETY: these rows lie in the source and these results are this task's; the level is this machine's.
                 unsafe {
                     let index = results.0.add(from);
-                    let best = best[..width].as_mut_ptr();
-                    arg_rows::<S, K>(level, start, step, len, inner.strides[0], width, best, index);
+                    let best = &mut best[..width];
+                    arg_rows::<S, K>(level, start, step, len, inner.strides[0], best, index);
                 }
             }
         });
@@ -84,19 +84,18 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     });
 }
 
-/// The extremes of `width` columns: the rows are `row` apart, and the columns `step`.
+/// The extremes of as many columns as there is room for in `best`: the rows are `row` apart, and the columns `step`.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
 unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,
     row: isize,
     rows: usize,
     step: isize,
-    width: usize,
-    best: *mut S::Compute,
+    best: &mut [S::Compute],
     index: *mut i64,
 ) {
-    // SAFETY: the caller has so many rows and columns, and room for `width` of both results.
+    let (width, best) = (best.len(), best.as_mut_ptr());
+    // SAFETY: the caller has so many rows and columns, and room for as many indices.
     unsafe {
         for j in 0..width {
             *best.add(j) = (*x.offset(j as isize * step)).load();
@@ -132,4 +131,4 @@ unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     }
 }
 
-per_level!(arg_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, width: usize, best: *mut S::Compute, index: *mut i64) -> ());
+per_level!(arg_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, best: &mut [S::Compute], index: *mut i64) -> ());
