@@ -57,7 +57,9 @@ fn whatever_comes_is_answered_and_the_next_message_too() {
         assert!(error.contains(why), "{line}: {error}");
         answer["id"].clone()
     };
-    for line in ["{", "nonsense", "{\"id\": 1, \"kind\": \"define\",}", "\u{1F600}", "{\"id\": 1e999}"] {
+    for line in
+        ["{", "nonsense", "{\"id\": 1, \"kind\": \"define\",}", "\u{1F600}", "{\"id\": 1e999}"]
+    {
         assert!(refused(&mut tool, line, "no JSON").is_null());
     }
     assert!(refused(&mut tool, "[1, 2]", "a list, not an object").is_null());
@@ -68,7 +70,8 @@ fn whatever_comes_is_answered_and_the_next_message_too() {
     assert_eq!(refused(&mut tool, r#"{"id": 7, "kind": "define"}"#, "no \"module\""), 7);
     let line = r#"{"id": 8, "kind": "evaluate", "module": "hello", "function": "square"}"#;
     assert_eq!(refused(&mut tool, line, "no \"input\""), 8);
-    let line = r#"{"id": 9, "kind": "evaluate", "module": "hello", "function": ["square"], "input": 1}"#;
+    let line =
+        r#"{"id": 9, "kind": "evaluate", "module": "hello", "function": ["square"], "input": 1}"#;
     assert_eq!(refused(&mut tool, line, "\"function\" is a list"), 9);
     assert_eq!(tool.say("{\"id\": 10, \"kind\": \"analysis\"}\r"), json!({ "id": 10 }));
     let deep = "[".repeat(100_000);
@@ -101,7 +104,12 @@ fn wrong_inputs_get_a_sentence() {
         ("llsq", "primal", json!({ "x": [1.0], "n": u64::MAX }), "n is 18446744073709551615"),
         ("det", "primal", json!({ "A": [1.0], "ell": 1u64 << 32 }), "A has 1 numbers"),
         ("ode", "gradient", json!({ "x": [0.5, 0.2], "s": 1u64 << 60 }), ""),
-        ("gmm", "objective", json!({ "d": u64::MAX, "k": 1, "n": 0, "x": [], "m": 0, "gamma": 1, "alpha": [0], "mu": [[]], "q": [[]], "l": [[]] }), "d is"),
+        (
+            "gmm",
+            "objective",
+            json!({ "d": u64::MAX, "k": 1, "n": 0, "x": [], "m": 0, "gamma": 1, "alpha": [0], "mu": [[]], "q": [[]], "l": [[]] }),
+            "d is",
+        ),
         ("particle", "rr", json!({ "v": 0.0 }), "missing field `w`"),
         ("saddle", "ff", json!({ "start": [1.0] }), "length 2"),
         ("saddle", "ff", json!({ "start": [1.0, 2.0, 3.0] }), "2"),

@@ -161,7 +161,10 @@ impl Flow {
                     let mut shape: Vec<usize> = vec![scan.length];
                     shape.extend_from_slice(&y.shape);
                     if !fits_memory(&shape) {
-                        return Err(wrong(format!("{} rows of {y} fit into no memory", scan.length)));
+                        return Err(wrong(format!(
+                            "{} rows of {y} fit into no memory",
+                            scan.length
+                        )));
                     }
                     *y = y.with_shape(Shape::from_slice(&shape));
                 }

@@ -349,7 +349,9 @@ impl Code {
                     // SAFETY: the same elements as the steps that it stands for, at the same places, and its scratch.
                     Part::Straight(straight) => unsafe { straight.run(bases) },
                     Part::Steps(range) => {
-                        self.steps[range.clone()].iter_mut().try_for_each(|step| step.run(bases))?;
+                        self.steps[range.clone()]
+                            .iter_mut()
+                            .try_for_each(|step| step.run(bases))?;
                     }
                 }
             }

@@ -9,7 +9,9 @@
 
 use super::code::{Action, Operand, Step, Target};
 use crate::region::native::straight::{Lines, Straight, Value};
-use pullback_ir::{Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape};
+use pullback_ir::{
+    Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape,
+};
 use std::ops::Range;
 
 /// Elements that a tensor may have.
@@ -92,8 +94,9 @@ fn few(shape: &[usize]) -> bool {
 
 /// Whether a step can be written.
 fn fits(step: &Step, lines: &Lines) -> bool {
-    let small = step.sources.iter().all(|x| few(&x.shape) || matches!(step.action, Action::Region(..)))
-        && step.sinks.iter().all(|y| few(&y.shape));
+    let small =
+        step.sources.iter().all(|x| few(&x.shape) || matches!(step.action, Action::Region(..)))
+            && step.sinks.iter().all(|y| few(&y.shape));
     // Code reaches so far from a pointer.
     let near = step.sources.iter().all(|x| is_near(x)) && step.sinks.iter().all(|y| y.start < FAR);
     if !(small && near) {

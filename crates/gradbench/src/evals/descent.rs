@@ -54,6 +54,7 @@ pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) 
             &(next, there, rate, downs, x.clone(), value.clone(), here.clone()),
         )
     };
-    let start: State = (start.clone(), f(start), slope(start), Tensor::from(1e-5), Tensor::from(0i64));
+    let start: State =
+        (start.clone(), f(start), slope(start), Tensor::from(1e-5), Tensor::from(0i64));
     while_loop(going, turn, &start).0
 }

@@ -53,7 +53,8 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
     let (turns, every, trail) = lay(&going, &step, first, slots);
 
     let (shared, carried) = (floats(&specs[..l.shared]), floats(&specs[l.shared..]));
-    let sums: Vec<Tensor> = shared.iter().map(|&i| given[i].zeros_like_splat().contiguous()).collect();
+    let sums: Vec<Tensor> =
+        shared.iter().map(|&i| given[i].zeros_like_splat().contiguous()).collect();
     let float_in: Vec<usize> =
         shared.iter().copied().chain(carried.iter().map(|i| i + l.shared)).collect();
     // One turn back: from the state before it and the cotangents after it.
@@ -161,8 +162,11 @@ fn lay(
                 let thinned = rows.iter().map(|rows| rows.index_select(0, &order)).collect();
                 (Tensor::from(false), thinned)
             };
-            let (_, trail) =
-                while_loop(|(full, _): &(Tensor, Vec<Tensor>)| full.clone(), thin, &(full.clone(), trail));
+            let (_, trail) = while_loop(
+                |(full, _): &(Tensor, Vec<Tensor>)| full.clone(),
+                thin,
+                &(full.clone(), trail),
+            );
             let row = full.select(slots / 2, row);
             ((state, turns, row, wait, trail), full.select(every * 2, every))
         },

@@ -320,7 +320,13 @@ impl Writer {
     }
 
     /// One op. `from` is the dtype of its first operand.
-    pub(super) fn point(&mut self, op: &Op, x: [usize; 3], from: DType, to: DType) -> Result<usize> {
+    pub(super) fn point(
+        &mut self,
+        op: &Op,
+        x: [usize; 3],
+        from: DType,
+        to: DType,
+    ) -> Result<usize> {
         use Micro::*;
         let l = lane(to);
         let [a, b, c] = x;

@@ -107,9 +107,8 @@ impl Lines {
         for (x, v) in x.iter_mut().zip(of) {
             *x = self.now(*v);
         }
-        let from: Vec<DType> = (x.iter().take(of.len()))
-            .map(|v| self.dtypes.get(v).copied().unwrap_or(to))
-            .collect();
+        let from: Vec<DType> =
+            (x.iter().take(of.len())).map(|v| self.dtypes.get(v).copied().unwrap_or(to)).collect();
         let value = match from.iter().chain([&to]).any(|d| *d == DType::I64) {
             true => self.point_whole(op, x, &from, to)?,
             false => self.writer.point(op, x, from[0], to)?,
@@ -154,7 +153,8 @@ impl Lines {
                 && (at.disp as usize) < byte + dtype.size()
                 && byte < at.disp as usize + size
         };
-        let size = |dtypes: &HashMap<Value, DType>, v: Value| dtypes.get(&v).map_or(8, |d| d.size());
+        let size =
+            |dtypes: &HashMap<Value, DType>, v: Value| dtypes.get(&v).map_or(8, |d| d.size());
         // What was loaded from there may be wanted later: from now on it stays in a register, or is written elsewhere.
         let lost: Vec<Value> = (self.loaded.iter())
             .filter(|(at, v)| over(*at, size(&self.dtypes, *v)))
@@ -203,7 +203,9 @@ impl Lines {
         let start = memory.as_ptr().wrapping_add(entry);
         // SAFETY: a function of this type begins there, in memory that lives as long as the pointer to it.
         let run = unsafe {
-            std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*const *mut u8, usize)>(start)
+            std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*const *mut u8, usize)>(
+                start,
+            )
         };
         Ok(Straight { run, scratch: assigned.places * 16, _memory: memory })
     }

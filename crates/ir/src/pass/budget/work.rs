@@ -94,7 +94,9 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
         Op::Flow(flow) => match &**flow {
             Flow::Cond { yes, no } => work(yes).max(work(no)) + made,
             Flow::While { test, body, .. } => TURNS * (work(test) + work(body)) + made,
-            Flow::Scan(scan) => (scan.length as u64).saturating_mul(work(&scan.body)).saturating_add(made),
+            Flow::Scan(scan) => {
+                (scan.length as u64).saturating_mul(work(&scan.body)).saturating_add(made)
+            }
         },
         Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy => touched,
         Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => touched,
