@@ -112,7 +112,7 @@ fn wrong_inputs_get_a_sentence() {
         ),
         ("particle", "rr", json!({ "v": 0.0 }), "missing field `w`"),
         ("saddle", "ff", json!({ "start": [1.0] }), "length 2"),
-        ("saddle", "ff", json!({ "start": [1.0, 2.0, 3.0] }), "2"),
+        ("saddle", "ff", json!({ "start": [1.0, 2.0, 3.0] }), "invalid length 3"),
     ] {
         let error = tool.refusal(module, function, input.clone());
         assert!(error.contains(why), "{module}::{function} of {input}: {error}");

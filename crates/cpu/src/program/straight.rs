@@ -81,11 +81,14 @@ fn carrier(dtype: DType) -> Option<DType> {
     }
 }
 
-/// Whether all elements of an operand lie where code can reach them.
-fn is_near(x: &Operand) -> bool {
-    let reach = |(&n, &stride): (&usize, &isize)| n.saturating_sub(1) * stride.unsigned_abs();
-    let elements: usize = x.shape.iter().zip(&x.strides).map(reach).sum();
-    x.start < FAR && elements < FAR / x.dtype.size()
+/// Whether all elements of an operand, seen through a layout, lie where code can reach them: not before the base either, as those of an operand
+/// that is turned round may when it is handed to a body.
+fn is_near(x: &Operand, layout: &Layout) -> bool {
+    (0..layout.shape.iter().product()).all(|i| {
+        let byte = offset(layout, i).checked_mul(x.dtype.size() as isize);
+        let byte = byte.and_then(|byte| byte.checked_add_unsigned(x.start));
+        byte.is_some_and(|byte| (0..FAR as isize).contains(&byte))
+    })
 }
 
 fn few(shape: &[usize]) -> bool {
@@ -94,18 +97,26 @@ fn few(shape: &[usize]) -> bool {
 
 /// Whether a step can be written.
 fn fits(step: &Step, lines: &Lines) -> bool {
-    let small =
-        step.sources.iter().all(|x| few(&x.shape) || matches!(step.action, Action::Region(..)))
-            && step.sinks.iter().all(|y| few(&y.shape));
+    let is_region = matches!(step.action, Action::Region(..));
+    let small = (is_region || step.sources.iter().all(|x| few(&x.shape)))
+        && step.sinks.iter().all(|y| few(&y.shape));
     // Code reaches so far from a pointer.
-    let near = step.sources.iter().all(|x| is_near(x)) && step.sinks.iter().all(|y| y.start < FAR);
-    if !(small && near) {
+    let near = || {
+        (is_region || step.sources.iter().all(|x| is_near(x, &x.layout())))
+            && step.sinks.iter().all(|y| y.start < FAR)
+    };
+    if !(small && near()) {
         return false;
     }
     let moves = || step.sinks.iter().all(|y| carrier(y.dtype).is_some());
     match &step.action {
-        Action::Region(_, Some(region)) => region_fits(region, lines),
-        Action::Copies | Action::Kernel(Op::Copy | Op::Put(_) | Op::Cat(_)) => moves(),
+        Action::Region(_, Some(region)) => region_fits(region, step, lines),
+        Action::Kernel(Op::Put(views)) => {
+            let whole = Layout::dense(step.sinks[0].shape.clone());
+            let window = |layout: Layout, view| layout.view(view);
+            moves() && views.iter().try_fold(whole, window).is_some()
+        }
+        Action::Copies | Action::Kernel(Op::Copy | Op::Cat(_)) => moves(),
         Action::Kernel(Op::Reduce(kind, axes)) => {
             let (from, to) = (step.sources[0].dtype, step.sinks[0].dtype);
             // Rows of neighbours; other kernels add in another order.
@@ -127,7 +138,7 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     }
 }
 
-fn region_fits(region: &Region, lines: &Lines) -> bool {
+fn region_fits(region: &Region, step: &Step, lines: &Lines) -> bool {
     let Ok(values) = region.values() else { return false };
     if !few(&region.shape) {
         return false;
@@ -135,7 +146,7 @@ fn region_fits(region: &Region, lines: &Lines) -> bool {
     region.body.iter().zip(&values).all(|(inst, value)| {
         Lines::holds(value.dtype)
             && match inst {
-                Inst::Load(k) => region.inputs[*k].spec.bytes() < FAR,
+                Inst::Load(k) => is_near(&step.sources[*k], &region.inputs[*k].layout),
                 Inst::Literal(..) | Inst::Index(..) => true,
                 Inst::Point(op, of) => {
                     let from: Vec<DType> = of.iter().map(|&v| values[v].dtype).collect();
@@ -154,29 +165,35 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
         Action::Region(_, Some(region)) => write_region(region, step, lines),
         Action::Kernel(Op::Put(views)) => {
             let to = &step.sinks[0];
-            copy(&step.sources[0], to, &Layout::dense(to.shape.clone()), lines);
+            let whole = Layout::dense(to.shape.clone());
             let window = |layout: Layout, view| layout.view(view);
-            let part = views.iter().try_fold(Layout::dense(to.shape.clone()), window);
-            if let Some(part) = part {
-                copy(&step.sources[1], to, &part, lines);
-            }
+            let Some(part) = views.iter().try_fold(whole.clone(), window) else {
+                return Err(Error::argument("put", "a window has no layout"));
+            };
+            // The piece may lie in the result already, where the base is about to be written.
+            let [base, piece] = [0, 1].map(|k| elements(&step.sources[k], lines));
+            store_all(&base, to, &whole, lines);
+            store_all(&piece, to, &part, lines);
             Ok(())
         }
         Action::Kernel(Op::Copy) | Action::Copies => {
             // One after the other: none of them writes what another reads.
             for (x, y) in step.sources.iter().zip(&step.sinks) {
-                copy(x, y, &Layout::dense(x.shape.clone()), lines);
+                let moved = elements(x, lines);
+                store_all(&moved, y, &Layout::dense(x.shape.clone()), lines);
             }
             Ok(())
         }
         Action::Kernel(Op::Cat(axis)) => {
             let to = &step.sinks[0];
             let whole = Layout::dense(to.shape.clone());
+            // Pieces may lie in the result already.
+            let pieces: Vec<Vec<Value>> = step.sources.iter().map(|x| elements(x, lines)).collect();
             let mut before = 0;
-            for x in &step.sources {
+            for (x, piece) in step.sources.iter().zip(&pieces) {
                 let (shape, strides) = (x.shape.clone(), whole.strides.clone());
                 let offset = before * whole.strides[*axis] as usize;
-                copy(x, to, &Layout { shape, strides, offset }, lines);
+                store_all(piece, to, &Layout { shape, strides, offset }, lines);
                 before += x.shape[*axis];
             }
             Ok(())
@@ -208,13 +225,17 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
     }
 }
 
-/// Moves elements to where a layout of the target says.
-fn copy(from: &Operand, to: &Target, layout: &Layout, lines: &mut Lines) {
-    let (Some(as_what), size) = (carrier(to.dtype), to.dtype.size() as isize) else { return };
-    let moved: Vec<Value> = (0..from.shape.iter().product())
-        .map(|i| lines.load(from.base, from.byte(i), as_what))
-        .collect();
-    for (i, value) in moved.into_iter().enumerate() {
+/// The elements of an operand, to be moved.
+fn elements(from: &Operand, lines: &mut Lines) -> Vec<Value> {
+    let Some(as_what) = carrier(from.dtype) else { return Vec::new() };
+    let count = from.shape.iter().product();
+    (0..count).map(|i| lines.load(from.base, from.byte(i), as_what)).collect()
+}
+
+/// Writes elements where a layout of the target says.
+fn store_all(values: &[Value], to: &Target, layout: &Layout, lines: &mut Lines) {
+    let size = to.dtype.size() as isize;
+    for (i, &value) in values.iter().enumerate() {
         lines.store(value, to.base, (to.start as isize + offset(layout, i) * size) as usize);
     }
 }
