@@ -4,7 +4,7 @@
     compare.py --suite GRADBENCH --tool target/release/pullback-gradbench [--python PY] [--evals gmm,lse] [--quick]
 
 Each eval runs as the suite has it. Every message goes to Pullback first, then to the other tools, one after the other. The eval is
-given Pullback's answers, so the verdict in the table is the eval's verdict on Pullback. A time is the median over the runs of one message.
+given Pullback's answers, so the verdict in the table is the eval's verdict on Pullback. A time is the median over the runs of one message but the first.
 A tool that fails, or is silent for longer than the limit, is left out for the rest of that eval.
 
 Some data of the suite are not in every copy of it: `lstm` takes any text with --text, and `ht` stops before the largest hands.
@@ -150,8 +150,9 @@ def with_text(options, scratch):
 
 
 def median(answer):
-    times = [t["nanoseconds"] for t in answer["timings"] if t["name"] == "evaluate"]
-    return statistics.median(times)
+    """The median over the runs, without the first: in it JAX compiles, and others find their memory."""
+    times = [t["nanoseconds"] for t in answer.get("timings") or [] if t["name"] == "evaluate"]
+    return statistics.median(times[1:] or times) if times else math.nan
 
 
 def human(ns):
