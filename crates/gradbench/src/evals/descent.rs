@@ -19,6 +19,23 @@ impl Mode {
     }
 }
 
+/// A module with a function for each choice of the outer and of the inner mode.
+macro_rules! in_all_modes {
+    ($name:literal, $job:path) => {{
+        use $crate::evals::descent::Mode::{Forward, Reverse};
+        $crate::evals::Module {
+            name: $name,
+            functions: &[
+                ("ff", |input| $job(input, Forward, Forward)),
+                ("fr", |input| $job(input, Forward, Reverse)),
+                ("rf", |input| $job(input, Reverse, Forward)),
+                ("rr", |input| $job(input, Reverse, Reverse)),
+            ],
+        }
+    }};
+}
+pub(super) use in_all_modes;
+
 /// Steps and slopes that are no longer than this end the descent.
 const NEAR: f64 = 1e-5;
 

@@ -4,22 +4,13 @@
 //! So one derivative is inside the other, with a loop between them that ends when the particle crosses the axis.
 
 use super::Module;
-use super::descent::Mode::{self, Forward, Reverse};
-use super::descent::argmin;
+use super::descent::{Mode, argmin, in_all_modes};
 use crate::job::{Job, read, show};
 use pullback::{Tensor, jit, while_loop};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(super) const MODULE: Module = Module {
-    name: "particle",
-    functions: &[
-        ("ff", |input| job(input, Forward, Forward)),
-        ("fr", |input| job(input, Forward, Reverse)),
-        ("rf", |input| job(input, Reverse, Forward)),
-        ("rr", |input| job(input, Reverse, Reverse)),
-    ],
-};
+pub(super) const MODULE: Module = in_all_modes!("particle", job);
 
 #[derive(Deserialize)]
 struct Input {

@@ -1,22 +1,13 @@
 //! `saddle`: min over x of max over y of (x₁² + x₂²) − (y₁² + y₂²), both by gradient descent, the one inside the other.
 
 use super::Module;
-use super::descent::Mode::{self, Forward, Reverse};
-use super::descent::argmin;
+use super::descent::{Mode, argmin, in_all_modes};
 use crate::job::{Job, read, show, vector};
 use pullback::{Tensor, cat, jit};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(super) const MODULE: Module = Module {
-    name: "saddle",
-    functions: &[
-        ("ff", |input| job(input, Forward, Forward)),
-        ("fr", |input| job(input, Forward, Reverse)),
-        ("rf", |input| job(input, Reverse, Forward)),
-        ("rr", |input| job(input, Reverse, Reverse)),
-    ],
-};
+pub(super) const MODULE: Module = in_all_modes!("saddle", job);
 
 #[derive(Deserialize)]
 struct Input {
