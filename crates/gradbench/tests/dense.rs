@@ -252,3 +252,26 @@ fn kmeans_far_from_the_origin() {
         assert_close(&direction, &[-0.5, 1.0, 0.5, -1.0], 1e-7);
     }
 }
+
+/// Points and means moved together: the same density, also where coordinates have eight digits before the point.
+#[test]
+fn gmm_far_from_the_origin() {
+    let mut tool = Tool::start();
+    let mut both = |far: f64| {
+        // Sixteenths, so that moving them rounds nothing.
+        let at = |rows: [[f64; 2]; 3]| rows.map(|row| row.map(|x| far + x / 16.0));
+        let input = json!({
+            "d": 2, "k": 3, "n": 3, "m": 0, "gamma": 1.0, "alpha": [0.1, -0.3, 0.2],
+            "mu": at([[1.0, -9.0], [17.0, 4.0], [-5.0, 30.0]]),
+            "x": at([[3.0, 2.0], [-20.0, 11.0], [8.0, -8.0]]),
+            "q": [[0.1, 0.2], [-0.4, 0.3], [0.5, -0.1]], "l": [[0.3], [-0.2], [0.6]],
+        });
+        let value = tool.evaluate("gmm", "objective", input.clone());
+        let gradient = tool.evaluate("gmm", "jacobian", input);
+        let parts = ["alpha", "mu", "q", "l"].map(|part| common::numbers(&gradient[part]));
+        (value, parts.concat())
+    };
+    let ((near, slopes), (far, far_slopes)) = (both(0.0), both(1e8));
+    assert_close(&far, &common::numbers(&near), 1e-12);
+    assert_close(&json!(far_slopes), &slopes, 1e-12);
+}

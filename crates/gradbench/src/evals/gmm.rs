@@ -102,11 +102,16 @@ impl Data {
         let (n, k, d) = (self.x.shape()[0], mu.shape()[0], mu.shape()[1]);
         let (diagonal, log_det) = (q.exp(), q.sum_over(1));
 
+        // Moving x and μ together changes nothing, so no derivative goes through where they are moved to. Far from the origin Qx − Qμ
+        // would have no digits left.
+        let middle = mu.mean_over(0).detach();
+        let (x, mu) = (&self.x - &middle, mu - &middle);
+
         // Q(x − μ) for each component and point, as rows: x with a one behind it, times Qᵀ above −(Qμ)ᵀ.
         let above = Tensor::zeros_with([k, d * d], DType::F64).index_add(1, &self.places, l);
         let qt = above.reshape([k, d, d]) + diagonal.diag_embed(0, 1, 2);
         let affine = cat(&[&qt, &-mu.unsqueeze(1).matmul(&qt)], 1);
-        let scaled = cat(&[&self.x, &Tensor::ones_with([n, 1], DType::F64)], 1).matmul(&affine);
+        let scaled = cat(&[&x, &Tensor::ones_with([n, 1], DType::F64)], 1).matmul(&affine);
         let beta = alpha + &log_det - scaled.square().sum_over(2).t() * 0.5;
         let constant = n as f64 * d as f64 * 0.5 * TAU.ln();
         let likelihood = beta.logsumexp_over(1).sum() - alpha.logsumexp() * n as f64 - constant;
