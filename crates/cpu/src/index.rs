@@ -111,9 +111,10 @@ pub(crate) fn gather(
         return gather(0, one, index, Sink { shape: &[1], ..out });
     }
     check(index, x.shape[axis])?;
-    if let Some((_, from)) = one_row(axis, index, x.ptr, &x.strides[..1], x.dtype.size()) {
-        let row = Source { ptr: from, shape: &index.shape[1..], strides: &x.strides[1..], ..x };
-        pointwise::copy(row, Sink { shape: &out.shape[1..], ..out });
+    if let Some(row) = one_row(axis, index) {
+        let ptr = x.ptr.wrapping_offset(row * x.strides[0] * x.dtype.size() as isize);
+        let from = Source { ptr, shape: &index.shape[1..], strides: &x.strides[1..], ..x };
+        pointwise::copy(from, Sink { shape: &out.shape[1..], ..out });
         return Ok(());
     }
     if x.strides.iter().all(|&s| s == 0) {
@@ -131,27 +132,15 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Where the only row that an index names begins, in bytes from the first and as an address; none if it names several. What a loop does that reads or writes
-/// one row a turn.
-fn one_row(
-    axis: usize,
-    index: Source<'_>,
-    ptr: *const u8,
-    along: &[isize],
-    size: usize,
-) -> Option<(isize, *const u8)> {
+/// The only row that an index names; none if it names several. What a loop does that reads or writes one row a turn.
+fn one_row(axis: usize, index: Source<'_>) -> Option<isize> {
     let same = |(&n, &stride): (&usize, &isize)| n == 1 || stride == 0;
     let one = axis == 0
         && index.shape[0] == 1
         && !index.is_empty()
         && index.shape[1..].iter().zip(&index.strides[1..]).all(same);
-    if !one {
-        return None;
-    }
     // SAFETY: the index has an element.
-    let row = unsafe { index.ptr.cast::<i64>().read() as isize };
-    let at = row * along[0] * size as isize;
-    Some((at, ptr.wrapping_offset(at)))
+    one.then(|| unsafe { index.ptr.cast::<i64>().read() as isize })
 }
 
 /// Gathers words of the size of the elements.
@@ -216,13 +205,13 @@ pub(crate) fn scatter(
     }
     check(index, base.shape[axis])?;
     pointwise::copy(base, out);
-    let row = [dense_strides(out.shape)[0]];
     if combine == Combine::Set
         && source.shape[1..] == out.shape[1..]
-        && let Some((at, _)) = one_row(axis, index, out.ptr.cast_const(), &row, out.dtype.size())
+        && let Some(row) = one_row(axis, index)
     {
         let from = Source { shape: &source.shape[1..], strides: &source.strides[1..], ..source };
-        let ptr = out.ptr.wrapping_offset(at);
+        let along = dense_strides(out.shape)[0] * out.dtype.size() as isize;
+        let ptr = out.ptr.wrapping_offset(row * along);
         pointwise::copy(from, Sink { ptr, shape: &out.shape[1..], ..out });
         return Ok(());
     }
