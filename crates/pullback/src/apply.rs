@@ -245,6 +245,15 @@ fn decompose(
             handle.refuse_captured(op.name(), inputs, &operands.list).map_err(|e| e.at(at))?;
             return Ok(None);
         }
+        Grad::Flow(..) => {
+            let differentiated = |i: usize| {
+                let Operand { history, tangents } = &operands.list[i];
+                let tracked = history.is_tracked() && mode::is_grad_enabled();
+                inputs[i].dtype().is_float() && (tracked || !tangents.is_empty())
+            };
+            control::check_captured(op, differentiated).map_err(|e| e.at(at))?;
+            return Ok(None);
+        }
         _ => return Ok(None),
     };
     // Checked here, so that a wrong shape is an error of this op and not of its parts.

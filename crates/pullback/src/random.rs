@@ -333,7 +333,8 @@ impl Key {
     ///
     /// # Panics
     /// If a weight is negative, NaN or infinite, a row has only zeros, or has fewer positive weights than
-    /// samples are to be drawn without replacement.
+    /// samples are to be drawn without replacement. Inside a trace the weights are not known, and such a
+    /// row gives `k`, which is past the last index.
     #[track_caller]
     #[must_use]
     pub fn multinomial(&self, weights: &Tensor, samples: usize, replacement: bool) -> Tensor {
@@ -350,30 +351,22 @@ impl Key {
         if w.is_empty() {
             refuse(op, "there are no weights to draw by".to_string(), &[weights.spec()]);
         }
-        let on = &[weights.spec()];
-        let (low, high) = (w.min().item::<f64>(), w.max().item::<f64>());
-        if low.is_nan() || low.is_infinite() || high.is_infinite() {
-            let odd = if low.is_nan() || low.is_infinite() { low } else { high };
-            refuse(op, format!("weights must be finite, and one is {odd}"), on);
-        }
-        if low < 0.0 {
-            refuse(op, format!("weights must not be negative, and one is {low}"), on);
-        }
         let positive = w.gt(0.0);
-        let choices = positive.sum_over(-1).min().item::<i64>();
-        if choices == 0 {
-            refuse(op, "the weights of a row are all zero".to_string(), on);
+        if trace::knows(&w) {
+            check_weights(weights, &w, &positive, (samples, replacement));
         }
-        if !replacement && (choices as usize) < samples {
-            let message = format!(
-                "{samples} samples without replacement need as many positive weights, but a row has {choices}"
-            );
-            refuse(op, message, on);
-        }
-        match replacement {
-            true => self.with_replacement(&(w / high), &positive, &shape),
+        let drawn = match replacement {
+            true => self.with_replacement(&(&w / w.max()), &positive, &shape),
             false => self.race(&w, &positive, samples),
+        };
+        if trace::knows(&w) {
+            return drawn;
         }
+        // Looked at when the program runs: an index past the last, which no indexing takes.
+        let enough = if replacement { 1 } else { samples as i64 };
+        let right = w.ge(0.0).logical_and(w.is_finite()).all_over(-1);
+        let right = right.logical_and(positive.sum_over(-1).ge(enough)).unsqueeze(-1);
+        right.select(drawn, w.shape()[w.rank() - 1] as i64)
     }
 
     /// An exponential race: waiting times of rate w finish in the order of draws without replacement. In
@@ -401,6 +394,31 @@ impl Key {
         let seen = order.lt(k).cast(DType::I64).cumsum(-1);
         let counts = order.zeros_like_splat().scatter(-1, &order, &seen);
         counts.narrow(-1, k as isize, samples).contiguous()
+    }
+}
+
+/// Refuses weights that cannot be drawn by.
+#[track_caller]
+fn check_weights(weights: &Tensor, w: &Tensor, positive: &Tensor, draws: (usize, bool)) {
+    let (op, on) = ("multinomial", &[weights.spec()]);
+    let (low, high) = (w.min().item::<f64>(), w.max().item::<f64>());
+    if low.is_nan() || low.is_infinite() || high.is_infinite() {
+        let odd = if low.is_nan() || low.is_infinite() { low } else { high };
+        refuse(op, format!("weights must be finite, and one is {odd}"), on);
+    }
+    if low < 0.0 {
+        refuse(op, format!("weights must not be negative, and one is {low}"), on);
+    }
+    let choices = positive.sum_over(-1).min().item::<i64>();
+    if choices == 0 {
+        refuse(op, "the weights of a row are all zero".to_string(), on);
+    }
+    let (samples, replacement) = draws;
+    if !replacement && (choices as usize) < samples {
+        let message = format!(
+            "{samples} samples without replacement need as many positive weights, but a row has {choices}"
+        );
+        refuse(op, message, on);
     }
 }
 

@@ -8,7 +8,7 @@ mod rule;
 mod split;
 mod trail;
 
-pub(crate) use rule::{prepare, row, share_constants};
+pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;

@@ -15,9 +15,9 @@ use super::{apply_flow, body};
 use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe, Outs};
 use crate::trace::evaluate;
-use crate::{Spec, Tensor, jvp, mode, vjp};
-use pullback_ir::{Flow, Op, Program, Scan, Var, View};
-use smallvec::SmallVec;
+use crate::{Result, Spec, Tensor, custom, jvp, mode, vjp};
+use pullback_ir::{Flow, Op, Program, Scan, Unary, Var, View};
+use smallvec::{SmallVec, smallvec};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -53,6 +53,73 @@ pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<Prepare
         },
         _ => None,
     }
+}
+
+/// Refuses a construct whose body has a custom function that captured a value which follows from an
+/// operand that is being differentiated: its rule would cut that gradient off. Rules of constructs go
+/// through their bodies with every float tracked, constants as well, so they cannot tell themselves.
+pub(crate) fn check_captured(op: &Op, differentiated: impl Fn(usize) -> bool) -> Result<()> {
+    let Op::Flow(flow) = op else { return Ok(()) };
+    for (body, first) in bodies(flow).into_iter().filter(|(body, _)| has_captures(body)) {
+        let mut reached: Vec<bool> =
+            (0..body.inputs.len()).map(|i| differentiated(i + first)).collect();
+        // A state that is reached in one iteration is an operand of the next.
+        let carried = match &**flow {
+            Flow::Scan(scan) => scan.shared..scan.shared + scan.carry,
+            Flow::While { shared, .. } => *shared..body.inputs.len(),
+            Flow::Cond { .. } => 0..0,
+        };
+        loop {
+            let outputs = reach(body, &reached)?;
+            let before = reached.clone();
+            carried.clone().zip(outputs).for_each(|(i, out)| reached[i] |= out);
+            if reached == before {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bodies that derivatives pass through, and the operand that is the first input of each.
+fn bodies(flow: &Flow) -> SmallVec<[(&Program, usize); 2]> {
+    match flow {
+        Flow::Scan(scan) => smallvec![(&scan.body, 0)],
+        Flow::Cond { yes, no } => smallvec![(yes, 1), (no, 1)],
+        Flow::While { body, .. } => smallvec![(body, 0)],
+    }
+}
+
+fn has_captures(body: &Program) -> bool {
+    body.equations.iter().any(|e| match &e.op {
+        Op::Custom(custom) => custom::captures(custom, e.inputs.len()),
+        Op::Flow(flow) => bodies(flow).iter().any(|(body, _)| has_captures(body)),
+        _ => false,
+    })
+}
+
+/// Which outputs depend on the inputs that are reached, if no custom function captured what does.
+fn reach(body: &Program, inputs: &[bool]) -> Result<SmallVec<[bool; 8]>> {
+    let mut reached = vec![false; body.specs.len()];
+    for (v, &on) in body.inputs.iter().zip(inputs) {
+        reached[v.index()] = on && body.spec(*v).dtype.is_float();
+    }
+    for e in &body.equations {
+        let on = |i: usize| e.inputs.get(i).is_some_and(|v| reached[v.index()]);
+        if let Op::Custom(op) = &e.op {
+            custom::check_captured(
+                op,
+                &e.inputs.iter().map(|&v| body.spec(v)).collect::<Vec<_>>(),
+                on,
+            )?;
+        }
+        check_captured(&e.op, on)?;
+        let through = !matches!(e.op, Op::Unary(Unary::Stop)) && (0..e.inputs.len()).any(on);
+        for v in &e.outputs {
+            reached[v.index()] = through && body.spec(*v).dtype.is_float();
+        }
+    }
+    Ok(body.outputs.iter().map(|v| reached[v.index()]).collect())
 }
 
 #[track_caller]
@@ -218,7 +285,7 @@ fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>)
         let run = |point: &Vec<Tensor>| {
             let mut all = x.to_vec();
             float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
-            evaluate(program, &all)
+            custom::with_captures_cut(|| evaluate(program, &all))
         };
         let (ys, ts) = jvp(run, &point, &tangents.to_vec());
         let ts = float_out.iter().map(|&k| ts[k].clone());

@@ -7,7 +7,7 @@
 
 use super::body as trace_body;
 use crate::trace::{Recorded, evaluate};
-use crate::{Spec, Tensor, vjp};
+use crate::{Scalar, Spec, Tensor, custom, vjp};
 use pullback_ir::{Equation, Op, Program, Scan, Var, View};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -85,7 +85,7 @@ pub(crate) fn joint(
         let run = |point: &Vec<Tensor>| {
             let mut all = x.to_vec();
             float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
-            evaluate(program, &all)
+            custom::with_captures_cut(|| evaluate(program, &all))
         };
         // The other outputs have no cotangent; they come out of the same run.
         let all = RefCell::new(Vec::new());
@@ -177,14 +177,16 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
         found.iter().all(|factor| turns_value(factor.0)).then_some(found)
     };
     let hoisted: Vec<(usize, [Seen; 2])> = (float_in.iter().zip(gradients))
-        .filter(|(i, _)| **i < fixed)
+        .filter(|(i, g)| **i < fixed && late[g.index()])
         .filter_map(|(&i, &g)| Some((i, factors_of(g)?)))
         .collect();
     let is_hoisted = |i: usize| hoisted.iter().any(|h| h.0 == i);
     let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
     let mut kept: Vec<Var> = Vec::new();
     let mut needed = vec![false; both.equations.len()];
-    let inside = float_in.iter().zip(gradients).filter(|(i, _)| !is_hoisted(**i));
+    // A gradient that depends on no cotangent is zero, as the pullback is linear: nothing is kept for it.
+    let inside =
+        (float_in.iter().zip(gradients)).filter(|(i, g)| !is_hoisted(**i) && late[g.index()]);
     let mut wanted: Vec<Var> = inside.map(|(_, &g)| g).collect();
     wanted.extend(hoisted.iter().flat_map(|h| &h.1).map(|factor| factor.0));
     let mut seen = vec![false; both.specs.len()];
@@ -218,6 +220,16 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
         inside.map(|(_, &g)| g).collect()
     };
     let (shared, carry, rows) = (of(0..fixed), of(fixed..carried), of(carried..n));
+    let mut or_zeros = |all: Vec<Var>| -> Vec<Var> {
+        let mut zeros = |g: Var| {
+            let spec = both.spec(g);
+            let (value, dtype) = (Scalar::from(0.0), spec.dtype);
+            let zeros = Op::Literal { value, shape: spec.shape.clone(), dtype };
+            crate::fail::or_raise(backward.push(zeros, &[], Some(at.into())))[0]
+        };
+        all.into_iter().map(|g| if late[g.index()] { g } else { zeros(g) }).collect()
+    };
+    let (carry, rows) = (or_zeros(carry), or_zeros(rows));
     let outputs = output_specs(&turn);
     let carry_cotangents = floats(&outputs[..scan.carry]).len();
     let (d_carry, d_rows) = both.inputs[n..fixed_inputs].split_at(carry_cotangents);
@@ -226,6 +238,10 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
     for &g in &shared {
         let sum = backward.fresh(both.spec(g).clone());
         so_far.push(sum);
+        if !late[g.index()] {
+            sums.push(sum);
+            continue;
+        }
         let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at.into()));
         sums.extend(crate::fail::or_raise(added));
     }

@@ -24,7 +24,7 @@ use super::split::{floats, input_specs};
 use super::while_loop;
 use crate::rule::{Facts, Maybe};
 use crate::trace::evaluate;
-use crate::{DType, Spec, Tensor, vjp};
+use crate::{DType, Spec, Tensor, custom, vjp};
 use pullback_ir::Program;
 use smallvec::SmallVec;
 
@@ -64,7 +64,7 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
         let run = |point: &Vec<Tensor>| {
             let mut all = all.clone();
             float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
-            let made = evaluate(l.turn, &all);
+            let made = custom::with_captures_cut(|| evaluate(l.turn, &all));
             carried.iter().map(|&k| made[k].clone()).collect::<Vec<Tensor>>()
         };
         let mut found = vjp(run, &point).1(d);

@@ -51,4 +51,6 @@ pub use memo::{UncheckedRule, unchecked_rules};
 pub(crate) use programs::{check_at, unchecked_in};
 pub(crate) use reverse::hollow;
 pub use reverse::{CustomVjp, custom_vjp};
-pub(crate) use rule::{Handle, Role, Rule, captured, handle};
+pub(crate) use rule::{
+    Handle, Role, Rule, captured, captures, check_captured, handle, with_captures_cut,
+};

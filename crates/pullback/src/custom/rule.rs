@@ -6,6 +6,7 @@ use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::tape::History;
 use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
 use pullback_ir::{Custom, ErrorKind};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// How a custom op differentiates: a row that is an object.
@@ -75,6 +76,9 @@ impl Handle {
         inputs: &[&Tensor],
         operands: &[Operand],
     ) -> Result<()> {
+        if CAPTURES_CUT.get() {
+            return Ok(());
+        }
         for (i, (x, operand)) in inputs.iter().zip(operands).enumerate() {
             let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
             let differentiated = x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
@@ -83,6 +87,39 @@ impl Handle {
             }
         }
         Ok(())
+    }
+}
+
+thread_local! {
+    static CAPTURES_CUT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, in which what custom functions captured counts as constant: it was looked at before
+/// whether one of them is differentiated (`control::check_captured`).
+pub(crate) fn with_captures_cut<R>(f: impl FnOnce() -> R) -> R {
+    mode::with(&CAPTURES_CUT, true, f)
+}
+
+/// Whether one of so many operands was captured.
+pub(crate) fn captures(custom: &Custom, operands: usize) -> bool {
+    let handle = handle(custom);
+    (0..operands).any(|i| handle.0.role(i) == Role::Captured)
+}
+
+/// Refuses a custom op one of whose captured operands is differentiated.
+pub(crate) fn check_captured(
+    custom: &Custom,
+    operands: &[&Spec],
+    differentiated: impl Fn(usize) -> bool,
+) -> Result<()> {
+    if CAPTURES_CUT.get() {
+        return Ok(());
+    }
+    let handle = handle(custom);
+    let cut = |i: &usize| differentiated(*i) && handle.0.role(*i) == Role::Captured;
+    match (0..operands.len()).find(cut) {
+        Some(i) => Err(captured(custom.name(), operands[i])),
+        None => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
 //! value plus a detached difference, so that every order and both modes follow.
 
-use crate::{DType, Error, Tensor, kinks, trace};
+use crate::{DType, Error, Tensor, cat, kinks, trace};
 
 /// Options of an embedding: rows of a table `[rows, …]` by number.
 ///
@@ -200,36 +200,29 @@ impl EmbeddingBag {
     #[track_caller]
     #[must_use]
     pub fn of(&self, table: &Tensor, rows: &Tensor) -> Tensor {
-        let starts = table.checked(self.starts(table, rows));
+        let (starts, bags) = table.checked(self.starts(table, rows));
         let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
-        let (bags, columns) = (starts.len() - 1, table.shape()[1]);
-        let numbers = flat.to_vec::<i64>();
-        // Padding is left out; so are rows before the first bag.
-        let (mut places, mut owner) = (Vec::new(), Vec::new());
-        for (bag, ends) in starts.windows(2).enumerate() {
-            let counted = (ends[0]..ends[1]).filter(|&i| Some(numbers[i]) != padding);
-            counted.for_each(|i| {
-                places.push(i as i64);
-                owner.push(bag as i64);
-            });
+        let columns = table.shape()[1];
+        // The bag of each row. What is left out (padding, and what comes after the last bag) goes to one more bag.
+        let mut owner = starts.searchsorted(&Tensor::iota(flat.len()), true) - 1;
+        if let Some(padding) = padding {
+            owner = flat.eq(padding).select(bags as i64, &owner);
         }
-        let kept = flat.gather(0, &Tensor::from_vec(places.clone(), [places.len()]));
-        let mut picked = self.rows.pick(table, &kept, None);
+        let mut picked = self.rows.pick(table, &flat, None);
         if let Some(weights) = &self.weights {
-            let flat = weights
-                .reshape([weights.len()])
-                .gather(0, &Tensor::from_vec(places, [owner.len()]));
-            picked *= flat.unsqueeze(-1);
+            picked *= weights.reshape([weights.len(), 1]);
         }
-        let owner = Tensor::from_vec(owner.clone(), [owner.len()]);
-        let counts = Tensor::zeros_with([bags], picked.dtype())
-            .scatter_add(0, &owner, &Tensor::ones_with([owner.len()], picked.dtype()))
-            .unsqueeze(-1);
-        let zeros = Tensor::zeros_with([bags, columns], picked.dtype());
-        match self.mode {
-            Bag::Sum => zeros.index_add(0, &owner, &picked),
-            Bag::Mean => zeros.index_add(0, &owner, &picked) / counts.clamp_min(1.0),
-            Bag::Max if picked.shape()[0] == 0 => zeros,
+        let ones = Tensor::ones_with([flat.len()], picked.dtype());
+        let counts = Tensor::zeros_with([bags + 1], picked.dtype()).scatter_add(0, &owner, &ones);
+        let counts = counts.narrow(0, 0, bags).unsqueeze(-1);
+        let zeros = Tensor::zeros_with([bags + 1, columns], picked.dtype());
+        let sums = || zeros.index_add(0, &owner, &picked).narrow(0, 0, bags);
+        let y = match self.mode {
+            Bag::Sum => sums().contiguous(),
+            Bag::Mean => sums() / counts.clamp_min(1.0),
+            Bag::Max if picked.shape()[0] == 0 => {
+                Tensor::zeros_with([bags, columns], picked.dtype())
+            }
             Bag::Max => {
                 let wide = owner.unsqueeze(-1).expand(picked.shape());
                 let (base, known) = (zeros.full_like(f64::NEG_INFINITY), picked.detach());
@@ -238,21 +231,36 @@ impl EmbeddingBag {
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
                 kinks::at("embedding_bag", kinks::Kind::Bag, &[&picked], |_| {
                     let hits = known.eq(largest.gather(0, &wide)).cast(DType::I64);
-                    Tensor::zeros_with([bags, columns], DType::I64)
+                    Tensor::zeros_with([bags + 1, columns], DType::I64)
                         .scatter_add(0, &wide, &hits)
+                        .narrow(0, 0, bags)
                         .gt(1)
                 });
-                let last = owner.len() as i64 - 1;
-                let marks = hit.select(Tensor::iota(owner.len()).unsqueeze(-1), last);
-                let ends = Tensor::zeros_with([bags, columns], DType::I64).full_like(last);
-                let first = ends.scatter_min(0, &wide, &marks);
-                counts.eq(0.0).select(&zeros, picked.gather(0, &first))
+                let last = flat.len() as i64 - 1;
+                let marks = hit.select(Tensor::iota(flat.len()).unsqueeze(-1), last);
+                let ends = Tensor::zeros_with([bags + 1, columns], DType::I64).full_like(last);
+                let first = ends.scatter_min(0, &wide, &marks).narrow(0, 0, bags);
+                let zeros = zeros.narrow(0, 0, bags);
+                counts.eq(0.0).select(zeros, picked.gather(0, &first))
             }
+        };
+        match trace::knows(&starts) {
+            true => y,
+            // Offsets that are wrong give NaN: they are known only when the program runs.
+            false => self.risen(&starts, flat.len()).select(&y, f64::NAN),
         }
     }
 
-    /// Where each bag starts, and the end of the last one.
-    fn starts(&self, table: &Tensor, rows: &Tensor) -> crate::Result<Vec<usize>> {
+    /// Whether offsets start at 0 and rise to at most the number of rows.
+    fn risen(&self, starts: &Tensor, rows: usize) -> Tensor {
+        let n = starts.len();
+        let rising = starts.narrow(0, 1, n - 1).ge(starts.narrow(0, 0, n - 1)).all();
+        let first = starts.select_at(0, 0).eq(0);
+        rising.logical_and(first).logical_and(starts.select_at(0, -1).le(rows as i64))
+    }
+
+    /// Where each bag starts, and the end of the last one; and how many bags there are.
+    fn starts(&self, table: &Tensor, rows: &Tensor) -> crate::Result<(Tensor, usize)> {
         let op = "embedding_bag";
         let refuse =
             |message: String| Err(Error::argument(op, message).on([table.spec(), rows.spec()]));
@@ -272,8 +280,8 @@ impl EmbeddingBag {
         }
         let offsets = match (rows.rank(), &self.offsets) {
             (2, None) => {
-                let k = rows.shape()[1];
-                return Ok((0..=rows.shape()[0]).map(|i| i * k).collect());
+                let (bags, k) = (rows.shape()[0], rows.shape()[1]);
+                return Ok((Tensor::iota(bags + 1) * k as i64, bags));
             }
             (1, Some(offsets)) => offsets,
             (2, Some(_)) => {
@@ -285,18 +293,19 @@ impl EmbeddingBag {
         if offsets.rank() != 1 || offsets.dtype().is_float() || offsets.dtype() == DType::Bool {
             return refuse(format!("offsets are a vector of integers, not {}", offsets.spec()));
         }
-        let mut starts = offsets.detach().cast(DType::I64).to_vec::<i64>();
+        let bags = match self.includes_end {
+            true => offsets.len().checked_sub(1),
+            false => Some(offsets.len()),
+        };
+        let wrong = format!("offsets must start at 0 and rise to at most {}", rows.len());
+        let Some(bags) = bags else { return refuse(wrong) };
+        let mut starts = offsets.detach().cast(DType::I64);
         if !self.includes_end {
-            starts.push(rows.len() as i64);
+            starts = cat(&[&starts, &Tensor::from([rows.len() as i64])], 0);
         }
-        let rising = starts.windows(2).all(|w| w[0] <= w[1]);
-        if starts.is_empty()
-            || starts[0] != 0
-            || !rising
-            || starts[starts.len() - 1] > rows.len() as i64
-        {
-            return refuse(format!("offsets must start at 0 and rise to at most {}", rows.len()));
+        if trace::knows(&starts) && !self.risen(&starts, rows.len()).item::<bool>() {
+            return refuse(wrong);
         }
-        Ok(starts.into_iter().map(|i| i as usize).collect())
+        Ok((starts, bags))
     }
 }

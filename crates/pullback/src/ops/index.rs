@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::rule::{Grad, Hand, Linear, Outs, Set, Val};
-use crate::{DType, Error, Op, Spec, Tensor};
+use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
 use smallvec::smallvec;
 
@@ -386,6 +386,16 @@ impl Tensor {
         if self.dtype().is_float() || self.dtype() == DType::Bool {
             let message = format!("classes must be integers, not {}", self.dtype());
             return self.checked(Err(Error::dtype("one_hot", message).on([self.spec()])));
+        }
+        if !trace::knows(self) {
+            // Looked at when the program runs: a gather from the list of classes refuses others.
+            let index = self.cast(DType::I64).reshape([self.len()]);
+            let index = index.lt(0).select(Tensor::from(classes as i64), &index);
+            let index = match classes {
+                0 => index,
+                _ => Tensor::iota(classes).gather(0, &index),
+            };
+            return index.reshape(self.shape()).hot(classes, dtype);
         }
         let index = self.detach().cast(DType::I64).to_vec::<i64>();
         if let Some(i) = index.iter().find(|i| !(0..classes as i64).contains(i)) {

@@ -1,6 +1,6 @@
 //! Diagonals, triangles and blocks of matrices.
 
-use crate::{DType, Error, Tensor, cat, fail, mode};
+use crate::{DType, Error, Tensor, cat, fail, mode, trace};
 use pullback_ir::infer::args;
 use std::panic::Location;
 
@@ -102,7 +102,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tril_indices(rows: usize, columns: usize, offset: isize) -> Tensor {
-        Tensor::ones_with([rows, columns], DType::U8).tril(offset).nonzero().t().contiguous()
+        places(rows, columns, |ones| ones.tril(offset))
     }
 
     /// The places of a matrix on and above a diagonal, row by row: a row of row numbers above a row of column numbers.
@@ -116,7 +116,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn triu_indices(rows: usize, columns: usize, offset: isize) -> Tensor {
-        Tensor::ones_with([rows, columns], DType::U8).triu(offset).nonzero().t().contiguous()
+        places(rows, columns, |ones| ones.triu(offset))
     }
 
     #[track_caller]
@@ -229,4 +229,12 @@ pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
         left += x.shape()[1];
     }
     cat(&rows.iter().collect::<Vec<_>>(), 0)
+}
+
+/// The places of a matrix that a function of ones leaves, known also while tracing.
+#[track_caller]
+fn places(rows: usize, columns: usize, keep: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    let at = mode::user_line(Location::caller());
+    let found = || keep(&Tensor::ones_with([rows, columns], DType::U8)).nonzero().t().contiguous();
+    trace::computing(|| mode::speaking_for(at, found))
 }

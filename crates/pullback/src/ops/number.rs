@@ -1,6 +1,6 @@
 //! Functions of how a number is written: sign, exponent, neighbours, bits, divisors.
 
-use crate::{DType, Error, Operand, Tensor, bf16, f16};
+use crate::{DType, Error, Operand, Tensor, bf16, f16, while_loop};
 use std::f64::consts::PI;
 
 impl Tensor {
@@ -36,17 +36,8 @@ impl Tensor {
     #[must_use]
     pub fn frexp(&self) -> (Tensor, Tensor) {
         let x = self.real();
-        let exponent = |v: f64| match v != 0.0 && v.is_finite() {
-            true => exponent_of(v),
-            false => 0,
-        };
-        let found: Vec<i32> =
-            x.detach().cast(DType::F64).to_vec::<f64>().into_iter().map(exponent).collect();
-        let exponents = Tensor::from_vec(found, x.shape());
-        // In two steps: 2⁻ⁿ alone may be past the largest number.
-        let half = exponents.floor_div(2).cast(DType::F64);
-        let rest = exponents.cast(DType::F64) - &half;
-        let y = x.cast(DType::F64) * (-half).exp2() * (-rest).exp2();
+        let exponents = exponents(&x);
+        let y = scaled(&x.cast(DType::F64), &-&exponents);
         (y.cast(x.dtype()), exponents)
     }
 
@@ -66,40 +57,31 @@ impl Tensor {
         let both = crate::broadcast_tensors(&[&self.real(), &other.detach().real()]);
         let dtype = both[0].dtype().promote(both[1].dtype());
         let (from, y) = (both[0].cast(dtype), both[1].cast(dtype));
-        let (x, shape) = (from.detach(), from.shape().to_vec());
-        macro_rules! stepped {
-            ($float:ty, $bits:ty) => {{
-                let next = |(x, y): (&$float, &$float)| -> $float {
-                    if x.is_nan() || y.is_nan() {
-                        return <$float>::NAN;
-                    }
-                    if x == y {
-                        return *y;
-                    }
-                    let top: $bits = 1 << (<$bits>::BITS - 1);
-                    if x.to_bits() & !top == 0 {
-                        // The least number, with the sign of where it goes.
-                        return <$float>::from_bits(1 | (y.to_bits() & top));
-                    }
-                    let outwards = (x < y) == (x.to_bits() & top == 0);
-                    match outwards {
-                        true => <$float>::from_bits(x.to_bits() + 1),
-                        false => <$float>::from_bits(x.to_bits() - 1),
-                    }
-                };
-                let (a, b) = (x.to_vec::<$float>(), y.to_vec::<$float>());
-                Tensor::from_vec(a.iter().zip(&b).map(next).collect::<Vec<$float>>(), shape)
-            }};
-        }
-        let next = match dtype {
-            DType::F64 => stepped!(f64, u64),
-            DType::F32 => stepped!(f32, u32),
-            DType::BF16 => stepped!(bf16, u16),
-            DType::F16 => stepped!(f16, u16),
+        let x = from.detach();
+        let (bits, least, largest) = match dtype {
+            DType::F64 => (f64::MANTISSA_DIGITS, -1074, f64::MAX),
+            DType::F32 => (f32::MANTISSA_DIGITS, -149, f64::from(f32::MAX)),
+            DType::BF16 => (bf16::MANTISSA_DIGITS, -133, bf16::MAX.to_f64()),
+            DType::F16 => (f16::MANTISSA_DIGITS, -24, f16::MAX.to_f64()),
             DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
                 unreachable!("`real` gives floats")
             }
         };
+        // Numbers lie 2ⁿ apart, with n from the exponent; towards 0 from a power of two half as far.
+        let outwards = x.lt(&y).eq(x.gt(0.0));
+        let exponent = exponents(&x);
+        let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);
+        let halved = outwards.logical_not().logical_and(half).cast(DType::I32);
+        let apart = (exponent - i64::from(bits) - halved).clamp_min(i64::from(least));
+        let one = Tensor::ones_with(x.shape(), DType::F64);
+        let apart = scaled(&one, &apart).cast(dtype);
+        let moved = x.lt(&y).select(&x + &apart, &x - &apart);
+        let smallest = scaled(&one, &Tensor::from(least).expand(x.shape())).cast(dtype);
+        let moved = x.eq(0.0).select(smallest.copysign(&y), &moved);
+        let inwards = Tensor::from(largest).cast(dtype).expand(x.shape()).copysign(&x);
+        let moved = x.is_inf().select(&inwards, &moved);
+        let odd = x.is_nan().logical_or(y.is_nan());
+        let next = x.eq(&y).logical_or(odd).select(x.eq(&y).select(&y, &x + &y), &moved);
         // The step is exact, so that adding it gives the neighbour, and carries the derivative.
         let step = &next - &x;
         let moves = x.ne(&y).logical_and(step.is_finite()).logical_and(x.is_finite());
@@ -177,14 +159,19 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn gcd(&self, other: &Tensor) -> Tensor {
-        let (mut a, mut b) = self.integers("gcd", other);
+        let (a, b) = self.integers("gcd", other);
         // Euclid on all pairs at once; the pairs that are done stay as they are.
-        while b.ne(0).any().item::<bool>() {
-            let done = b.eq(0);
-            let rest = a.remainder(done.select(1, &b));
-            (a, b) = (done.select(&a, &b), done.select(0, &rest));
-        }
-        a.abs()
+        while_loop(
+            |(_, b): &(Tensor, Tensor)| b.ne(0).any(),
+            |(a, b)| {
+                let done = b.eq(0);
+                let rest = a.remainder(done.select(1, b));
+                (done.select(a, b), done.select(0, &rest))
+            },
+            &(a, b),
+        )
+        .0
+        .abs()
     }
 
     /// The least common multiple of two integers; 0 where one is 0.
@@ -211,7 +198,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn shift_left(&self, by: &Tensor) -> Tensor {
-        self.shifted("shift_left", by, |value, by| value.checked_shl(by).unwrap_or(0), 0)
+        let (x, by) = self.integers("shift_left", by);
+        let bits = 8 * x.dtype().size() as i64;
+        let known = by.ge(0).logical_and(by.lt(bits));
+        // Bits that leave the dtype are lost: the product wraps around.
+        let powers = Tensor::from((0..bits).map(|k| 1i64 << k).collect::<Vec<i64>>());
+        let power = powers.take(&known.select(by.cast(DType::I64), 0i64)).cast(x.dtype());
+        known.select(x * power, 0)
     }
 
     /// The bits of an integer shifted to the right; copies of the sign come in.
@@ -221,34 +214,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {
-        self.shifted("shift_right", by, |value, by| value >> by.min(63), 63)
-    }
-
-    #[track_caller]
-    fn shifted(
-        &self,
-        op: &'static str,
-        by: &Tensor,
-        shift: fn(i64, u32) -> i64,
-        outside: u32,
-    ) -> Tensor {
-        let (x, by) = self.integers(op, by);
+        let (x, by) = self.integers("shift_right", by);
         let bits = 8 * x.dtype().size() as i64;
-        let one = |(&value, &by): (&i64, &i64)| match (0..bits).contains(&by) {
-            true => shift(value, by as u32),
-            // By more than all of them (or less than none), nothing is left but the sign.
-            false if outside > 0 => shift(value, outside),
-            false => 0,
-        };
-        let (a, b) = (x.cast(DType::I64).to_vec::<i64>(), by.cast(DType::I64).to_vec::<i64>());
-        // Bits that leave the dtype are lost.
-        let held = |value: i64| match bits {
-            8 => i64::from(value as u8),
-            32 => i64::from(value as i32),
-            _ => value,
-        };
-        let wide: Vec<i64> = a.iter().zip(&b).map(one).map(held).collect();
-        Tensor::from_vec(wide, x.shape()).cast(x.dtype())
+        // By more than all of them (or less than none), nothing is left but the sign.
+        let known = by.ge(0).logical_and(by.lt(bits.min(63)));
+        let powers = Tensor::from((0..63).map(|k| 1i64 << k).collect::<Vec<i64>>());
+        let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
+        let shifted = x.cast(DType::I64).floor_div(&power).cast(x.dtype());
+        known.select(shifted, x.lt(0).select(-1, 0).cast(x.dtype()))
     }
 
     /// Two tensors of integers in one dtype and shape.
@@ -264,12 +237,26 @@ impl Tensor {
     }
 }
 
-/// n where |v| = m·2ⁿ with ½ ≤ m < 1, for a finite v that is not 0.
-fn exponent_of(v: f64) -> i32 {
-    let raw = (v.to_bits() >> 52) as i32 & 0x7ff;
-    match raw {
-        // Subnormal: as a normal number 2⁵⁴ times as large.
-        0 => exponent_of(v * 2f64.powi(54)) - 54,
-        _ => raw - 1022,
-    }
+/// n (in `i32`) where |x| = m·2ⁿ with ½ ≤ m < 1; 0 where x is 0 or not finite.
+#[track_caller]
+fn exponents(x: &Tensor) -> Tensor {
+    let x = x.detach().cast(DType::F64).abs();
+    let plain = x.gt(0.0).logical_and(x.is_finite());
+    let x = plain.select(&x, 1.0);
+    // Subnormal numbers are made normal first.
+    let small = x.lt(2f64.powi(-1000));
+    let x = small.select(&x * 2f64.powi(200), &x);
+    let guess = x.log2().floor().cast(DType::I32) + 1;
+    // The logarithm may round up to the next integer.
+    let mantissa = scaled(&x, &-&guess);
+    let guess = guess + mantissa.ge(1.0).cast(DType::I32) - mantissa.lt(0.5).cast(DType::I32);
+    plain.select(small.select(&guess - 200, &guess), 0)
+}
+
+/// x·2ⁿ for an f64 x, in two steps: 2ⁿ alone may be past the largest or the least number.
+#[track_caller]
+fn scaled(x: &Tensor, n: &Tensor) -> Tensor {
+    let half = n.floor_div(2).cast(DType::F64);
+    let rest = n.cast(DType::F64) - &half;
+    x * half.exp2() * rest.exp2()
 }

@@ -2,7 +2,6 @@
 
 use crate::ops::pick::positions;
 use crate::{DType, Error, Tensor, cat, stack};
-use std::cmp::Ordering;
 
 /// The distinct elements (or slices) of a tensor.
 #[derive(Clone, Debug)]
@@ -42,12 +41,27 @@ impl Tensor {
             let error = Error::shape("searchsorted", message);
             return self.checked(Err(error.on([self.spec(), values.spec()])));
         }
-        let width = if lines.is_empty() { values.len() } else { wanted[wanted.len() - 1] };
-        let found = match self.dtype().is_float() || values.dtype().is_float() {
-            true => searched(&host::<f64>(self), &host::<f64>(values), n, width, right),
-            false => searched(&host::<i64>(self), &host::<i64>(values), n, width, right),
+        let dtype = match (self.dtype(), values.dtype()) {
+            (DType::Bool, DType::Bool) => DType::U8,
+            (a, b) if a == b => a,
+            (a, b) if a.is_float() || b.is_float() => DType::F64,
+            _ => DType::I64,
         };
-        Tensor::from_vec(found, wanted)
+        let (sorted, x) = (self.detach().cast(dtype), values.detach().cast(dtype));
+        let x = if lines.is_empty() { x.reshape([x.len()]) } else { x };
+        // A binary search for all values at once: the answer lies between low and high.
+        let mut low = Tensor::zeros_with(x.shape(), DType::I64);
+        let mut high = low.full_like(n as i64);
+        for _ in 0..(n + 1).next_power_of_two().ilog2() {
+            let open = low.lt(&high);
+            let middle = (&low + &high).floor_div(2);
+            let found = sorted.gather(-1, &middle.clamp_max(n as i64 - 1));
+            // NaN on either side is neither above nor equal: it comes after all.
+            let after = if right { found.gt(&x) } else { found.ge(&x) };
+            high = open.logical_and(&after).select(&middle, &high);
+            low = open.logical_and(after.logical_not()).select(&middle + 1, &low);
+        }
+        low.reshape(wanted)
     }
 
     /// The number of the bin that each element falls into, between sorted `boundaries`: [`Tensor::searchsorted`] the
@@ -212,32 +226,4 @@ impl Tensor {
         columns.reverse();
         columns
     }
-}
-
-/// The elements on the host, in a dtype that compares them rightly.
-#[track_caller]
-fn host<T: crate::HostElement>(x: &Tensor) -> Vec<T> {
-    x.detach().cast(T::DTYPE).to_vec::<T>()
-}
-
-/// A binary search for each value; NaN, which is not less than anything, comes after all.
-fn searched<T: PartialOrd + Copy>(
-    sorted: &[T],
-    values: &[T],
-    n: usize,
-    width: usize,
-    right: bool,
-) -> Vec<i64> {
-    let place = |(i, value): (usize, &T)| {
-        let line = if sorted.len() == n { 0 } else { i / width.max(1) };
-        let line = &sorted[line * n..line * n + n];
-        // A NaN on either side is neither above nor equal.
-        let before = |x: &T| match x.partial_cmp(value) {
-            Some(Ordering::Greater) => false,
-            Some(Ordering::Equal) => right,
-            Some(Ordering::Less) | None => true,
-        };
-        line.partition_point(before) as i64
-    };
-    values.iter().enumerate().map(place).collect()
 }

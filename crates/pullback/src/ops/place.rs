@@ -229,18 +229,26 @@ impl Tensor {
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Tensor {
         let both = broadcast_tensors(&[self, &mask.ne(0)]);
         let (x, mask) = (&both[0], &both[1]);
-        let places = positions(mask);
-        if places.len() > source.len() {
+        let (mask, x) = (mask.reshape([mask.len()]), x.reshape([x.len()]));
+        let known = trace::knows(&mask);
+        let count = if known { mask.detach().cast(DType::I64).sum().item::<i64>() } else { 0 };
+        if count > source.len() as i64 {
             let message = format!(
-                "{} has fewer elements than the mask has true ones: {}",
-                source.spec(),
-                places.len()
+                "{} has fewer elements than the mask has true ones: {count}",
+                source.spec()
             );
             let error = Error::argument("masked_scatter", message).on([self.spec(), source.spec()]);
             return self.checked(Err(error));
         }
-        let taken = source.reshape([source.len()]).narrow(0, 0, places.len());
-        x.reshape([x.len()]).index_copy(0, &places, &taken).reshape(x.shape())
+        // What is taken for each element, in order. One more than there are is refused by `gather`,
+        // where the mask is known only when the program runs.
+        let (source, first) = match source.is_empty() {
+            true => (Tensor::zeros_with([1], source.dtype()), 1),
+            false => (source.reshape([source.len()]), 0),
+        };
+        let number = mask.cast(DType::I64).cumsum(0) - 1 + first;
+        let taken = source.gather(0, &mask.select(&number, 0i64));
+        mask.select(taken.cast(x.dtype()), &x).reshape(both[0].shape())
     }
 
     /// This tensor with what is scattered to one place combined: `self[index[i, j], j]` becomes the sum, mean,

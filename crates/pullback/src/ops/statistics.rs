@@ -4,7 +4,7 @@
 //! gradient except through weights.
 
 use crate::create::known_shape;
-use crate::{DType, Error, Operand, Tensor, kinks, trace};
+use crate::{DType, Error, Operand, Tensor, cat, kinks, trace};
 use std::cmp::Ordering;
 
 /// What a quantile that falls between two elements is.
@@ -157,27 +157,15 @@ impl Tensor {
             return self.checked(Err(error.on([self.spec()])));
         }
         let (sorted, places) = self.detach().move_axis(axis, -1).sort(-1, false);
-        let ends = match n {
-            1 => vec![],
-            _ => sorted.narrow(-1, 1, n - 1).ne(sorted.narrow(-1, 0, n - 1)).to_vec::<bool>(),
-        };
-        let lines = self.len() / n;
-        let longest_run = |line: usize| {
-            let (mut best, mut most, mut start) = (0, 0, 0);
-            for i in 0..n {
-                if (i + 1 == n || ends[line * (n - 1) + i]) && i + 1 - start > most {
-                    (best, most) = (i as i64, i + 1 - start);
-                }
-                if i + 1 < n && ends[line * (n - 1) + i] {
-                    start = i + 1;
-                }
-            }
-            best
-        };
-        let found: Vec<i64> = (0..lines).map(longest_run).collect();
-        let mut shape = sorted.shape().to_vec();
-        shape[sorted.rank() - 1] = 1;
-        let place = places.gather(-1, &Tensor::from_vec(found, shape)).move_axis(-1, axis);
+        // The place where each run of equal elements starts, and how long it is so far: the end of the
+        // first longest one is where that length is first reached.
+        let number = Tensor::iota(n).expand(sorted.shape());
+        let first = Tensor::ones_with(sorted.narrow(-1, 0, 1).shape(), DType::Bool);
+        let starts = sorted.narrow(-1, 1, n - 1).ne(sorted.narrow(-1, 0, n - 1));
+        let starts = cat(&[&first, &starts], -1);
+        let start = starts.select(&number, 0i64).cummax(-1);
+        let found = (number - start).argmax(-1).unsqueeze(-1);
+        let place = places.gather(-1, &found).move_axis(-1, axis);
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 
@@ -358,26 +346,19 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
-        let edges = self.even_edges("histc", bins, bounds).cast(DType::F64).to_vec::<f64>();
-        let (low, high) = (edges[0], edges[bins]);
-        let mut counts = vec![0i64; bins];
-        for x in self.detach().cast(DType::F64).to_vec::<f64>() {
-            if (low..=high).contains(&x) {
-                let bin = (x - low) * bins as f64 / (high - low);
-                counts[(bin as usize).min(bins - 1)] += 1;
-            }
-        }
-        Tensor::from(counts).cast(self.real_dtype())
+        let (low, high) = self.bin_bounds("histc", bins, bounds);
+        let x = self.detach().cast(DType::F64).reshape([self.len()]);
+        let inside = x.ge(low).logical_and(x.le(high));
+        let bin = (inside.select(&x, low) - low) * bins as f64 / (high - low);
+        let bin = bin.cast(DType::I64).clamp_max(bins as i64 - 1);
+        let counts = Tensor::zeros_with([bins], DType::I64);
+        let counts = counts.scatter_add(0, &bin, &inside.cast(DType::I64));
+        counts.cast(self.real_dtype())
     }
 
-    /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there are no bounds.
+    /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest element where there are no bounds.
     #[track_caller]
-    pub(super) fn even_edges(
-        &self,
-        op: &'static str,
-        bins: usize,
-        bounds: Option<(f64, f64)>,
-    ) -> Tensor {
+    fn bin_bounds(&self, op: &'static str, bins: usize, bounds: Option<(f64, f64)>) -> (f64, f64) {
         let x = self.detach().cast(DType::F64);
         let counts = op == "histc";
         let (mut low, mut high) = match bounds {
@@ -399,6 +380,18 @@ impl Tensor {
             let message = format!("{bins} bins are more than the {MOST_BINS} that can be listed");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
+        (low, high)
+    }
+
+    /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there are no bounds.
+    #[track_caller]
+    pub(super) fn even_edges(
+        &self,
+        op: &'static str,
+        bins: usize,
+        bounds: Option<(f64, f64)>,
+    ) -> Tensor {
+        let (low, high) = self.bin_bounds(op, bins, bounds);
         // From both ends towards the middle, so that neither end is rounded.
         let step = (high - low) / bins as f64;
         let edge = |i: usize| match i <= bins / 2 {

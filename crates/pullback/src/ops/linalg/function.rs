@@ -2,7 +2,7 @@
 
 use super::factor::{eigen, singular_values};
 use super::{MatrixNorm, identity, inv, matrices, matrix_norm, refuse, solve, square};
-use crate::{DType, Error, Tensor, fail, mode};
+use crate::{DType, Error, Tensor, fail, mode, while_loop};
 use std::panic::Location;
 
 /// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is exact to the last digit of f64.
@@ -45,22 +45,14 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
         return a.exp();
     }
     // Each matrix is halved as often as its own norm asks for: with the norm of the largest, the others would lose digits.
-    let sizes = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], false);
-    let sizes = sizes.cast(DType::F64).to_vec::<f64>();
-    let (mut halvings, mut scales) = (Vec::new(), Vec::new());
-    for size in sizes {
-        let finite = size.is_finite();
-        let count = if finite { (size / EXACT).log2().ceil().max(0.0) as i32 } else { 0 };
-        halvings.push(i64::from(count));
-        // All of a matrix that is not finite is NaN: no pivot of it can be 0, which `solve` would refuse.
-        scales.push(if finite { 0.5f64.powi(count) } else { f64::NAN });
-    }
-    let least = halvings.iter().copied().min().unwrap_or(0);
-    let most = halvings.iter().copied().max().unwrap_or(0);
-    let mut shape = a.shape()[..a.rank() - 2].to_vec();
-    shape.extend([1, 1]);
+    let sizes = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], true).cast(DType::F64);
+    let finite = sizes.is_finite();
+    let halvings = (&sizes / EXACT).log2().ceil().clamp_min(0.0);
+    let halvings = finite.select(&halvings, 0.0);
+    // All of a matrix that is not finite is NaN: no pivot of it can be 0, which `solve` would refuse.
+    let scales = finite.select((-&halvings).exp2(), f64::NAN);
     let one = identity(a, n);
-    let x = a * Tensor::from_vec(scales, &shape[..]).cast(a.dtype());
+    let x = a * scales.cast(a.dtype());
     let x2 = x.product(&x);
     let x4 = x2.product(&x2);
     let x6 = x4.product(&x2);
@@ -76,18 +68,17 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
         + &x4 * b4
         + &x2 * b2
         + &one * b0;
-    let mut y = solve(&(&even - &odd), &(even + odd));
-    let halvings = Tensor::from_vec(halvings, &shape[..]);
-    for done in 0..most {
-        y = if done < least {
-            y.product(&y)
-        } else {
+    let y = solve(&(&even - &odd), &(even + odd));
+    let (_, y) = while_loop(
+        |(left, _): &(Tensor, Tensor)| left.gt(0.0).any(),
+        |(left, y)| {
             // What is done is not squared, so that it cannot overflow, nor its derivative.
-            let open = halvings.gt(done);
+            let open = left.gt(0.0);
             let rest = y.only(&open);
-            open.select(rest.product(&rest), &y)
-        };
-    }
+            (left - 1.0, open.select(rest.product(&rest), y))
+        },
+        &(halvings, y),
+    );
     y
 }
 

@@ -4,7 +4,7 @@ use super::factor::{fitting_pivots, lu_parts, singular, singular_values};
 use super::{demand, gathered_rows, identity, matrices, refuse, square, together, triangular};
 use crate::apply::apply;
 use crate::ops::linalg::rows::permutation;
-use crate::{DType, Error, Op, Tensor};
+use crate::{DType, Error, Op, Tensor, trace};
 use pullback_ir::Linalg;
 
 /// A⁻¹·B from the factors of A: factorised without being recorded, differentiated as a function of A and B.
@@ -325,6 +325,7 @@ pub struct Lstsq {
     /// The X that makes |A·X − B| smallest, and among those the one with the smallest |X|.
     pub solution: Tensor,
     /// Σ(A·X − B)² of each column, where every A has full rank and more rows than columns; else, or where the solution is empty, of shape `[0]`.
+    /// Inside a trace the ranks are not known, and the columns of an A of lower rank have NaN.
     pub residuals: Tensor,
     /// The rank of each A (i64).
     pub rank: Tensor,
@@ -361,10 +362,15 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     let (inverse, rank, singular_values) = pseudoinverse(op, &a, None, rcond.as_ref());
     let solution = inverse.product(&columns);
     // PyTorch has none either where there is no system, no unknown or no column.
-    let full = m > n && !solution.is_empty() && rank.eq(n as i64).min().item::<bool>();
-    let residuals = match full {
-        true => (a.product(&solution) - columns).square().sum_over(-2),
-        false => Tensor::zeros_with([0], a.dtype()),
+    let sums = || (a.product(&solution) - &columns).square().sum_over(-2);
+    let residuals = if m <= n || solution.is_empty() {
+        Tensor::zeros_with([0], a.dtype())
+    } else if !trace::knows(&rank) {
+        rank.eq(n as i64).unsqueeze(-1).select(sums(), f64::NAN)
+    } else if rank.eq(n as i64).all().item::<bool>() {
+        sums()
+    } else {
+        Tensor::zeros_with([0], a.dtype())
     };
     let solution = if vectors { solution.squeeze_axis(-1) } else { solution };
     Lstsq { solution, residuals, rank, singular_values }
