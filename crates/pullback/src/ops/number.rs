@@ -201,10 +201,16 @@ impl Tensor {
         let (x, by) = self.integers("shift_left", by);
         let bits = 8 * x.dtype().size() as i64;
         let known = by.ge(0).logical_and(by.lt(bits));
-        // Bits that leave the dtype are lost: the product wraps around.
         let powers = Tensor::from((0..bits).map(|k| 1i64 << k).collect::<Vec<i64>>());
-        let power = powers.take(&known.select(by.cast(DType::I64), 0i64)).cast(x.dtype());
-        known.select(x * power, 0)
+        let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
+        // Bits that leave the dtype are lost. A product of i64 wraps around by itself.
+        let wide = x.cast(DType::I64) * power;
+        let held = match x.dtype() {
+            DType::U8 => wide.remainder(1 << 8),
+            DType::I32 => (wide + (1i64 << 31)).remainder(1i64 << 32) - (1i64 << 31),
+            _ => wide,
+        };
+        known.select(held.cast(x.dtype()), 0)
     }
 
     /// The bits of an integer shifted to the right; copies of the sign come in.
