@@ -4,9 +4,9 @@ use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
-use crate::{Error, Flag, Result, Tensor};
+use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
-use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
+use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Unary, Var, View};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -15,9 +15,48 @@ impl Trace {
         matches!(self.kind, Kind::Body(_))
     }
 
+    /// Whether a `no_grad` was entered inside this trace and goes on.
+    pub(super) fn is_cut(&self) -> bool {
+        mode::cut() >= self.first_level
+    }
+
+    /// Whether a value follows from a float that somebody outside may be differentiating: an argument, or a capture that is not a plain constant.
+    pub(super) fn depends_on_floats(
+        &self,
+        x: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Result<bool> {
+        let (var, _) = self.root_of(x, "in-place", at)?;
+        let log = self.log.borrow();
+        let program = &log.program;
+        let mut depends = vec![false; program.specs.len()];
+        let is_float = |v: Var| program.spec(v).dtype.is_float();
+        let captures = program.inputs.len() - log.captures.len();
+        for (i, &v) in program.inputs.iter().enumerate() {
+            let constant = i.checked_sub(captures).is_some_and(|i| {
+                let outside = &log.captures[i].tensor;
+                outside.0.storage.as_traced().is_none()
+                    && !outside.is_tracked()
+                    && !outside.carries_tangents()
+            });
+            depends[v.index()] = is_float(v) && !constant;
+        }
+        for e in &program.equations {
+            let stops = matches!(e.op, Op::Unary(Unary::Stop));
+            let any = !stops && e.inputs.iter().any(|v| depends[v.index()]);
+            e.outputs.iter().for_each(|&v| depends[v.index()] = any && is_float(v));
+        }
+        Ok(depends[var.index()])
+    }
+
     /// Whether a tensor's storage was made in this trace.
     pub(super) fn owns(&self, x: &Tensor) -> bool {
         x.0.storage.as_traced().is_some_and(|traced| traced.trace == self.id)
+    }
+
+    /// Whether this is a constant that was made while tracing.
+    pub(super) fn made(&self, x: &Tensor) -> bool {
+        self.log.borrow().constants.contains(&(Arc::as_ptr(&x.0.storage) as usize))
     }
 
     pub(super) fn argument(&self, spec: &Spec, at: &'static Location<'static>) -> Tensor {

@@ -18,10 +18,12 @@
 
 mod eval;
 mod log;
+mod marks;
 mod program;
 
 pub(crate) use eval::{evaluate, evaluate_with};
 pub(crate) use log::can_be_differentiated;
+pub(crate) use marks::{asks, check_lifting, marks, may_be_differentiated};
 pub use program::trace;
 
 use crate::memory::report::ledger;
@@ -60,12 +62,20 @@ pub(crate) struct Trace {
     in_no_grad: bool,
     /// The number of examples that the body stands for, where it stands for several.
     lanes: Option<usize>,
+    /// Why a whole function must not be compiled, once that is known.
+    uncompiled: Uncompiled,
     log: RefCell<Log>,
 }
+
+/// Why the function that is being traced cannot be compiled although it can be traced. Shared with who asked for the trace, who wants to know it also where
+/// the function fails.
+pub(crate) type Uncompiled = Rc<Cell<Option<&'static str>>>;
 
 #[derive(Default)]
 struct Log {
     program: Program,
+    /// The arguments, by their addresses: they are held while the function runs.
+    arguments: Vec<usize>,
     roots: FxHashMap<usize, Root>,
     /// Windows on storages that have a variable, for a version of the storage.
     windows: FxHashMap<(usize, Layout), (u64, Var)>,
@@ -160,6 +170,11 @@ thread_local! {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// By which one tensor is known from another, while both are there.
+fn address(x: &Tensor) -> usize {
+    Arc::as_ptr(&x.0) as usize
+}
+
 /// Whether operations on this thread are being traced.
 pub(crate) fn active() -> bool {
     DEPTH.get() > 0
@@ -219,6 +234,18 @@ pub(crate) fn record<R>(
     at: &'static Location<'static>,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
+    record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
+}
+
+/// [`record`] that tells why the function must not be compiled, if so.
+pub(crate) fn record_telling<R>(
+    uncompiled: &Uncompiled,
+    kind: Kind,
+    lanes: Option<usize>,
+    specs: &[Spec],
+    at: &'static Location<'static>,
+    f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
+) -> Result<(R, Recorded)> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -237,9 +264,11 @@ pub(crate) fn record<R>(
         first_level: levels::next_number(),
         in_no_grad: mode::in_no_grad(),
         lanes,
+        uncompiled: uncompiled.clone(),
         log: RefCell::default(),
     });
     let arguments: Vec<Tensor> = specs.iter().map(|spec| trace.argument(spec, at)).collect();
+    trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
     GOING_ON.with_borrow_mut(|all| all.push(trace.clone()));
     DEPTH.set(GOING_ON.with_borrow(Vec::len));
     let leave = Leave;
@@ -266,7 +295,7 @@ pub(crate) fn apply_traced(
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
     // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must be cut there too.
-    let cut = trace.is_body() && mode::in_no_grad() && !trace.in_no_grad;
+    let cut = trace.is_body() && trace.is_cut();
     if let (Op::View(view), [x]) = (op, inputs) {
         let y = trace.view(op, view, x, at)?;
         return Ok(SmallVec::from_elem(if cut { stopped(&y, at)? } else { y }, 1));
