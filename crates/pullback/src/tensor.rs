@@ -126,12 +126,6 @@ impl Tensor {
         out
     }
 
-    /// The tensor is new, and shares memory with nobody.
-    pub(crate) fn written_freely(self) -> Tensor {
-        self.lock().frozen = Frozen::Not;
-        self
-    }
-
     /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)

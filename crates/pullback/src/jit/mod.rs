@@ -86,7 +86,8 @@ impl<T: Tree> Returned for Result<T> {
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags and rates in it), while it is traced; what it
 /// does besides tensor operations happens then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
 /// skips are not looked at. Tensors it captures are seen by reference, and those it writes in place are written at every call. Its arguments
-/// are values: writing to one is refused, and an argument that is also captured state is read as it was before the call. Results never share
+/// are values: writing to one is refused, marking one as requiring grad makes calls go op by op (it is the caller's tensor, and stays marked), and an
+/// argument that is also captured state is read as it was before the call. Results never share
 /// memory with arguments or state. Functions that promise to look at values (a Cholesky factor that must exist, a probability that must lie in
 /// \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where an index is out of range.
 ///

@@ -8,7 +8,7 @@ use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
 use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Unary, Var, View};
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Trace {
     pub(super) fn is_body(&self) -> bool {
@@ -132,6 +132,42 @@ impl Trace {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A value with a derivative of zero.
+    pub(super) fn stop(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+        let var = self.stop_var(x, at)?;
+        Ok(self.tensor(var, Op::Unary(Unary::Stop).name(), at))
+    }
+
+    fn stop_var(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Var> {
+        let op = Op::Unary(Unary::Stop);
+        let var = self.var_of(x, op.name(), at)?;
+        let made = self.log.borrow_mut().program.push(op, &[var], Some(at.into()));
+        Ok(made.map_err(|e| e.at(at))?[0])
+    }
+
+    /// Brings values that were cut off what lies in this storage up to date after a write to it: outside of bodies they share its memory.
+    fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
+        let mut left = vec![written.clone()];
+        while let Some(source) = left.pop() {
+            self.log.borrow_mut().followers.retain(|(y, _)| y.strong_count() > 0);
+            let of = |(y, x): &(Weak<Storage>, Tensor)| {
+                Arc::ptr_eq(&x.0.storage, &source).then(|| Some((y.upgrade()?, x.clone())))?
+            };
+            let all: Vec<(Arc<Storage>, Tensor)> =
+                self.log.borrow().followers.iter().filter_map(of).collect();
+            for (y, x) in all {
+                let var = self.stop_var(&x, writer.at)?;
+                let key = Arc::as_ptr(&y) as usize;
+                if let Some(root) = self.log.borrow_mut().roots.get_mut(&key) {
+                    root.var = var;
+                }
+                y.bump(writer);
+                left.push(y);
+            }
+        }
+        Ok(())
     }
 
     /// The variable that a tensor is.
@@ -269,6 +305,8 @@ impl Trace {
             (root.var, root.written) = (var, true);
         }
         log.windows.insert((key, target.0.layout.clone()), (version, value));
+        drop(log);
+        self.renew_followers(&target.0.storage, writer)?;
         Ok(version)
     }
 

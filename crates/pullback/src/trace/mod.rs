@@ -33,7 +33,7 @@ use crate::tape::{self, History, Leaf};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
 use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var};
+use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -80,6 +80,8 @@ struct Log {
     /// Windows on storages that have a variable, for a version of the storage.
     windows: FxHashMap<(usize, Layout), (u64, Var)>,
     captures: Vec<Capture>,
+    /// Values that were cut off others and show what those show, each with the other.
+    followers: Vec<(Weak<Storage>, Tensor)>,
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
     /// What was changed about tensors from outside, to be put back.
@@ -313,19 +315,22 @@ pub(crate) fn apply_traced(
     let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
     match cut {
         false => Ok(new.collect()),
-        true => new.map(|y| Ok(stopped(&y, at)?.written_freely())).collect(),
+        true => {
+            new.map(|y| if y.dtype().is_float() { trace.stop(&y, at) } else { Ok(y) }).collect()
+        }
     }
 }
 
-/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. Writing to it would
-/// not change what it was made of, as it would outside, so that is refused.
+/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. It is a variable of its own where
+/// outside it would share memory: so writing to it is refused, and it follows what is written to the tensor ([`Trace::renew_followers`]).
 pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
     let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
-    let op = Op::Unary(Unary::Stop);
-    let var = trace.var_of(x, op.name(), at)?;
-    let made = trace.log.borrow_mut().program.push(op.clone(), &[var], Some(at.into()));
-    let y = trace.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at);
+    let y = trace.stop(x, at)?;
     y.lock().frozen = Frozen::Cut;
+    if trace.owns(x) {
+        let follower = (Arc::downgrade(&y.0.storage), x.clone());
+        trace.log.borrow_mut().followers.push(follower);
+    }
     Ok(y)
 }
 
@@ -344,7 +349,7 @@ pub(crate) fn strip(
     at: &'static Location<'static>,
 ) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
-    let older = operand.tangents.iter().any(|t| t.0 < trace.first_level);
+    let older = operand.tangents.iter().any(|t| (mode::cut()..trace.first_level).contains(&t.0));
     match trace.kind {
         Kind::Body(_) => {
             operand.tangents.retain(|t| t.0 >= trace.first_level);

@@ -136,3 +136,46 @@ fn put_inside_no_grad_in_a_body() {
         grad(|x: &Tensor| f(&x.select_at(0, 0)).sum() + f(&x.select_at(0, 1)).sum())(&rows());
     near(&grad(|b: &Tensor| vmap(f, 0, 0)(b).sum())(&rows()), &eager);
 }
+
+/// What was cut off a value shares its memory, so it shows what is written to it: in a body, where it is a variable of its own, too.
+#[test]
+fn what_is_cut_off_a_value_follows_it() {
+    type F = fn(&Tensor) -> Tensor;
+    let all: [F; 4] = [
+        |x| {
+            let y = x * 1.0;
+            let d = y.detach();
+            y.mul_(2.0);
+            (&d * &y).sum()
+        },
+        |x| {
+            let y = x * 1.0;
+            let v = no_grad(|| y.narrow(0, 1, 2));
+            y.mul_(3.0);
+            (&v * &v + y.narrow(0, 0, 2)).sum()
+        },
+        |x| {
+            let y = x * 1.0;
+            let part = y.detach().narrow(0, 0, 1).detach();
+            let before = &part * 1.0;
+            y.narrow(0, 0, 2).add_(x.narrow(0, 1, 2));
+            (&part * &before * x).sum()
+        },
+        |x| {
+            let y = x * 1.0;
+            let d = y.stop_gradient();
+            grad(|p: &Tensor| (p * &d).sum())(&y) * y.add_(1.0) + &d
+        },
+    ];
+    let row = |i: isize| rows().select_at(0, i);
+    for f in all {
+        let values = vmap(f, 0, 0)(&rows());
+        near(&values.select_at(0, 0), &f(&row(0)));
+        near(&values.select_at(0, 1), &f(&row(1)));
+        let slopes = grad(|b: &Tensor| vmap(f, 0, 0)(b).sum())(&rows());
+        near(&slopes.select_at(0, 0), &grad(|x: &Tensor| f(x).sum())(&row(0)));
+        let along = |i| jvp(f, &row(i), &row(i).ones_like()).1;
+        let all = jvp(vmap(f, 0, 0), &rows(), &rows().ones_like()).1;
+        near(&all.select_at(0, 1), &along(1));
+    }
+}

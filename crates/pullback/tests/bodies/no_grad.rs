@@ -1,7 +1,7 @@
 //! `no_grad` cuts what is differentiated outside of it, in both modes and wherever it is.
 
 use pullback::{
-    Tensor, catch, checkpoint, cond, enable_grad, grad, jit, jvp, no_grad, scan, vjp, vmap,
+    Tensor, catch, checkpoint, cond, enable_grad, grad, jit, jvp, no_grad, scan, trace, vjp, vmap,
     while_loop,
 };
 
@@ -199,6 +199,14 @@ fn levels_inside_and_outside() {
     // The outer level is cut, the inner one is not.
     let f = |x: &Tensor| no_grad(|| jvp(|r: &Tensor| r.powi(3), x, &x.ones_like()).1) + x;
     assert_eq!(jvp(f, &x(), &x().ones_like()).1.to_vec::<f64>(), [1.0; 3]);
+    // What is cut may be captured by a trace, which could not follow its derivative.
+    let f = |x: &Tensor| {
+        let captured = |y: &[Tensor]| &y[0] * x;
+        no_grad(|| trace(captured, &[x.spec().clone()]).unwrap());
+        assert!(trace(captured, &[x.spec().clone()]).is_err());
+        x.clone()
+    };
+    jvp(f, &x(), &x().ones_like());
     // A pullback that is called inside.
     let f = |x: &Tensor| {
         let (_, pull) = vjp(|r: &Tensor| r.powi(3), x);

@@ -115,6 +115,8 @@ enum With {
     Earlier,
     /// The value, held inside `no_grad`.
     Held,
+    /// What was cut off the value before all writes, which shares its memory.
+    Shadow,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,13 +128,24 @@ struct Step {
     early: bool,
 }
 
+/// How a part that is taken before all writes is looked at after them.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    View,
+    Detached,
+    InNoGrad,
+}
+
 #[derive(Clone, Debug)]
-struct Body(Vec<Step>);
+struct Body {
+    steps: Vec<Step>,
+    kept: (Part, Kept),
+}
 
 impl Body {
     fn drawn(draw: &mut Draw) -> Body {
         use Part::{Back, Flipped, Front, Row, Square, Whole};
-        use With::{Argument, Constant, Earlier, Held, Itself, Sine};
+        use With::{Argument, Constant, Earlier, Held, Itself, Shadow, Sine};
         let writes = [
             Write::Add,
             Write::Sub,
@@ -152,11 +165,13 @@ impl Body {
         let mut step = || Step {
             part: draw.of(&[Whole, Whole, Whole, Front, Back, Flipped, Square, Row]),
             write: draw.of(&writes),
-            with: draw.of(&[Argument, Sine, Constant, Itself, Earlier, Held]),
+            with: draw.of(&[Argument, Sine, Constant, Itself, Earlier, Held, Shadow]),
             early: draw.below(2) == 0,
         };
         let n = 1 + step().part as usize % 3;
-        Body((0..n).map(|_| step()).collect())
+        let steps = (0..n).map(|_| step()).collect();
+        let part = draw.of(&[Front, Back, Flipped, Square, Row]);
+        Body { steps, kept: (part, draw.of(&[Kept::View, Kept::Detached, Kept::InNoGrad])) }
     }
 
     /// The body on a vector, written in place or not.
@@ -164,7 +179,14 @@ impl Body {
         let weights = Tensor::from([0.7, -1.3, 0.4, 1.9]);
         let mut y = x * 1.0;
         let mut earlier = x.cos();
-        for Step { part, write, with, early } in &self.0 {
+        let (part, how) = self.kept;
+        let look = |y: &Tensor| match how {
+            Kept::View => part.of(y),
+            Kept::Detached => part.of(&y.detach()),
+            Kept::InNoGrad => no_grad(|| part.of(y)),
+        };
+        let (kept, shadow) = (look(&y), y.detach());
+        for Step { part, write, with, early } in &self.steps {
             let view = part.of(&y);
             let seen = if *early { y.sin() } else { earlier.clone() };
             let with = match with {
@@ -174,6 +196,8 @@ impl Body {
                 With::Itself => part.of(&y),
                 With::Earlier => part.of(&earlier),
                 With::Held if in_place => no_grad(|| part.of(&y.square())),
+                With::Shadow if in_place => part.of(&shadow),
+                With::Shadow => part.of(&y.detach()),
                 With::Held => part.of(&y.square().stop_gradient()),
             };
             match (in_place, part) {
@@ -183,7 +207,8 @@ impl Body {
             }
             earlier = seen;
         }
-        ((&y * &weights).sin() + &earlier * 0.3 + &y * x).sum()
+        let kept = if in_place { kept } else { look(&y) };
+        ((&y * &weights).sin() + &earlier * 0.3 + &y * x).sum() + (kept.square() * 0.2).sum()
     }
 }
 
