@@ -59,6 +59,8 @@ pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 pub(crate) struct Operand {
     pub history: History,
     pub tangents: Tangents,
+    /// `no_grad` has taken tangents away.
+    pub cut: bool,
 }
 
 /// What it learns of all of them.
@@ -78,7 +80,8 @@ impl Operands {
         }
         for x in inputs {
             let operand = x.state(at)?;
-            if !matches!(operand.history, History::None) || !operand.tangents.is_empty() {
+            let bare = matches!(operand.history, History::None) && operand.tangents.is_empty();
+            if !bare || operand.cut {
                 all.noted = true;
                 let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
                 all.differentiated |=
@@ -396,8 +399,12 @@ fn record(
         return;
     }
     let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
+    let off = |o: &Operand| o.cut || (!mode::is_grad_enabled() && o.history.is_tracked());
+    let severed = matches!(op, Op::View(_)) && operands.iter().any(off);
     for y in outs {
-        y.lock().history = constant(why, &op, at, &operands);
+        let mut state = y.lock();
+        state.history = constant(why, &op, at, &operands);
+        state.severed = severed;
     }
     if dual {
         tangents(&op, &row, inputs, &operands, outs, at);
@@ -429,7 +436,7 @@ fn keep(
     let mut saved = Vec::new();
     for (i, x) in inputs.iter().enumerate() {
         if row.keeps(Val::In(i), tracked) {
-            let Operand { history, tangents } = &operands[i];
+            let Operand { history, tangents, .. } = &operands[i];
             saved.push(Saved::pack(From::Input(i as u32), x, tangents, saver, history));
         }
     }

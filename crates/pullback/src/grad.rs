@@ -37,11 +37,11 @@ impl Tensor {
                 "use grad_of(..) for the gradient of an intermediate value, or detach() it first",
             );
         }
-        let mut state = self.lock();
-        if !matches!(state.history, History::Leaf(_)) {
-            state.history = History::Leaf(Arc::new(Leaf::new()));
+        let leaf = self.is_leaf();
+        fail::or_raise(trace::marks(&self, !leaf, at));
+        if !leaf {
+            self.lock().history = History::Leaf(Arc::new(Leaf::new()));
         }
-        drop(state);
         self
     }
 
@@ -63,7 +63,11 @@ impl Tensor {
     pub fn set_requires_grad(&self, on: bool) {
         if on || matches!(self.history(), History::Node(..)) {
             let _ = self.clone().requires_grad();
-        } else if self.is_leaf() {
+            return;
+        }
+        let leaf = self.is_leaf();
+        fail::or_raise(trace::marks(self, leaf, mode::user_line(Location::caller())));
+        if leaf {
             self.lock().history = History::None;
         }
     }
@@ -84,6 +88,7 @@ impl Tensor {
 
     /// The gradient that backward passes have accumulated in this leaf.
     pub fn grad(&self) -> Option<Tensor> {
+        trace::asks(self);
         self.leaf().and_then(|leaf| {
             let mut slot = leaf.grad();
             trace::touch(&leaf, &mut slot, true, false);
@@ -98,6 +103,7 @@ impl Tensor {
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) {
         let at = mode::user_line(Location::caller());
+        trace::asks(self);
         let Some(leaf) = self.leaf() else {
             let error = Error::gradient("set_grad", "only a leaf that requires grad has a .grad()");
             fail::raise(error.on([self.spec()]).at(at));
@@ -113,6 +119,7 @@ impl Tensor {
 
     /// Forgets the accumulated gradient.
     pub fn zero_grad(&self) {
+        trace::asks(self);
         if let Some(leaf) = self.leaf() {
             let mut slot = leaf.grad();
             trace::touch(&leaf, &mut slot, false, true);

@@ -9,20 +9,20 @@
 //! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
+mod methods;
+
 use crate::apply;
 use crate::memory::report::ledger;
 use crate::memory::{budget, checkpoint};
 use crate::rule::Val;
 use crate::storage::Writer;
 use crate::tape::{History, Node};
-use crate::tensor::{Frozen, Tangents};
+use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
-use crate::{
-    Error, Operand, Result, Scalar, Tensor, autocast, fail, lock, mode, ops, trace, watch,
-};
+use crate::{Error, Result, Tensor, autocast, fail, lock, mode, ops, trace, watch};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, ErrorKind, Layout, Op, Unary, View};
+use pullback_ir::{Binary, ErrorKind, Layout, Op, View};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::panic::Location;
@@ -34,17 +34,22 @@ impl Tensor {
         if trace::active() {
             trace::strip(self, &mut operand, at)?;
         }
+        if !operand.tangents.is_empty() {
+            operand.cut = mode::cut_tangents(&mut operand.tangents);
+        }
         Ok(operand)
     }
 
     /// [`Tensor::state`] whatever is being traced.
     pub(crate) fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+        let now = |state: &State| apply::Operand {
+            history: state.history.clone(),
+            tangents: state.tangents.clone(),
+            cut: false,
+        };
         let state = self.lock();
         if state.version == self.0.storage.version() {
-            return Ok(apply::Operand {
-                history: state.history.clone(),
-                tangents: state.tangents.clone(),
-            });
+            return Ok(now(&state));
         }
         drop(state);
         // A view follows from its parent, which may be out of date itself: from the root down, in a loop.
@@ -56,27 +61,31 @@ impl Tensor {
             line.push(parent);
         }
         line.iter().rev().try_for_each(|tensor| tensor.refresh(at))?;
-        let state = self.lock();
-        Ok(apply::Operand { history: state.history.clone(), tangents: state.tangents.clone() })
+        Ok(now(&self.lock()))
     }
 
     /// Brings history and tangents up to date, given that the parent's are.
     fn refresh(&self, at: &'static Location<'static>) -> Result<()> {
         let current = self.0.storage.version();
-        let (history, dual) = {
+        let (history, severed, dual) = {
             let state = self.lock();
-            (state.history.clone(), !levels::alive(&state.tangents).is_empty())
+            let dual = !levels::alive(&state.tangents).is_empty();
+            (state.history.clone(), state.severed, dual)
         };
         if dual && self.0.parent.is_none() {
             return Err(self.overwritten_elsewhere(None, at));
         }
         let (history, tangents) = match (&self.0.parent, history) {
             // A constant or a leaf stays one, whatever its value.
-            (_, history @ (History::Cut(_) | History::Leaf(_))) => (history, Tangents::new()),
-            (None, History::None) => (History::None, Tangents::new()),
+            (_, history) if severed => (history, Tangents::new()),
+            (_, history @ History::Leaf(_)) => (history, Tangents::new()),
+            (None, history @ (History::None | History::Cut(_))) => (history, Tangents::new()),
             (Some(parent), _) => {
-                let fresh = self.alias(History::None, Tangents::new());
-                apply::record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at)?;
+                let fresh = self.plain();
+                // The view was made outside of a `no_grad` that goes on now, or it would be severed.
+                let record =
+                    || apply::record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
+                mode::lifted(record)?;
                 let state = fresh.lock();
                 (state.history.clone(), state.tangents.clone())
             }
@@ -123,6 +132,18 @@ impl Tensor {
         (root, views)
     }
 
+    /// Whether this, or a view on the way to it, was made inside `no_grad` of something that is differentiated.
+    fn is_severed(&self) -> bool {
+        let mut view = Some(self.clone());
+        while let Some(x) = view {
+            if x.lock().severed {
+                return true;
+            }
+            view = x.0.parent.as_ref().map(|p| p.0.clone());
+        }
+        false
+    }
+
     /// Whether this tensor may be written to; an error with the reason if not.
     fn check_writable(
         &self,
@@ -154,28 +175,41 @@ impl Tensor {
                 "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
             );
         }
-        let histories = [self.state(at)?.history, root.state(at)?.history];
+        let (own, whole) = (self.state(at)?, root.state(at)?);
+        let (history, tracked) = (&own.history, whole.history.is_tracked());
         if mode::is_grad_enabled() {
-            if histories.iter().any(|h| matches!(h, History::Leaf(_))) {
+            if [history, &whole.history].iter().any(|h| matches!(h, History::Leaf(_))) {
                 return refuse(
                     "a leaf that requires grad is written in place while operations are recorded",
                     "wrap the update in no_grad(|| ..), or use the out-of-place form",
                 );
             }
-            if matches!(histories[0], History::Cut(_)) && histories[1].is_tracked() {
+            if (tracked || !whole.tangents.is_empty()) && self.is_severed() {
                 return refuse(
-                    "this view of a tracked value was made inside no_grad: what is written through it has no gradient",
+                    "this view of a value that is differentiated was made inside no_grad: what is written through it has no derivative",
                     "take the view outside no_grad",
                 );
             }
-        } else if matches!(histories[1], History::Node(..)) {
+        } else if matches!(whole.history, History::Node(..)) {
             return refuse(
                 "a tracked value is written in place inside no_grad: its gradient would be wrong",
                 "write outside no_grad, or to a deep_clone() of the detached value",
             );
         }
+        if whole.cut {
+            return refuse(
+                "a value that forward mode is differentiating is written in place inside no_grad: its derivative would be wrong",
+                "write outside no_grad, or to a deep_clone() of the detached value",
+            );
+        }
+        if trace::may_be_differentiated(root, at)? {
+            return refuse(
+                "a value of the body of a loop or of vmap is written in place inside no_grad, which was entered in the body: a derivative outside would be wrong",
+                "write outside no_grad, or to a deep_clone() of the detached value",
+            );
+        }
         if checkpoint::is_watching() {
-            checkpoint::note_write(name, root, histories[1].is_tracked(), at)?;
+            checkpoint::note_write(name, root, tracked, at)?;
         }
         Ok(())
     }
@@ -230,7 +264,7 @@ impl Tensor {
         let old = match with_self && !plain && ops::row(&op).keeps(Val::In(0), &tracked) {
             true => {
                 let state = self.state(at)?;
-                let copy = mode::set_recording(false, || self.detach().deep_clone());
+                let copy = mode::set_recording(false, || self.plain().deep_clone());
                 copy.alias(state.history, state.tangents)
             }
             false => self.clone(),
@@ -534,83 +568,4 @@ fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// Operations in place: `x.add_(&y)`. The right operand broadcasts to `x` and is cast to its dtype.
-///
-/// All of these panic with a sentence where the write would make a gradient wrong: see
-/// `docs/conventions.md`.
-macro_rules! in_place {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident),*) => $op:expr;)*) => {
-        impl Tensor {$(
-            $(#[$doc])*
-            #[track_caller]
-            pub fn $name(&self $(, $arg: impl Operand)*) -> Tensor {
-                $(let $arg = $arg.beside(self);)*
-                fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Location::caller()));
-                self.clone()
-            }
-        )*}
-    };
-}
-
-in_place! {
-    /// Adds in place.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// let x = Tensor::from([1.0, 2.0]);
-    /// x.add_(1.0).mul_(&Tensor::from([2.0, 3.0]));
-    /// assert_eq!(x.to_vec::<f64>(), [4.0, 9.0]);
-    /// ```
-    add_(other) => Op::Binary(Binary::Add);
-    /// Subtracts in place.
-    sub_(other) => Op::Binary(Binary::Sub);
-    /// Multiplies in place.
-    mul_(other) => Op::Binary(Binary::Mul);
-    /// Divides in place.
-    div_(other) => Op::Binary(Binary::Div);
-    /// The larger of each pair, in place.
-    maximum_(other) => Op::Binary(Binary::Maximum);
-    /// The smaller of each pair, in place.
-    minimum_(other) => Op::Binary(Binary::Minimum);
-    /// Overwrites with the values of another tensor.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// let x = Tensor::zeros([2, 2]);
-    /// x.select_at(0, 1).copy_(&Tensor::from([5.0f32, 6.0]));
-    /// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 5.0, 6.0]);
-    /// ```
-    copy_(source) => Op::Copy;
-    /// `exp` in place.
-    exp_() => Op::Unary(Unary::Exp);
-    /// `tanh` in place.
-    tanh_() => Op::Unary(Unary::Tanh);
-    /// `sigmoid` in place.
-    sigmoid_() => Op::Unary(Unary::Sigmoid);
-    /// `relu` in place.
-    relu_() => Op::Unary(Unary::Relu);
-    /// `sqrt` in place.
-    sqrt_() => Op::Unary(Unary::Sqrt);
-    /// `neg` in place.
-    neg_() => Op::Unary(Unary::Neg);
-}
-
-impl Tensor {
-    /// Overwrites every element with one value.
-    #[track_caller]
-    pub fn fill_(&self, value: impl Into<Scalar>) -> Tensor {
-        let value = Tensor::splat(value.into(), &[], self.dtype());
-        fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Location::caller()));
-        self.clone()
-    }
-
-    /// Overwrites every element with zero.
-    #[track_caller]
-    pub fn zero_(&self) -> Tensor {
-        let value = Tensor::splat(Scalar::Int(0), &[], self.dtype());
-        fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Location::caller()));
-        self.clone()
-    }
 }

@@ -1,13 +1,17 @@
 //! What holds for a stretch of code on this thread: whether gradients are recorded, whose source
 //! line errors and tape nodes name, and whether backward looks for NaN.
 
+use crate::tensor::Tangents;
+use crate::trace;
+use crate::transform::levels;
 use std::cell::Cell;
 use std::panic::Location;
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
-    /// Whether the user said so: the library also switches recording off for itself, which cuts nothing.
-    static NO_GRAD: Cell<bool> = const { Cell::new(false) };
+    /// The number of the innermost `no_grad`, from the counter of forward mode's levels, or 0: what was begun before it is cut. The library
+    /// also switches recording off for itself, which cuts nothing.
+    static NO_GRAD: Cell<u64> = const { Cell::new(0) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     /// What `apply` sees to besides the op itself, in the bits of [`extra`].
     pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
@@ -48,32 +52,72 @@ pub(crate) fn with<T: Copy + 'static, R>(
 
 /// Runs `f` without recording: its results do not require gradients.
 ///
+/// Every derivative that is being taken outside is cut, in reverse and in forward mode, as [`Tensor::stop_gradient`](crate::Tensor::stop_gradient)
+/// cuts it: so J·v and Jᵀ·v agree. A derivative that is taken inside (by [`grad`](crate::grad), [`vjp`](crate::vjp), [`jvp`](crate::jvp)) is as ever,
+/// and [`enable_grad`] lifts the cut. The same holds compiled, batched and in the bodies of loops. Only operations are cut: a tensor that `f` returns as
+/// it came in, or a clone of it, is that tensor.
+///
 /// ```
-/// use pullback::{Tensor, no_grad};
+/// use pullback::{Tensor, jvp, no_grad};
 /// let w = Tensor::from(2.0).requires_grad();
 /// let y = no_grad(|| &w * &w);
 /// assert!(!y.is_tracked());
+/// let held = |r: &Tensor| no_grad(|| r.square()) * r;
+/// let (_, along) = jvp(held, &Tensor::from(3.0), &Tensor::from(1.0));
+/// assert_eq!(along.item::<f64>(), 9.0); // r², not 3r²
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    with(&RECORDING, false, || with(&NO_GRAD, true, f))
+    with(&RECORDING, false, || with(&NO_GRAD, levels::take_number(), f))
 }
 
-/// Runs `f` with recording on, also inside [`no_grad`].
+/// Runs `f` with recording on, also inside [`no_grad`], which cuts nothing meanwhile.
 ///
 /// ```
 /// use pullback::{Tensor, enable_grad, no_grad};
 /// let w = Tensor::from(2.0).requires_grad();
 /// assert!(no_grad(|| enable_grad(|| &w * &w)).is_tracked());
 /// ```
+///
+/// # Panics
+/// In the body of `vmap` or of a traced loop or branch that was itself called inside `no_grad`: what goes on outside the body cannot be lifted from inside.
+#[track_caller]
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
-    with(&RECORDING, true, || with(&NO_GRAD, false, f))
+    trace::check_lifting(user_line(Location::caller()));
+    lifted(f)
+}
+
+/// Runs `f` with recording on and nothing cut, for the library itself.
+pub(crate) fn lifted<R>(f: impl FnOnce() -> R) -> R {
+    with(&RECORDING, true, || with(&NO_GRAD, 0, f))
 }
 
 /// Whether the user switched recording off.
 pub(crate) fn in_no_grad() -> bool {
+    NO_GRAD.get() != 0
+}
+
+/// The number of the innermost `no_grad`: levels of forward mode with lower numbers, and traces that began with lower ones, are outside of it.
+pub(crate) fn cut() -> u64 {
     NO_GRAD.get()
 }
 
+/// Runs `f` with recording on, inside the `no_grad` of this number (none for 0).
+pub(crate) fn recording_in<R>(cut: u64, f: impl FnOnce() -> R) -> R {
+    with(&RECORDING, true, || with(&NO_GRAD, cut, f))
+}
+
+/// Takes away the tangents that `no_grad` does not let pass, and says whether there were any.
+pub(crate) fn cut_tangents(tangents: &mut Tangents) -> bool {
+    let cut = NO_GRAD.get();
+    if !tangents.iter().any(|t| t.0 < cut) {
+        return false;
+    }
+    let before = levels::alive(tangents).len();
+    tangents.retain(|t| t.0 >= cut);
+    levels::alive(tangents).len() < before
+}
+
+/// Switches recording on or off for the library itself: unlike [`no_grad`], this cuts neither forward mode nor what a body records.
 pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, on, f)
 }

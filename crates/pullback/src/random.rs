@@ -13,7 +13,7 @@ use crate::apply::apply;
 use crate::create::known_shape;
 use crate::memory::checkpoint;
 use crate::ops::cat;
-use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, no_grad, trace};
+use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
 use pullback_ir::Random;
 use std::cell::RefCell;
 use std::panic::Location;
@@ -495,11 +495,11 @@ fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
     // What is being compiled outlives a repetition, and reads the one of the process.
     let repeated = || REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone()));
     if let Some(state) = (!trace::active()).then(repeated).flatten() {
-        return no_grad(|| f(&state));
+        return mode::set_recording(false, || f(&state));
     }
     let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let state = held.get_or_insert_with(|| trace::computing(|| Tensor::from([0i64, 0])));
-    checkpoint::unwatched(|| no_grad(|| f(state)))
+    checkpoint::unwatched(|| mode::set_recording(false, || f(state)))
 }
 
 /// Seeds the global generator: what follows is the same in every run. Without this the seed is 0.

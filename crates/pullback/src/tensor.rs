@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub version: u64,
     /// Whether it may be written to.
     pub frozen: Frozen,
+    /// A view that was made inside `no_grad` of a value that is differentiated: it stays a constant, whatever becomes of that value.
+    pub severed: bool,
 }
 
 /// Why a tensor may not be written in place.
@@ -111,17 +113,17 @@ impl Tensor {
         out
     }
 
+    /// The same values without history, for the library itself: unlike `detach`, this leaves no cut in a body.
+    #[track_caller]
+    pub(crate) fn plain(&self) -> Tensor {
+        self.alias(History::None, Tangents::new())
+    }
+
     /// [`Tensor::alias`] as the argument of a function that is being differentiated.
     pub(crate) fn argument(&self, history: History, tangents: Tangents) -> Tensor {
         let out = self.alias(history, tangents);
         out.lock().frozen = Frozen::Argument;
         out
-    }
-
-    /// The tensor is new, and shares memory with nobody.
-    pub(crate) fn written_freely(self) -> Tensor {
-        self.lock().frozen = Frozen::Not;
-        self
     }
 
     /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.

@@ -12,6 +12,8 @@ pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
+use crate::tape::History;
+use crate::tensor::Tangents;
 use crate::trace::{self, Kind, Recorded};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Op, Program, Scan, Var};
@@ -258,7 +260,9 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
     let ((state, y), recorded) = body("scan", &specs, at, |args| {
         let (s, x) = args.split_at(carry.len());
-        let (next, y) = turn(&init.with_leaves(s), &xs.with_leaves(x));
+        // A row is a tensor of the turn, not of the caller.
+        let x: Vec<Tensor> = x.iter().map(|x| x.argument(History::None, Tangents::new())).collect();
+        let (next, y) = turn(&init.with_leaves(s), &xs.with_leaves(&x));
         (checked("scan", s, next, at), y)
     });
     let shared: Vec<Tensor> = recorded.captures.iter().map(|c| c.tensor.clone()).collect();

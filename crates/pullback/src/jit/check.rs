@@ -48,7 +48,7 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// Copies of everything the program takes, so that nothing outside is written.
     fn copies(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
-        let copy = |x: &Tensor| mode::set_recording(false, || x.detach().deep_clone());
+        let copy = |x: &Tensor| mode::set_recording(false, || x.plain().deep_clone());
         let mut all: Vec<Tensor> = arguments.iter().map(copy).collect();
         for (capture, &v) in self.captures.iter().zip(&self.traced.inputs[arguments.len()..]) {
             let spec = self.traced.spec(v);

@@ -3,7 +3,7 @@
 use super::compiler_error;
 use crate::storage::Storage;
 use crate::tape::Leaf;
-use crate::trace::{self, Effect, Kind, Recorded, Touched};
+use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, kinks, mode,
 };
@@ -34,8 +34,9 @@ pub(super) struct Specialisation<Y> {
     pub results: usize,
     pub captures: Vec<Captured>,
     pub gradients: Vec<Gradient>,
-    /// The result is tracked by captured leaves, so someone may differentiate it.
-    pub differentiated: bool,
+    /// Why calls go op by op, if they do: the result is tracked by captured leaves, so that someone may differentiate it, or what the function does to its
+    /// caller's tensors is no program's.
+    pub op_by_op: Option<&'static str>,
     /// As it was traced, and as it runs.
     pub traced: Program,
     pub executable: Executable,
@@ -113,20 +114,20 @@ pub(super) struct Gradient {
 impl<Y: Tree> Specialisation<Y> {
     pub fn compile(
         f: impl FnOnce(&[Tensor]) -> Result<Y>,
-        specs: Vec<Spec>,
-        structure: String,
+        (specs, structure): (Vec<Spec>, String),
         why: String,
         limit: Option<usize>,
+        uncompiled: &Uncompiled,
         at: &'static Location<'static>,
     ) -> Result<Specialisation<Y>> {
         let mut timing = Timing::default();
         let start = Instant::now();
-        let (template, differentiated, recorded) = traced(f, &specs, at)?;
+        let (template, op_by_op, recorded) = traced(f, &specs, uncompiled, at)?;
         timing.trace = start.elapsed();
         let Recorded { program, results, captures, leaves, flags, .. } = recorded;
 
         let start = Instant::now();
-        let within = limit.filter(|_| !differentiated);
+        let within = limit.filter(|_| op_by_op.is_none());
         let Passed { program: compiled, stages, budget } = passes(&program, within, at, None)?;
         timing.passes = start.elapsed();
         let start = Instant::now();
@@ -154,7 +155,7 @@ impl<Y: Tree> Specialisation<Y> {
             results,
             captures: captures.iter().enumerate().map(capture).collect(),
             gradients: leaves.into_iter().map(gradient).collect(),
-            differentiated,
+            op_by_op,
             traced: program,
             executable,
             stages: stages.iter().map(summary).collect(),
@@ -199,21 +200,29 @@ fn summary(stage: &Stage) -> Summary {
     Summary { name: stage.name, before: stage.before, after: stage.after, time: stage.time }
 }
 
-/// Traces the function: its result, whether that or state is differentiated outside, and the trace.
+/// Why a function is called op by op whose result the tape must see.
+pub(super) const DIFFERENTIATED: &str =
+    "its result, or state it writes, is differentiated from outside";
+
+/// Traces the function: its result, why it must be called op by op if it must, and the trace.
 fn traced<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Result<Y>,
     specs: &[Spec],
+    uncompiled: &Uncompiled,
     at: &'static Location<'static>,
-) -> Result<(Y, bool, Recorded)> {
+) -> Result<(Y, Option<&'static str>, Recorded)> {
     fail::catch(|| {
-        let ((y, tracked), recorded) = trace::record(Kind::Whole, None, specs, at, |args| {
+        let run = |args: &[Tensor]| {
             let y = f(args);
             let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
             let tracked = outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
             ((y, tracked), outputs)
-        })?;
+        };
+        let ((y, tracked), recorded) =
+            trace::record_telling(uncompiled, Kind::Whole, None, specs, at, run)?;
         let state = recorded.tracked_state && mode::is_grad_enabled();
-        Ok((y?, tracked || state, recorded))
+        let op_by_op = uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED));
+        Ok((y?, op_by_op, recorded))
     })?
 }
 
@@ -279,8 +288,8 @@ pub(super) fn stages<Y: Tree>(
     limit: Option<usize>,
     at: &'static Location<'static>,
 ) -> Result<Vec<(&'static str, Program)>> {
-    let (_, differentiated, recorded) = traced(f, specs, at)?;
-    let within = limit.filter(|_| !differentiated);
+    let (_, op_by_op, recorded) = traced(f, specs, &Uncompiled::default(), at)?;
+    let within = limit.filter(|_| op_by_op.is_none());
     let stages = passes(&recorded.program, within, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
     all.extend(stages.into_iter().map(|s| (s.name, s.program.renumbered())));

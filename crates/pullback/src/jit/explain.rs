@@ -1,6 +1,6 @@
 //! What was compiled, and why.
 
-use super::compile::Specialisation;
+use super::compile::{DIFFERENTIATED, Specialisation};
 use crate::{Tree, UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
@@ -45,6 +45,8 @@ pub struct Specialised {
     pub program: Program,
     /// Its result is differentiated outside, so calls go op by op.
     pub differentiated: bool,
+    /// Why calls go op by op, if they do.
+    pub op_by_op: Option<&'static str>,
     /// The custom rules in it that are used without a check.
     pub unchecked: Vec<UncheckedRule>,
 }
@@ -79,7 +81,8 @@ impl<Y: Tree> Specialisation<Y> {
                 timing.running.checked_div(timing.calls.max(1) as u32).unwrap_or_default(),
             ),
             program: self.executable.program().renumbered(),
-            differentiated: self.differentiated,
+            differentiated: self.op_by_op == Some(DIFFERENTIATED),
+            op_by_op: self.op_by_op,
             unchecked: custom::unchecked_in(&self.traced),
         }
     }
@@ -101,11 +104,8 @@ impl fmt::Display for Explanation {
 impl fmt::Display for Specialised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  compiled because: {}", self.why)?;
-        if self.differentiated {
-            writeln!(
-                f,
-                "  calls go op by op: the result is tracked, and may be differentiated outside"
-            )?;
+        if let Some(why) = self.op_by_op {
+            writeln!(f, "  calls go op by op: {why}")?;
         }
         let [trace, passes, prepare] = self.compile;
         writeln!(

@@ -10,7 +10,8 @@
 //!   of what the specialisation is for, and the gradient is an input.
 //!
 //! A function whose *result* is to be differentiated from outside (a call inside `grad`, or with tracked arguments, or whose result depends
-//! on captured leaves and is not yet backed through) is called as it is, op by op, so that the tape sees it. So `jit` never cuts a gradient.
+//! on captured leaves and is not yet backed through) is called as it is, op by op, so that the tape sees it. So `jit` never cuts a gradient. So is one that
+//! marks an argument or a captured tensor as requiring grad: that tensor is the caller's and stays marked.
 //!
 //! `compile.rs` makes specialisations, `run.rs` runs them, `explain.rs` tells about them, `check.rs` replays them.
 
@@ -22,6 +23,7 @@ mod run;
 pub use explain::{Explanation, Specialised};
 
 use crate::memory::checkpoint;
+use crate::trace::Uncompiled;
 use crate::transform::levels;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
 use compile::Specialisation;
@@ -84,7 +86,8 @@ impl<T: Tree> Returned for Result<T> {
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags and rates in it), while it is traced; what it
 /// does besides tensor operations happens then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
 /// skips are not looked at. Tensors it captures are seen by reference, and those it writes in place are written at every call. Its arguments
-/// are values: writing to one is refused, and an argument that is also captured state is read as it was before the call. Results never share
+/// are values: writing to one is refused, marking one as requiring grad makes calls go op by op (it is the caller's tensor, and stays marked), and an
+/// argument that is also captured state is read as it was before the call. Results never share
 /// memory with arguments or state. Functions that promise to look at values (a Cholesky factor that must exist, a probability that must lie in
 /// \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where an index is out of range.
 ///
@@ -170,12 +173,19 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         if let Some(why) = must_be_seen(&leaves) {
             return self.op_by_op(x, why);
         }
-        let (mut cache, at) = self.compiled(x, &leaves)?;
-        match cache.all.get_mut(at) {
-            Some(fit) if !fit.differentiated => fit.call(&leaves, self.at),
-            _ => {
+        let uncompiled = Uncompiled::default();
+        let (mut cache, at) = match (self.compiled(x, &leaves, &uncompiled), uncompiled.get()) {
+            (Ok(found), _) => found,
+            // What cannot be compiled need not be traced to its end.
+            (Err(_), Some(why)) => return self.op_by_op(x, why),
+            (Err(error), None) => return Err(error),
+        };
+        let fit = &mut cache.all[at];
+        match fit.op_by_op {
+            None => fit.call(&leaves, self.at),
+            Some(why) => {
                 drop(cache);
-                self.op_by_op(x, "its result, or state it writes, is differentiated from outside")
+                self.op_by_op(x, why)
             }
         }
     }
@@ -198,7 +208,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let leaves = x.leaves();
         match must_be_seen(&leaves) {
             Some(_) => Ok(()),
-            None => self.compiled(x, &leaves).map(|_| ()),
+            None => {
+                let uncompiled = Uncompiled::default();
+                let made = self.compiled(x, &leaves, &uncompiled).map(|_| ());
+                if uncompiled.get().is_some() { Ok(()) } else { made }
+            }
         }
     }
 
@@ -207,6 +221,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         &self,
         x: &T,
         leaves: &[Tensor],
+        uncompiled: &Uncompiled,
     ) -> Result<(MutexGuard<'_, Cache<Y::Value>>, usize)> {
         let structure = x.structure();
         let cache = self.lock();
@@ -219,7 +234,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         // The function is the user's, and may come here again: nothing is locked meanwhile.
         drop(cache);
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        let made = Specialisation::compile(f, specs, structure, why, self.budget, self.at)?;
+        let argument = (specs, structure);
+        let made = Specialisation::compile(f, argument, why, self.budget, uncompiled, self.at)?;
         made.check_rules(leaves)?;
         let mut cache = self.lock();
         cache.all.push(made);
@@ -268,7 +284,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
         let why = "to be checked".to_string();
-        Specialisation::compile(f, specs, x.structure(), why, self.budget, self.at)?
+        let argument = (specs, x.structure());
+        Specialisation::compile(f, argument, why, self.budget, &Uncompiled::default(), self.at)?
             .check(&leaves, self.at)
     }
 

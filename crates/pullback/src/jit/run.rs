@@ -5,7 +5,7 @@ use crate::memory::budget;
 use crate::memory::report::ledger;
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
-use crate::{Result, Tensor, Tree, mode, no_grad};
+use crate::{Result, Tensor, Tree, mode};
 use pullback_cpu::buffer::rise;
 use pullback_cpu::{Bound, Buffer};
 use pullback_ir::{Layout, Spec};
@@ -99,7 +99,7 @@ impl<Y: Tree> Specialisation<Y> {
             Captured::Gradient { .. } => false,
         };
         match self.captures.iter().any(written) || !x.is_contiguous() {
-            true => mode::set_recording(false, || x.detach().deep_clone()),
+            true => mode::set_recording(false, || x.plain().deep_clone()),
             false => x.clone(),
         }
     }
@@ -121,7 +121,7 @@ impl<Y: Tree> Specialisation<Y> {
                     // Written after the lock is released.
                     let old = gradient.leaf.grad().clone();
                     if let (Some(old), Some(new)) = (old, &made[*k]) {
-                        no_grad(|| old.copy_(new));
+                        mode::set_recording(false, || old.copy_(new));
                     }
                     continue;
                 }

@@ -244,7 +244,8 @@ fn note(
 /// Whether somebody may take the derivative of what is made of this tensor now.
 fn is_differentiated(x: &Tensor) -> bool {
     let tracked = || mode::is_grad_enabled() && x.is_tracked();
-    x.dtype().is_float() && (x.carries_tangents() || tracked())
+    let dual = x.lock().tangents.iter().any(|t| t.0 >= mode::cut());
+    x.dtype().is_float() && (dual || tracked())
 }
 
 impl Noted {

@@ -445,8 +445,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {
-        let base = self.detach();
-        let mut seen = part(&base);
+        // Only the layout is of interest: inside `no_grad` in a body a view would be a value of its own.
+        let base = self.plain();
+        let mut seen = mode::lifted(|| part(&base));
         let spec = seen.spec().clone();
         let mut views = Vec::new();
         while !seen.is_same(&base) {

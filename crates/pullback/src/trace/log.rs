@@ -4,20 +4,59 @@ use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
-use crate::{Error, Flag, Result, Tensor};
+use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
-use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Var, View};
+use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Unary, Var, View};
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Trace {
     pub(super) fn is_body(&self) -> bool {
         matches!(self.kind, Kind::Body(_))
     }
 
+    /// Whether a `no_grad` was entered inside this trace and goes on.
+    pub(super) fn is_cut(&self) -> bool {
+        mode::cut() >= self.first_level
+    }
+
+    /// Whether a value follows from a float that somebody outside may be differentiating: an argument, or a capture that is not a plain constant.
+    pub(super) fn depends_on_floats(
+        &self,
+        x: &Tensor,
+        at: &'static Location<'static>,
+    ) -> Result<bool> {
+        let (var, _) = self.root_of(x, "in-place", at)?;
+        let log = self.log.borrow();
+        let program = &log.program;
+        let mut depends = vec![false; program.specs.len()];
+        let is_float = |v: Var| program.spec(v).dtype.is_float();
+        let captures = program.inputs.len() - log.captures.len();
+        for (i, &v) in program.inputs.iter().enumerate() {
+            let constant = i.checked_sub(captures).is_some_and(|i| {
+                let outside = &log.captures[i].tensor;
+                outside.0.storage.as_traced().is_none()
+                    && !outside.is_tracked()
+                    && !outside.carries_tangents()
+            });
+            depends[v.index()] = is_float(v) && !constant;
+        }
+        for e in &program.equations {
+            let stops = matches!(e.op, Op::Unary(Unary::Stop));
+            let any = !stops && e.inputs.iter().any(|v| depends[v.index()]);
+            e.outputs.iter().for_each(|&v| depends[v.index()] = any && is_float(v));
+        }
+        Ok(depends[var.index()])
+    }
+
     /// Whether a tensor's storage was made in this trace.
     pub(super) fn owns(&self, x: &Tensor) -> bool {
         x.0.storage.as_traced().is_some_and(|traced| traced.trace == self.id)
+    }
+
+    /// Whether this is a constant that was made while tracing.
+    pub(super) fn made(&self, x: &Tensor) -> bool {
+        self.log.borrow().constants.contains(&(Arc::as_ptr(&x.0.storage) as usize))
     }
 
     pub(super) fn argument(&self, spec: &Spec, at: &'static Location<'static>) -> Tensor {
@@ -93,6 +132,42 @@ impl Trace {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A value with a derivative of zero.
+    pub(super) fn stop(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+        let var = self.stop_var(x, at)?;
+        Ok(self.tensor(var, Op::Unary(Unary::Stop).name(), at))
+    }
+
+    fn stop_var(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Var> {
+        let op = Op::Unary(Unary::Stop);
+        let var = self.var_of(x, op.name(), at)?;
+        let made = self.log.borrow_mut().program.push(op, &[var], Some(at.into()));
+        Ok(made.map_err(|e| e.at(at))?[0])
+    }
+
+    /// Brings values that were cut off what lies in this storage up to date after a write to it: outside of bodies they share its memory.
+    fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
+        let mut left = vec![written.clone()];
+        while let Some(source) = left.pop() {
+            self.log.borrow_mut().followers.retain(|(y, _)| y.strong_count() > 0);
+            let of = |(y, x): &(Weak<Storage>, Tensor)| {
+                Arc::ptr_eq(&x.0.storage, &source).then(|| Some((y.upgrade()?, x.clone())))?
+            };
+            let all: Vec<(Arc<Storage>, Tensor)> =
+                self.log.borrow().followers.iter().filter_map(of).collect();
+            for (y, x) in all {
+                let var = self.stop_var(&x, writer.at)?;
+                let key = Arc::as_ptr(&y) as usize;
+                if let Some(root) = self.log.borrow_mut().roots.get_mut(&key) {
+                    root.var = var;
+                }
+                y.bump(writer);
+                left.push(y);
+            }
+        }
+        Ok(())
     }
 
     /// The variable that a tensor is.
@@ -230,6 +305,8 @@ impl Trace {
             (root.var, root.written) = (var, true);
         }
         log.windows.insert((key, target.0.layout.clone()), (version, value));
+        drop(log);
+        self.renew_followers(&target.0.storage, writer)?;
         Ok(version)
     }
 

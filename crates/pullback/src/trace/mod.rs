@@ -18,10 +18,12 @@
 
 mod eval;
 mod log;
+mod marks;
 mod program;
 
 pub(crate) use eval::{evaluate, evaluate_with};
 pub(crate) use log::can_be_differentiated;
+pub(crate) use marks::{asks, check_lifting, marks, may_be_differentiated};
 pub use program::trace;
 
 use crate::memory::report::ledger;
@@ -31,7 +33,7 @@ use crate::tape::{self, History, Leaf};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
 use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var};
+use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -60,16 +62,26 @@ pub(crate) struct Trace {
     in_no_grad: bool,
     /// The number of examples that the body stands for, where it stands for several.
     lanes: Option<usize>,
+    /// Why a whole function must not be compiled, once that is known.
+    uncompiled: Uncompiled,
     log: RefCell<Log>,
 }
+
+/// Why the function that is being traced cannot be compiled although it can be traced. Shared with who asked for the trace, who wants to know it also where
+/// the function fails.
+pub(crate) type Uncompiled = Rc<Cell<Option<&'static str>>>;
 
 #[derive(Default)]
 struct Log {
     program: Program,
+    /// The arguments, by their addresses: they are held while the function runs.
+    arguments: Vec<usize>,
     roots: FxHashMap<usize, Root>,
     /// Windows on storages that have a variable, for a version of the storage.
     windows: FxHashMap<(usize, Layout), (u64, Var)>,
     captures: Vec<Capture>,
+    /// Values that were cut off others and show what those show, each with the other.
+    followers: Vec<(Weak<Storage>, Tensor)>,
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
     /// What was changed about tensors from outside, to be put back.
@@ -160,6 +172,11 @@ thread_local! {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// By which one tensor is known from another, while both are there.
+fn address(x: &Tensor) -> usize {
+    Arc::as_ptr(&x.0) as usize
+}
+
 /// Whether operations on this thread are being traced.
 pub(crate) fn active() -> bool {
     DEPTH.get() > 0
@@ -219,6 +236,18 @@ pub(crate) fn record<R>(
     at: &'static Location<'static>,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
+    record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
+}
+
+/// [`record`] that tells why the function must not be compiled, if so.
+pub(crate) fn record_telling<R>(
+    uncompiled: &Uncompiled,
+    kind: Kind,
+    lanes: Option<usize>,
+    specs: &[Spec],
+    at: &'static Location<'static>,
+    f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
+) -> Result<(R, Recorded)> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -237,9 +266,11 @@ pub(crate) fn record<R>(
         first_level: levels::next_number(),
         in_no_grad: mode::in_no_grad(),
         lanes,
+        uncompiled: uncompiled.clone(),
         log: RefCell::default(),
     });
     let arguments: Vec<Tensor> = specs.iter().map(|spec| trace.argument(spec, at)).collect();
+    trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
     GOING_ON.with_borrow_mut(|all| all.push(trace.clone()));
     DEPTH.set(GOING_ON.with_borrow(Vec::len));
     let leave = Leave;
@@ -266,7 +297,7 @@ pub(crate) fn apply_traced(
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
     // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must be cut there too.
-    let cut = trace.is_body() && mode::in_no_grad() && !trace.in_no_grad;
+    let cut = trace.is_body() && trace.is_cut();
     if let (Op::View(view), [x]) = (op, inputs) {
         let y = trace.view(op, view, x, at)?;
         return Ok(SmallVec::from_elem(if cut { stopped(&y, at)? } else { y }, 1));
@@ -284,19 +315,22 @@ pub(crate) fn apply_traced(
     let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
     match cut {
         false => Ok(new.collect()),
-        true => new.map(|y| Ok(stopped(&y, at)?.written_freely())).collect(),
+        true => {
+            new.map(|y| if y.dtype().is_float() { trace.stop(&y, at) } else { Ok(y) }).collect()
+        }
     }
 }
 
-/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. Writing to it would
-/// not change what it was made of, as it would outside, so that is refused.
+/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. It is a variable of its own where
+/// outside it would share memory: so writing to it is refused, and it follows what is written to the tensor ([`Trace::renew_followers`]).
 pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
     let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
-    let op = Op::Unary(Unary::Stop);
-    let var = trace.var_of(x, op.name(), at)?;
-    let made = trace.log.borrow_mut().program.push(op.clone(), &[var], Some(at.into()));
-    let y = trace.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at);
+    let y = trace.stop(x, at)?;
     y.lock().frozen = Frozen::Cut;
+    if trace.owns(x) {
+        let follower = (Arc::downgrade(&y.0.storage), x.clone());
+        trace.log.borrow_mut().followers.push(follower);
+    }
     Ok(y)
 }
 
@@ -315,7 +349,7 @@ pub(crate) fn strip(
     at: &'static Location<'static>,
 ) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
-    let older = operand.tangents.iter().any(|t| t.0 < trace.first_level);
+    let older = operand.tangents.iter().any(|t| (mode::cut()..trace.first_level).contains(&t.0));
     match trace.kind {
         Kind::Body(_) => {
             operand.tangents.retain(|t| t.0 >= trace.first_level);

@@ -16,6 +16,11 @@ pub(crate) fn next_number() -> u64 {
     NEXT.load(Ordering::Relaxed)
 }
 
+/// A number between those of the levels that were entered and of those that will be.
+pub(crate) fn take_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The levels being computed, each with the nodes that saved tangents of it. A tangent's history leads
 /// back to the node that saved it, which is a circle: it is cut when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
@@ -30,7 +35,7 @@ pub(crate) struct Level(pub u64);
 
 impl Level {
     pub fn enter() -> Level {
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = take_number();
         HERE.set(HERE.get() + 1);
         ALIVE.write().unwrap_or_else(PoisonError::into_inner).push((id, Vec::new()));
         Level(id)

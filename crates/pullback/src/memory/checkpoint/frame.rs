@@ -35,6 +35,8 @@ pub(super) struct Frame {
     pub random: Option<Tensor>,
     pub autocast: autocast::State,
     pub conventions: Conventions,
+    /// The `no_grad` that was around it, by its number.
+    pub no_grad: u64,
     /// The part of the model that a report on memory knows it by.
     pub part: part::Here,
     pub verify: bool,
@@ -124,6 +126,7 @@ impl Frame {
             random,
             autocast: autocast::state(),
             conventions: kinks::conventions(),
+            no_grad: mode::cut(),
             part: part::here(),
             verify,
             notes: Mutex::default(),
@@ -305,7 +308,7 @@ pub(crate) fn note_write(
         if frame.notes().written.iter().any(known) {
             continue;
         }
-        let copy = || mode::set_recording(false, || tensor.detach().deep_clone());
+        let copy = || mode::set_recording(false, || tensor.plain().deep_clone());
         let old = door::with_packers(Vec::new(), || unwatched(copy));
         frame.notes().written.push(Written { tensor, old });
     }

@@ -9,7 +9,7 @@ use crate::tape::saved::{Kept, Window};
 use crate::tape::{History, Leaf};
 use crate::tensor::Frozen;
 use crate::transform::levels;
-use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, no_grad, random, trace};
+use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, random, trace};
 use pullback_ir::ErrorKind;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -93,7 +93,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     // Counted in the first run.
     let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
-    mode::enable_grad(|| mode::speaking_for_itself(run))?;
+    mode::recording_in(frame.no_grad, || mode::speaking_for_itself(run))?;
     contents.undisturbed(frame)?;
     drop(contents);
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
@@ -271,7 +271,7 @@ impl OldContents {
             let counted = REPLAYED_WRITES.with_borrow(Clone::clone);
             // What was written first is the oldest, where windows of a traced value overlap.
             for (tensor, old) in written.iter().rev() {
-                no_grad(|| tensor.copy_(old));
+                mode::set_recording(false, || tensor.copy_(old));
                 REPLAYED_WRITES.with_borrow_mut(|all| all.push((storage_of(tensor), 0)));
             }
             OldContents { all, counted, _turn }
@@ -302,7 +302,8 @@ impl OldContents {
 impl Drop for OldContents {
     fn drop(&mut self) {
         for outside in &self.all {
-            with_frames(Vec::new(), || no_grad(|| outside.tensor.copy_(&outside.now)));
+            let write = || outside.tensor.copy_(&outside.now);
+            with_frames(Vec::new(), || mode::set_recording(false, write));
             // Nothing has happened, as far as others can see. A trace counts on.
             if trace::knows(&outside.tensor) {
                 outside.tensor.0.storage.restore(outside.version, outside.writer);
@@ -313,7 +314,7 @@ impl Drop for OldContents {
 }
 
 fn copied(x: &Tensor) -> Tensor {
-    no_grad(|| x.deep_clone())
+    mode::set_recording(false, || x.plain().deep_clone())
 }
 
 fn storage_of(x: &Tensor) -> usize {

@@ -1,0 +1,88 @@
+//! What a function does to the tensors of its caller that no program can do, and what a body cannot do to `no_grad` around it.
+
+use super::{GOING_ON, Kind, address, current};
+use crate::{Error, Result, Tensor, fail};
+use pullback_ir::ErrorKind;
+use std::panic::Location;
+
+const LIFTS: &str = "it switches recording on, and was called inside no_grad";
+const MARKS: &str = "it marks a tensor of its caller as requiring grad, or no longer";
+const ASKS: &str = "it asks for the gradient of an argument";
+
+/// The innermost whole function that is traced is not to be compiled.
+fn go_op_by_op(why: &'static str) {
+    GOING_ON.with_borrow(|all| {
+        if let Some(whole) = all.iter().rev().find(|trace| !trace.is_body()) {
+            whole.uncompiled.set(Some(why));
+        }
+    });
+}
+
+/// A tensor is about to become a leaf, or none. Where it is the caller's, as an argument is, it stays so after the call: a program cannot do that.
+/// `changes` says whether it is something else now.
+pub(crate) fn marks(x: &Tensor, changes: bool, at: &'static Location<'static>) -> Result<()> {
+    let Some(trace) = current() else { return Ok(()) };
+    let argument = trace.log.borrow().arguments.contains(&address(x));
+    let outside = changes && !trace.owns(x) && !trace.made(x);
+    match trace.kind {
+        Kind::Whole if outside => {
+            trace.note(x);
+            go_op_by_op(MARKS);
+        }
+        Kind::Whole if argument => go_op_by_op(MARKS),
+        // Elsewhere the argument is the function's own: a row, an example, an alias.
+        Kind::Body(name @ ("cond" | "while_loop" | "scan")) if argument => {
+            return Err(refused_mark(x, &format!("an argument of a body of {name}"), at));
+        }
+        Kind::Body(name) if outside => {
+            return Err(refused_mark(x, &format!("a tensor from outside a body of {name}"), at));
+        }
+        Kind::Whole | Kind::Body(_) => {}
+    }
+    Ok(())
+}
+
+fn refused_mark(x: &Tensor, what: &str, at: &'static Location<'static>) -> Error {
+    // Called as it is, the function may do that.
+    go_op_by_op(MARKS);
+    let message = format!("{what} is marked as requiring grad, or no longer, inside the body");
+    Error::new(ErrorKind::Gradient, "requires_grad", message)
+        .on([x.spec()])
+        .at(at)
+        .hint("mark x.detach(), or compute the gradient with grad(..)")
+}
+
+/// The gradient of a tensor is looked at or changed. The caller's tensor may have one where the argument that stands for it does not.
+pub(crate) fn asks(x: &Tensor) {
+    if let Some(trace) = current().filter(|trace| trace.in_no_grad && !trace.is_body())
+        && trace.log.borrow().arguments.contains(&address(x))
+    {
+        go_op_by_op(ASKS);
+    }
+}
+
+/// Refuses to lift a `no_grad` that is around the innermost body: the body is replayed in there.
+pub(crate) fn check_lifting(at: &'static Location<'static>) {
+    let Some(trace) = current().filter(|trace| trace.in_no_grad) else { return };
+    match trace.kind {
+        Kind::Whole => trace.uncompiled.set(Some(LIFTS)),
+        Kind::Body(name) => {
+            let message = format!(
+                "recording is switched on inside the body of {name}, which was called inside no_grad"
+            );
+            go_op_by_op(LIFTS);
+            let error = Error::new(ErrorKind::Gradient, "enable_grad", message).at(at);
+            fail::raise(error.hint("switch it on outside the body, or call grad(..) inside"));
+        }
+    }
+}
+
+/// Whether a write to this value inside `no_grad` would change what a derivative outside the innermost body sees.
+pub(crate) fn may_be_differentiated(x: &Tensor, at: &'static Location<'static>) -> Result<bool> {
+    match current() {
+        Some(trace) if trace.is_body() && trace.is_cut() && trace.owns(x) => {
+            trace.depends_on_floats(x, at)
+        }
+        _ => Ok(false),
+    }
+}

@@ -1,0 +1,10 @@
+//! What functions do inside bodies and compiled programs is what they do eagerly: writes in place, `no_grad`, marked tensors.
+
+#[path = "bodies/inplace.rs"]
+mod inplace;
+#[path = "bodies/marked.rs"]
+mod marked;
+#[path = "bodies/no_grad.rs"]
+mod no_grad;
+#[path = "bodies/random.rs"]
+mod random;
