@@ -135,7 +135,9 @@ pub use memory::{
     LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
     MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };
-pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
+pub use mode::{
+    default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, with_default_dtype,
+};
 pub use ops::update;
 pub use ops::{
     Attention, Bag, Border, CrossEntropy, Embedding, EmbeddingBag, Fill, Index, Indices,
