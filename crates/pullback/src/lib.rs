@@ -160,8 +160,9 @@ pub use tape::HookHandle;
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{
-    BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad,
-    vjp, vmap,
+    BatchAxes, Jacobians, associative_scan, associative_scan_reverse, grad, grad_aux, hessian,
+    hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
+    linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
-pub use tree::{Outline, Path, Tree};
+pub use tree::{Lent, Outline, Path, Tree, lend};
 pub use watch::{Culprit, watch_overflow};
