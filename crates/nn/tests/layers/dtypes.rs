@@ -20,6 +20,9 @@ fn every_layer_keeps_to_the_dtype_of_its_parameters() {
     let mut refusals = 0;
     for case in cases.iter().map(Case::new) {
         let built: Built = case.build().to_dtype(DType::F32);
+        if case.more.get("mode").is_some_and(|mode| mode == "eval") {
+            built.eval();
+        }
         let name = &case.layer;
         let xs = inputs(&case, 1);
         let y = built.forward(&as_dtype(&xs, DType::F32));
