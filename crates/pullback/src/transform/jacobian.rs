@@ -323,15 +323,15 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// use pullback::{Tensor, Tree, jacobian_tree};
 ///
 /// #[derive(Tree)]
-/// struct Polar {
-///     radius: Tensor,
-///     angle: Tensor,
+/// struct Moments {
+///     first: Tensor,
+///     second: Tensor,
 /// }
 ///
-/// let polar = |x: &Tensor| Polar { radius: x.norm(), angle: x.at(1).atan2(x.at(0)) };
-/// let j = jacobian_tree(polar)(&Tensor::from([3.0, 4.0]));
-/// assert_eq!(j[0].to_vec::<f64>(), [0.6, 0.8]);
-/// assert_eq!(j[1].to_vec::<f64>(), [-0.16, 0.12]);
+/// let moments = |x: &Tensor| Moments { first: x.sum(), second: x.square().sum() };
+/// let j = jacobian_tree(moments)(&Tensor::from([3.0, 4.0]));
+/// assert_eq!(j[0].to_vec::<f64>(), [1.0, 1.0]);
+/// assert_eq!(j[1].to_vec::<f64>(), [6.0, 8.0]);
 /// ```
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
     move |x| either(&f, x).1
