@@ -250,7 +250,7 @@ fn decompose(
         }
         Grad::Flow(..) => {
             let differentiated = |i: usize| {
-                let Operand { history, tangents } = &operands.list[i];
+                let Operand { history, tangents, .. } = &operands.list[i];
                 let tracked = history.is_tracked() && mode::is_grad_enabled();
                 inputs[i].dtype().is_float() && (tracked || !tangents.is_empty())
             };

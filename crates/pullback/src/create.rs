@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::storage::Storage;
-use crate::{DType, Error, Scalar, Shape, Spec, Tensor, fail, mode, trace};
+use crate::{DType, Error, Scalar, Shape, Spec, Tensor, default_dtype, fail, mode, trace};
 use half::{bf16, f16};
 use pullback_cpu::{Buffer, HostElement};
 use pullback_ir::{Few, Layout, Op};
@@ -149,7 +149,7 @@ impl Tensor {
         Tensor::splat(Scalar::Int(1), self.shape(), self.dtype())
     }
 
-    /// One value everywhere. The dtype follows the Rust type.
+    /// One value everywhere. The value is data, and its Rust type is the dtype.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -161,11 +161,11 @@ impl Tensor {
         Tensor::splat(value.scalar(), &known_shape("full", shape), T::DTYPE).deep_clone()
     }
 
-    /// Zeros, `f32`.
+    /// Zeros of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
     #[track_caller]
     #[must_use]
     pub fn zeros(shape: impl IntoShape) -> Tensor {
-        Tensor::zeros_with(shape, DType::F32)
+        Tensor::zeros_with(shape, default_dtype())
     }
 
     /// Zeros of a dtype.
@@ -175,11 +175,11 @@ impl Tensor {
         Tensor::splat(Scalar::Int(0), &known_shape("zeros", shape), dtype).deep_clone()
     }
 
-    /// Ones, `f32`.
+    /// Ones of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
     #[track_caller]
     #[must_use]
     pub fn ones(shape: impl IntoShape) -> Tensor {
-        Tensor::ones_with(shape, DType::F32)
+        Tensor::ones_with(shape, default_dtype())
     }
 
     /// Ones of a dtype.
@@ -273,11 +273,11 @@ impl Tensor {
         i.lt(gaps / 2.0).select(&low, &high).cast(T::DTYPE)
     }
 
-    /// The identity matrix, `f32`.
+    /// The identity matrix, of the [default dtype](crate::default_dtype).
     #[track_caller]
     #[must_use]
     pub fn eye(n: usize) -> Tensor {
-        Tensor::eye_with(n, n, DType::F32)
+        Tensor::eye_with(n, n, default_dtype())
     }
 
     /// Ones on the diagonal of a matrix of zeros.
@@ -303,7 +303,16 @@ fn steps_between(a: Scalar, b: Scalar, step: Scalar) -> Option<usize> {
     count.is_finite().then_some(count.max(0.0) as usize)
 }
 
-/// Scalars, vectors, slices and nested arrays; the dtype follows the Rust type.
+/// Scalars, vectors, slices and nested arrays. Data keeps its type: `Tensor::from([1.0])` is `f64`, as a plain number is in Rust, and
+/// `Tensor::from([1.0f32])` is `f32`; nothing is rounded on the way. What is made without data ([`Tensor::zeros`], layers) has the
+/// [default dtype](crate::default_dtype), `f32`. The two add up in `f64`, but a product, a layer or a loss refuses them: `cast` one.
+///
+/// ```
+/// # use pullback::{DType, Tensor};
+/// let x = Tensor::from([[1.0, 2.0]]);
+/// assert_eq!(x.dtype(), DType::F64);
+/// assert_eq!(x.cast(DType::F32).matmul(&Tensor::ones([2, 1])).item::<f32>(), 3.0);
+/// ```
 macro_rules! from_values {
     ($($type:ty)*) => {$(
         impl From<$type> for Tensor {

@@ -135,7 +135,9 @@ pub use memory::{
     LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
     MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };
-pub use mode::{detect_anomaly, enable_grad, is_grad_enabled, no_grad};
+pub use mode::{
+    default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, with_default_dtype,
+};
 pub use ops::update;
 pub use ops::{
     Attention, Bag, Border, CrossEntropy, Embedding, EmbeddingBag, Fill, Index, Indices,
@@ -158,8 +160,9 @@ pub use tape::HookHandle;
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{
-    BatchAxes, grad, hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev, jvp, value_and_grad,
-    vjp, vmap,
+    BatchAxes, Jacobians, associative_scan, associative_scan_reverse, grad, grad_aux, hessian,
+    hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
+    linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
-pub use tree::{Outline, Path, Tree};
+pub use tree::{Lent, Outline, Path, Tree, lend};
 pub use watch::{Culprit, watch_overflow};

@@ -2,8 +2,8 @@
 //! line errors and tape nodes name, and whether backward looks for NaN.
 
 use crate::tensor::Tangents;
-use crate::trace;
 use crate::transform::levels;
+use crate::{DType, Error, fail, trace};
 use std::cell::Cell;
 use std::panic::Location;
 
@@ -15,6 +15,8 @@ thread_local! {
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     /// What `apply` sees to besides the op itself, in the bits of [`extra`].
     pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
+    /// The dtype of floats that are made without data.
+    pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
@@ -89,6 +91,32 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
 /// Runs `f` with recording on and nothing cut, for the library itself.
 pub(crate) fn lifted<R>(f: impl FnOnce() -> R) -> R {
     with(&RECORDING, true, || with(&NO_GRAD, 0, f))
+}
+
+/// Runs `f` with another dtype for what is made without data: [`Tensor::zeros`](crate::Tensor::zeros), `ones`, `eye`, `rand`, `randn`, and so the
+/// parameters of layers. Otherwise it is `f32`. What is made of values (`Tensor::from`, `from_vec`, `full`, `linspace`) keeps the type of the values.
+///
+/// ```
+/// use pullback::{DType, Tensor, with_default_dtype};
+/// let w = with_default_dtype(DType::F64, || Tensor::zeros([2, 3]));
+/// assert_eq!((w.dtype(), Tensor::zeros([2, 3]).dtype()), (DType::F64, DType::F32));
+/// ```
+///
+/// # Panics
+/// If the dtype is not one of floats.
+#[doc(alias = "set_default_dtype")]
+#[track_caller]
+pub fn with_default_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
+    if !dtype.is_float() {
+        let error = Error::dtype("with_default_dtype", format!("{dtype} is no dtype of floats"));
+        fail::raise(error.at(user_line(Location::caller())));
+    }
+    with(&DEFAULT_DTYPE, dtype, f)
+}
+
+/// The dtype of floats that are made without data: `f32`, or that of [`with_default_dtype`].
+pub fn default_dtype() -> DType {
+    DEFAULT_DTYPE.get()
 }
 
 /// Whether the user switched recording off.

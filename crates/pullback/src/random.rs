@@ -586,7 +586,7 @@ fn fresh_key(at: &'static Location<'static>) -> Key {
 }
 
 impl Tensor {
-    /// Numbers spread evenly over [0, 1), `f32`, from the global generator.
+    /// Numbers spread evenly over [0, 1), of the [default dtype](crate::default_dtype), from the global generator.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -595,10 +595,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn rand(shape: impl IntoShape) -> Tensor {
-        Tensor::rand_with(shape, DType::F32)
+        Tensor::rand_with(shape, crate::default_dtype())
     }
 
-    /// Normal numbers of mean 0 and variance 1, `f32`, from the global generator.
+    /// Normal numbers of mean 0 and variance 1, of the [default dtype](crate::default_dtype), from the global generator.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -607,7 +607,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn randn(shape: impl IntoShape) -> Tensor {
-        Tensor::randn_with(shape, DType::F32)
+        Tensor::randn_with(shape, crate::default_dtype())
     }
 
     /// [`Tensor::rand`] of a float dtype.

@@ -1,12 +1,12 @@
 //! Reading values back.
 
 use crate::memory::checkpoint;
-use crate::{Error, Result, Tensor, fail, lock, mode, trace};
+use crate::{DType, Error, Result, Tensor, fail, lock, mode, trace};
 use pullback_cpu::HostElement;
 use std::panic::Location;
 
 impl Tensor {
-    /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise.
+    /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise. ([`Tensor::item`] converts.)
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -29,34 +29,49 @@ impl Tensor {
     /// If `T` is not the Rust type of the dtype.
     #[track_caller]
     pub fn try_to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
+        self.elements("to_vec", Location::caller())
+    }
+
+    fn elements<T: HostElement>(
+        &self,
+        op: &'static str,
+        caller: &'static Location<'static>,
+    ) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
             let hint =
                 format!("read them as {}, or cast(DType::{:?}) first", self.dtype(), T::DTYPE);
-            return Err(Error::dtype("to_vec", message).on([self.spec()]).hint(hint));
+            return Err(Error::dtype(op, message).on([self.spec()]).hint(hint));
         }
-        trace::check_readable(self, "to_vec")?;
+        trace::check_readable(self, op)?;
         if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(Location::caller()));
+            checkpoint::note_reads(&[self], mode::user_line(caller));
         }
         let dense = mode::set_recording(false, || trace::computing(|| self.detach().contiguous()));
         let read = lock::read(&[&dense], |inputs| {
             inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
         });
         read.ok_or_else(|| {
-            Error::argument("to_vec", "the memory is shorter than the tensor").on([self.spec()])
+            Error::argument(op, "the memory is shorter than the tensor").on([self.spec()])
         })
     }
 
     /// The only element.
     ///
+    /// A float of any dtype is read as any float type (the nearest value), an integer as any integer type it fits in, or as a float.
+    /// A float is never read as an integer or a truth value: that would drop digits without a word.
+    ///
     /// ```
-    /// # use pullback::Tensor;
+    /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([2.5f32]).item::<f32>(), 2.5);
+    /// // Whatever dtype a loss was computed in, a log wants a number.
+    /// assert_eq!(Tensor::from(2.5).cast(DType::BF16).item::<f64>(), 2.5);
+    /// assert_eq!(Tensor::from([3i64, 4]).sum().item::<i32>(), 7);
+    /// assert!(Tensor::from(2.5).try_item::<i64>().is_err());
     /// ```
     ///
     /// # Panics
-    /// If there is not exactly one element, or the dtype is another one.
+    /// If there is not exactly one element, or the type does not hold elements of this dtype.
     #[track_caller]
     #[must_use]
     pub fn item<T: HostElement>(&self) -> T {
@@ -67,16 +82,36 @@ impl Tensor {
     /// The only element, or an error if there is not exactly one.
     ///
     /// # Errors
-    /// If there is not exactly one element, or the dtype is another one.
+    /// If there is not exactly one element, or the type does not hold elements of this dtype.
     #[track_caller]
     pub fn try_item<T: HostElement>(&self) -> Result<T> {
-        match self.try_to_vec()?[..] {
-            [value] => Ok(value),
-            _ => {
-                let message = format!("{} has {} elements, not one", self.spec(), self.len());
-                Err(Error::shape("item", message).hint("use to_vec() for all of them"))
+        let caller = Location::caller();
+        if self.len() != 1 {
+            let message = format!("{} has {} elements, not one", self.spec(), self.len());
+            return Err(Error::shape("item", message).hint("use to_vec() for all of them"));
+        }
+        let (from, to) = (self.dtype(), T::DTYPE);
+        let widens = from != DType::Bool && (to.is_float() || !from.is_float());
+        if from == to || to == DType::Bool || !widens {
+            return Ok(self.elements("item", caller)?[0]);
+        }
+        trace::check_readable(self, "item")?;
+        if checkpoint::is_watching() {
+            checkpoint::note_reads(&[self], mode::user_line(caller));
+        }
+        let cast = |x: &Tensor, dtype| {
+            mode::set_recording(false, || trace::computing(|| x.detach().cast(dtype)))
+        };
+        let value = cast(self, to);
+        if !to.is_float() {
+            let wide: Vec<i64> = cast(self, DType::I64).elements("item", caller)?;
+            let back: Vec<i64> = cast(&value, DType::I64).elements("item", caller)?;
+            if wide != back {
+                let message = format!("{} does not fit {to}", wide[0]);
+                return Err(Error::argument("item", message).on([self.spec()]));
             }
         }
+        Ok(value.elements("item", caller)?[0])
     }
 
     /// The elements as `f64`, whatever the dtype, in row-major order.
@@ -88,7 +123,7 @@ impl Tensor {
             checkpoint::note_reads(&[self], mode::user_line(Location::caller()));
         }
         trace::computing(|| {
-            let wide = mode::set_recording(false, || self.detach().cast(crate::DType::F64));
+            let wide = mode::set_recording(false, || self.detach().cast(DType::F64));
             fail::or_raise(wide.try_to_vec())
         })
     }

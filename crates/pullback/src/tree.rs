@@ -1,12 +1,14 @@
 //! Nested structures of tensors: what functions are differentiated over.
 //!
 //! A tensor is a tree, and so are tuples, vectors, arrays, options, maps and structs of trees
-//! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors.
+//! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors. [`Lent`] is a tree that is borrowed.
 
 use crate::{Flag, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A structure whose leaves are tensors.
 ///
@@ -70,6 +72,84 @@ pub trait Tree: Sized {
     fn with_leaves(&self, leaves: &[Tensor]) -> Self {
         let mut next = leaves.iter();
         self.map(&mut |old| next.next().unwrap_or(old).clone())
+    }
+}
+
+/// A tree that is borrowed, as part of an argument: a model beside a batch, say, that is neither cloned nor given away.
+///
+/// ```
+/// use pullback::{Lent, Tensor, Tree, grad, jit, lend};
+///
+/// #[derive(Tree)]
+/// struct Line {
+///     slope: Tensor,
+///     offset: Tensor,
+/// }
+///
+/// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+/// let error = |(line, x): &(Lent<Line>, Tensor)| (&line.slope * x + &line.offset - 10.0).square();
+/// let x = Tensor::from(3.0);
+/// assert_eq!(jit(error).of(&(lend(&line), x.clone())).item::<f64>(), 9.0);
+/// let (g, _) = grad(error)(&(lend(&line), x));
+/// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
+/// ```
+///
+/// A plain reference cannot be a tree: a transform calls the function with other tensors in the same structure, and what it made
+/// for that call does not live as long as the reference that was given. So the function is written for a `Lent<Line>`, which shows
+/// the tree that was lent or one that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
+/// function: what is lent to it lives as long as it does. A tensor made for each call is given as it is; a clone of it is the same tensor.
+pub struct Lent<'a, T>(Held<'a, T>);
+
+enum Held<'a, T> {
+    Borrowed(&'a T),
+    /// With other tensors.
+    Made(Arc<T>),
+}
+
+/// A borrowed tree as an argument: see [`Lent`].
+pub fn lend<T: Tree>(tree: &T) -> Lent<'_, T> {
+    Lent(Held::Borrowed(tree))
+}
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Held::Borrowed(tree) => tree,
+            Held::Made(tree) => tree,
+        }
+    }
+}
+
+impl<T> Clone for Lent<'_, T> {
+    fn clone(&self) -> Self {
+        Lent(match &self.0 {
+            Held::Borrowed(tree) => Held::Borrowed(tree),
+            Held::Made(tree) => Held::Made(tree.clone()),
+        })
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lent<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<'a, T: Tree> From<&'a T> for Lent<'a, T> {
+    fn from(tree: &'a T) -> Self {
+        lend(tree)
+    }
+}
+
+impl<T: Tree> Tree for Lent<'_, T> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        (**self).visit(path, f);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+        Lent(Held::Made(Arc::new((**self).map(f))))
     }
 }
 

@@ -71,6 +71,14 @@ impl<'a> AttentionMasks<'a> {
             }
             None => None,
         };
+        let wide = |x: DType| x == DType::F64;
+        for mask in pairs.iter().chain(&keys).filter(|x| x.dtype().is_float()) {
+            if wide(mask.dtype()) != wide(dtype) {
+                let message = format!("{} masks scores of {dtype}", mask.spec());
+                let hint = format!("cast it, `mask.cast(DType::{dtype:?})`, or give one of bool");
+                refuse(Error::dtype("attn_mask", message).on([mask.spec()]).hint(hint));
+            }
+        }
         // Hidden becomes seen.
         let seen = |mask: Tensor| match mask.dtype() {
             DType::Bool => mask.logical_not(),

@@ -27,7 +27,7 @@ impl PRelu {
     /// One slope, from 0.25.
     #[must_use]
     pub fn new() -> PRelu {
-        PRelu { weight: Tensor::full([1], 0.25f32).requires_grad() }
+        PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }
     }
 
     /// A slope for each of so many channels, from 0.25.
@@ -38,7 +38,7 @@ impl PRelu {
     #[must_use]
     pub fn per_channel(channels: usize) -> PRelu {
         demand(channels > 0, "PRelu", || "takes at least one channel".into());
-        PRelu { weight: Tensor::full([channels], 0.25f32).requires_grad() }
+        PRelu { weight: (Tensor::ones([channels]) * 0.25).requires_grad() }
     }
 }
 

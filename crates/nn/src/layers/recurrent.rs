@@ -13,7 +13,7 @@ use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use crate::refuse::{demand, refuse};
 use crate::{entered, seen_with};
-use pullback::{Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
+use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
 ///
@@ -157,7 +157,7 @@ impl<K: Recurrence> Recurrent<K> {
         };
         let (steps, batch) = (y.shape()[0], y.shape()[1]);
         let directions = if self.config.both { 2 } else { 1 };
-        let given = self.initial(state, batch, single);
+        let given = self.initial(state, &y, single);
         let running = self.running(lengths, steps, batch);
         let mut last: Vec<Vec<Tensor>> = Vec::with_capacity(self.cells.len());
         let mut shape = None;
@@ -200,11 +200,12 @@ impl<K: Recurrence> Recurrent<K> {
 
     /// The given states with a batch.
     #[track_caller]
-    fn initial(&self, state: Option<&K::State>, batch: usize, single: bool) -> Option<K::State> {
-        let state = state?;
+    fn initial(&self, state: Option<&K::State>, y: &Tensor, single: bool) -> Option<K::State> {
+        let (state, batch) = (state?, y.shape()[1]);
         let mut all = Vec::new();
-        let zeros = self.cells.first().map(|cell| cell.zeros(batch, pullback::DType::F32).leaves());
+        let zeros = self.cells.first().map(|cell| cell.zeros(batch, y.dtype()).leaves());
         for (x, like) in state.leaves().iter().zip(zeros.unwrap_or_default()) {
+            check_dtypes(K::LAYER, y, x);
             let with_batch = if single && x.rank() == 2 { x.unsqueeze(1) } else { x.clone() };
             let want = [self.cells.len(), batch, like.shape()[1]];
             if with_batch.shape() != want {
@@ -228,6 +229,16 @@ impl<K: Recurrence> Recurrent<K> {
         }
         let clock = Tensor::arange(0, steps as i64).reshape([steps, 1, 1]);
         Some(clock.lt(lengths.reshape([1, batch, 1])))
+    }
+}
+
+/// That a state goes with the input: one of `f64` with `f32` would widen every step. (Of narrower floats the products decide.)
+#[track_caller]
+pub(super) fn check_dtypes(layer: &'static str, x: &Tensor, state: &Tensor) {
+    if (x.dtype() == DType::F64) != (state.dtype() == DType::F64) {
+        let message = format!("{} and a state {} have different dtypes", x.spec(), state.spec());
+        let hint = format!("cast one of them, `x.cast(DType::{:?})`", state.dtype());
+        refuse(Error::dtype(layer, message).on([x.spec(), state.spec()]).hint(hint));
     }
 }
 

@@ -1,6 +1,6 @@
 //! One step of a recurrence, and the weights it is made with.
 
-use super::recurrent::RecurrentConfig;
+use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
 use crate::refuse::{demand, refuse};
 use crate::{entered, seen_with};
@@ -107,6 +107,7 @@ impl<K: Recurrence> RecurrentCell<K> {
         let mut start = Vec::new();
         if let Some(state) = state {
             for (x, like) in state.leaves().iter().zip(zeros.leaves()) {
+                check_dtypes(K::CELL, &rows, x);
                 let with_batch = if single && x.rank() == 1 { x.unsqueeze(0) } else { x.clone() };
                 if with_batch.shape() != like.shape() {
                     let want = &like.shape()[usize::from(single)..];

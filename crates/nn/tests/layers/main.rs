@@ -1,6 +1,7 @@
 //! Layers: the numbers of PyTorch's, and what every module can do.
 
 mod build;
+mod dtypes;
 mod errors;
 mod init;
 mod modules;

@@ -8,7 +8,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::panic::AssertUnwindSafe;
 
-const CASES: &str = include_str!("../data/layers.json");
+pub const CASES: &str = include_str!("../data/layers.json");
 const NUMBERS: &[u8] = include_bytes!("../data/layers.safetensors");
 
 /// The numbers of `layers.py`: distinct, between −1 and 1, the same bits on both sides.
@@ -19,7 +19,7 @@ fn numbers(seed: usize, shape: &[usize]) -> Tensor {
     Tensor::from_vec(values, shape)
 }
 
-fn inputs(case: &Case, seed: usize) -> Vec<Tensor> {
+pub fn inputs(case: &Case, seed: usize) -> Vec<Tensor> {
     let first = numbers(seed, &case.shape);
     if let Some(below) = case.more.get("below").and_then(Value::as_i64) {
         return vec![((first + 1.0) * 1000.0).cast(DType::I64) % below];

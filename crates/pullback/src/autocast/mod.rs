@@ -21,12 +21,13 @@ mod policy;
 pub use policy::{Policy, autocast_policy};
 
 use crate::mode::extra::LOW;
-use crate::mode::{self, EXTRAS};
+use crate::mode::{self, DEFAULT_DTYPE, EXTRAS};
 use crate::tape::{History, Leaf};
 use crate::{DType, Error, Op, Tensor, fail, trace};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -87,13 +88,17 @@ enum Low {
     F16 = 0b10,
 }
 
-/// Whether, and in which dtype, autocast is on: what a specialisation is compiled for, and what a recomputation goes back to.
+/// Which dtypes hold: whether, and in which one, autocast is on, and what is made without data. It is what a specialisation is compiled for, and
+/// what a recomputation goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State(u8);
+pub(crate) struct State {
+    low: u8,
+    default: DType,
+}
 
 impl State {
     pub fn dtype(self) -> Option<DType> {
-        match self.0 {
+        match self.low {
             1 => Some(DType::BF16),
             2 => Some(DType::F16),
             _ => None,
@@ -101,9 +106,22 @@ impl State {
     }
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.dtype() {
+            Some(dtype) => write!(f, "inside autocast({dtype})")?,
+            None => f.write_str("outside autocast")?,
+        }
+        match self.default {
+            DType::F32 => Ok(()),
+            dtype => write!(f, " with the default dtype {dtype}"),
+        }
+    }
+}
+
 /// How it is on this thread now.
 pub(crate) fn state() -> State {
-    State(mode::extras() & LOW)
+    State { low: mode::extras() & LOW, default: mode::default_dtype() }
 }
 
 /// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
@@ -117,7 +135,8 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     }
     let _scope = Scope::enter();
     let _return = Return(CACHE.take());
-    mode::with(&EXTRAS, mode::extras() & !LOW | state.0, f)
+    let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
+    mode::with(&EXTRAS, mode::extras() & !LOW | state.low, f)
 }
 
 /// Runs `f` with the dtypes that its operands have.

@@ -23,7 +23,7 @@ pub(super) struct Specialisation<Y> {
     pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
-    /// Whether it was traced inside `autocast`, and in which dtype.
+    /// Whether it was traced inside `autocast`, in which dtype, and the default dtype.
     pub autocast: autocast::State,
     /// The derivatives at kinks that held.
     pub conventions: Conventions,
@@ -324,12 +324,7 @@ pub(super) fn reason<Y: Tree>(
         return "it was called inside no_grad, or no longer".to_string();
     }
     if last.autocast != autocast::state() {
-        let name = |state: autocast::State| match state.dtype() {
-            Some(dtype) => format!("inside autocast({dtype})"),
-            None => "outside autocast".to_string(),
-        };
-        let (now, before) = (name(autocast::state()), name(last.autocast));
-        return format!("it was called {now}, and {before} before");
+        return format!("it was called {}, and {} before", autocast::state(), last.autocast);
     }
     if last.limit != limit {
         let name = |bytes: Option<usize>| match bytes {

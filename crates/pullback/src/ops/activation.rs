@@ -3,6 +3,7 @@
 
 use crate::Tensor;
 use crate::kinks::{self, Kind, bent, conventions};
+use crate::ops::cast::one_float;
 
 impl Tensor {
     /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is taken, so that
@@ -41,6 +42,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
+        one_float("prelu", [self, weight]);
         let weight = match (weight.len(), self.rank()) {
             (1, _) => weight.reshape(&[] as &[usize]),
             (_, 0 | 1) => weight.clone(),

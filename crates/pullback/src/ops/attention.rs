@@ -5,6 +5,7 @@
 //! a derivative, the formulas here run instead: they do store the scores.
 
 use crate::apply::{apply, apply_all};
+use crate::ops::cast::one_float;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
 use crate::{DType, Error, Key, Op, Shape, Tensor, autocast};
 use pullback_ir::{Attention as How, Fused, Random, Real};
@@ -330,7 +331,11 @@ impl Tensor {
         let mask = match how.mask {
             None => None,
             Some(mask) if mask.dtype() == DType::Bool => Some(mask.clone()),
-            Some(mask) if mask.dtype().is_float() => Some(mask.cast(q.dtype())),
+            Some(mask) if mask.dtype().is_float() => {
+                // A mask of f32 goes with 16-bit queries, as in PyTorch.
+                one_float(OP, [&q.wide(), &mask.wide()]);
+                Some(mask.cast(q.dtype()))
+            }
             Some(mask) => {
                 let message = format!("takes a mask of bool or a float dtype, not {}", mask.spec());
                 let error = Error::dtype(OP, message);

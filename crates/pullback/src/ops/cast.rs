@@ -1,7 +1,35 @@
 //! Changing the element type.
 
 use crate::apply::apply;
-use crate::{DType, Op, Tensor};
+use crate::{DType, Error, Op, Tensor, autocast, fail, mode};
+use std::panic::Location;
+
+/// That the floats among these operands have one dtype. Products, layers and losses ask for it: computing in the wider of two would
+/// cost twice the memory without a word, and one `f64` would spread through a network of `f32`. Pointwise operations promote.
+/// Inside autocast, `f32` and the 16-bit dtypes go together: its table says what is cast.
+#[track_caller]
+pub(crate) fn one_float<'a, I>(op: &'static str, operands: I)
+where
+    I: IntoIterator<Item = &'a Tensor>,
+    I::IntoIter: Clone,
+{
+    let operands = operands.into_iter();
+    let casting = autocast::state().dtype().is_some();
+    let kind = |x: &Tensor| match x.dtype() {
+        DType::BF16 | DType::F16 if casting => DType::F32,
+        dtype => dtype,
+    };
+    let mut floats = operands.clone().filter(|x| x.dtype().is_float());
+    let Some(first) = floats.next() else { return };
+    let Some(other) = floats.find(|x| kind(x) != kind(first)) else { return };
+    let message = format!("{} and {} are floats of different dtypes", first.spec(), other.spec());
+    let hint = format!(
+        "cast one of them, `x.cast(DType::{:?})`, or a whole module with `to_dtype`",
+        other.dtype()
+    );
+    let error = Error::dtype(op, message).on(operands.map(Tensor::spec)).hint(hint);
+    fail::raise(error.at(mode::user_line(Location::caller())));
+}
 
 impl Tensor {
     /// The nearest values in another dtype; the same tensor if it has it already. Floats become

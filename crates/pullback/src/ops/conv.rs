@@ -2,6 +2,7 @@
 //! modes are made of these three.
 
 use crate::apply::apply;
+use crate::ops::cast::one_float;
 use crate::ops::sizes::Sizes;
 use crate::rule::{Bilinear, Grad};
 use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
@@ -198,6 +199,7 @@ fn operands(op: &'static str, axes: usize, x: &Tensor, w: &Tensor) -> (Tensor, T
         let message = format!("takes a kernel of rank {}, not {}", axes + 2, w.spec());
         return x.checked(Err(Error::shape(op, message).on([x.spec(), w.spec()])));
     }
+    one_float(op, [x, w]);
     let low = autocast::lowered([x, w]);
     let [x, w] = low.as_ref().map_or([x, w], |[x, w]| [x, w]);
     let (image, alone) = x.batched(op, axes);
@@ -222,6 +224,7 @@ fn finished(op: &'static str, y: Tensor, bias: Option<&Tensor>, alone: bool) -> 
                 );
                 return y.checked(Err(Error::shape(op, message).on([y.spec(), bias.spec()])));
             }
+            one_float(op, [&y, bias]);
             let mut shape = vec![1; y.rank()];
             shape[1] = bias.len();
             let dtype = y.dtype();

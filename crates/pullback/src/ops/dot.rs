@@ -1,6 +1,7 @@
 //! Matrix products.
 
 use crate::apply::apply;
+use crate::ops::cast::one_float;
 use crate::rule::{Bilinear, Facts, Grad};
 use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
@@ -25,7 +26,7 @@ pub(crate) fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
 
 impl Tensor {
     /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector is a
-    /// row on the left and a column on the right.
+    /// row on the left and a column on the right. Two floats must have one dtype; integers take that of the floats they meet.
     ///
     /// Derivative: `dy·bᵀ` and `aᵀ·dy`, summed over what was broadcast.
     ///
@@ -50,6 +51,7 @@ impl Tensor {
         if let Some([a, b]) = autocast::lowered([self, other]) {
             return a.matmul(&b);
         }
+        one_float("matmul", [self, other]);
         let dtype = match self.dtype().promote(other.dtype()) {
             DType::Bool => DType::I64,
             dtype => dtype,
@@ -82,6 +84,7 @@ impl Tensor {
             let message = format!("takes two vectors, not {} and {}", self.spec(), other.spec());
             return self.checked(Err(Error::shape("dot", message).on([self.spec(), other.spec()])));
         }
+        one_float("dot", [self, other]);
         self.matmul(other)
     }
 

@@ -10,6 +10,7 @@
 //! broadcast product. More than two operands are contracted in the order that keeps intermediates
 //! small, greedily.
 
+use crate::ops::cast::one_float;
 use crate::{DType, Error, Result, Spec, Tensor, fail, mode};
 use std::fmt;
 use std::panic::Location;
@@ -340,7 +341,7 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 ///   summed over.
 /// - Lengths of one letter agree, or are 1 and broadcast. Spaces mean nothing.
 ///
-/// The dtype is that to which the operands promote (`bool` counts as `i64`).
+/// The floats among the operands must have one dtype, which is that of the result; integers promote (`bool` counts as `i64`).
 ///
 /// ```
 /// use pullback::{Tensor, einsum};
@@ -366,6 +367,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
     let specs: Vec<&Spec> = operands.iter().map(|x| x.spec()).collect();
     let plan = Plan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
+    one_float("einsum", operands.iter().copied());
     mode::speaking_for(at, || evaluate(&plan, operands))
 }
 

@@ -3,6 +3,7 @@
 //! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
 //! value plus a detached difference, so that every order and both modes follow.
 
+use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor, cat, kinks, trace};
 
 /// Options of an embedding: rows of a table `[rows, …]` by number.
@@ -200,6 +201,7 @@ impl EmbeddingBag {
     #[track_caller]
     #[must_use]
     pub fn of(&self, table: &Tensor, rows: &Tensor) -> Tensor {
+        one_float("embedding_bag", [table].into_iter().chain(&self.weights));
         let (starts, bags) = table.checked(self.starts(table, rows));
         let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
         let columns = table.shape()[1];

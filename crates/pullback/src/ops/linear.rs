@@ -1,5 +1,6 @@
 //! Products with an added term, and contractions over chosen axes.
 
+use crate::ops::cast::one_float;
 use crate::{Error, Tensor, autocast, einsum};
 
 impl Tensor {
@@ -25,6 +26,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        one_float("addmm", [self, a, b]);
         self.scaled(beta) + a.matmul(b).scaled(alpha)
     }
 
@@ -34,6 +36,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addmv(&self, matrix: &Tensor, vector: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        one_float("addmv", [self, matrix, vector]);
         self.scaled(beta) + matrix.matmul(vector).scaled(alpha)
     }
 
@@ -52,6 +55,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        one_float("baddbmm", [self, a, b]);
         self.scaled(beta) + a.matmul(b).scaled(alpha)
     }
 
@@ -61,6 +65,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
+        one_float("addbmm", [self, a, b]);
         self.scaled(beta) + a.matmul(b).sum_over(0).scaled(alpha)
     }
 
@@ -70,6 +75,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn inner(&self, other: &Tensor) -> Tensor {
+        one_float("inner", [self, other]);
         match self.rank() == 0 || other.rank() == 0 {
             true => self * other,
             false => self.tensordot(other, &[-1], &[-1]),
@@ -88,6 +94,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn vecdot(&self, other: &Tensor, axis: isize) -> Tensor {
+        one_float("vecdot", [self, other]);
         (self * other).sum_over(axis)
     }
 
@@ -124,6 +131,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tensordot(&self, other: &Tensor, axes: &[isize], with: &[isize]) -> Tensor {
+        one_float("tensordot", [self, other]);
         let (a, b) = (self.own_axes("tensordot", axes), other.own_axes("tensordot", with));
         let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> {
             axes.iter().map(|&i| x.shape()[i]).collect()
@@ -156,7 +164,7 @@ impl Tensor {
         left.matmul(&right).reshape([sa, sb].concat())
     }
 
-    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`).
+    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`). All floats have one dtype.
     ///
     /// Derivative: `dy·weight`, `dyᵀ·self`, and the sum of `dy` for the bias.
     ///
@@ -168,6 +176,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        one_float("linear", [self, weight].into_iter().chain(bias));
         // The weight is cast before it is turned: so the cast can be kept for the next use.
         let low = autocast::lowered([self, weight]);
         let [x, weight] = low.as_ref().map_or([self, weight], |[x, w]| [x, w]);
@@ -184,6 +193,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        one_float("bilinear", [self, other, weight].into_iter().chain(bias));
         let y = einsum("...i,kij,...j->...k", &[self, weight, other]);
         match bias {
             Some(b) => &y + autocast::beside(b, &y),

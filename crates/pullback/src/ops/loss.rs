@@ -1,5 +1,6 @@
 //! Cross-entropy with the options people expect.
 
+use crate::ops::cast::one_float;
 use crate::ops::losses::{IGNORED, check_range, reduced};
 use crate::{DType, Error, Tensor, fail, mode, trace};
 use std::panic::Location;
@@ -110,6 +111,7 @@ impl CrossEntropy {
         if let Err(error) = self.check(logits, target) {
             fail::raise(error.on([logits.spec(), target.spec()]).at(at));
         }
+        one_float("cross_entropy", [logits, target].into_iter().chain(&self.weight));
         // Rows of classes: [n, c, d…] becomes [n·d…, c].
         let vector = logits.rank() == 1;
         let logits = if vector { logits.unsqueeze(0) } else { logits.clone() }.up();

@@ -1,5 +1,6 @@
 //! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
 
+use crate::ops::cast::one_float;
 use crate::{DType, Error, Reduction, Tensor, kinks, trace};
 
 pub use super::ctc::{Ctc, ctc};
@@ -34,6 +35,7 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
+    one_float("weighted_by", [losses, weight]);
     let weighted = losses.up() * weight;
     match reduction {
         Reduction::Mean => weighted.weighted_mean(&weight.expand(weighted.shape())),
@@ -53,6 +55,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 #[track_caller]
 #[must_use]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    one_float("mse", [x, y]);
     reduced((x.up() - y.up()).square(), reduction)
 }
 
@@ -62,6 +65,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    one_float("l1", [x, y]);
     reduced((x.up() - y.up()).abs(), reduction)
 }
 
@@ -71,6 +75,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
+    one_float("huber", [x, y]);
     let z = x.up() - y.up();
     // Smooth: |z| is taken away from 0 alone.
     let size = kinks::aside(|| z.abs());
@@ -84,6 +89,7 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
 #[track_caller]
 #[must_use]
 pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
+    one_float("smooth_l1", [x, y]);
     if beta == 0.0 {
         return l1(x, y, reduction);
     }
@@ -108,6 +114,7 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 #[track_caller]
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
+    one_float("kl_div", [x, y]);
     let (x, y) = (&x.up(), &y.up());
     let losses = if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x };
     reduced(losses, reduction)
@@ -140,6 +147,7 @@ pub fn binary_cross_entropy(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("binary_cross_entropy", [x, y].into_iter().chain(weight));
     let dtype = x.reduced_dtype().promote(y.reduced_dtype());
     let (x, y) = (x.wide(), y.wide());
     let known = x.detach();
@@ -166,6 +174,8 @@ pub fn binary_cross_entropy_with_logits(
     positive: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    let given = [x, y].into_iter().chain(weight).chain(positive);
+    one_float("binary_cross_entropy_with_logits", given);
     let (x, y) = (&x.up(), &y.up());
     let log_p = x.log_sigmoid();
     let scaled = match positive {
@@ -232,6 +242,7 @@ pub fn nll(
     let log_p = &log_p.up();
     let axis = if log_p.rank() > 1 { 1 } else { 0 };
     check_classes(log_p, classes, weight, axis as usize);
+    one_float("nll", [log_p].into_iter().chain(weight));
     let classes = classes.cast(DType::I64);
     let ignored = ignored.unwrap_or(IGNORED);
     check_range("nll", &classes, ignored, log_p.shape()[axis as usize]);
@@ -263,6 +274,7 @@ pub fn gaussian_nll(
     eps: f64,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("gaussian_nll", [x, y, variance]);
     let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
     let known = variance.detach();
     let v = variance + (known.clamp_min(eps) - known);
@@ -284,6 +296,7 @@ pub fn poisson_nll(
     eps: f64,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("poisson_nll", [x, y]);
     let (x, y) = (&x.up(), &y.up());
     let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
     if full {
@@ -302,6 +315,7 @@ pub fn poisson_nll(
 #[track_caller]
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    one_float("hinge_embedding", [x, y]);
     let (x, y) = (&x.up(), &y.up());
     let far = (margin - x).clamp_min(0.0);
     reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
@@ -319,6 +333,7 @@ pub fn margin_ranking(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("margin_ranking", [a, b, y]);
     let (a, b, y) = (a.up(), b.up(), y.up());
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
@@ -329,6 +344,7 @@ pub fn margin_ranking(
 #[track_caller]
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    one_float("soft_margin", [x, y]);
     reduced(-(y.up() * x.up()).log_sigmoid(), reduction)
 }
 
@@ -344,6 +360,7 @@ pub fn cosine_embedding(
     margin: f64,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("cosine_embedding", [a, b, y]);
     let dtype = a.reduced_dtype().promote(b.reduced_dtype());
     let (a, b) = (a.wide(), b.wide());
     let (size_a, size_b) = (a.square().sum_over(-1) + 1e-12, b.square().sum_over(-1) + 1e-12);
@@ -367,6 +384,7 @@ pub fn triplet_margin(
     swap: bool,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("triplet_margin", [anchor, near, far]);
     let to_near = anchor.pairwise_distance(near, p, eps);
     let mut to_far = anchor.pairwise_distance(far, p, eps);
     if swap {

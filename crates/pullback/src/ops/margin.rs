@@ -1,5 +1,6 @@
 //! Losses over classes and labels with a margin, re-exported from [`crate::losses`].
 
+use crate::ops::cast::one_float;
 use crate::ops::losses::reduced;
 use crate::{DType, Error, Reduction, Tensor, trace};
 
@@ -85,6 +86,7 @@ pub fn multi_margin(
         let message = format!("the weight must have one element per class ({c}), not {}", w.spec());
         return x.checked(Err(Error::shape(op, message).on([x.spec(), w.spec()])));
     }
+    one_float(op, [&x].into_iter().chain(weight));
     let own = x.gather(1, &y.unsqueeze(1));
     let short = (&x - own + margin).relu();
     let each = if p == 1 { short } else { short.square() };
@@ -136,6 +138,7 @@ pub fn multilabel_soft_margin(
     weight: Option<&Tensor>,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("multilabel_soft_margin", [x, y].into_iter().chain(weight));
     let (x, y) = (&x.up(), &y.up());
     let mut each = -(y * x.log_sigmoid() + (1.0 - y) * (-x).log_sigmoid());
     if let Some(w) = weight {
@@ -158,6 +161,7 @@ pub fn triplet_margin_with(
     swap: bool,
     reduction: Reduction,
 ) -> Tensor {
+    one_float("triplet_margin", [anchor, near, far]);
     let to_near = distance(anchor, near);
     let mut to_far = distance(anchor, far);
     if swap {

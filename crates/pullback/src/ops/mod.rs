@@ -7,7 +7,7 @@ mod attention;
 mod batch_norm;
 mod bounds;
 mod calculus;
-mod cast;
+pub(crate) mod cast;
 mod compare;
 mod conv;
 mod ctc;

@@ -1,6 +1,7 @@
 //! Softmax, layer norm and their kin: one kernel each, with a decomposition for higher derivatives.
 
 use crate::apply::{apply, apply_all};
+use crate::ops::cast::one_float;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val, Y};
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
@@ -241,6 +242,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+        one_float("layer_norm", [self, weight, bias]);
         let x = self.up();
         let (w, b) = (weight.cast(x.dtype()), bias.cast(x.dtype()));
         apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[&x, &w, &b])
@@ -252,6 +254,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
+        one_float("rms_norm", [self, weight]);
         let axes: Vec<isize> = (1..=weight.rank() as isize).map(|i| -i).collect();
         let x = self.wide();
         (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.reduced_dtype()) * weight

@@ -1,5 +1,6 @@
 //! Normalisation over batches and groups.
 
+use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor};
 use pullback_ir::Scalar;
 
@@ -72,6 +73,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
+        one_float("channel_norm", [self, mean, variance].into_iter().chain(weight).chain(bias));
         let given = [Some(mean), Some(variance), weight, bias].into_iter().flatten();
         let dtype = given.fold(self.reduced_dtype(), |dtype: DType, x| dtype.promote(x.dtype()));
         let mut scale = (self.per_channel(variance).wide() + eps).rsqrt();
@@ -93,6 +95,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> [Tensor; 3] {
+        one_float("batch_norm", [self].into_iter().chain(weight).chain(bias));
         let x = self.real().up();
         if x.rank() < 2 {
             let axes: Vec<isize> = self.all_axes();
@@ -142,6 +145,7 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
+        one_float("batch_norm", [self, running.0, running.1]);
         let [y, mean, variance] = self.batch_normed(weight, bias, eps);
         let n = self.len() as f64 / mean.len() as f64;
         let (mean, variance) = (mean.detach(), variance.detach() * (n / (n - 1.0)));
@@ -175,6 +179,7 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
+        one_float("instance_norm", [self, running.0, running.1]);
         let y = self.instance_norm(weight, bias, eps);
         let axes: Vec<isize> = self.all_axes().into_iter().filter(|&i| i > 1).collect();
         let x = self.detach().wide();
@@ -223,6 +228,7 @@ impl Tensor {
                 format!("the channels of {} do not fall into {groups} groups", self.spec());
             return self.checked(Err(Error::shape("group_norm", message).on([self.spec()])));
         }
+        one_float("group_norm", [self].into_iter().chain(weight).chain(bias));
         let n = self.shape()[0];
         let each = self.len().checked_div(n * groups).unwrap_or(0);
         let grouped = self.real().up().reshape([n, groups, each]);

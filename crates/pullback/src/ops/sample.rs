@@ -6,6 +6,7 @@
 
 use crate::create::known_shape;
 use crate::kinks::{self, Kind};
+use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor};
 
 /// How [`Tensor::grid_sample`] computes a value between the given ones.
@@ -165,6 +166,7 @@ impl Tensor {
         align_corners: bool,
     ) -> Tensor {
         self.checked(self.check_grid(grid));
+        one_float("grid_sample", [self, grid]);
         let spatial = &self.shape()[2..];
         let (n, c) = (self.shape()[0], self.shape()[1]);
         let mut shape = vec![n, c];

@@ -1,9 +1,93 @@
-//! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where the function looks at values.
+//! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where the function looks at values. Of several results
+//! there is one for each, in the structure of the results.
 
 use super::modes::{grad, jvp, vjp};
 use super::vmap::vmap;
 use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::Location;
+
+/// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of them. Its Jacobian has the same
+/// structure, with a tree shaped as the argument in place of each tensor. For structs there is [`jacobian_tree`], which gives a list.
+pub trait Jacobians: Tree {
+    /// This structure with a `T` for each tensor; `T` itself for a tensor.
+    type Of<T: Tree>;
+
+    /// The structure filled, in the order of the tensors.
+    ///
+    /// # Panics
+    /// If there are fewer than there are tensors.
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> Self::Of<T>;
+}
+
+impl Jacobians for Tensor {
+    type Of<T: Tree> = T;
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> T {
+        rows.next().expect("one for each tensor")
+    }
+}
+
+impl<A: Jacobians> Jacobians for Vec<A> {
+    type Of<T: Tree> = Vec<A::Of<T>>;
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> Vec<A::Of<T>> {
+        self.iter().map(|x| x.filled(rows)).collect()
+    }
+}
+
+impl<A: Jacobians, const N: usize> Jacobians for [A; N] {
+    type Of<T: Tree> = [A::Of<T>; N];
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> [A::Of<T>; N] {
+        self.each_ref().map(|x| x.filled(rows))
+    }
+}
+
+impl<A: Jacobians> Jacobians for Option<A> {
+    type Of<T: Tree> = Option<A::Of<T>>;
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> Option<A::Of<T>> {
+        self.as_ref().map(|x| x.filled(rows))
+    }
+}
+
+impl<A: Jacobians> Jacobians for Box<A> {
+    type Of<T: Tree> = Box<A::Of<T>>;
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> Box<A::Of<T>> {
+        Box::new((**self).filled(rows))
+    }
+}
+
+impl<K: Clone + Ord + fmt::Display, A: Jacobians> Jacobians for BTreeMap<K, A> {
+    type Of<T: Tree> = BTreeMap<K, A::Of<T>>;
+
+    fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> BTreeMap<K, A::Of<T>> {
+        self.iter().map(|(key, x)| (key.clone(), x.filled(rows))).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $i:tt),*) => {
+        impl<$($name: Jacobians),*> Jacobians for ($($name,)*) {
+            type Of<Tr: Tree> = ($($name::Of<Tr>,)*);
+
+            fn filled<Tr: Tree>(&self, rows: &mut dyn Iterator<Item = Tr>) -> Self::Of<Tr> {
+                ($(self.$i.filled(rows),)*)
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 /// The Jacobian by reverse mode: one backward pass per element of the result. Best where the result
 /// is smaller than the argument. Each leaf has the shape of the result followed by its own.
@@ -13,14 +97,30 @@ use std::panic::Location;
 /// let j = jacrev(|x: &Tensor| x.square())(&Tensor::from([1.0, 2.0]));
 /// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
 /// ```
-pub fn jacrev<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
+///
+/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     move |x| {
         let (y, pullback) = vjp(&f, x);
-        rows(x, &y, pullback)
+        y.filled(&mut rows(x, &y, pullback).into_iter())
     }
 }
 
-fn rows<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
+/// For each result, a tree of the derivatives by every leaf.
+fn rows<T: Tree, Y: Tree>(x: &T, y: &Y, pullback: impl Fn(&Y) -> T) -> Vec<T> {
+    let results = y.leaves();
+    let zeros: Vec<Tensor> = results.iter().map(zeros_of).collect();
+    let row = |(i, result): (usize, &Tensor)| {
+        rows_of(x, result, |dy: &Tensor| {
+            let mut cotangents = zeros.clone();
+            cotangents[i] = dy.clone();
+            pullback(&y.with_leaves(&cotangents))
+        })
+    };
+    results.iter().enumerate().map(row).collect()
+}
+
+fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
     if let Some(all) = at_once(y, &pullback) {
         let mut all = all.leaves().into_iter();
         return x.map(&mut |x| {
@@ -52,8 +152,28 @@ fn rows<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// let j = jacfwd(|x: &Tensor| x.square())(&Tensor::from([1.0, 2.0]));
 /// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
 /// ```
-pub fn jacfwd<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
-    move |x| columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| vec![f(x)]).remove(0)
+///
+/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
+    move |x| {
+        // The structure of the results, as the last call saw it.
+        let seen = RefCell::new(None);
+        let push = |tangent: &T| {
+            let (_, ty) = jvp(&f, x, tangent);
+            let leaves = ty.leaves();
+            seen.replace(Some(ty));
+            leaves
+        };
+        let probe = |x: &T| {
+            let y = f(x);
+            let leaves = y.leaves();
+            seen.replace(Some(y));
+            leaves
+        };
+        let rows = columns(x, push, probe);
+        let like = seen.into_inner().unwrap_or_else(|| f(x));
+        like.filled(&mut rows.into_iter())
+    }
 }
 
 /// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
@@ -82,11 +202,15 @@ fn columns<T: Tree>(
     row_specs.iter().enumerate().map(tree).collect()
 }
 
+/// Zeros that no transform outside sees.
+fn zeros_of(x: &Tensor) -> Tensor {
+    mode::set_recording(false, || x.detach().zeros_like())
+}
+
 /// The derivatives along every basis direction of every leaf.
 fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>) -> Vec<Block> {
     let leaves = x.leaves();
-    let zeros: Vec<Tensor> =
-        leaves.iter().map(|x| mode::set_recording(false, || x.detach().zeros_like())).collect();
+    let zeros: Vec<Tensor> = leaves.iter().map(zeros_of).collect();
     let mut blocks: Vec<Block> = Vec::new();
     for (j, leaf) in leaves.iter().enumerate() {
         let direction = |t: &Tensor| {
@@ -173,21 +297,60 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// let j = jacobian(f)(&Tensor::from([3.0, 4.0]));
 /// assert_eq!(j.to_vec::<f64>(), [6.0, 0.0, 4.0, 3.0]);
 /// ```
-pub fn jacobian<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
+///
+/// Of several arguments there is one for each, and of several results one for each of them, in the structure of the results ([`Jacobians`]):
+///
+/// ```
+/// # use pullback::{Tensor, jacobian};
+/// let f = |(x, y): &(Tensor, Tensor)| (x * y, x.sum());
+/// let ((product_x, product_y), (sum_x, _)) =
+///     jacobian(f)(&(Tensor::from([1.0, 2.0]), Tensor::from([3.0, 4.0])));
+/// assert_eq!(product_x.to_vec::<f64>(), [3.0, 0.0, 0.0, 4.0]);
+/// assert_eq!(product_y.to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
+/// assert_eq!(sum_x.to_vec::<f64>(), [1.0, 1.0]);
+/// ```
+pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     move |x| {
-        let (y, pullback) = vjp(&f, x);
-        let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
-        match y.len() <= inputs {
-            true => rows(x, &y, pullback),
-            false => {
-                columns(x, |tangent| jvp(&f, x, tangent).1.leaves(), |_| vec![y.clone()]).remove(0)
-            }
-        }
+        let (y, rows) = either(&f, x);
+        y.filled(&mut rows.into_iter())
     }
 }
 
-/// The Hessian of a scalar function of one tensor: forward over reverse. Its shape is that of the
-/// argument twice over.
+/// [`jacobian`] of a function that gives any [`Tree`], structs among them: one entry for each tensor of the result, in the order of [`Tree::leaves`], as
+/// [`hessian_tree`] has it.
+///
+/// ```
+/// use pullback::{Tensor, Tree, jacobian_tree};
+///
+/// #[derive(Tree)]
+/// struct Moments {
+///     first: Tensor,
+///     second: Tensor,
+/// }
+///
+/// let moments = |x: &Tensor| Moments { first: x.sum(), second: x.square().sum() };
+/// let j = jacobian_tree(moments)(&Tensor::from([3.0, 4.0]));
+/// assert_eq!(j[0].to_vec::<f64>(), [1.0, 1.0]);
+/// assert_eq!(j[1].to_vec::<f64>(), [6.0, 8.0]);
+/// ```
+pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
+    move |x| either(&f, x).1
+}
+
+/// The results and the derivatives of each, by the mode that takes fewer passes.
+fn either<T: Tree, Y: Tree>(f: &impl Fn(&T) -> Y, x: &T) -> (Y, Vec<T>) {
+    let (y, pullback) = vjp(f, x);
+    let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
+    let outputs: usize = y.leaves().iter().map(Tensor::len).sum();
+    let rows = match outputs <= inputs {
+        true => rows(x, &y, pullback),
+        false => columns(x, |tangent| jvp(f, x, tangent).1.leaves(), |_| y.leaves()),
+    };
+    (y, rows)
+}
+
+/// The Hessian of a scalar function: forward over reverse. Of one tensor its shape is that of the argument twice over; of a tuple it is a tuple of
+/// rows of blocks ([`Jacobians`]), entry `i` and then `j` shaped `leaf i ++ leaf j`.
 ///
 /// ```
 /// use pullback::{Tensor, hessian};
@@ -195,10 +358,17 @@ pub fn jacobian<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
 /// let h = hessian(f)(&Tensor::from([3.0, 5.0]));
 /// assert_eq!(h.to_vec::<f64>(), [10.0, 6.0, 6.0, 0.0]);
 /// ```
+///
+/// ```
+/// # use pullback::{Tensor, hessian};
+/// let f = |(x, y): &(Tensor, Tensor)| x.powi(2) * y;
+/// let ((xx, xy), (_, yy)) = hessian(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
+/// assert_eq!([xx, xy, yy].map(|h| h.item::<f64>()), [10.0, 6.0, 0.0]);
+/// ```
 #[track_caller]
-pub fn hessian(f: impl Fn(&Tensor) -> Tensor) -> impl Fn(&Tensor) -> Tensor {
+pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T> {
     let blocks = hessian_tree(f);
-    move |x| blocks(x).swap_remove(0)
+    move |x| x.filled(&mut blocks(x).into_iter())
 }
 
 /// The Hessian over any [`Tree`], in blocks: entry `i` of the list holds the second derivatives by leaf

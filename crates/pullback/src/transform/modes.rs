@@ -1,4 +1,4 @@
-//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode).
+//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
 
 use super::levels::Level;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
@@ -42,11 +42,38 @@ pub fn grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
 /// When called, if the function gives anything but one float.
 #[track_caller]
 pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tensor, T) {
+    let both = value_and_grad_aux(move |x: &T| (f(x), ()));
+    move |x| {
+        let ((y, ()), grads) = both(x);
+        (y, grads)
+    }
+}
+
+/// [`value_and_grad`] of a function that gives something beside its loss: predictions, metrics, new state. Only the loss is differentiated; what is
+/// beside it comes out as it is, any [`Tree`], without the history of this derivative. (A derivative further out still sees it.)
+///
+/// ```
+/// use pullback::{Tensor, value_and_grad_aux};
+/// let f = |w: &Tensor| {
+///     let predicted = w * 3.0;
+///     ((&predicted - 10.0).square(), predicted)
+/// };
+/// let ((loss, predicted), g) = value_and_grad_aux(f)(&Tensor::from(2.0));
+/// assert_eq!([loss, predicted, g].map(|t| t.item::<f64>()), [16.0, 6.0, -24.0]);
+/// ```
+///
+/// # Panics
+/// When called, if the loss is anything but one float.
+#[doc(alias = "has_aux")]
+#[track_caller]
+pub fn value_and_grad_aux<T: Tree, A: Tree>(
+    f: impl Fn(&T) -> (Tensor, A),
+) -> impl Fn(&T) -> ((Tensor, A), T) {
     let caller = Location::caller();
     move |x| {
         let at = mode::user_line(caller);
         let frame = Frame::enter(x, at);
-        let y = mode::set_recording(true, || f(&frame.inputs));
+        let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
             let message = format!("the function must give one float, not {}", y.spec());
             let hint = "reduce the result to a loss (sum, mean), or use vjp or jacobian";
@@ -54,16 +81,41 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
         }
         let plan = frame.plan(std::slice::from_ref(&y), at);
         let outside = plan.outside;
+        let beside = aux.leaves();
+        // What is beside the loss may depend on something out there that the loss does not.
+        let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
         let one = Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
         let record = frame.recorded && outside;
         let grads = frame.pull(
             std::slice::from_ref(&y),
             &[one],
             plan,
-            Manner { retain: record, create: record },
+            Manner { retain: record || (frame.recorded && beside_outside), create: record },
             at,
         );
-        (frame.value(&y, outside), x.with_leaves(&grads))
+        let aux = aux.map(&mut |a| frame.value(a, beside_outside));
+        ((frame.value(&y, outside), aux), x.with_leaves(&grads))
+    }
+}
+
+/// [`grad`] of a function that gives something beside its loss: the gradient, and that. See [`value_and_grad_aux`].
+///
+/// ```
+/// use pullback::{Tensor, grad_aux};
+/// let f = |w: &Tensor| (w.square(), w.gt(1.0));
+/// let (g, large) = grad_aux(f)(&Tensor::from(2.0));
+/// assert_eq!((g.item::<f64>(), large.item::<bool>()), (4.0, true));
+/// ```
+///
+/// # Panics
+/// When called, if the loss is anything but one float.
+#[doc(alias = "has_aux")]
+#[track_caller]
+pub fn grad_aux<T: Tree, A: Tree>(f: impl Fn(&T) -> (Tensor, A)) -> impl Fn(&T) -> (T, A) {
+    let all = value_and_grad_aux(f);
+    move |x| {
+        let ((_, aux), grads) = all(x);
+        (grads, aux)
     }
 }
 
@@ -85,12 +137,35 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     f: F,
     x: &T,
 ) -> (Y, impl Fn(&Y) -> T + use<T, Y, F>) {
+    let (value, pullback, ()) = vjp_aux(|x: &T| (f(x), ()), x);
+    (value, pullback)
+}
+
+/// [`vjp`] of a function that gives something beside its result, which is not differentiated: the value, the pullback, and that.
+///
+/// ```
+/// use pullback::{Tensor, vjp_aux};
+/// let (y, pullback, size) = vjp_aux(|x: &Tensor| (x.square(), x.sum()), &Tensor::from([1.0, 2.0]));
+/// assert_eq!((y.to_vec::<f64>(), size.item::<f64>()), (vec![1.0, 4.0], 3.0));
+/// assert_eq!(pullback(&Tensor::from([1.0, 1.0])).to_vec::<f64>(), [2.0, 4.0]);
+/// ```
+///
+/// # Panics
+/// The pullback, if the cotangent has other specs than the value.
+#[doc(alias = "has_aux")]
+#[track_caller]
+pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
+    f: F,
+    x: &T,
+) -> (Y, impl Fn(&Y) -> T + use<T, Y, A, F>, A) {
     let at = mode::user_line(Location::caller());
     let frame = Frame::enter(x, at);
-    let y = mode::set_recording(true, || f(&frame.inputs));
+    let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
     let results = y.leaves();
     let outside = frame.plan(&results, at).outside;
     let value = y.map(&mut |y| frame.value(y, outside));
+    let beside_outside = frame.plan(&aux.leaves(), at).outside;
+    let aux = aux.map(&mut |a| frame.value(a, beside_outside));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
         if cotangents.len() != results.len() {
@@ -110,7 +185,7 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
         let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
         frame.inputs.with_leaves(&grads)
     };
-    (value, pullback)
+    (value, pullback, aux)
 }
 
 /// The value of a function and the derivative along a direction: forward mode, in constant memory.
@@ -166,6 +241,28 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     let mut derivatives = derivatives.into_iter();
     let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
     (value, derivative)
+}
+
+/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.
+///
+/// ```
+/// use pullback::{Tensor, jvp_aux};
+/// let f = |x: &Tensor| (x.sin(), x.cos());
+/// let (_, ty, beside) = jvp_aux(f, &Tensor::from(0.0), &Tensor::from(2.0));
+/// assert_eq!((ty.item::<f64>(), beside.item::<f64>()), (2.0, 1.0));
+/// ```
+///
+/// # Panics
+/// If the direction has other specs than the argument.
+#[doc(alias = "has_aux")]
+#[track_caller]
+pub fn jvp_aux<T: Tree, Y: Tree, A: Tree>(
+    f: impl FnOnce(&T) -> (Y, A),
+    x: &T,
+    tangent: &T,
+) -> (Y, Y, A) {
+    let ((y, aux), (ty, _)) = jvp(f, x, tangent);
+    (y, ty, aux)
 }
 
 /// Zeros that no transform outside sees.
