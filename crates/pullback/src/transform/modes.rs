@@ -1,6 +1,7 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode).
 
 use super::levels::Level;
+use crate::own::Since;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
 use crate::tape::{History, Key, Leaf};
 use crate::tensor::Tangents;
@@ -45,6 +46,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
     let caller = Location::caller();
     move |x| {
         let at = mode::user_line(caller);
+        let start = Since::now();
         let frame = Frame::enter(x, at);
         let y = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
@@ -56,14 +58,17 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
         let outside = plan.outside;
         let one = Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
         let record = frame.recorded && outside;
-        let grads = frame.pull(
+        let mut grads = frame.pull(
             std::slice::from_ref(&y),
             &[one],
             plan,
             Manner { retain: record, create: record },
             at,
         );
-        (frame.value(&y, outside), x.with_leaves(&grads))
+        grads.push(frame.value(&y, outside));
+        let mut own = mode::speaking_for(at, || start.own_all(grads));
+        let value = own.pop().unwrap_or(y);
+        (value, x.with_leaves(&own))
     }
 }
 
@@ -86,11 +91,13 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     x: &T,
 ) -> (Y, impl Fn(&Y) -> T + use<T, Y, F>) {
     let at = mode::user_line(Location::caller());
+    let start = Since::now();
     let frame = Frame::enter(x, at);
     let y = mode::set_recording(true, || f(&frame.inputs));
     let results = y.leaves();
     let outside = frame.plan(&results, at).outside;
     let value = y.map(&mut |y| frame.value(y, outside));
+    let value = mode::speaking_for(at, || start.own(value));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
         if cotangents.len() != results.len() {
@@ -104,11 +111,12 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
                 fail::raise(Error::gradient("vjp", message).at(at));
             }
         }
+        let start = Since::now();
         let create =
             mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
         let plan = frame.plan(&results, at);
         let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
-        frame.inputs.with_leaves(&grads)
+        frame.inputs.with_leaves(&mode::speaking_for(at, || start.own_all(grads)))
     };
     (value, pullback)
 }
@@ -126,6 +134,7 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
     let at = mode::user_line(Location::caller());
+    let start = Since::now();
     let directions = tangent.leaves();
     let level = Level::enter();
     let (mut i, mut wrong) = (0, None);
@@ -165,7 +174,8 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     });
     let mut derivatives = derivatives.into_iter();
     let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
-    (value, derivative)
+    drop(level);
+    mode::speaking_for(at, || start.own((value, derivative)))
 }
 
 /// Zeros that no transform outside sees.
