@@ -124,7 +124,7 @@ pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
 
 /// The largest or smallest of nothing: the value of the dtype that any other replaces. Of no
 /// booleans, none is true and all are.
-fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
+pub(crate) fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
     match (kind, dtype) {
         (Reduction::Max, DType::Bool) => Some(false.into()),
         (Reduction::Min, DType::Bool) => Some(true.into()),

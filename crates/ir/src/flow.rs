@@ -130,13 +130,11 @@ impl Flow {
                 Ok(next)
             }
             Flow::Scan(scan) => {
-                if inputs.len() < scan.shared + scan.carry {
-                    return Err(wrong(format!(
-                        "takes {} operands at least",
-                        scan.shared + scan.carry
-                    )));
-                }
-                let (fixed, sequences) = inputs.split_at(scan.shared + scan.carry);
+                // Both may be any number where the program was read from a text.
+                let first = scan.shared.saturating_add(scan.carry);
+                let Some((fixed, sequences)) = inputs.split_at_checked(first) else {
+                    return Err(wrong(format!("takes {first} operands at least")));
+                };
                 let mut rows = Vec::new();
                 for x in sequences {
                     match x.shape.split_first() {

@@ -5,7 +5,7 @@
 //! copied.
 
 use crate::Few;
-use crate::shape::{Axes, Shape, Strides, dense_strides};
+use crate::shape::{Axes, Shape, Strides, dense_strides, element_count};
 use crate::view::{Span, View};
 use smallvec::SmallVec;
 
@@ -33,7 +33,7 @@ impl Layout {
 
     /// Number of indices.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        element_count(&self.shape)
     }
 
     /// Whether there is no index.
@@ -43,12 +43,12 @@ impl Layout {
 
     /// Whether the elements lie dense in row-major order (at any offset).
     pub fn is_dense(&self) -> bool {
-        let mut expected = 1;
+        let mut expected = 1isize;
         for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
             if n != 1 && s != expected {
                 return self.is_empty();
             }
-            expected *= n as isize;
+            expected = expected.saturating_mul(isize::try_from(n).unwrap_or(isize::MAX));
         }
         true
     }
@@ -63,12 +63,12 @@ impl Layout {
             return false;
         }
         axes.sort_unstable();
-        let mut reach = 0;
+        let mut reach = 0usize;
         for (stride, n) in axes {
             if stride <= reach {
                 return true;
             }
-            reach += stride * (n - 1);
+            reach = reach.saturating_add(stride.saturating_mul(n - 1));
         }
         false
     }
@@ -80,9 +80,9 @@ impl Layout {
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
         for (&n, &stride) in self.shape.iter().zip(&self.strides) {
-            let reach = stride as i128 * (n as i128 - 1);
-            low += reach.min(0);
-            high += reach.max(0);
+            let reach = (stride as i128).saturating_mul(n as i128 - 1);
+            low = low.saturating_add(reach.min(0));
+            high = high.saturating_add(reach.max(0));
         }
         low >= 0 && high < len as i128
     }

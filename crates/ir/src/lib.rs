@@ -40,8 +40,8 @@ pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};
 pub use scalar::{Real, Scalar};
 pub use shape::{
-    Axes, Shape, Strides, broadcast_shapes, dense_strides, inverse_order, normalize_axis,
-    other_axes,
+    Axes, Shape, Strides, broadcast_shapes, dense_strides, element_count, inverse_order,
+    normalize_axis, other_axes,
 };
 pub use spec::{Device, Spec};
 pub use text::ParseOpError;

@@ -14,7 +14,7 @@
 //! Inputs that the program replaces (the parameters that a training step updates) are named by
 //! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
 
-use crate::infer::infer;
+use crate::infer::{fits_memory, infer};
 use crate::{Error, ErrorKind, Op, Place, Result, Spec};
 use smallvec::SmallVec;
 
@@ -151,6 +151,19 @@ impl Program {
             }
         };
         self.inputs.iter().try_for_each(|&v| define(v))?;
+        // `infer` checks the sizes of results; those of arguments are whatever was written down.
+        let huge = |&&v: &&Var| !fits_memory(&self.spec(v).shape);
+        if let Some(&v) = self.inputs.iter().find(huge) {
+            return Err(wrong(format!(
+                "the input {v}: {} is larger than any memory",
+                self.spec(v)
+            )));
+        }
+        // Passes add up what values take.
+        let all = self.specs.iter().map(Spec::bytes).fold(0, usize::saturating_add);
+        if all > isize::MAX as usize {
+            return Err(wrong("its values are together larger than any memory".into()));
+        }
         let mut known: Vec<Vars> = Vec::with_capacity(self.equations.len());
         for (i, e) in self.equations.iter().enumerate() {
             known.push(e.inputs.clone());

@@ -17,9 +17,9 @@
 //! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it says nothing about tiles,
 //! registers or threads.
 
-use crate::infer::{Specs, infer};
+use crate::infer::{Specs, fits_memory, infer};
 use crate::op::{Op, Random, Reduction};
-use crate::{Axes, DType, Error, Layout, Result, Scalar, Shape, Spec};
+use crate::{Axes, DType, Error, Layout, Result, Scalar, Shape, Spec, element_count};
 use smallvec::SmallVec;
 
 /// A fused piece of a program. See the head of this file.
@@ -80,12 +80,12 @@ impl Region {
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.outer().iter().product()
+        element_count(self.outer())
     }
 
     /// How many elements a row has.
     pub fn row_len(&self) -> usize {
-        self.shape[self.shape.len() - self.inner..].iter().product()
+        element_count(&self.shape[self.shape.len() - self.inner..])
     }
 
     /// Checks the instructions and gives the dtype and extent of each value.
@@ -98,6 +98,10 @@ impl Region {
         };
         if self.inner > self.shape.len() {
             return Err(Error::shape("region", "a row has more axes than the domain"));
+        }
+        if !fits_memory(&self.shape) {
+            let message = format!("a domain of {:?} is larger than any memory", self.shape);
+            return Err(Error::shape("region", message));
         }
         let mut values: Vec<Value> = Vec::with_capacity(self.body.len());
         for (i, inst) in self.body.iter().enumerate() {

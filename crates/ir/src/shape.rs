@@ -11,11 +11,25 @@ pub type Axes = Few<usize>;
 /// Distance between neighbours on each axis, in elements.
 pub type Strides = Few<isize>;
 
-/// Strides of a dense row-major array of this shape.
+/// How many indices a shape has. What `infer` lets pass can be counted (see
+/// [`fits_memory`](crate::infer::fits_memory)); of any other shape this is the largest number there is.
+///
+/// ```
+/// # use pullback_ir::element_count;
+/// assert_eq!(element_count(&[4, 3]), 12);
+/// assert_eq!(element_count(&[usize::MAX, 2]), usize::MAX);
+/// assert_eq!(element_count(&[usize::MAX, 2, 0]), 0);
+/// ```
+pub fn element_count(shape: &[usize]) -> usize {
+    shape.iter().fold(1, |count: usize, &n| count.saturating_mul(n))
+}
+
+/// Strides of a dense row-major array of this shape; the largest there are where it fits no memory.
 pub fn dense_strides(shape: &[usize]) -> Strides {
     let mut strides: Strides = Few::from_elem(1, shape.len());
     for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i].max(1) as isize;
+        let length = isize::try_from(shape[i].max(1)).unwrap_or(isize::MAX);
+        strides[i - 1] = strides[i].saturating_mul(length);
     }
     strides
 }

@@ -1,6 +1,6 @@
 //! A spec is all that is known of a tensor without looking at its values.
 
-use crate::{DType, Shape};
+use crate::{DType, Shape, element_count};
 use std::fmt;
 
 /// Where a tensor's elements live.
@@ -38,7 +38,7 @@ impl Spec {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        element_count(&self.shape)
     }
 
     /// Whether there is no element (an axis of length zero).
@@ -48,7 +48,7 @@ impl Spec {
 
     /// Bytes that the elements take when stored densely.
     pub fn bytes(&self) -> usize {
-        self.len() * self.dtype.size()
+        self.len().saturating_mul(self.dtype.size())
     }
 
     /// The same with another shape.

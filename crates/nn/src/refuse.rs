@@ -42,3 +42,12 @@ pub(crate) fn without_our_line(error: Error) -> Error {
         None => moved,
     }
 }
+
+/// Room for so many layers: a number that memory cannot hold is a sentence, not the end of the process.
+#[track_caller]
+pub(crate) fn room_for<T>(layer: &'static str, count: usize) -> Vec<T> {
+    let mut layers = Vec::new();
+    let fits = layers.try_reserve_exact(count).is_ok();
+    demand(fits, layer, || format!("{count} layers are more than memory holds"));
+    layers
+}

@@ -262,7 +262,9 @@ fn decompose(
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
     let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
     infer(op, &specs).map_err(|e| e.at(at))?;
-    let simpler = || mode::speaking_for(at, || decompose(op, inputs));
+    // Of a single element a product is that element, but not its memory.
+    let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
+    let simpler = || mode::speaking_for(at, || own(decompose(op, inputs)));
     Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
 }
 

@@ -1,6 +1,7 @@
 //! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
 
 use crate::memory::report::ledger;
+use crate::own::Since;
 use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
 use crate::tape::{Cut, CutReason, History, Leaf};
 use crate::tensor::Tangents;
@@ -321,6 +322,7 @@ impl<'a> Backward<'a> {
     /// # Errors
     /// See [`grad_of`].
     pub fn wrt(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let start = Since::now();
         let roots = self.roots()?;
         let mut targets = Vec::new();
         for x in inputs {
@@ -367,7 +369,8 @@ impl<'a> Backward<'a> {
                 }
             });
         }
-        Ok(grads)
+        let own = || mode::speaking_for(self.at, || start.own_all(grads));
+        Ok(mode::set_recording(self.manner.create, own))
     }
 
     /// Each output's history with its cotangent.

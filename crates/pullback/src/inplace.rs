@@ -124,9 +124,9 @@ impl Tensor {
     /// The tensor that this is a view of, and the views that lead from it to here.
     fn root(&self) -> (Tensor, Vec<View>) {
         let (mut root, mut views) = (self.clone(), Vec::new());
-        while let Some(parent) = root.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) {
-            views.push(parent.1);
-            root = parent.0;
+        while let Some((parent, view)) = root.parent() {
+            views.push(view);
+            root = parent;
         }
         views.reverse();
         (root, views)
@@ -142,6 +142,17 @@ impl Tensor {
             view = x.0.parent.as_ref().map(|p| p.0.clone());
         }
         false
+    }
+
+    /// What this is a view of, and the view, as one that can be written through where that can be: a broadcast that repeats nothing is
+    /// a reshape.
+    pub(crate) fn parent(&self) -> Option<(Tensor, View)> {
+        let (parent, view) = &**self.0.parent.as_ref()?;
+        let view = match view {
+            View::Broadcast(shape) if self.len() == parent.len() => View::Reshape(shape.clone()),
+            view => view.clone(),
+        };
+        Some((parent.clone(), view))
     }
 
     /// Whether this tensor may be written to; an error with the reason if not.

@@ -11,6 +11,7 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
+use crate::lists::{TENSOR, check_list};
 use crate::memory::checkpoint;
 use crate::ops::cat;
 use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
@@ -137,6 +138,7 @@ impl Key {
     #[track_caller]
     #[must_use]
     pub fn split_n(&self, n: usize) -> Vec<Key> {
+        check_list("split_n", n, TENSOR, &[]);
         let bits = self.stream(SPLIT).draw(Random::Bits, &[n, 2], DType::I64);
         let mut keys = Vec::with_capacity(n);
         for i in 0..n {

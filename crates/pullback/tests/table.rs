@@ -1,6 +1,8 @@
 //! Every op of the table, through every property that holds for all ops. A new op gets all of these
 //! tests by its arm in `table/samples.rs` and its arm in `table/naive.rs`.
 
+#[path = "table/aliasing.rs"]
+mod aliasing;
 #[path = "table/attention.rs"]
 mod attention;
 #[path = "table/batch_norm.rs"]

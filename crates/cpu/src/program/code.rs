@@ -408,7 +408,9 @@ impl Compiler<'_> {
         let dtype = self.program.spec(v).dtype;
         Operand {
             base: self.base(*base),
-            start: start + layout.offset * dtype.size(),
+            // Behind an input that is flipped, a view may begin before its first element: the offset is
+            // a negative number then, around the end of the unsigned ones.
+            start: start.wrapping_add_signed(layout.offset as isize * dtype.size() as isize),
             shape: layout.shape.clone(),
             strides: layout.strides.clone(),
             dtype,

@@ -241,7 +241,8 @@ impl Executable {
                     }
                 };
                 let mut layout = home.layout.clone();
-                layout.offset += start / spec.dtype.size();
+                // The offset may be negative: see `Compiler::operand`.
+                layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
                 see(e, j, Input { buffer, layout: &layout, spec });
             }
         }

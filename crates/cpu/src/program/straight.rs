@@ -8,6 +8,7 @@
 //! sums are taken in the order of the kernel for short rows.
 
 use super::code::{Action, Operand, Step, Target};
+use crate::reduce::extreme_of_none;
 use crate::region::native::straight::{Lines, Straight, Value};
 use pullback_ir::{
     Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape,
@@ -353,9 +354,11 @@ fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) ->
     };
     let [a, b, c, d] = lanes;
     let (low, high) = (both(a, b)?, both(c, d)?);
-    match (both(low, high)?, start) {
+    // Of nothing: what it starts from, or for booleans none is true and all are. Other extremes of nothing are refused by `infer`.
+    let none = start.or_else(|| extreme_of_none(kind, dtype));
+    match (both(low, high)?, none) {
         (Some(all), _) => Ok(all),
-        (None, Some(start)) => Ok(lines.number(start, dtype)),
+        (None, Some(none)) => Ok(lines.number(none, dtype)),
         (None, None) => Err(Error::argument("reduce", "there is nothing to choose from")),
     }
 }

@@ -42,7 +42,7 @@ fn pairs(op: &'static str, axis: usize, x: &Spec) -> Result<()> {
         let message = format!("takes complex numbers, pairs on a last axis of 2, not {x}");
         return Err(Error::shape(op, message).on([x]));
     }
-    if axis + 1 >= x.shape.len() {
+    if axis >= x.shape.len() - 1 {
         let message = format!("axis {axis} is out of range for the pairs of {x}");
         return Err(Error::argument(op, message).on([x]));
     }

@@ -28,6 +28,29 @@ pub type Specs = SmallVec<[Spec; 1]>;
 
 /// Checks `op` against its operands and gives the specs of its results.
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
+    let specs = rules(op, inputs)?;
+    specs.iter().try_for_each(|spec| check_size(op, spec, inputs))?;
+    Ok(specs)
+}
+
+/// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
+/// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
+pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
+    let spec = rule(op, inputs)?;
+    check_size(op, &spec, inputs)?;
+    Ok(spec)
+}
+
+/// This is where sizes that no memory holds are refused, so that nobody behind it need count with care.
+fn check_size(op: &Op, spec: &Spec, inputs: &[&Spec]) -> Result<()> {
+    if fits_memory(&spec.shape) {
+        return Ok(());
+    }
+    let message = format!("a result of shape {:?} is larger than any memory", spec.shape);
+    Err(Error::shape(op.name(), message).on(inputs.iter().copied()))
+}
+
+fn rules(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     match op {
         Op::Sort { axis, .. } => reduce::sort(*axis, operands("sort", inputs)?),
         Op::Ranks { axis, from, count, .. } => {
@@ -49,20 +72,8 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::DotRegion(region) => region.infer_after_dot(inputs),
         Op::Flow(flow) => flow.infer(inputs),
         Op::Custom(custom) => custom.infer(inputs),
-        _ => Ok(smallvec![infer_one(op, inputs)?]),
+        _ => Ok(smallvec![rule(op, inputs)?]),
     }
-}
-
-/// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
-pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
-    let spec = rule(op, inputs)?;
-    // A pointwise result is as large as an operand, which passed this door before.
-    if op.is_pointwise() || fits_memory(&spec.shape) {
-        return Ok(spec);
-    }
-    let message = format!("a result of shape {:?} is larger than any memory", spec.shape);
-    Err(Error::shape(op.name(), message).on(inputs.iter().copied()))
 }
 
 /// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of length 0
@@ -143,7 +154,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
         Op::Fused(f) => norm::fused(*f, inputs),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
-            match infer(op, inputs)?.into_iter().next() {
+            match rules(op, inputs)?.into_iter().next() {
                 Some(spec) => Ok(spec),
                 None => Err(Error::argument(op.name(), "has no result")),
             }

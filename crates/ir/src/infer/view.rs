@@ -1,7 +1,7 @@
 //! Views: the shape seen, and that every index stays inside.
 
 use crate::shape::Shape;
-use crate::{Error, Result, Spec, View, diagonal_len};
+use crate::{Error, Layout, Result, Spec, View, diagonal_len};
 
 pub(super) fn view(view: &View, [x]: [&Spec; 1]) -> Result<Spec> {
     Ok(x.with_shape(view_shape(view, x)?))
@@ -80,14 +80,22 @@ pub fn view_shape(view: &View, x: &Spec) -> Result<Shape> {
 }
 
 pub(super) fn put(views: &[View], [base, source]: [&Spec; 2]) -> Result<Spec> {
-    let mut seen = base.clone();
+    let (mut seen, mut lies) = (base.clone(), Layout::dense(base.shape.clone()));
     for v in views {
-        if matches!(v, View::Broadcast(_) | View::Unfold { .. }) {
-            let message =
-                format!("cannot write through {}: several indices share an element", v.name());
-            return Err(Error::argument("put", message).on([base, source]));
-        }
         seen = view(v, [&seen])?;
+        // A view that shows an element twice cannot be written through; one that only could can.
+        lies = match lies.view(v) {
+            Some(lies) if !lies.overlaps() => lies,
+            Some(_) => {
+                let message =
+                    format!("cannot write through {}: several indices share an element", v.name());
+                return Err(Error::argument("put", message).on([base, source]));
+            }
+            None => {
+                let message = format!("cannot write through {}: it would be a copy", v.name());
+                return Err(Error::argument("put", message).on([base, source]));
+            }
+        };
     }
     if seen != *source {
         let message = format!("the part has spec {seen}, the replacement {source}");

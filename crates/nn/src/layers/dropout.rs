@@ -4,7 +4,8 @@ use crate::refuse::demand;
 use crate::{Layer, entered, seen};
 use pullback::{Flag, Tensor, Tree, next_key};
 
-/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise; after it, nothing happens.
+/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise; after it, nothing happens,
+/// and the result is the tensor it was given.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -11,7 +11,7 @@
 
 use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
-use crate::refuse::{demand, refuse};
+use crate::refuse::{demand, refuse, room_for};
 use crate::{entered, seen_with};
 use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
@@ -90,8 +90,9 @@ impl RecurrentConfig {
         let directions = if self.both { 2 } else { 1 };
         let output = self.projected.unwrap_or(self.hidden);
         let inputs = |layer| if layer == 0 { self.inputs } else { output * directions };
-        let mut cells = Vec::with_capacity(self.layers * directions);
-        for i in 0..self.layers * directions {
+        let count = self.layers.saturating_mul(directions);
+        let mut cells = room_for(K::LAYER, count);
+        for i in 0..count {
             let config = RecurrentConfig { inputs: inputs(i / directions), ..self };
             cells.push(RecurrentCell::build(config, kind.clone()));
         }

@@ -7,6 +7,7 @@ use super::transformer_decoder::TransformerDecoder;
 use super::transformer_decoder_layer::TransformerDecoderLayer;
 use super::transformer_encoder::TransformerEncoder;
 use super::transformer_encoder_layer::TransformerEncoderLayer;
+use crate::refuse::room_for;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key};
 
@@ -128,7 +129,7 @@ impl TransformerConfig {
     #[track_caller]
     #[must_use]
     pub fn encoder(self, count: usize) -> TransformerEncoder {
-        let mut layers = Vec::with_capacity(count);
+        let mut layers = room_for("TransformerEncoder", count);
         for _ in 0..count {
             layers.push(self.encoder_layer());
         }
@@ -142,7 +143,7 @@ impl TransformerConfig {
     #[track_caller]
     #[must_use]
     pub fn decoder(self, count: usize) -> TransformerDecoder {
-        let mut layers = Vec::with_capacity(count);
+        let mut layers = room_for("TransformerDecoder", count);
         for _ in 0..count {
             layers.push(self.decoder_layer());
         }

@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::module::in_evaluation;
-use crate::refuse::demand;
+use crate::refuse::{demand, room_for};
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
     TransformerEncoderLayer, entered,
@@ -125,7 +125,7 @@ impl Gpt {
         let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
         let block = TransformerConfig::new(width, heads).feedforward(4 * width);
         let block = block.dropout(dropout).gelu().norm_first();
-        let mut blocks = Vec::with_capacity(layers);
+        let mut blocks = room_for("Gpt", layers);
         for _ in 0..layers {
             blocks.push(block.encoder_layer());
         }

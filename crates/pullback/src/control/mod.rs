@@ -1,6 +1,7 @@
 //! Control flow on values: `cond`, `while_loop`, `fori_loop`, `scan`.
 //!
-//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape records it. Inside a trace the value is not
+//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape records it. What they give has memory of its
+//! own, as in a program: a branch that gives its operand gives a copy. Inside a trace the value is not
 //! known, so each body is traced into a program of its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`) and
 //! a rule for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are not lost.
 
@@ -12,6 +13,7 @@ pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
+use crate::own::Since;
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, Recorded};
@@ -20,7 +22,8 @@ use pullback_ir::{ErrorKind, Flow, Op, Program, Scan, Var};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed.
+/// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed. The result has memory of its own: a branch that
+/// gives its operand gives a copy of it.
 ///
 /// ```
 /// use pullback::{Tensor, cond, grad};
@@ -41,7 +44,9 @@ pub fn cond<T: Tree, Y: Tree>(
     let at = mode::user_line(Location::caller());
     let condition = one_bool("cond", condition, at);
     if trace::knows(&condition) {
-        return if condition.item::<bool>() { yes(x) } else { no(x) };
+        let start = Since::now();
+        let y = if condition.item::<bool>() { yes(x) } else { no(x) };
+        return mode::speaking_for(at, || start.own(y));
     }
     let leaves = x.leaves();
     let specs = specs_of(&leaves);
@@ -80,11 +85,12 @@ pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, 
     let at = mode::user_line(Location::caller());
     let leaves = init.leaves();
     if !trace::active() {
+        let start = Since::now();
         let mut state = init.with_leaves(&leaves);
         while one_bool("while_loop", &test(&state), at).item::<bool>() {
             state = checked("while_loop", &leaves, step(&state), at);
         }
-        return state;
+        return mode::speaking_for(at, || start.own(state));
     }
     let specs = specs_of(&leaves);
     let (_, first) = body("while_loop", &specs, at, |args| {
@@ -231,6 +237,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
     // Where kinks are counted, turn by turn: inside a loop their values would not be known.
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
+        let start = Since::now();
         let mut state = init.with_leaves(&carry);
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
         let mut shape = None;
@@ -254,7 +261,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
                 stack(&column, 0)
             })
         });
-        return (state, y);
+        return mode::speaking_for(at, || start.own((state, y)));
     }
     let row_spec = |x: &Tensor| x.spec().with_shape(&x.shape()[1..]);
     let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();

@@ -3,6 +3,7 @@
 use super::gate::Ticket;
 use super::rule::{Handle, Role, Rule, captured};
 use crate::apply::{Operand, apply_all, record_done};
+use crate::own::Since;
 use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tensor::Tangents;
@@ -23,8 +24,9 @@ pub(crate) fn body(op: &Op) -> Option<&Program> {
 
 /// The results of a body, as values: how they came about is not recorded.
 pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Outs {
-    let inputs: Vec<Tensor> = inputs.iter().map(|x| plain(x)).collect();
-    mode::set_recording(false, || evaluate(body, &inputs)).into_iter().collect()
+    let (start, inputs) = (Since::now(), inputs.iter().map(|x| plain(x)).collect::<Vec<_>>());
+    let run = || start.own_all(evaluate(body, &inputs));
+    mode::set_recording(false, run).into_iter().collect()
 }
 
 /// A tensor as a value, without history or tangents.
@@ -109,6 +111,7 @@ fn eager(
         arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
     let noted =
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
+    let start = Since::now();
     let inside: Vec<Tensor> = arguments.iter().map(plain).collect();
     // The derivative is the user's: what bends inside is nobody's business.
     let run = || kinks::uncounted(|| function(&inside));
@@ -121,12 +124,10 @@ fn eager(
             fail::raise(captured(name, y.spec()).at(at));
         }
     }
-    // A result that shares memory with an argument would change with it. The others are given a place in the tape of their own.
-    let own = |y: &Tensor| match inside.iter().any(|x| x.shares_memory(y)) {
-        true => mode::set_recording(false, || y.deep_clone()),
-        false => y.alias(History::None, Tangents::new()),
-    };
-    let mut outs: Vec<Tensor> = ys.iter().map(own).collect();
+    // A result that shares memory with an argument would change with it. Each is given a place in the tape of its own.
+    let own = mode::set_recording(false, || start.own_all(ys.clone()));
+    let mut outs: Vec<Tensor> =
+        own.iter().map(|y| y.alias(History::None, Tangents::new())).collect();
     if !noted {
         return outs;
     }

@@ -23,6 +23,7 @@ mod run;
 pub use explain::{Explanation, Specialised};
 
 use crate::memory::checkpoint;
+use crate::own::Since;
 use crate::trace::Uncompiled;
 use crate::transform::levels;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
@@ -304,7 +305,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             let mut cache = self.lock();
             cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
         }
-        fail::catch(|| (self.f)(x).into_result())?
+        let start = Since::now();
+        // As a compiled call does, this gives memory of its own.
+        let own = |y| mode::speaking_for(mode::user_line(self.at), || start.own(y));
+        fail::catch(|| (self.f)(x).into_result().map(own))?
     }
 }
 

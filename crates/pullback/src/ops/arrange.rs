@@ -1,6 +1,7 @@
 //! Putting tensors together, and padding by what is there.
 
 use crate::create::{known_shape, saturated};
+use crate::lists::check_list;
 use crate::{DType, Error, Tensor, cat};
 use pullback_ir::Window;
 
@@ -89,6 +90,7 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
 
 /// Each vector spread over the grid that they span: tensor k varies along axis k.
 ///
+/// Views: each shares the memory of its tensor.
 /// Derivative: each vector gets `dy` summed over the axes it was spread along.
 ///
 /// ```
@@ -207,10 +209,11 @@ impl Tensor {
                 // Around what is left of the axis.
                 Border::Circular => low + (i - low).rem_euclid((high - low).max(1)),
             };
+            check_list("pad_by", left as usize, size_of::<i64>(), &[self.spec()]);
             let index: Vec<i64> = (-before..n + after).map(from).collect();
             x = x.index_select(axis as isize, &Tensor::from(index));
         }
-        x
+        x.apart_from(&[self])
     }
 
     /// Each slice of an axis `times` times in a row.
@@ -232,7 +235,7 @@ impl Tensor {
         let mut merged = x.shape().to_vec();
         merged[at] = merged[at].saturating_mul(times);
         let merged = known_shape("repeat_each", merged);
-        x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..])
+        x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..]).apart_from(&[self])
     }
 
     /// Differences of neighbours along an axis, `order` times over.
@@ -253,14 +256,15 @@ impl Tensor {
             ));
         };
         let order = order.min(n);
-        (0..order).fold(self.clone(), |x, k| {
+        let found = (0..order).fold(self.clone(), |x, k| {
             let m = n - k;
             if m == 0 {
                 return x;
             }
             let (low, high) = (x.narrow(axis, 0, m - 1), x.narrow(axis, 1, m - 1));
             if x.dtype() == DType::Bool { high.logical_xor(&low) } else { high - low }
-        })
+        });
+        found.apart_from(&[self])
     }
 
     /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`; zeros around it.
@@ -393,11 +397,8 @@ impl Tensor {
         let k = lead.len() as isize;
         let split = self.reshape(shape(&[c / r.saturating_mul(r).max(1), r, r, h, w]));
         let order: Vec<isize> = (0..k).chain([0, 3, 1, 4, 2].map(|i| i + k)).collect();
-        split.permute(order).reshape(shape(&[
-            c / r.saturating_mul(r).max(1),
-            h.saturating_mul(r),
-            w.saturating_mul(r),
-        ]))
+        let (c, h, w) = (c / r.saturating_mul(r).max(1), h.saturating_mul(r), w.saturating_mul(r));
+        split.permute(order).reshape(shape(&[c, h, w])).apart_from(&[self])
     }
 
     /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
@@ -412,7 +413,8 @@ impl Tensor {
         let (h, w) = (h / r.max(1), w / r.max(1));
         let split = self.reshape(shape(&[c, h, r, w, r]));
         let order: Vec<isize> = (0..k).chain([0, 2, 4, 1, 3].map(|i| i + k)).collect();
-        split.permute(order).reshape(shape(&[c * r * r, h, w]))
+        let channels = c.saturating_mul(r).saturating_mul(r);
+        split.permute(order).reshape(shape(&[channels, h, w])).apart_from(&[self])
     }
 
     /// Leading lengths, and the last three.

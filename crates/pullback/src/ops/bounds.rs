@@ -18,7 +18,7 @@ impl Tensor {
     #[must_use]
     pub fn powi(&self, exponent: i32) -> Tensor {
         match exponent {
-            1 => self.clone(),
+            1 => self.deep_clone(),
             2 => self.square(),
             -1 => self.recip(),
             n => self.pow(Scalar::from(n)),

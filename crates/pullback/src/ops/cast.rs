@@ -35,6 +35,7 @@ impl Tensor {
     /// The nearest values in another dtype; the same tensor if it has it already. Floats become
     /// integers by dropping the fraction, and `bool` by being non-zero.
     ///
+    /// A view where the tensor has the dtype already: the tensor itself.
     /// Derivative: `dy` in the old dtype; none between integers.
     /// PyTorch's name: `to`.
     ///
@@ -63,6 +64,7 @@ impl Tensor {
 
     /// This tensor if its elements lie dense in row-major order, otherwise a dense copy.
     ///
+    /// A view where the elements lie dense already: the tensor itself.
     /// Derivative: `dy`.
     #[track_caller]
     #[must_use]

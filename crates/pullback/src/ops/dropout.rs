@@ -43,6 +43,7 @@ impl Tensor {
 
     /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation stays; without a key (evaluation) nothing happens.
     ///
+    /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the element stays, divided by 1 − p; 0 elsewhere.
     ///
     /// ```
@@ -64,6 +65,7 @@ impl Tensor {
     /// [`Tensor::dropout`] of whole channels: one draw for each of the leading axes `[n, c]`, or `[c]` of an image without batch. `spatial` is the
     /// number of axes after the channels.
     ///
+    /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the channel stays, divided by 1 − p; 0 elsewhere.
     ///
     /// # Panics
@@ -112,6 +114,7 @@ impl Tensor {
 
     /// [`Tensor::dropout`] for selu networks: a dropped element becomes −λα, and the whole is scaled and moved so that mean and variance stay.
     ///
+    /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = a·dy where the element stays, with the scale a; 0 elsewhere.
     ///
     /// # Panics
@@ -124,6 +127,7 @@ impl Tensor {
 
     /// [`Tensor::alpha_dropout`] of whole channels (axis 1).
     ///
+    /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = a·dy where the channel stays, with the scale a; 0 elsewhere.
     ///
     /// # Panics

@@ -368,7 +368,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
     let plan = Plan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
     one_float("einsum", operands.iter().copied());
-    mode::speaking_for(at, || evaluate(&plan, operands))
+    mode::speaking_for(at, || evaluate(&plan, operands).apart_from(operands))
 }
 
 fn evaluate(plan: &Plan, operands: &[&Tensor]) -> Tensor {

@@ -391,7 +391,7 @@ fn many(
 ) -> Tensor {
     let z = x.pairs(op);
     let axes = several(op, &z, true, s, dims);
-    over(op, z, &axes, norm, inverse)
+    over(op, z, &axes, norm, inverse).apart_from(&[x.tensor()])
 }
 
 /// [`fft`] over several axes (all, if none are named), with a length for each; a negative one leaves the axis as it is.
@@ -577,7 +577,7 @@ fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> 
     for (axis, _) in axes {
         y = y.roll(by(y.shape()[axis]), axis as isize);
     }
-    y
+    y.apart_from(&[x])
 }
 
 /// The zero frequency moved from the front to the middle of some axes (all, if none are named).

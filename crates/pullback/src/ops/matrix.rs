@@ -19,7 +19,7 @@ impl Tensor {
     pub fn diag(&self, offset: isize) -> Tensor {
         match self.rank() {
             1 => self.diag_embed(offset, -2, -1),
-            2 => self.diagonal_of(offset, 0, 1),
+            2 => self.diagonal_of(offset, 0, 1).deep_clone(),
             _ => {
                 let message = format!("takes a vector or a matrix, not {}", self.spec());
                 self.checked(Err(Error::shape("diag", message).on([self.spec()])))

@@ -2,6 +2,7 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
+use crate::lists::{TENSOR, check_list};
 use crate::ops::Operand;
 use crate::rule::Grad;
 use crate::{Error, Op, Tensor, fail, mode};
@@ -68,6 +69,7 @@ impl Tensor {
 
     /// Pieces of at most `size` along an axis, as views.
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     ///
     /// ```
@@ -84,7 +86,9 @@ impl Tensor {
             let error = Error::argument("split", "pieces of size 0 never end").on([self.spec()]);
             return self.checked(Err(error));
         }
-        let mut sizes = vec![size; n.checked_div(size).unwrap_or(0)];
+        let whole = n.checked_div(size).unwrap_or(0);
+        check_list("split", whole, TENSOR, &[self.spec()]);
+        let mut sizes = vec![size; whole];
         if n == 0 || n % size != 0 {
             sizes.push(n - sizes.len() * size);
         }
@@ -93,6 +97,7 @@ impl Tensor {
 
     /// Pieces of these sizes along an axis, as views.
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     /// PyTorch's name: `split_with_sizes`.
     ///
@@ -122,6 +127,7 @@ impl Tensor {
 
     /// At most `count` pieces of nearly equal size along an axis, as views.
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     ///
     /// ```
@@ -142,6 +148,7 @@ impl Tensor {
 
     /// The elements at each index of an axis, as views without it.
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     ///
     /// ```
@@ -154,6 +161,7 @@ impl Tensor {
     pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
         let at = self.axis("unbind", axis);
         let n = self.shape().get(at).copied().unwrap_or(0);
+        check_list("unbind", n, TENSOR, &[self.spec()]);
         let mut parts = Vec::with_capacity(n);
         for i in 0..n {
             parts.push(self.select_at(axis, i as isize));
@@ -189,7 +197,7 @@ impl Tensor {
             merged.push(n.saturating_mul(r));
         }
         let merged = known_shape("repeat", merged);
-        self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..])
+        self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..]).apart_from(&[self])
     }
 
     /// Rolled along an axis: elements that leave at one end come in at the other.
@@ -206,7 +214,7 @@ impl Tensor {
         let at = self.axis("roll", axis);
         let n = self.shape().get(at).copied().unwrap_or(1);
         if n < 2 || shift.rem_euclid(n as isize) == 0 {
-            return self.clone();
+            return self.deep_clone();
         }
         let k = n - shift.rem_euclid(n as isize) as usize;
         let (head, tail) =

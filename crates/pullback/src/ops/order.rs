@@ -168,7 +168,7 @@ impl Tensor {
         let n = order.len();
         if n == 0 {
             let none = Tensor::zeros_with([0], DType::I64);
-            return Unique { values: self.clone(), inverse: none.clone(), counts: none };
+            return Unique { values: self.deep_clone(), inverse: none.clone(), counts: none };
         }
         let sorted = self.index_select(axis, order);
         let rows = sorted.detach().move_axis(axis, 0).reshape([n, self.len() / n]);

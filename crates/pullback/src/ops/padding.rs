@@ -46,7 +46,9 @@ impl Tensor {
             Fill::Border(Border::Circular) => {
                 self.trimmed(&amounts).pad_by(&grown, Border::Circular)
             }
-            Fill::Border(border) => self.pad_by(&grown, border).trimmed(&amounts),
+            Fill::Border(border) => {
+                self.pad_by(&grown, border).trimmed(&amounts).apart_from(&[self])
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Cutting a tensor into pieces, moving several axes at once, and tensors made of all pairs of others.
 
 use crate::create::known_shape;
+use crate::lists::{TENSOR, check_list};
 use crate::{Error, IntoAxes, IntoShape, Tensor, fail, meshgrid, mode, stack};
 use pullback_ir::infer::args;
 use std::panic::Location;
@@ -9,6 +10,7 @@ impl Tensor {
     /// `count` pieces of nearly equal length along an axis, as views; the first ones are longer by one where it does
     /// not divide. (PyTorch's `tensor_split` with a number; `hsplit`, `vsplit` and `dsplit` are axes 1, 0 and 2.)
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     /// PyTorch's name: `tensor_split`.
     ///
@@ -30,6 +32,7 @@ impl Tensor {
             let message = format!("{count} pieces of an axis of length {n}");
             return self.checked(Err(Error::argument("split_into", message).on([self.spec()])));
         }
+        check_list("split_into", count, TENSOR, &[self.spec()]);
         let sizes: Vec<usize> =
             (0..count).map(|i| n / count + usize::from(i < n % count)).collect();
         self.split_sizes(&sizes, axis)
@@ -38,6 +41,7 @@ impl Tensor {
     /// The pieces between these places of an axis, as views: the first ends before `places[0]`. Places outside are
     /// the ends, negative ones count from the end. (PyTorch's `tensor_split` with a list.)
     ///
+    /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
     /// PyTorch's name: `tensor_split`.
     ///
@@ -74,6 +78,7 @@ impl Tensor {
 
     /// At least `rank` axes: a vector becomes a row, a matrix one of depth 1 (new axes in front, the third at the end).
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     /// PyTorch's name: `atleast_1d`.
     ///
@@ -94,6 +99,7 @@ impl Tensor {
 
     /// Several axes moved to other places, the others in order. (PyTorch's `movedim` with lists.)
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes moved back.
     /// PyTorch's name: `movedim`.
     ///
@@ -128,6 +134,7 @@ impl Tensor {
 
     /// Without those of these axes that have length 1.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     /// PyTorch's name: `squeeze`.
     #[track_caller]
@@ -144,6 +151,7 @@ impl Tensor {
 
     /// Turned by `quarters` quarter turns in the plane of axes `a` and `b`, from `a` towards `b`.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` turned back.
     ///
     /// ```
@@ -212,7 +220,7 @@ impl Tensor {
             return self.checked(Err(Error::argument("repeat_by", message).on([times.spec()])));
         }
         let total = counts.iter().fold(0usize, |sum, &k| sum.saturating_add(k as usize));
-        known_shape("repeat_by", [total]);
+        check_list("repeat_by", total, size_of::<i64>(), &[self.spec(), times.spec()]);
         let index: Vec<i64> = (0..).zip(counts).flat_map(|(i, k)| (0..k).map(move |_| i)).collect();
         self.index_select(axis, &Tensor::from(index))
     }
@@ -231,7 +239,7 @@ impl Tensor {
             let message = format!("{:?} does not broadcast to {}", &shape[..], self.spec());
             return self.checked(Err(Error::shape("sum_to_shape", message).on([self.spec()])));
         }
-        self.sum_to(&shape)
+        self.sum_to(&shape).apart_from(&[self])
     }
 
     /// All selections of `count` of a vector's elements, in order, one per row.
@@ -251,27 +259,46 @@ impl Tensor {
             return self.checked(Err(Error::shape("combinations", message).on([self.spec()])));
         }
         let n = self.len();
-        let mut rows: Vec<Vec<i64>> = vec![Vec::new()];
-        for _ in 0..count {
-            let mut longer = Vec::new();
-            for row in &rows {
-                let first = match row.last() {
-                    Some(&last) => last + i64::from(!with_replacement),
-                    None => 0,
-                };
-                longer.extend((first..n as i64).map(|i| [&row[..], &[i]].concat()));
-            }
-            rows = longer;
-            // Rows that cannot be completed are dropped as they arise, so this is about what the result takes.
-            known_shape("combinations", [rows.len().saturating_mul(count)]);
-            if rows.is_empty() {
-                break;
+        let rows = match count {
+            0 => 0,
+            _ => selections(n, count, with_replacement),
+        };
+        check_list("combinations", rows.saturating_mul(count), size_of::<i64>(), &[self.spec()]);
+        let mut index: Vec<i64> = Vec::with_capacity(rows * count);
+        let step = i64::from(!with_replacement);
+        let mut row: Vec<i64> = (0..count.min(n) as i64).map(|i| i * step).collect();
+        row.resize(if rows == 0 { 0 } else { count }, 0);
+        for _ in 0..rows {
+            index.extend(&row);
+            // The last place that can still move on does, and those after it start behind it.
+            let most = |k: usize| n as i64 - 1 - (count - 1 - k) as i64 * step;
+            if let Some(k) = (0..count).rev().find(|&k| row[k] < most(k)) {
+                let first = row[k] + 1;
+                row.iter_mut().skip(k).zip(0..).for_each(|(i, j)| *i = first + j * step);
             }
         }
-        let shape = [if count == 0 { 0 } else { rows.len() }, count];
-        let index = if count == 0 { Vec::new() } else { rows.concat() };
+        let shape = [rows, count];
         self.take(&Tensor::from_vec(index, shape))
     }
+}
+
+/// How many selections of `count` of `n` elements there are; the largest number where there are more.
+fn selections(n: usize, count: usize, with_replacement: bool) -> usize {
+    let from = match with_replacement {
+        true if n == 0 => return 0,
+        true => n.saturating_add(count - 1),
+        false => n,
+    };
+    let Some(rest) = from.checked_sub(count) else { return 0 };
+    // Each product of `i` neighbouring numbers is a multiple of `i!`, so nothing is lost on the way.
+    let mut found = 1u128;
+    for i in 1..=count.min(rest) as u128 {
+        found = found * (from as u128 - i + 1) / i;
+        if found > usize::MAX as u128 {
+            return usize::MAX;
+        }
+    }
+    found as usize
 }
 
 /// Every choice of one element from each vector, one per row: the grid they span, as a list.
@@ -295,7 +322,7 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
         fail::raise(error.at(at));
     }
     if let [one] = vectors {
-        return (*one).clone();
+        return one.deep_clone();
     }
     if vectors.is_empty() {
         fail::raise(Error::argument("cartesian_prod", "needs at least one vector").at(at));
@@ -309,6 +336,7 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
 
 /// Tensors expanded to the one shape that they broadcast to.
 ///
+/// Views: each shares the memory of its tensor.
 /// Derivative: `dy` summed over what was repeated.
 ///
 /// ```

@@ -5,6 +5,7 @@
 //! Everything here is a gather or a scatter along one merged axis.
 
 use crate::create::known_shape;
+use crate::lists::check_list;
 use crate::ops::pick::positions;
 use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
@@ -415,6 +416,7 @@ impl Tensor {
             let error = Error::argument("segment_reduce", message);
             return self.checked(Err(error.on([self.spec(), lengths.spec()])));
         }
+        check_list("segment_reduce", n, size_of::<i64>(), &[self.spec(), lengths.spec()]);
         let number = |c: &&[i64]| -> Vec<i64> {
             (0..).zip(c.iter()).flat_map(|(i, &k)| (0..k).map(move |_| i)).collect()
         };

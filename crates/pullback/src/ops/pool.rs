@@ -312,6 +312,9 @@ impl Tensor {
             let message = format!("{pieces} pieces of an axis are more than {MOST_PIECES}");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
+        if let Some(pieces) = pieces.filter(|_| !empty) {
+            crate::lists::check_list(op, pieces, size_of::<f64>(), &[self.spec()]);
+        }
         let sums = self.real().wide().pooled(Pooling::Sum, frames.clone());
         if sums.is_empty() {
             // Its axes may be very long, so no list is made for them.

@@ -218,7 +218,7 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
-    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes);
+    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes).apart_from(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
     /// Derivative: `x/y·dy`.
@@ -332,7 +332,7 @@ impl Tensor {
     #[track_caller]
     fn extreme_at(&self, axis: isize, index: Tensor) -> (Tensor, Tensor) {
         match self.rank() {
-            0 => (self.clone(), index),
+            0 => (self.deep_clone(), index),
             _ => (self.gather(axis, &index.unsqueeze(axis)).squeeze_axis(axis), index),
         }
     }

@@ -6,6 +6,7 @@
 //! adaptive average pooling instead.
 
 use crate::create::known_shape;
+use crate::lists::check_list;
 use crate::{DType, Error, Tensor};
 
 /// Longer than any image: places and weights are listed.
@@ -124,10 +125,13 @@ impl Interpolate {
         let mut y = if exact { x.clone() } else { x.wide() };
         for (k, &(out, scale)) in plan.iter().enumerate() {
             let length = x.shape()[k + 2];
+            // Up to four taps, or as many as an output is narrower than the image.
+            let taps = if self.antialias { length / out + 4 } else { 4 };
+            check_list("interpolate", out.saturating_mul(taps), 16, &[x.spec()]);
             let taps = self.taps(length, out, scale, dtype);
             y = y.tapped(k + 2, &taps);
         }
-        if exact { y } else { y.cast(x.real_dtype()) }
+        if exact { y.apart_from(&[x]) } else { y.cast(x.real_dtype()).apart_from(&[x]) }
     }
 
     /// The new length and the factor (if it counts) of each axis.

@@ -303,6 +303,6 @@ impl Tensor {
         }
         let rest: usize = self.shape()[2..].iter().product();
         let split = self.reshape([self.shape()[0], groups, c / groups, rest]);
-        split.transpose(1, 2).reshape(self.shape())
+        split.transpose(1, 2).reshape(self.shape()).apart_from(&[self])
     }
 }

@@ -134,6 +134,7 @@ tuple_indices!(A B C D E F);
 impl Tensor {
     /// A view of part of the tensor.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the place of the part.
     /// PyTorch's name: `__getitem__`.
     ///

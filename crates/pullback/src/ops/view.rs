@@ -83,6 +83,7 @@ impl Tensor {
 
     /// The same elements under another shape; one length may be `-1`.
     ///
+    /// A view where the elements are evenly spaced; where they are not, a copy.
     /// Derivative: `dy` in the old shape.
     ///
     /// ```
@@ -102,6 +103,7 @@ impl Tensor {
 
     /// Axes in another order.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     ///
     /// ```
@@ -118,6 +120,7 @@ impl Tensor {
 
     /// Two axes exchanged.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     ///
     /// ```
@@ -139,6 +142,7 @@ impl Tensor {
 
     /// The matrix transpose: the last two axes exchanged.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     /// PyTorch's name: `mT`.
     #[track_caller]
@@ -152,6 +156,7 @@ impl Tensor {
 
     /// One axis moved to another place, the others in order.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     /// PyTorch's name: `movedim`.
     ///
@@ -173,6 +178,7 @@ impl Tensor {
 
     /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` summed over what was repeated.
     ///
     /// ```
@@ -218,6 +224,7 @@ impl Tensor {
 
     /// A new axis of length 1.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     ///
     /// ```
@@ -237,6 +244,7 @@ impl Tensor {
 
     /// Without the axes of length 1.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     #[track_caller]
     #[must_use]
@@ -247,6 +255,7 @@ impl Tensor {
 
     /// Without this axis if it has length 1; unchanged otherwise.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     /// PyTorch's name: `squeeze`.
     ///
@@ -269,6 +278,7 @@ impl Tensor {
 
     /// The axes from `start` to `end`, inclusive, merged into one.
     ///
+    /// A view where the elements are evenly spaced; where they are not, a copy.
     /// Derivative: `dy` in the old shape.
     ///
     /// ```
@@ -290,6 +300,7 @@ impl Tensor {
 
     /// One axis split into several; one length may be `-1`.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     ///
     /// ```
@@ -313,6 +324,7 @@ impl Tensor {
 
     /// Axes read backwards.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` flipped back.
     ///
     /// ```
@@ -328,6 +340,7 @@ impl Tensor {
 
     /// The elements at one index of an axis, which disappears. Negative counts from the end.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the place of the part.
     /// PyTorch's name: `select`.
     ///
@@ -351,6 +364,7 @@ impl Tensor {
 
     /// `length` elements of an axis from `start` on.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the place of the part.
     ///
     /// ```
@@ -382,6 +396,7 @@ impl Tensor {
 
     /// The diagonal of the last two axes, as a new last axis.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the places its elements came from.
     #[track_caller]
     #[must_use]
@@ -391,6 +406,7 @@ impl Tensor {
 
     /// The diagonal `offset` above the main one, of axes `a` and `b`, as a new last axis.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the places its elements came from.
     /// PyTorch's name: `diagonal`.
     ///
@@ -410,6 +426,7 @@ impl Tensor {
     /// Windows of `size` along an axis, every `step`, as a new last axis. Windows may overlap;
     /// nothing is copied.
     ///
+    /// A view: what is written into it is written into the tensor.
     /// Derivative: each element gets the sum of `dy` over the windows it is in.
     ///
     /// ```

@@ -444,12 +444,12 @@ fn whole_of(x: &Tensor) -> Spec {
 fn views_to(x: &Tensor, whole: &Spec) -> Vec<View> {
     let dense = Layout::dense(whole.shape.clone());
     let (mut at, mut views) = (x.clone(), Vec::new());
-    while let Some(parent) = at.0.parent.as_ref().map(|p| (p.0.clone(), p.1.clone())) {
+    while let Some((parent, view)) = at.parent() {
         if at.0.layout == dense {
             break;
         }
-        views.push(parent.1);
-        at = parent.0;
+        views.push(view);
+        at = parent;
     }
     if at.0.layout == dense {
         views.reverse();

@@ -1,6 +1,7 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
 
 use super::levels::Level;
+use crate::own::Since;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
 use crate::tape::{History, Key, Leaf};
 use crate::tensor::Tangents;
@@ -72,6 +73,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
     let caller = Location::caller();
     move |x| {
         let at = mode::user_line(caller);
+        let start = Since::now();
         let frame = Frame::enter(x, at);
         let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
@@ -86,15 +88,19 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
         let one = Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
         let record = frame.recorded && outside;
-        let grads = frame.pull(
+        let mut grads = frame.pull(
             std::slice::from_ref(&y),
             &[one],
             plan,
             Manner { retain: record || (frame.recorded && beside_outside), create: record },
             at,
         );
-        let aux = aux.map(&mut |a| frame.value(a, beside_outside));
-        ((frame.value(&y, outside), aux), x.with_leaves(&grads))
+        let count = grads.len();
+        grads.push(frame.value(&y, outside));
+        grads.extend(beside.iter().map(|a| frame.value(a, beside_outside)));
+        let own = mode::speaking_for(at, || start.own_all(grads));
+        let aux = aux.with_leaves(&own[count + 1..]);
+        ((own[count].clone(), aux), x.with_leaves(&own[..count]))
     }
 }
 
@@ -159,6 +165,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     x: &T,
 ) -> (Y, impl Fn(&Y) -> T + use<T, Y, A, F>, A) {
     let at = mode::user_line(Location::caller());
+    let start = Since::now();
     let frame = Frame::enter(x, at);
     let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
     let results = y.leaves();
@@ -166,6 +173,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     let value = y.map(&mut |y| frame.value(y, outside));
     let beside_outside = frame.plan(&aux.leaves(), at).outside;
     let aux = aux.map(&mut |a| frame.value(a, beside_outside));
+    let (value, aux) = mode::speaking_for(at, || start.own((value, aux)));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
         if cotangents.len() != results.len() {
@@ -179,11 +187,12 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
                 fail::raise(Error::gradient("vjp", message).at(at));
             }
         }
+        let start = Since::now();
         let create =
             mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
         let plan = frame.plan(&results, at);
         let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
-        frame.inputs.with_leaves(&grads)
+        frame.inputs.with_leaves(&mode::speaking_for(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
 }
@@ -201,6 +210,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
     let at = mode::user_line(Location::caller());
+    let start = Since::now();
     let directions = tangent.leaves();
     let level = Level::enter();
     let (mut i, mut wrong) = (0, None);
@@ -240,7 +250,8 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     });
     let mut derivatives = derivatives.into_iter();
     let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
-    (value, derivative)
+    drop(level);
+    mode::speaking_for(at, || start.own((value, derivative)))
 }
 
 /// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.

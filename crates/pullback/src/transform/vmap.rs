@@ -5,6 +5,7 @@
 //! itself and with every derivative, in any order: a `grad` inside is in the program already, one outside sees the operations.
 
 use crate::batch::{Lane, batch};
+use crate::own::Since;
 use crate::trace::{self, Kind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::Program;
@@ -100,6 +101,7 @@ fn mapped<T: Tree, Y: Tree>(
     x: &T,
     at: &'static Location<'static>,
 ) -> Result<Y> {
+    let start = Since::now();
     let leaves = x.leaves();
     let axes = from.each("the argument", leaves.len())?;
     let (n, lanes) = lanes_of(&leaves, &axes)?;
@@ -134,7 +136,7 @@ fn mapped<T: Tree, Y: Tree>(
             None => lane.value,
         });
     }
-    Ok(y.with_leaves(&results))
+    Ok(y.with_leaves(&mode::speaking_for(at, || start.own_all(results))))
 }
 
 /// How many examples there are, and each tensor with them in front.

@@ -18,8 +18,29 @@ pub struct Function {
     pub says: String,
     /// What its doc says of the derivative, if it does.
     pub derivative: Option<String>,
+    /// What its doc says about sharing the memory of an operand, if it does.
+    pub view: Option<String>,
     /// PyTorch's name, where the doc gives one.
     pub elsewhere: Option<String>,
+}
+
+impl Function {
+    /// Whether its result always shares the memory of an operand, sometimes, or never.
+    pub fn shares(&self) -> Shares {
+        match self.view.as_deref() {
+            None => Shares::Never,
+            Some(text) if text.starts_with("where") => Shares::Sometimes,
+            Some(_) => Shares::Always,
+        }
+    }
+}
+
+/// Whether a result shares the memory of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    Always,
+    Sometimes,
+    Never,
 }
 
 /// A file of functions.
@@ -185,6 +206,7 @@ fn read(file: &str, text: &str, prefix: &str) -> Family {
             place: format!("src/ops/{file}"),
             says: sentence(&paragraph(&doc)),
             derivative: part(&doc, "Derivative:"),
+            view: part(&doc, "A view").or_else(|| part(&doc, "Views:")),
             elsewhere: part(&doc, "PyTorch's name:")
                 .map(|s| s.trim_end_matches('.').trim_matches('`').to_string()),
         });
@@ -247,7 +269,8 @@ pub fn markdown() -> String {
          Generated from the documentation in `crates/pullback/src/ops`; a test keeps it fresh\n\
          (`cargo run -p pullback --example ops > docs/ops.md` writes both). Methods of `Tensor` are listed by name alone;\n\
          a reduction `sum` is also `sum_over` some axes and `sum_keep`. In formulas `dy` is the gradient of the result `y`.\n\
-         What is named differently in PyTorch has its name there in the last column.\n",
+         What is named differently in PyTorch has its name there in the last column. A view shares the memory of what it was\n\
+         taken from; nothing else does.\n",
     );
     for family in families().iter().filter(|f| !f.functions.is_empty()) {
         let _ = write!(
@@ -257,10 +280,15 @@ pub fn markdown() -> String {
         );
         for f in &family.functions {
             let derivative = f.derivative.as_deref().unwrap_or_default().trim_end_matches('.');
+            let view = match f.shares() {
+                Shares::Always => "; a view",
+                Shares::Sometimes => "; sometimes a view",
+                Shares::Never => "",
+            };
             let elsewhere = f.elsewhere.as_ref().map_or(String::new(), |s| format!("`{s}`"));
             let _ = writeln!(
                 text,
-                "| `{}` | {} | {} | {elsewhere} |",
+                "| `{}` | {}{view} | {} | {elsewhere} |",
                 f.name,
                 cell(&f.says),
                 cell(derivative)

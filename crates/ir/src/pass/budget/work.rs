@@ -4,7 +4,7 @@
 //! nothing but a view is free. Loops count their turns; one whose turns are not known counts [`TURNS`].
 
 use crate::window::{Frame, Role};
-use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Spec, Unary, Var};
+use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Spec, Unary, Var, element_count};
 
 /// Turns of a loop that goes on until a test fails.
 const TURNS: u64 = 16;
@@ -13,7 +13,7 @@ const FUNCTION: u64 = 8;
 
 /// The work of a program.
 pub fn work(program: &Program) -> u64 {
-    program.equations.iter().map(|e| work_of(program, e)).sum()
+    program.equations.iter().map(|e| work_of(program, e)).fold(0, u64::saturating_add)
 }
 
 /// The work of one of its equations.
@@ -25,18 +25,21 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
 /// The work of an op on operands like these, with results like those.
 pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let len = |spec: &&Spec| spec.len() as u64;
-    let read: u64 = inputs.iter().map(len).sum();
-    let made: u64 = outputs.iter().map(len).sum();
+    // Tensors may be larger than any memory that there is, and products of their lengths than any number.
+    let sum = |specs: &[&Spec]| specs.iter().map(len).fold(0, u64::saturating_add);
+    let product = |list: &[u64]| list.iter().copied().fold(1, u64::saturating_mul);
+    let (read, made) = (sum(inputs), sum(outputs));
     let shape = |k: usize| &inputs[k].shape[..];
     let axis = |k: usize, from_end: usize| {
         let shape = shape(k);
         shape.len().checked_sub(from_end).map_or(1, |i| shape[i] as u64)
     };
-    let touched = read + made;
+    let touched = read.saturating_add(made);
+    let and = |more: u64| touched.saturating_add(more);
     match op {
         Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
         // Of what follows a product, any part may be handed out: it is counted by its operands.
-        Op::Dot | Op::DotRegion(_) => 2 * len(&inputs[0]) * axis(1, 1) + touched,
+        Op::Dot | Op::DotRegion(_) => and(product(&[2, len(&inputs[0]), axis(1, 1)])),
         Op::Conv(conv) => {
             // Each of its three maps does the multiplications of the forward one.
             let (images, filters) = match conv.role {
@@ -47,20 +50,20 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
                     (images, &outputs[0].shape[..])
                 }
             };
-            let window: u64 = filters.iter().skip(1).map(|&n| n as u64).product();
-            2 * images * window + touched
+            let window = filters.iter().skip(1).map(|&n| n as u64).fold(1, u64::saturating_mul);
+            and(product(&[2, images, window]))
         }
         Op::Pool(pool) => {
             let piece = |frame: &Frame| match frame {
                 Frame::Sliding(window) => window.size as u64,
                 Frame::Even(_) => 1,
             };
-            made * pool.frames.iter().map(piece).product::<u64>() + touched
+            and(pool.frames.iter().map(piece).fold(made, u64::saturating_mul))
         }
         Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_)) => {
             let keys = shape(1).iter().rev().nth(1).map_or(1, |&n| n as u64);
             let products = if matches!(op, Op::Fused(Fused::Attention(_))) { 4 } else { 10 };
-            products * len(&inputs[0]) * keys + touched
+            and(product(&[products, len(&inputs[0]), keys]))
         }
         Op::Linalg(f) => {
             let side = axis(0, 1).max(axis(0, 2));
@@ -70,15 +73,15 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
                 Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. } | Linalg::Qr { .. } => 2,
                 Linalg::Eigh | Linalg::Svd { .. } => 20,
             };
-            times * touched * side
+            product(&[times, touched, side])
         }
         Op::Fft(_) | Op::Sort { .. } | Op::Ranks { .. } => {
-            touched * u64::from(64 - touched.leading_zeros())
+            product(&[touched, u64::from(64 - touched.leading_zeros())])
         }
-        Op::Unary(f) => touched + made * function(*f),
-        Op::UnaryVjp(f) => touched + made * function(*f).max(2),
-        Op::Fused(_) | Op::Random { .. } => touched + FUNCTION * made,
-        Op::Cumulate { .. } => touched + made,
+        Op::Unary(f) => and(product(&[made, function(*f)])),
+        Op::UnaryVjp(f) => and(product(&[made, function(*f).max(2)])),
+        Op::Fused(_) | Op::Random { .. } => and(product(&[FUNCTION, made])),
+        Op::Cumulate { .. } => and(made),
         Op::Region(region) => {
             let each = |inst: &Inst| match inst {
                 Inst::Point(Op::Unary(f), _) => 1 + function(*f),
@@ -86,14 +89,16 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
                 Inst::Load(_) | Inst::Literal(..) | Inst::Index(..) => 0,
                 Inst::Point(..) | Inst::Reduce(..) => 1,
             };
-            let domain: u64 = region.shape.iter().map(|&n| n as u64).product();
-            touched + domain * region.body.iter().map(each).sum::<u64>()
+            let domain = element_count(&region.shape) as u64;
+            and(product(&[domain, region.body.iter().map(each).sum()]))
         }
         // A kernel of the user's: nobody knows, so it is kept rather than run again.
-        Op::Custom(custom) => custom.body().map_or(FUNCTION * FUNCTION * touched, work),
+        Op::Custom(custom) => custom.body().map_or(product(&[FUNCTION, FUNCTION, touched]), work),
         Op::Flow(flow) => match &**flow {
-            Flow::Cond { yes, no } => work(yes).max(work(no)) + made,
-            Flow::While { test, body, .. } => TURNS * (work(test) + work(body)) + made,
+            Flow::Cond { yes, no } => work(yes).max(work(no)).saturating_add(made),
+            Flow::While { test, body, .. } => {
+                product(&[TURNS, work(test).saturating_add(work(body))]).saturating_add(made)
+            }
             Flow::Scan(scan) => {
                 (scan.length as u64).saturating_mul(work(&scan.body)).saturating_add(made)
             }

@@ -170,7 +170,7 @@ pub struct Plan {
 impl Plan {
     /// Bytes that a call takes besides its inputs.
     pub fn peak(&self) -> usize {
-        self.arena + self.all_constants() + self.outputs
+        self.arena.saturating_add(self.all_constants()).saturating_add(self.outputs)
     }
 
     /// Bytes of constants, those of the programs inside included.
@@ -183,7 +183,7 @@ impl Plan {
         let mut lines: Vec<(Option<Place>, usize)> = Vec::new();
         for live in &self.live {
             match lines.iter_mut().find(|line| line.0 == live.at) {
-                Some(line) => line.1 += live.bytes,
+                Some(line) => line.1 = line.1.saturating_add(live.bytes),
                 None => lines.push((live.at, live.bytes)),
             }
         }

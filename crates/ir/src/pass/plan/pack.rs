@@ -102,7 +102,7 @@ impl Shelf {
 
 /// The size with which a block is packed.
 pub fn padded(bytes: usize) -> usize {
-    bytes.div_ceil(ALIGN) * ALIGN
+    bytes.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
 
 #[cfg(test)]

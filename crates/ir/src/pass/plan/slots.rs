@@ -292,8 +292,8 @@ impl<'a> Planner<'a> {
         let front = (-begins).max(0) as usize;
         slot.members.iter().for_each(|m| self.shifts[m.1.index()] += front);
         self.shifts[v.index()] = (begins + front as isize) as usize;
-        let ends = self.shifts[v.index()] + self.program.spec(v).bytes();
-        slot.bytes = (slot.bytes + front).max(ends);
+        let ends = self.shifts[v.index()].saturating_add(self.program.spec(v).bytes());
+        slot.bytes = slot.bytes.saturating_add(front).max(ends);
         slot.end = self.last[v.index()];
         slot.members.push((e + 1, v));
         self.slot_of[v.index()] = self.slot_of[root.index()];
@@ -419,7 +419,7 @@ impl<'a> Planner<'a> {
             let block = Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end };
             for (k, bytes, shelf) in &mut lenders {
                 let offset = shelf.spot(&block);
-                if offset + slot.bytes <= *bytes {
+                if offset.saturating_add(slot.bytes) <= *bytes {
                     shelf.put(block, offset);
                     (slot.base, slot.offset) = (Base::Output(*k), offset);
                     break;
@@ -531,14 +531,14 @@ impl<'a> Planner<'a> {
                 None => live.push(name),
             }
         }
-        let mut outputs = 0;
+        let mut outputs = 0usize;
         let defined = self.program.definitions();
         for (k, &var) in self.program.outputs.iter().enumerate() {
             if alone && self.updates.iter().all(|u| u.0 != k) {
                 let bytes = self.program.spec(var).bytes();
                 let at = defined[var.index()].and_then(|e| made_at(e + 1));
                 live.push(Live { var, bytes, at, scratch: false });
-                outputs += bytes;
+                outputs = outputs.saturating_add(bytes);
             }
         }
         live.sort_by_key(|l| std::cmp::Reverse(l.bytes));

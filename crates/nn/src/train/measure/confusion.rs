@@ -1,5 +1,6 @@
 //! Which class was taken for which.
 
+use crate::refuse::demand;
 use pullback::Tensor;
 use std::fmt;
 
@@ -21,8 +22,16 @@ pub struct Confusion {
 
 impl Confusion {
     /// Of nothing yet, for so many classes.
+    ///
+    /// # Panics
+    /// If memory does not hold a table of so many classes.
+    #[track_caller]
     #[must_use]
     pub fn new(classes: usize) -> Confusion {
+        let mut all = Vec::<u64>::new();
+        let fits = classes.checked_mul(classes).is_some_and(|n| all.try_reserve_exact(n).is_ok());
+        demand(fits, "Confusion", || format!("{classes} classes are more than memory holds"));
+        drop(all);
         Confusion { counts: vec![vec![0; classes]; classes] }
     }
 

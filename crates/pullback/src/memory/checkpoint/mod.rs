@@ -27,6 +27,7 @@ mod replay;
 pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
 pub(crate) use replay::{forget_since, is_replaying, mark, note_replayed_write, walking_with};
 
+use crate::own::Since;
 use crate::tensor::Frozen;
 use crate::{Tensor, Tree, kinks, mode, trace};
 use frame::Frame;
@@ -119,14 +120,17 @@ impl Checkpoint {
         Y: Tree,
         F: Fn(&T) -> Y + Send + Sync + 'static,
     {
+        let start = Since::now();
         if !mode::is_grad_enabled() && !trace::in_body() {
-            return f(x);
+            let y = f(x);
+            return mode::speaking_for(at, || start.own(y));
         }
         let leaves = x.leaves();
         if trace::in_body() {
             // Where kinks are counted, as it is: inside of an equation their values would not be known.
             if kinks::is_collecting() {
-                return f(x);
+                let y = f(x);
+                return mode::speaking_for(at, || start.own(y));
             }
             return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
         }
@@ -139,10 +143,8 @@ impl Checkpoint {
         let frame = Frame::open(&leaves, Box::new(again), self.verify, at);
         let arguments = frozen(&leaves, at);
         let y = frame.run(|| f(&x.with_leaves(&arguments)));
-        // What the function returns may be its argument, which is nobody's any more.
-        arguments.iter().for_each(|x| x.lock().frozen = Frozen::Not);
         frame.seal();
-        y
+        mode::speaking_for(at, || start.own(y))
     }
 }
 

@@ -318,5 +318,6 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bo
         let i = if transpose { step } else { k - 1 - step };
         c = reflect(&c, &reflector(a, i, m), tau, i);
     }
-    if left { c } else { c.t() }
+    let y = if left { c } else { c.t() };
+    y.apart_from(&[other])
 }

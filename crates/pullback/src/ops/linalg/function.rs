@@ -39,7 +39,7 @@ const EXACT: f64 = 5.37;
 pub fn matrix_exp(a: &Tensor) -> Tensor {
     let n = square("matrix_exp", a);
     if a.is_empty() {
-        return a.clone();
+        return a.deep_clone();
     }
     if n == 1 {
         return a.exp();
@@ -112,7 +112,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
         }
         left >>= 1;
         match (left, result) {
-            (0, Some(result)) => return result,
+            (0, Some(result)) => return result.apart_from(&[a]),
             (_, so_far) => result = so_far,
         }
         power = power.product(&power);
@@ -142,7 +142,7 @@ pub fn multi_dot(matrices: &[&Tensor]) -> Tensor {
         )
     };
     if matrices.len() == 1 {
-        return first.clone();
+        return first.deep_clone();
     }
     let count = matrices.len();
     let mut list: Vec<Tensor> = matrices.iter().map(|&x| x.clone()).collect();

@@ -1,0 +1,54 @@
+//! Memory of their own for results that are not views.
+//!
+//! A view always shares the memory of what it was taken from, and says so in its documentation; everything else never does, whatever
+//! the arguments are, whether it is differentiated, and whether it is compiled. An op writes to new memory by itself. What needs care
+//! is a formula that has nothing to do in a special case (`powi(1)`), and a function of the user's that gives back what it was given.
+
+use crate::tape;
+use crate::{Tensor, Tree};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+impl Tensor {
+    /// The value in memory that the operands do not share.
+    #[track_caller]
+    pub(crate) fn apart_from(self, operands: &[&Tensor]) -> Tensor {
+        match operands.iter().any(|x| x.shares_memory(&self)) {
+            true => self.deep_clone(),
+            false => self,
+        }
+    }
+}
+
+/// A moment: memory is from before it, or new.
+#[derive(Clone, Copy)]
+pub(crate) struct Since(u64);
+
+impl Since {
+    pub fn now() -> Since {
+        Since(tape::take_number())
+    }
+
+    /// The tensors in new memory, and each in its own: those that are not already are copied.
+    #[track_caller]
+    pub fn own_all(self, mut tensors: Vec<Tensor>) -> Vec<Tensor> {
+        let mut taken = FxHashSet::default();
+        for x in &mut tensors {
+            if x.0.storage.born <= self.0 || !taken.insert(Arc::as_ptr(&x.0.storage)) {
+                *x = x.deep_clone();
+            }
+        }
+        tensors
+    }
+
+    /// [`Since::own_all`] for the tensors of a tree.
+    #[track_caller]
+    pub fn own<Y: Tree>(self, y: Y) -> Y {
+        let given = y.leaves();
+        let own = self.own_all(given.clone());
+        match given.iter().zip(&own).all(|(a, b)| a.is_same(b)) {
+            true => y,
+            false => y.with_leaves(&own),
+        }
+    }
+}
