@@ -111,16 +111,17 @@ const DIV: Grad = Grad::Hand(Hand {
 /// y = a − b·q, where q is a/b rounded down for the remainder and towards zero for fmod.
 const MODULO: Grad = Grad::Hand(Hand {
     formula: "`da = dy`, `db = -dy * q`, q the rounded quotient",
-    uses: &[A, B],
+    uses: &[A, B, Y],
     vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * quotient(f)))],
     jvp: |f, t| total(t[0].clone(), t[1].as_ref().map(|tb| -(tb * quotient(f)))),
 });
 
+/// The quotient that the value was made with: a/b itself may be rounded up to the next integer, as 1/0.1 is.
 fn quotient(f: &Facts) -> Tensor {
-    let quotient = f.x(0) / f.x(1);
+    let (a, b) = (f.x(0), f.x(1));
     match f.op {
-        Op::Binary(Binary::Fmod) => quotient.trunc(),
-        _ => quotient.floor(),
+        Op::Binary(Binary::Fmod) => ((a - f.y(0)) / b).round(),
+        _ => a.floor_div(b),
     }
 }
 
@@ -160,12 +161,15 @@ fn silu_slope(x: &Tensor) -> Tensor {
 
 /// b·a^(b−1), and 0 where b = 0, also at a = 0.
 fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
-    b.eq(0.0).select_or(0.0, b * a.pow(b - 1.0))
+    // 1 in place of a, so that no derivative of what is selected away is infinite.
+    let constant = b.eq(0.0);
+    constant.select_or(0.0, b * constant.select_or(1.0, a.clone()).pow(b - 1.0))
 }
 
 /// y·ln(a), and 0 where a = 0 and b ≥ 0.
 fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
-    a.eq(0.0).logical_and(b.ge(0.0)).select_or(0.0, y * a.log())
+    let void = a.eq(0.0).logical_and(b.ge(0.0));
+    void.select_or(0.0, y * void.select_or(1.0, a.clone()).log())
 }
 
 /// y/x for a function with y(0) = 0 and y'(0) = ½, and ½ at 0.
