@@ -1,14 +1,14 @@
 //! Batch normalisation: each channel (axis 1) over all other axes, and its gradients.
 //!
 //! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that stay in the
-//! second cache while they are read again: for their sum, and for the squared distances from their own
-//! mean. With the sum `sₚ` and the squares `qₚ` of parts of `nₚ` elements,
+//! second cache while they are read again: for their sum, for the distances from their own mean (which take its
+//! rounding error away), and for the squares of those. With the mean `mₚ` and the squares `qₚ` of parts of `nₚ` elements,
 //!
 //! ```text
-//! mean = Σ sₚ / n      variance = Σ (qₚ + nₚ·(sₚ/nₚ − mean)²) / n
+//! mean = m₀ + Σ nₚ·(mₚ − m₀) / n      variance = Σ (qₚ + nₚ·(mₚ − mean)²) / n
 //! ```
 //!
-//! and nothing cancels. A channel of one part is also normalised while it is there, so memory is read once;
+//! and nothing cancels: a constant channel is exactly 0. A channel of one part is also normalised while it is there, so memory is read once;
 //! otherwise all parts are summed first. Backward is as much, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
 //!
 //! ```text
@@ -21,7 +21,7 @@
 //! one line. Where parts and tasks begin depends on the shape alone.
 
 use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, total};
-use super::lanes::{vectorised, view};
+use super::lanes::{settled, vectorised, view};
 use super::with_float;
 use crate::buffer::Buffer;
 use crate::dot::{Shared, scratch};
@@ -220,6 +220,18 @@ impl<C: Float> Sum<C> {
     }
 
     #[inline(always)]
+    fn add_distances(&mut self, a: &[C], mean: C) {
+        let mut lanes = self.lanes;
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                lanes[j] = lanes[j] + (a[j] - mean);
+            }
+        }
+        self.lanes = lanes;
+        self.added(a.len());
+    }
+
+    #[inline(always)]
     fn add_squares<I: Isa>(&mut self, a: &[C], mean: C) {
         let mut lanes = self.lanes;
         for a in a.chunks_exact(LANES) {
@@ -273,7 +285,7 @@ struct Forward<'a, E: Elem> {
     streamed: bool,
     /// The mean and variance of each channel.
     statistics: [*mut E::Compute; 2],
-    /// The sum of each part, and the squared distances from its mean.
+    /// The mean of each part, and the squared distances from it.
     partials: Shared<[E::Compute; 2]>,
     step: Step,
     from: usize,
@@ -325,14 +337,15 @@ fn forward<E: Elem<Compute: Float>>(
 }
 
 impl<E: Elem<Compute: Float>> Forward<'_, E> {
-    /// The sum of a part, and the squared distances from its mean.
+    /// The sum of the distances from `about` in a part, or of their squares.
     #[inline(always)]
-    fn sums<I: Isa>(
+    fn pass<I: Isa, const SQUARED: bool>(
         &self,
         channel: usize,
         part: usize,
+        about: E::Compute,
         scratch: &mut [E::Compute],
-    ) -> [E::Compute; 2] {
+    ) -> E::Compute {
         let plan = &self.plan;
         let (from, to) = plan.samples_of(part);
         let mut sum = Sum::new();
@@ -341,24 +354,31 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
             while at < plan.line {
                 let n = stretch(plan.line - at);
                 // SAFETY: a stretch of a line, which nothing writes.
-                sum.add(unsafe { lanes(line.add(at), n, E::Compute::default(), scratch) });
+                let x = unsafe { lanes(line.add(at), n, about, scratch) };
+                match SQUARED {
+                    true => sum.add_squares::<I>(x, about),
+                    false => sum.add_distances(x, about),
+                }
                 at += n;
             }
         }
-        let sum = sum.get();
-        let mean = sum / E::Compute::real(((to - from) * plan.line) as f64);
-        let mut squares = Sum::new();
-        for i in from..to {
-            let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
-            while at < plan.line {
-                let n = stretch(plan.line - at);
-                // SAFETY: as above.
-                let x = unsafe { lanes(line.add(at), n, mean, scratch) };
-                squares.add_squares::<I>(x, mean);
-                at += n;
-            }
-        }
-        [sum, squares.get()]
+        sum.get()
+    }
+
+    /// The mean of a part, and the squared distances from it.
+    #[inline(always)]
+    fn sums<I: Isa>(
+        &self,
+        channel: usize,
+        part: usize,
+        scratch: &mut [E::Compute],
+    ) -> [E::Compute; 2] {
+        let (from, to) = self.plan.samples_of(part);
+        let count = E::Compute::real(((to - from) * self.plan.line) as f64);
+        let rough = self.pass::<I, false>(channel, part, E::Compute::default(), scratch) / count;
+        let off = self.pass::<I, false>(channel, part, rough, scratch) / count;
+        let mean = settled(rough, off);
+        [mean, self.pass::<I, true>(channel, part, mean, scratch)]
     }
 
     /// The mean and variance of a channel, whose parts are summed.
@@ -370,17 +390,23 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
             // SAFETY: the step that writes it is over.
             unsafe { *self.partials.at(channel * plan.parts + part) }
         };
-        let mut sum = E::Compute::default();
+        let size = |part: usize| {
+            let (from, to) = plan.samples_of(part);
+            E::Compute::real(((to - from) * plan.line) as f64)
+        };
+        let (first, mut off) = (partial(0)[0], E::Compute::default());
+        let mut sum = off;
         for part in 0..plan.parts {
-            sum = sum + partial(part)[0];
+            let m = partial(part)[0];
+            (off, sum) = (off + size(part) * (m - first), sum + size(part) * m);
         }
-        let mean = sum / count;
+        // Beside infinities there is no distance.
+        let mean = if off.finite() { first + off / count } else { sum / count };
         let mut squares = E::Compute::default();
         for part in 0..plan.parts {
-            let ((from, to), [s, q]) = (plan.samples_of(part), partial(part));
-            let n = E::Compute::real(((to - from) * plan.line) as f64);
-            let d = s / n - mean;
-            squares = squares + (q + n * (d * d));
+            let [m, q] = partial(part);
+            let d = m - mean;
+            squares = squares + (q + size(part) * (d * d));
         }
         [mean, squares / count]
     }

@@ -417,6 +417,30 @@ pub(crate) fn largest<C: Float>(a: &[C]) -> C {
     lanes[0]
 }
 
+/// The sum of the distances from `mean`, in two levels: what its rounding has left.
+#[inline(always)]
+pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
+    let mut all = C::default();
+    for a in a.chunks(PIECE) {
+        let mut lanes = [C::default(); LANES];
+        for a in a.chunks_exact(LANES) {
+            for j in 0..LANES {
+                lanes[j] = lanes[j] + (a[j] - mean);
+            }
+        }
+        all = all + total(lanes);
+    }
+    all
+}
+
+/// A mean moved by that of the distances from it. The sum that it came from was rounded, and by a rounding error every element of a constant
+/// line would differ from the mean; their distances are exact, so now it is that constant.
+#[inline(always)]
+pub(crate) fn settled<C: Float>(mean: C, off: C) -> C {
+    // Beside infinities there is nothing to mend.
+    if off.finite() { mean + off } else { mean }
+}
+
 /// The sum of the squared distances from `mean`, in two levels.
 #[inline(always)]
 pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {

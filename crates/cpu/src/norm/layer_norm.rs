@@ -1,8 +1,8 @@
 //! Layer normalisation over the trailing axes, and its gradients.
 //!
-//! Mean and variance are taken in two passes over the scratch row, the second over values
-//! already centred, so nothing cancels. Backward recomputes both from `x`: that is cheaper than
-//! reading them back, and the tape keeps nothing for them.
+//! Mean and variance are taken in three passes over the row, which is in the first cache after the first of them: the sum, the
+//! distances from the mean (which take its rounding error away, so that a constant row is exactly 0), and their squares, so
+//! nothing cancels. Backward recomputes both from `x`: that is cheaper than reading them back, and the tape keeps nothing for them.
 //!
 //! With `x̂ = (x − mean) · r`, `r = 1/√(variance + eps)` and `g = dy · w`:
 //!
@@ -11,7 +11,7 @@
 //! ```
 
 use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, share};
-use super::lanes::{squares, store, sum, total, vectorised, view};
+use super::lanes::{distances, settled, squares, store, sum, total, vectorised, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -79,16 +79,28 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         let count = E::Compute::real(n as f64);
         scratch[n..].fill(E::Compute::default());
         let a = self.view(i, scratch);
-        let (mean, at) = (sum(a) / count, a.as_ptr());
-        scratch[n..].fill(mean);
-        let a = if at == scratch.as_ptr() {
-            &*scratch
-        } else {
-            // SAFETY: the row that was just seen, which is not the one in scratch.
-            unsafe { std::slice::from_raw_parts(at, n) }
-        };
+        let (rough, at) = (sum(a) / count, a.as_ptr());
+        let mean = settled(rough, distances(self.seen(at, rough, scratch), rough) / count);
+        let a = self.seen(at, mean, scratch);
         let variance = squares::<E::Compute, I>(a, mean) / count;
         (a, mean, E::Compute::real(1.0) / (variance + E::Compute::real(eps)).sqrt())
+    }
+
+    /// The row that [`Rows::view`] found at `at`, padded with `pad` where it is in scratch.
+    #[inline(always)]
+    fn seen<'s>(
+        &'s self,
+        at: *const E::Compute,
+        pad: E::Compute,
+        scratch: &'s mut [E::Compute],
+    ) -> &'s [E::Compute] {
+        let n = self.row.len();
+        if at == scratch.as_ptr() {
+            scratch[n..].fill(pad);
+            return scratch;
+        }
+        // SAFETY: a row of the operand, which nothing writes.
+        unsafe { std::slice::from_raw_parts(at, n) }
     }
 
     /// The only row of a weight, padded with zeros.

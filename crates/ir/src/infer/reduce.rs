@@ -46,10 +46,20 @@ pub(super) fn arg_reduce(kind: Extreme, axis: usize, [x]: [&Spec; 1]) -> Result<
 pub(super) fn cumulate(kind: Cumulation, axis: usize, [x]: [&Spec; 1]) -> Result<Spec> {
     let op = kind.name();
     check_axis(op, axis, x)?;
-    if x.dtype == DType::Bool || (kind == Cumulation::LogSumExp && !x.dtype.is_float()) {
-        return Err(Error::dtype(op, format!("does not take {}", x.dtype)).on([x]));
+    match kind {
+        Cumulation::Sum | Cumulation::Prod if !x.dtype.is_float() => Ok(x.with_dtype(DType::I64)),
+        Cumulation::Max | Cumulation::Min if x.dtype == DType::Bool => {
+            Err(Error::dtype(op, "does not take bool").on([x]))
+        }
+        Cumulation::LogSumExp if !x.dtype.is_float() => {
+            Err(Error::dtype(op, format!("does not take {}", x.dtype)).on([x]))
+        }
+        Cumulation::Sum
+        | Cumulation::Prod
+        | Cumulation::Max
+        | Cumulation::Min
+        | Cumulation::LogSumExp => Ok(x.clone()),
     }
-    Ok(x.clone())
 }
 
 pub(super) fn ranks(axis: usize, from: usize, count: usize, [x]: [&Spec; 1]) -> Result<Specs> {

@@ -73,17 +73,19 @@ pub enum AtOrigin {
 /// | kink | `pullback` | `torch` | `jax` | `tensorflow` |
 /// |---|---|---|---|---|
 /// | [`relu`](Conventions::relu) at 0 | 0 | 0 | 0 | 0 |
-/// | [`abs`](Conventions::abs) at 0 | 0 | 0 | 0 | 0 |
+/// | [`abs`](Conventions::abs) at 0 | 0 | 0 | 1 | 0 |
 /// | [`leaky_relu`](Conventions::leaky_relu) at 0 | from below | from below | from above | from below |
-/// | [`clamp`](Conventions::clamp) at a bound | inside | inside | half (`jnp.clip`) | inside |
+/// | [`clamp`](Conventions::clamp) at a bound that is a number | inside | outside | half (`jnp.clip`) | inside |
+/// | [`clamp`](Conventions::clamp_by) at a bound that is a tensor | inside | half | half | inside |
 /// | [`hardtanh`](Conventions::hardtanh) at a bound | outside | outside | inside | (outside) |
-/// | [`relu6`](Conventions::relu6), hardsigmoid, hardswish at a bound | outside | outside | half | outside |
+/// | [`relu6`](Conventions::relu6), hardsigmoid, hardswish at a bound | outside | outside | outside | outside |
 /// | [`maximum`](Conventions::maximum), minimum of equals | half | half | half | first |
 /// | [`max`](Conventions::max), min over axes, ties | even | even (`amax`) | even | even |
 /// | [`norm`](Conventions::norm), std at the origin | 0 | 0 | NaN | NaN |
-/// | [`hypot`](Conventions::hypot) at the origin | 0 | NaN | 0 | (0) |
+/// | [`hypot`](Conventions::hypot) at the origin | 0 | NaN | (0) | (0) |
 ///
-/// What is in parentheses has no counterpart there. Where no framework agrees with another by rule (`cummax` of equals in JAX depends on the
+/// `torch` and `jax` are as PyTorch 2.15 and JAX 0.10 ran (`crates/pullback/tests/data/conventions.py`); `tensorflow` is as documented, not run.
+/// What is in parentheses has no counterpart there, or (`jnp.hypot`: ½ to each) none here. Where no framework agrees with another by rule (`cummax` of equals in JAX depends on the
 /// shape of a tree), there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
@@ -92,6 +94,7 @@ pub struct Conventions {
     abs: f64,
     leaky_relu: AtZero,
     clamp: AtBound,
+    clamp_by: AtBound,
     hardtanh: AtBound,
     relu6: AtBound,
     maximum: AtTie,
@@ -111,6 +114,7 @@ const DEFAULT: Conventions = Conventions {
     abs: 0.0,
     leaky_relu: AtZero::Below,
     clamp: AtBound::Inside,
+    clamp_by: AtBound::Inside,
     hardtanh: AtBound::Outside,
     relu6: AtBound::Outside,
     maximum: AtTie::Half,
@@ -125,18 +129,24 @@ impl Conventions {
         DEFAULT
     }
 
-    /// Those of PyTorch: the default ones, but for `hypot`.
+    /// Those of PyTorch: the default ones, but for `clamp` and `hypot`.
     pub fn torch() -> Conventions {
-        Conventions { hypot: AtOrigin::Nan, ..DEFAULT }
+        Conventions {
+            clamp: AtBound::Outside,
+            clamp_by: AtBound::Half,
+            hypot: AtOrigin::Nan,
+            ..DEFAULT
+        }
     }
 
     /// Those of JAX: of `jnp.clip`, `jnp.maximum`, `jnp.max`, `jnp.linalg.norm` and `jax.nn`.
     pub fn jax() -> Conventions {
         Conventions {
+            abs: 1.0,
             leaky_relu: AtZero::Above,
             clamp: AtBound::Half,
+            clamp_by: AtBound::Half,
             hardtanh: AtBound::Inside,
-            relu6: AtBound::Half,
             norm: AtOrigin::Nan,
             ..DEFAULT
         }
@@ -172,7 +182,12 @@ impl Conventions {
 
     /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound.
     pub fn clamp(self, at: AtBound) -> Conventions {
-        Conventions { clamp: at, ..self }
+        Conventions { clamp: at, clamp_by: at, ..self }
+    }
+
+    /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound that is a tensor, which may be another than at one that is a number.
+    pub fn clamp_by(self, at: AtBound) -> Conventions {
+        Conventions { clamp_by: at, ..self }
     }
 
     /// The derivative of `hardtanh` at a bound.
@@ -218,8 +233,8 @@ impl Conventions {
         self.leaky_relu == AtZero::Above
     }
 
-    pub(crate) fn at_clamp(&self) -> AtBound {
-        self.clamp
+    pub(crate) fn at_clamp(&self, number: bool) -> AtBound {
+        if number { self.clamp } else { self.clamp_by }
     }
 
     pub(crate) fn is_nan_at_origin(&self, kind: Kind) -> bool {

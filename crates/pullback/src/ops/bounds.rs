@@ -71,12 +71,12 @@ impl Tensor {
     /// Values that lie `beyond` the bound replaced by it.
     #[track_caller]
     fn bounded(&self, op: &'static str, beyond: Compare, bound: impl Operand) -> Tensor {
-        let may_be_nan = bound.may_be_nan();
+        let (may_be_nan, number) = (bound.may_be_nan(), bound.is_number());
         let bound = bound.beside(self);
         let bound = &*bound;
         kinks::at(op, kinks::Kind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
         let low = beyond == Compare::Lt;
-        let outside = match (kinks::conventions().at_clamp(), low) {
+        let outside = match (kinks::conventions().at_clamp(number), low) {
             (AtBound::Inside, true) => self.lt(bound),
             (AtBound::Inside, false) => self.gt(bound),
             (AtBound::Outside, true) => self.le(bound),

@@ -113,7 +113,15 @@ impl Tensor {
     #[track_caller]
     fn cumulate(&self, kind: Cumulation, axis: isize) -> Tensor {
         let axis = self.axis(kind.name(), axis);
-        let x = if self.dtype() == DType::Bool { self.cast(DType::I64) } else { self.clone() };
+        let x = match kind {
+            // Sums and products of integers and booleans are in i64: `infer` says so.
+            Cumulation::Sum | Cumulation::Prod => self.clone(),
+            Cumulation::Max | Cumulation::Min if self.dtype() == DType::Bool => {
+                self.cast(DType::I64)
+            }
+            Cumulation::Max | Cumulation::Min => self.clone(),
+            Cumulation::LogSumExp => self.real(),
+        };
         let op = Op::Cumulate { kind, axis, reverse: false };
         match x.rank() {
             0 => apply(op, &[&x.reshape([1])]).reshape(&[] as &[usize]),
@@ -121,13 +129,14 @@ impl Tensor {
         }
     }
 
-    /// Running sums along an axis.
+    /// Running sums along an axis; of integers and booleans in `i64`, as [`Tensor::sum`] is.
     ///
     /// Derivative: the running sum of `dy` from the end.
     ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumsum(0).to_vec::<f64>(), [1.0, 3.0, 6.0]);
+    /// assert_eq!(Tensor::from([200u8, 100]).cumsum(0).to_vec::<i64>(), [200, 300]);
     /// ```
     #[track_caller]
     #[must_use]
@@ -135,7 +144,7 @@ impl Tensor {
         self.cumulate(Cumulation::Sum, axis)
     }
 
-    /// Running products along an axis. The gradient is right where elements are zero.
+    /// Running products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`] is. The gradient is right where elements are zero.
     ///
     /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
     #[track_caller]

@@ -115,8 +115,7 @@ fn eps_of(op: &Op) -> f64 {
 /// The normalised value and 1/σ, over the axes of `w`.
 fn normalised(op: &Op, x: &Tensor, w: &Tensor) -> (Vec<isize>, Tensor, Tensor) {
     let axes: Vec<isize> = (1..=w.rank() as isize).map(|i| -i).collect();
-    let x = x.wide();
-    let centred = &x - x.mean_keep(axes.clone());
+    let centred = x.wide().centred(&axes);
     let scale = (centred.square().mean_keep(axes.clone()) + eps_of(op)).rsqrt();
     (axes, &centred * &scale, scale)
 }

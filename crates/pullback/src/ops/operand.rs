@@ -23,6 +23,12 @@ pub trait Operand {
     fn may_be_nan(&self) -> bool {
         true
     }
+
+    /// Whether it is a number, not a tensor.
+    #[doc(hidden)]
+    fn is_number(&self) -> bool {
+        true
+    }
 }
 
 impl Operand for Tensor {
@@ -33,6 +39,10 @@ impl Operand for Tensor {
     fn may_be_nan(&self) -> bool {
         self.dtype().is_float()
     }
+
+    fn is_number(&self) -> bool {
+        false
+    }
 }
 
 impl<T: Operand + ?Sized> Operand for &T {
@@ -42,6 +52,10 @@ impl<T: Operand + ?Sized> Operand for &T {
 
     fn may_be_nan(&self) -> bool {
         (**self).may_be_nan()
+    }
+
+    fn is_number(&self) -> bool {
+        (**self).is_number()
     }
 }
 

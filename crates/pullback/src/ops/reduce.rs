@@ -243,8 +243,7 @@ impl Tensor {
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let axes = axes.list();
         let n = self.count("var", &axes) as f64;
-        let x = self.wide();
-        let centred = &x - x.mean_keep(axes.clone());
+        let centred = self.wide().centred(&axes);
         (centred.square().sum_over(axes) / (n - correction).max(0.0)).cast(self.reduced_dtype())
     }
 
@@ -257,6 +256,17 @@ impl Tensor {
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
         variance.root_of_squares("std", kinks::Kind::Norm).cast(self.reduced_dtype())
+    }
+
+    /// The distances from the mean over some axes, which are exactly 0 where all elements are equal: the mean of equal elements is
+    /// rounded, and what it is off by is the mean of the distances.
+    #[track_caller]
+    pub(crate) fn centred(&self, axes: &[isize]) -> Tensor {
+        let rough = self - self.mean_keep(axes.to_vec());
+        // A constant as far as derivatives go: that mean is 0 for every x. Beside infinities there is nothing to mend.
+        let off = rough.detach().mean_keep(axes.to_vec());
+        let off = off.is_finite().select(&off, off.zeros_like_splat());
+        rough - off
     }
 
     /// The root of a sum of squares. Where that is 0, its derivative is 0 or what else was agreed.

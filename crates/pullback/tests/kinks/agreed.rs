@@ -238,11 +238,11 @@ fn presets_are_what_frameworks_do() {
     let one = Tensor::from(1.0);
     let probes: [(Formula, f64, [f64; 4]); 9] = [
         (&Tensor::relu, 0.0, [0.0, 0.0, 0.0, 0.0]),
-        (&Tensor::abs, 0.0, [0.0, 0.0, 0.0, 0.0]),
+        (&Tensor::abs, 0.0, [0.0, 0.0, 1.0, 0.0]),
         (&|x| x.leaky_relu(0.25), 0.0, [0.25, 0.25, 1.0, 0.25]),
-        (&|x| x.clamp(0.0, 1.0), 1.0, [1.0, 1.0, 0.5, 1.0]),
+        (&|x| x.clamp(0.0, 1.0), 1.0, [1.0, 0.0, 0.5, 1.0]),
         (&|x| x.hardtanh(-1.0, 1.0), 1.0, [0.0, 0.0, 1.0, 0.0]),
-        (&Tensor::relu6, 6.0, [0.0, 0.0, 0.5, 0.0]),
+        (&Tensor::relu6, 6.0, [0.0, 0.0, 0.0, 0.0]),
         (&|x| x.maximum(&one), 1.0, [0.5, 0.5, 0.5, 1.0]),
         (&|x| x.unsqueeze(0).norm(), 0.0, [0.0, 0.0, NAN, NAN]),
         (&|x| x.hypot(&Tensor::from(0.0)), 0.0, [0.0, NAN, 0.0, 0.0]),

@@ -154,7 +154,9 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
                 let part = if *reverse { &line[i[*axis]..] } else { &line[..=i[*axis]] };
                 cumulate(*kind, part)
             };
-            one(Array::make(&x[0].shape, x[0].dtype, run))
+            let wide = matches!(kind, Cumulation::Sum | Cumulation::Prod);
+            let dtype = if wide && !x[0].dtype.is_float() { DType::I64 } else { x[0].dtype };
+            one(Array::make(&x[0].shape, dtype, run))
         }
         Op::Sort { axis, descending } => {
             Some(order::ranks(&x[0], *axis, *descending, 0, x[0].shape[*axis]))

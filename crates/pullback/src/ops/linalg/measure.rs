@@ -19,6 +19,7 @@ fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
 /// The determinant of a square matrix.
 ///
 /// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors; where A is singular, by way of its singular values, which has a value there too.
+/// A compiled or batched program decides which of the two when it runs.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -29,18 +30,42 @@ fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
 #[must_use]
 pub fn det(a: &Tensor) -> Tensor {
     let n = square("det", a);
-    let (lu, pivots, _) = lu_parts("det", a);
-    let asked = lu.is_tracked() || lu.carries_tangents();
-    // No closure: that would not know the caller's line.
-    let plain = n == 0 || a.is_empty() || !asked;
-    // While tracing the matrix is taken to be regular: at a singular one the program's derivative is not finite.
-    if plain || !trace::knows(&lu) || !lu.detach().diagonal().eq(0.0).max().item::<bool>() {
-        return lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype());
+    // What is traced as a body may be differentiated where it is replayed.
+    let asked = a.is_tracked() || a.carries_tangents() || trace::in_body();
+    if n == 0 || a.is_empty() || !asked {
+        return regular_det(a);
     }
-    // |det| is the product of the singular values, whose derivative needs no division. The sign is constant.
-    let (u, s, vh) = kinks::aside(|| singular_values("det", a, true));
-    let sign = det(&u.detach()) * det(&vh.detach());
-    s.prod_over(-1) * sign.sign()
+    let (lu, _, _) = lu_parts("det", &a.detach());
+    let singular = lu.diagonal().eq(0.0).max_over(-1);
+    if trace::knows(&singular) && !singular.max().item::<bool>() {
+        return regular_det(a);
+    }
+    let at = singular.unsqueeze(-1).unsqueeze(-1);
+    // Each formula is given only the matrices that it has a derivative for, so that neither disturbs the other: not matrices of a
+    // batch, and not examples of a `vmap`, which takes both branches.
+    let eye = Tensor::eye_with(n, n, a.dtype());
+    let apart = &eye * (Tensor::iota(n) + 1).cast(a.dtype());
+    let plain = |a: &Tensor| regular_det(&at.select(&eye, a));
+    let mixed = |a: &Tensor| {
+        singular.select(singular_det(&at.select(a, &apart)), regular_det(&at.select(&eye, a)))
+    };
+    kinks::aside(|| crate::cond(&singular.max(), mixed, plain, a))
+}
+
+/// By way of the factors: the derivative divides by pivots.
+#[track_caller]
+fn regular_det(a: &Tensor) -> Tensor {
+    let (lu, pivots, _) = lu_parts("det", a);
+    lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype())
+}
+
+/// 0, with a derivative by way of the singular values: |det| is their product, which needs no division. The sign is constant.
+#[track_caller]
+fn singular_det(a: &Tensor) -> Tensor {
+    let (u, s, vh) = singular_values("det", a, true);
+    let sign = regular_det(&u.detach()) * regular_det(&vh.detach());
+    let y = s.prod_over(-1) * sign.sign();
+    &y - y.detach()
 }
 
 /// The sign of the determinant and the logarithm of its size: 0 and −∞ where it is 0.
