@@ -21,6 +21,7 @@ struct MixedPrecision;
 struct WithinMemory;
 
 pub mod data;
+mod functional;
 pub mod init;
 mod layer;
 mod layers;
@@ -37,6 +38,7 @@ pub mod state;
 mod summary;
 pub mod train;
 
+pub use functional::functional_call;
 pub use layer::Layer;
 pub use layers::*;
 pub use memory::{Entered, entered, memory_report, predict_memory};

@@ -24,6 +24,18 @@ use pullback::{DType, Flag, Path, Tensor, Tree};
 /// assert_eq!(scale.named_buffers()[0].0, "seen");
 /// assert_eq!(scale.parameter_count(), 3);
 /// ```
+///
+/// # Clones
+/// A clone of a layer shares its parameters, its buffers and its mode, as a clone of a tensor shares its memory: training one trains the other.
+/// [`Module::deep_copy`] makes a module of its own.
+///
+/// ```
+/// use pullback_nn::{Linear, Module, Relu, Sequential};
+/// let net = Sequential::new().then(Linear::new(2, 3)).then(Relu);
+/// let (same, own) = (net.clone(), net.deep_copy());
+/// assert!(same.parameters()[0].is_same(&net.parameters()[0]));
+/// assert!(!own.parameters()[0].shares_memory(&net.parameters()[0]));
+/// ```
 pub trait Module: Tree {
     /// The parameters with their names, tied ones once.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {

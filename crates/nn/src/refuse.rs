@@ -1,6 +1,6 @@
 //! How a layer that is asked for the impossible says so.
 
-use pullback::{Error, catch, raise};
+use pullback::{Error, catch, no_grad, raise};
 use std::panic::Location;
 
 /// Leaves a formula with an error that names the caller's line: a panic with its text, which [`pullback::catch`] turns back into an `Err`.
@@ -23,6 +23,12 @@ pub(crate) fn called_at<R>(at: &'static Location<'static>, f: impl FnOnce() -> R
         Ok(y) => y,
         Err(error) => raise(without_our_line(error).at(at)),
     }
+}
+
+/// [`no_grad`] for what a layer does to its buffers, with the caller's line in errors.
+#[track_caller]
+pub(crate) fn unrecorded<R>(f: impl FnOnce() -> R) -> R {
+    called_at(Location::caller(), || no_grad(f))
 }
 
 /// An error that came through a pointer or a closure, which the caller's line does not pass: it names a line of this library. [`refuse`] will name

@@ -1,5 +1,7 @@
 //! Optimisers against PyTorch's trajectories (recorded by `data/optim.py`), compiled against eager, saved and restored, and refused.
 
+#[path = "optim/accumulated.rs"]
+mod accumulated;
 #[path = "optim/around.rs"]
 mod around;
 #[path = "optim/lbfgs.rs"]

@@ -126,6 +126,11 @@ impl Tensor {
         out
     }
 
+    /// Whether its memory was written to since it was made.
+    pub(crate) fn is_written(&self) -> bool {
+        self.0.storage.version() > 0
+    }
+
     /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -41,6 +41,13 @@ pub trait Tree: Sized {
         out
     }
 
+    /// For each tensor, in declaration order, whether it is a buffer (`#[tree(buffer)]`).
+    fn buffers(&self) -> Vec<bool> {
+        let mut out = Vec::new();
+        self.visit(&mut Path::default(), &mut |path, _| out.push(path.is_buffer()));
+        out
+    }
+
     /// The tensors with their dotted paths (`layers.0.weight`), in declaration order.
     fn named_leaves(&self) -> Vec<(String, Tensor)> {
         let mut out = Vec::new();

@@ -1,11 +1,18 @@
 //! The folder of a run.
+//!
+//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is at most `config.toml.new`, whole or in part: a start
+//! that was interrupted, of which nothing is worth keeping. So at every moment a folder is empty, the start of a run that may begin again, or
+//! a run that can be resumed or begun anew.
 
 use super::options::Options;
 use crate::failure::{Failure, Outcome};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// What a run leaves behind, by name.
 pub const CONFIG: &str = "config.toml";
+/// What `config.toml` is called while it is written.
+const UNFINISHED: &str = "config.toml.new";
 pub const CHECKPOINTS: &str = "checkpoints";
 pub const CSV: &str = "log.csv";
 pub const JSONL: &str = "log.jsonl";
@@ -23,20 +30,33 @@ pub fn unused(name: &str) -> PathBuf {
     (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(0))
 }
 
-/// Makes the folder of a new run. One that is there and not empty is refused, unless it is a run and `force` says to begin it anew.
+/// Whether a start was interrupted here before there was a run.
+fn is_interrupted_start(folder: &Path) -> bool {
+    !folder.join(CONFIG).is_file() && folder.join(UNFINISHED).is_file()
+}
+
+/// Makes the folder of a new run. One that is there and not empty is refused, unless it holds nothing but a start that was interrupted, or it is a run
+/// and `force` says to begin it anew.
 ///
 /// # Errors
 /// If it is in use, or cannot be made.
 pub fn begin(folder: &Path, force: bool) -> Outcome {
-    let occupied = match std::fs::read_dir(folder) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(failed("read", folder, &error)),
     };
     let shown = folder.display();
-    let is_run = folder.join(CONFIG).is_file();
+    let occupied = entries.iter().any(|name| name != UNFINISHED);
+    let interrupted = is_interrupted_start(folder);
+    let is_run = folder.join(CONFIG).is_file() || interrupted;
     match (occupied, is_run, force) {
         (false, ..) => {}
+        (true, true, false) if interrupted => {
+            return Err(Failure::failed(format!(
+                "{shown} holds a start that was interrupted, and other files: begin it again with --force, or name another --out"
+            )));
+        }
         (true, true, false) => {
             return Err(Failure::failed(format!(
                 "{shown} holds a run already: go on with `pullback train --resume {shown}`, begin it anew with --force, or name another --out"
@@ -52,7 +72,8 @@ pub fn begin(folder: &Path, force: bool) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|e| failed("made", folder, &e))
 }
 
-/// Removes what a run leaves behind, and nothing else.
+/// Removes what a run leaves behind, and nothing else. Its configuration stays until the next one takes its name: killed on the way, the folder still
+/// holds a run.
 fn clear(folder: &Path) -> Outcome {
     for name in [CHECKPOINTS, TENSORBOARD, PLOTS] {
         let path = folder.join(name);
@@ -60,7 +81,7 @@ fn clear(folder: &Path) -> Outcome {
             std::fs::remove_dir_all(&path).map_err(|e| failed("removed", &path, &e))?;
         }
     }
-    for name in [CSV, JSONL, SAMPLE, CONFIG] {
+    for name in [CSV, JSONL, SAMPLE] {
         let path = folder.join(name);
         if path.is_file() {
             std::fs::remove_file(&path).map_err(|e| failed("removed", &path, &e))?;
@@ -77,10 +98,20 @@ pub fn write_config(folder: &Path, options: &Options) -> Outcome {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
     // Beside the old one, and then in its place: a run that is resumed and killed just now still has one.
-    let (path, fresh) = (folder.join(CONFIG), folder.join("config.toml.new"));
-    std::fs::write(&fresh, head + &text)
-        .and_then(|()| std::fs::rename(&fresh, &path))
-        .map_err(|e| failed("written", &path, &e))
+    let (path, fresh) = (folder.join(CONFIG), folder.join(UNFINISHED));
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(&fresh)?;
+        file.write_all((head + &text).as_bytes())?;
+        // On the disk before it has the name.
+        file.sync_all()?;
+        std::fs::rename(&fresh, &path)
+    };
+    write().map_err(|e| {
+        // Nothing is left of a run that did not begin; a folder with anything else in it stays.
+        let _ = std::fs::remove_file(&fresh);
+        let _ = std::fs::remove_dir(folder);
+        failed("written", &path, &e)
+    })
 }
 
 /// What the run in a folder is.
@@ -91,8 +122,96 @@ pub fn read_config(folder: &Path) -> Outcome<Options> {
     let path = folder.join(CONFIG);
     match path.is_file() {
         true => Options::read(&path),
+        false if is_interrupted_start(folder) => Err(Failure::usage(format!(
+            "the run in {} was interrupted before it began: start it again, with the same options and --out",
+            folder.display()
+        ))),
         false => {
             Err(Failure::usage(format!("{} holds no run: it has no {CONFIG}", folder.display())))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn message(outcome: Outcome) -> String {
+        outcome.expect_err("it is refused").message
+    }
+
+    /// A start killed at any byte of its configuration leaves a folder that a start takes, and a resume explains.
+    #[test]
+    fn an_interrupted_start_is_begun_again() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join("run");
+        let options = Options { task: Some("digits".into()), ..Options::default() };
+        begin(&folder, false).expect("made");
+        // Killed before the first byte: an empty folder.
+        begin(&folder, false).expect("an empty folder is free");
+        write_config(&folder, &options).expect("written");
+        let whole = fs::read(folder.join(CONFIG)).expect("a configuration");
+        assert!(!folder.join(UNFINISHED).exists());
+        for bytes in 0..=whole.len() {
+            let folder = place.path().join(format!("killed-{bytes}"));
+            fs::create_dir(&folder).expect("made");
+            fs::write(folder.join(UNFINISHED), &whole[..bytes]).expect("written");
+            let explained = read_config(&folder).expect_err("there is no run");
+            assert!(explained.message.contains("interrupted before it began"), "{explained:?}");
+            begin(&folder, false).expect("it begins again");
+            write_config(&folder, &options).expect("written");
+            assert_eq!(fs::read(folder.join(CONFIG)).expect("a configuration"), whole);
+            assert!(!folder.join(UNFINISHED).exists());
+        }
+    }
+
+    /// A run that is begun anew and killed at any point is still a run, or the start of one.
+    #[test]
+    fn a_run_begun_anew_stays_a_run() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path();
+        let options = Options { task: Some("digits".into()), ..Options::default() };
+        write_config(folder, &options).expect("written");
+        fs::create_dir(folder.join(CHECKPOINTS)).expect("made");
+        fs::write(folder.join(CSV), "step").expect("written");
+        fs::write(folder.join("notes.md"), "mine").expect("written");
+        assert!(message(begin(folder, false)).contains("holds a run already"));
+        begin(folder, true).expect("begun anew");
+        assert!(!folder.join(CHECKPOINTS).exists() && !folder.join(CSV).exists());
+        // Killed here.
+        assert!(read_config(folder).is_ok() && folder.join("notes.md").is_file());
+        fs::write(folder.join(UNFINISHED), "# half").expect("written");
+        assert!(read_config(folder).is_ok());
+        begin(folder, true).expect("begun anew once more");
+    }
+
+    /// Foreign files are safe: a start that was interrupted among them is begun again where that is asked for.
+    #[test]
+    fn other_files_beside_an_interrupted_start() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path();
+        fs::write(folder.join("thesis.tex"), "years of work").expect("written");
+        assert!(message(begin(folder, true)).contains("holds no run"));
+        fs::write(folder.join(UNFINISHED), "# half").expect("written");
+        assert!(
+            message(begin(folder, false)).contains("a start that was interrupted, and other files")
+        );
+        begin(folder, true).expect("begun again");
+        write_config(folder, &Options::default()).expect("written");
+        assert!(folder.join("thesis.tex").is_file());
+    }
+
+    /// What cannot be written leaves no folder behind.
+    #[test]
+    fn a_start_that_fails_leaves_nothing() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join("run");
+        begin(&folder, false).expect("made");
+        // A folder of that name is in the way of the file.
+        fs::create_dir(folder.join(UNFINISHED)).expect("made");
+        assert!(message(write_config(&folder, &Options::default())).contains("could not be"));
+        fs::remove_dir(folder.join(UNFINISHED)).expect("removed");
+        begin(&folder, false).expect("free again");
     }
 }

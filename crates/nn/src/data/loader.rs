@@ -34,6 +34,8 @@ pub struct Loader<D: Dataset, B> {
     prefetch: usize,
     /// Epoch and batch. Shared with the iterators, which move it.
     place: Arc<Mutex<(u64, usize)>>,
+    /// How many items the batch has that was handed out last. Shared likewise.
+    last: Arc<Mutex<Option<usize>>>,
 }
 
 pub(super) type CollateFn<T, B> = dyn Fn(Vec<T>) -> Result<B> + Send + Sync;
@@ -62,6 +64,7 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
             workers: 0,
             prefetch: 2,
             place: Arc::default(),
+            last: Arc::default(),
         }
     }
 
@@ -133,6 +136,11 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
         self.place().0
     }
 
+    /// How many items the batch has that was handed out last: the last of an epoch may have fewer than the others. None before the first.
+    pub fn last_len(&self) -> Option<usize> {
+        *lock(&self.last)
+    }
+
     /// Goes to the start of an epoch.
     pub fn set_epoch(&self, epoch: u64) {
         *lock(&self.place) = (epoch, 0);
@@ -181,15 +189,22 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
             Ok((workers, batches)) => (Ok(workers), batches),
             Err(error) => (Err(Some(error)), self.len()),
         };
-        Epoch { workers, place: self.place.clone(), epoch, next: first, batches }
+        Epoch {
+            workers,
+            place: self.place.clone(),
+            last: self.last.clone(),
+            epoch,
+            next: first,
+            batches,
+        }
     }
 
-    fn start(&self, epoch: u64, first: usize) -> Result<(Workers<B>, usize)> {
+    fn start(&self, epoch: u64, first: usize) -> Result<(Workers<(usize, B)>, usize)> {
         let pass = Pass { seed: self.seed, epoch };
         let batches = Arc::new(self.batches.batches(self.data.len(), pass)?);
         let count = batches.len();
         let threads = self.workers.min(count.saturating_sub(first));
-        let workers = Workers::start(first, threads, self.prefetch, |stop| -> Maker<B> {
+        let workers = Workers::start(first, threads, self.prefetch, |stop| -> Maker<(usize, B)> {
             let (data, collate, batches) =
                 (self.data.clone(), self.collate.clone(), batches.clone());
             let Pass { seed, epoch } = pass;
@@ -207,7 +222,8 @@ impl<D: Dataset, B: Send + 'static> Loader<D, B> {
                     }
                 }
                 let what = || format!("batch {number} of items {}", listed(indices));
-                Some(attempt(what, || collate(items)))
+                let count = items.len();
+                Some(attempt(what, || collate(items)).map(|made| (count, made)))
             })
         })?;
         Ok((workers, count))
@@ -238,8 +254,9 @@ impl<D: Dataset, B: Send + 'static> IntoIterator for &Loader<D, B> {
 /// The rest of an epoch: see [`Loader::iter`]. Dropping it stops the threads.
 pub struct Epoch<B> {
     /// Or the error that kept them from starting, until it was told.
-    workers: std::result::Result<Workers<B>, Option<Error>>,
+    workers: std::result::Result<Workers<(usize, B)>, Option<Error>>,
     place: Arc<Mutex<(u64, usize)>>,
+    last: Arc<Mutex<Option<usize>>>,
     epoch: u64,
     next: usize,
     batches: usize,
@@ -253,13 +270,14 @@ impl<B: Send + 'static> Iterator for Epoch<B> {
             Ok(workers) => workers.next(),
             Err(error) => error.take().map(Err),
         };
-        if let Some(Ok(_)) = made {
+        if let Some(Ok((count, _))) = &made {
+            *lock(&self.last) = Some(*count);
             self.next += 1;
             let over = self.next >= self.batches;
             *lock(&self.place) =
                 if over { (self.epoch.wrapping_add(1), 0) } else { (self.epoch, self.next) };
         }
-        made
+        made.map(|made| made.map(|(_, batch)| batch))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

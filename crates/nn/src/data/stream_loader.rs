@@ -29,6 +29,7 @@ pub struct StreamLoader<S: Stream, B> {
     workers: usize,
     prefetch: usize,
     place: Arc<Mutex<(u64, usize)>>,
+    last: Arc<Mutex<Option<usize>>>,
 }
 
 impl<S: Stream> StreamLoader<S, <S::Item as Collate>::Batch>
@@ -56,6 +57,7 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
             workers: 0,
             prefetch: 2,
             place: Arc::default(),
+            last: Arc::default(),
         }
     }
 
@@ -94,6 +96,11 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
         self
     }
 
+    /// How many items the batch has that was handed out last: the last of an epoch may have fewer than the others. None before the first.
+    pub fn last_len(&self) -> Option<usize> {
+        *lock(&self.last)
+    }
+
     /// Goes to the start of an epoch.
     pub fn set_epoch(&self, epoch: u64) {
         *lock(&self.place) = (epoch, 0);
@@ -127,15 +134,21 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
     pub fn iter(&self) -> StreamEpoch<B> {
         let (epoch, first) = *lock(&self.place);
         let workers = self.start(epoch, first).map_err(Some);
-        StreamEpoch { workers, place: self.place.clone(), epoch, next: first }
+        StreamEpoch {
+            workers,
+            place: self.place.clone(),
+            last: self.last.clone(),
+            epoch,
+            next: first,
+        }
     }
 
-    fn start(&self, epoch: u64, first: usize) -> Result<Workers<B>> {
+    fn start(&self, epoch: u64, first: usize) -> Result<Workers<(usize, B)>> {
         if self.size == 0 {
             return Err(Error::argument("loader", "a batch of 0 items never ends"));
         }
         let (size, drop_last, pass) = (self.size, self.drop_last, Pass { seed: self.seed, epoch });
-        Workers::start(first, self.workers, self.prefetch, |stop| -> Maker<B> {
+        Workers::start(first, self.workers, self.prefetch, |stop| -> Maker<(usize, B)> {
             let (stream, collate) = (self.stream.clone(), self.collate.clone());
             let mut open: Option<(Items<S::Item>, usize)> = None;
             Box::new(move |number| {
@@ -171,7 +184,8 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
                 }
                 let what = format!("batch {number} of items {} to {place}", place - batch.len());
                 open = Some((items, place));
-                Some(attempt(|| what.clone(), || collate(batch)))
+                let count = batch.len();
+                Some(attempt(|| what.clone(), || collate(batch)).map(|made| (count, made)))
             })
         })
     }
@@ -188,8 +202,9 @@ impl<S: Stream, B: Send + 'static> IntoIterator for &StreamLoader<S, B> {
 
 /// The rest of a stream: see [`StreamLoader::iter`]. Dropping it stops the threads.
 pub struct StreamEpoch<B> {
-    workers: std::result::Result<Workers<B>, Option<Error>>,
+    workers: std::result::Result<Workers<(usize, B)>, Option<Error>>,
     place: Arc<Mutex<(u64, usize)>>,
+    last: Arc<Mutex<Option<usize>>>,
     epoch: u64,
     next: usize,
 }
@@ -205,7 +220,8 @@ impl<B: Send + 'static> Iterator for StreamEpoch<B> {
         let ended = workers.is_done();
         let made = workers.next();
         match &made {
-            Some(Ok(_)) => {
+            Some(Ok((count, _))) => {
+                *lock(&self.last) = Some(*count);
                 self.next += 1;
                 *lock(&self.place) = (self.epoch, self.next);
             }
@@ -213,6 +229,6 @@ impl<B: Send + 'static> Iterator for StreamEpoch<B> {
             None if !ended => *lock(&self.place) = (self.epoch.wrapping_add(1), 0),
             _ => {}
         }
-        made
+        made.map(|made| made.map(|(_, batch)| batch))
     }
 }

@@ -153,7 +153,7 @@ activations! {
 }
 
 /// [`LeakyRelu`] with a slope that is drawn for each element while training, and the mean slope after it.
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct RRelu {
     /// The smallest slope.
     pub lower: f64,

@@ -1,9 +1,9 @@
 //! Each channel normalised over the batch, with statistics for the time after training.
 
 use super::dimensions::tree_by_axes;
-use crate::refuse::demand;
+use crate::refuse::{demand, unrecorded};
 use crate::{Layer, entered, seen};
-use pullback::{Flag, Tensor, no_grad};
+use pullback::{Flag, Tensor};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
 pub type BatchNorm1d = BatchNorm<1>;
@@ -23,6 +23,7 @@ pub type BatchNorm3d = BatchNorm<3>;
 
 /// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then `· weight + bias`. After training
 /// ([`Module::eval`](crate::Module::eval)) the running mean and variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+#[derive(Clone)]
 pub struct BatchNorm<const N: usize> {
     /// `[channels]`, from ones.
     pub weight: Option<Tensor>,
@@ -105,7 +106,7 @@ impl<const N: usize> BatchNorm<N> {
         let (weight, bias, eps) = (self.weight.as_ref(), self.bias.as_ref(), self.eps);
         let Some((mean, var)) = running else { return x.batch_norm(weight, bias, eps) };
         if let Some(count) = &self.num_batches_tracked {
-            no_grad(|| count.add_(1));
+            unrecorded(|| count.add_(1));
         }
         match (self.momentum, &self.num_batches_tracked) {
             (None, Some(count)) => {
@@ -114,7 +115,7 @@ impl<const N: usize> BatchNorm<N> {
                 let (y, batch_mean, batch_var) =
                     x.batch_norm_running((&none.0, &none.1), weight, bias, 1.0, eps);
                 let share = 1.0 / count.cast(mean.dtype());
-                no_grad(|| {
+                unrecorded(|| {
                     mean.add_((batch_mean - mean) * &share);
                     var.add_((batch_var - var) * &share);
                 });
@@ -124,7 +125,7 @@ impl<const N: usize> BatchNorm<N> {
                 let momentum = momentum.unwrap_or(0.0);
                 let (y, new_mean, new_var) =
                     x.batch_norm_running((mean, var), weight, bias, momentum, eps);
-                no_grad(|| {
+                unrecorded(|| {
                     mean.copy_(new_mean);
                     var.copy_(new_var);
                 });

@@ -13,7 +13,7 @@ use pullback::{Tensor, Tree};
 /// let layer = Bilinear::new(4, 3, 5);
 /// assert_eq!(layer.forward(&Tensor::zeros([8, 4]), &Tensor::zeros([8, 3])).shape(), [8, 5]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Bilinear {
     /// `[outputs, first inputs, second inputs]`
     pub weight: Tensor,

@@ -13,6 +13,7 @@ pub type Dropout2d = ChannelDropout<2>;
 pub type Dropout3d = ChannelDropout<3>;
 
 /// [`Dropout`](crate::Dropout) of whole channels, which are followed by `N` axes. Known as [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`].
+#[derive(Clone)]
 pub struct ChannelDropout<const N: usize> {
     /// The probability of a zero.
     pub p: f64,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// assert!(block.parameters().iter().all(|w| w.grad().is_some()));
 /// # Ok::<(), pullback::Error>(())
 /// ```
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Checkpointed<L> {
     /// The layer.
     pub inner: L,

@@ -46,6 +46,7 @@ impl Tree for PaddingMode {
 }
 
 /// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+#[derive(Clone)]
 pub struct Convolution<const N: usize> {
     /// `[outputs, inputs / groups, kernel …]`
     pub weight: Tensor,

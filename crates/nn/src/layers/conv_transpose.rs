@@ -22,6 +22,7 @@ pub type ConvTranspose3d = TransposedConvolution<3>;
 
 /// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes. Known as [`ConvTranspose1d`], [`ConvTranspose2d`]
 /// and [`ConvTranspose3d`].
+#[derive(Clone)]
 pub struct TransposedConvolution<const N: usize> {
     /// `[inputs, outputs / groups, kernel …]`
     pub weight: Tensor,

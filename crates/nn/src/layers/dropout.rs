@@ -16,7 +16,7 @@ use pullback::{Flag, Tensor, Tree, next_key};
 /// layer.eval();
 /// assert_eq!(layer.forward(&x).to_vec::<f32>(), x.to_vec::<f32>());
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Dropout {
     /// The probability of a zero.
     pub p: f64,
@@ -25,7 +25,7 @@ pub struct Dropout {
 }
 
 /// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean and variance stay.
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct AlphaDropout {
     /// The probability of being dropped.
     pub p: f64,

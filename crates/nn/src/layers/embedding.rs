@@ -13,7 +13,7 @@ use pullback::{Tensor, Tree, no_grad};
 /// let layer = Embedding::new(100, 16).padding_idx(0);
 /// assert_eq!(layer.forward(&Tensor::from([[1i64, 2, 0], [4, 0, 0]])).shape(), [2, 3, 16]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Embedding {
     /// `[rows, columns]`
     pub weight: Tensor,

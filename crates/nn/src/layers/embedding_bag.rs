@@ -15,7 +15,7 @@ use pullback::{Bag, Tensor, Tree, no_grad};
 /// let layer = EmbeddingBag::new(100, 16, Bag::Mean);
 /// assert_eq!(layer.forward(&Tensor::from([[1i64, 2], [4, 4]])).shape(), [2, 16]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct EmbeddingBag {
     /// `[rows, columns]`
     pub weight: Tensor,

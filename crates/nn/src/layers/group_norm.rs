@@ -12,7 +12,7 @@ use pullback::{Tensor, Tree};
 /// let layer = GroupNorm::new(4, 16);
 /// assert_eq!(layer.forward(&Tensor::randn([2, 16, 5, 5])).shape(), [2, 16, 5, 5]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct GroupNorm {
     /// `[channels]`, from ones.
     pub weight: Option<Tensor>,

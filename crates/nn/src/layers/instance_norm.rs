@@ -1,9 +1,9 @@
 //! Each channel of each example normalised for itself.
 
 use super::dimensions::tree_by_axes;
-use crate::refuse::demand;
+use crate::refuse::{demand, unrecorded};
 use crate::{Layer, entered, seen};
-use pullback::{Flag, Tensor, no_grad};
+use pullback::{Flag, Tensor};
 
 /// Instance normalisation of `[n, channels, l]`.
 pub type InstanceNorm1d = InstanceNorm<1>;
@@ -21,6 +21,7 @@ pub type InstanceNorm3d = InstanceNorm<3>;
 
 /// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`],
 /// [`InstanceNorm2d`] and [`InstanceNorm3d`].
+#[derive(Clone)]
 pub struct InstanceNorm<const N: usize> {
     /// `[channels]`, from ones; not there unless asked for.
     pub weight: Option<Tensor>,
@@ -124,7 +125,7 @@ impl<const N: usize> Layer for InstanceNorm<N> {
             Some(running) => {
                 let (y, mean, var) =
                     batch.instance_norm_running(running, weight, bias, self.momentum, eps);
-                no_grad(|| {
+                unrecorded(|| {
                     running.0.copy_(mean);
                     running.1.copy_(var);
                 });

@@ -21,7 +21,7 @@ use pullback::{DType, Error, Tensor, Tree, cat, catch};
 /// assert_eq!(step.explain().specialisations.len(), 1);
 /// # Ok::<(), pullback::Error>(())
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct KeyValueCache {
     /// `[batch, heads, capacity, features]`.
     #[tree(buffer)]

@@ -11,7 +11,7 @@ use pullback::{Tensor, Tree};
 /// let net = Sequential::new().then(Linear::new(4, 2)).then(Lambda::new(|x: &Tensor| x * 2.0));
 /// assert_eq!(net.forward(&Tensor::zeros([1, 4])).shape(), [1, 2]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Lambda<F>(#[tree(skip)] F);
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {

@@ -12,7 +12,7 @@ use pullback::{Tensor, Tree};
 /// let layer = LayerNorm::new([16]);
 /// assert_eq!(layer.forward(&Tensor::randn([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct LayerNorm {
     /// Shaped as the axes that are normalised over, from ones.
     pub weight: Option<Tensor>,

@@ -16,7 +16,7 @@ use pullback::{Tensor, Tree};
 /// let layer = Linear::new(784, 128);
 /// assert_eq!(layer.forward(&Tensor::zeros([32, 784])).shape(), [32, 128]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Linear {
     /// `[outputs, inputs]`
     pub weight: Tensor,

@@ -131,7 +131,7 @@ const NAME: &str = "MultiHeadAttention";
 ///
 /// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for them. A query that sees no key gives zeros
 /// (before the last projection), where PyTorch may give NaN.
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct MultiHeadAttention {
     /// The weights for queries, where keys or values have another number of features.
     pub q_proj_weight: Option<Tensor>,

@@ -11,7 +11,7 @@ use pullback::{Tensor, Tree};
 /// use pullback_nn::{Layer, PRelu};
 /// assert_eq!(PRelu::new().forward(&Tensor::from([-2f32, 2.0])).to_vec::<f32>(), [-0.5, 2.0]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct PRelu {
     /// `[1]` or `[channels]`
     pub weight: Tensor,

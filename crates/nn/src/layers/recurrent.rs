@@ -104,6 +104,7 @@ impl RecurrentConfig {
 ///
 /// Sequences are `[steps, batch, inputs]`, or `[batch, steps, inputs]` with [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a
 /// batch. States are `[layers · directions, batch, hidden]`, or without the batch.
+#[derive(Clone)]
 pub struct Recurrent<K: Recurrence> {
     /// Layer by layer, in each the one that goes forwards first.
     pub cells: Vec<RecurrentCell<K>>,

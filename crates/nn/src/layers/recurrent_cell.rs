@@ -45,6 +45,7 @@ pub trait Recurrence: Clone + fmt::Debug {
 }
 
 /// One step of a recurrence: [`RnnCell`](crate::RnnCell), [`GruCell`](crate::GruCell) and [`LstmCell`](crate::LstmCell) are this, of different kinds.
+#[derive(Clone)]
 pub struct RecurrentCell<K: Recurrence> {
     /// From the input: `[gates · hidden, inputs]`.
     pub weight_ih: Tensor,

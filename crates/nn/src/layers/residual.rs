@@ -11,7 +11,7 @@ use pullback::{Tensor, Tree};
 /// let block = Residual::new((Linear::new(8, 8), Relu));
 /// assert_eq!(block.forward(&Tensor::zeros([2, 8])).shape(), [2, 8]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Residual<L> {
     /// The layer.
     pub inner: L,

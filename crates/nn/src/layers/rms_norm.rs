@@ -12,7 +12,7 @@ use pullback::{DType, Tensor, Tree};
 /// let layer = RmsNorm::new([16]).eps(1e-6);
 /// assert_eq!(layer.forward(&Tensor::randn([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct RmsNorm {
     /// Shaped as the axes that are normalised over, from ones.
     pub weight: Option<Tensor>,

@@ -3,6 +3,7 @@
 use crate::refuse::{refuse, without_our_line};
 use crate::{Layer, entered, seen};
 use pullback::{Path, Tensor, Tree, catch};
+use std::sync::Arc;
 
 /// Layers one after the other, named `0`, `1`, … as in PyTorch.
 ///
@@ -13,16 +14,17 @@ use pullback::{Path, Tensor, Tree, catch};
 /// assert_eq!(net.forward(&Tensor::zeros([32, 784])).shape(), [32, 10]);
 /// assert_eq!(net.named_parameters()[2].0, "2.weight");
 /// ```
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sequential {
-    layers: Vec<Box<dyn Stage>>,
+    /// Behind counted pointers, so that a clone holds the same layers.
+    layers: Vec<Arc<dyn Stage>>,
 }
 
 /// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a new pointer.
 trait Stage: Send + Sync {
     fn run(&self, x: &Tensor) -> Tensor;
     fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
-    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Stage>;
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn Stage>;
 }
 
 impl<L: Layer + Send + Sync + 'static> Stage for L {
@@ -34,8 +36,8 @@ impl<L: Layer + Send + Sync + 'static> Stage for L {
         self.visit(path, f);
     }
 
-    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Stage> {
-        Box::new(self.map(f))
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn Stage> {
+        Arc::new(self.map(f))
     }
 }
 
@@ -49,7 +51,7 @@ impl Sequential {
     /// And then this layer.
     #[must_use]
     pub fn then(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
-        self.layers.push(Box::new(layer));
+        self.layers.push(Arc::new(layer));
         self
     }
 

@@ -192,6 +192,7 @@ impl TransformerConfig {
 }
 
 /// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its own.
+#[derive(Clone)]
 pub(super) struct Manner {
     pub dropout: f64,
     pub gelu: bool,

@@ -8,7 +8,7 @@ use crate::{Layer, LayerNorm, entered, seen};
 use pullback::{Tensor, Tree};
 
 /// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,

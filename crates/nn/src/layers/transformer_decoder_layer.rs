@@ -17,7 +17,7 @@ use pullback::{Tensor, Tree};
 /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
 /// assert_eq!(y.shape(), [3, 5, 8]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct TransformerDecoderLayer {
     /// Each position looks at all, or at those before it.
     pub self_attn: MultiHeadAttention,

@@ -8,7 +8,7 @@ use crate::{Layer, LayerNorm, entered, seen};
 use pullback::{Error, Tensor, Tree};
 
 /// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,

@@ -17,7 +17,7 @@ use pullback::{Tensor, Tree};
 /// assert_eq!(layer.forward(&x).shape(), [3, 5, 8]);
 /// assert_eq!(layer.forward_masked(&x, AttentionMasks::new().causal()).shape(), [3, 5, 8]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct TransformerEncoderLayer {
     /// Each position looks at all.
     pub self_attn: MultiHeadAttention,

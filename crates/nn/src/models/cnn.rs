@@ -12,7 +12,7 @@ use pullback::{Tensor, Tree};
 /// let net = Cnn::new(3, &[32, 64, 128], 10);
 /// assert_eq!(net.forward(&Tensor::zeros([2, 3, 32, 32])).shape(), [2, 10]);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Cnn {
     /// The convolutions.
     pub convs: Vec<Conv2d>,

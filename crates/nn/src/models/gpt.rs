@@ -46,7 +46,7 @@ impl Default for GptConfig {
 /// assert_eq!(gpt.generate(&[1, 2, 3], 10, &Sampling::default())?.len(), 13);
 /// # Ok::<(), pullback::Error>(())
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Gpt {
     /// A row for each token.
     pub token: Embedding,

@@ -12,7 +12,7 @@ use pullback::{Tensor, Tree};
 /// assert_eq!(net.forward(&Tensor::zeros([32, 1, 28, 28])).shape(), [32, 10]);
 /// assert_eq!(net.parameter_count(), 784 * 512 + 512 + 512 * 10 + 10);
 /// ```
-#[derive(Tree)]
+#[derive(Clone, Tree)]
 pub struct Mlp {
     /// The linear layers.
     pub layers: Vec<Linear>,

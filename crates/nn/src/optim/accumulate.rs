@@ -1,7 +1,7 @@
 //! Batches that are too large for memory, in parts.
 
 use super::Optimizer;
-use pullback::{Error, Result, Tensor};
+use pullback::{Error, Result, Tensor, catch, no_grad};
 
 /// Accumulates gradients over several backward passes, and steps after the last: as one batch of all parts, if losses are means over
 /// parts of one size.
@@ -15,10 +15,10 @@ use pullback::{Error, Result, Tensor};
 ///
 /// let sgd = Sgd { rate: 0.1, ..Sgd::default() };
 /// let (x, y) = (Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad());
-/// let mut parts = Accumulate::new(sgd.over([x.clone()])?, 4)?;
+/// let parts = Accumulate::new(sgd.over([x.clone()])?, 4)?;
 /// for t in 0..4 {
 ///     let stepped = parts.backward(&(&x * f64::from(t)))?;
-///     assert_eq!(stepped, t == 3);
+///     assert_eq!(stepped.item::<bool>(), t == 3);
 /// }
 ///
 /// let opt = sgd.over([y.clone()])?;
@@ -29,11 +29,29 @@ use pullback::{Error, Result, Tensor};
 /// assert_eq!(x.item::<f64>(), y.item::<f64>());
 /// # Ok::<(), pullback::Error>(())
 /// ```
+///
+/// The count is a tensor, so a step that contains this compiles, to one program for all parts: there the optimiser steps at every part, and nothing is left of it
+/// where the part is not the last. A clone counts along.
+///
+/// ```
+/// use pullback::{Tensor, jit};
+/// use pullback_nn::optim::{Accumulate, Rule, Sgd};
+///
+/// let x = Tensor::from(1.0).requires_grad();
+/// let parts = Accumulate::new(Sgd { rate: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
+/// let step = jit(|t: &Tensor| parts.backward(&(&x * t)));
+/// for stepped in [false, true, false, true] {
+///     assert_eq!(step.call(&Tensor::from(3.0))?.item::<bool>(), stepped);
+/// }
+/// assert!((x.item::<f64>() - 0.4).abs() < 1e-12);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Accumulate<O> {
     optimizer: O,
     parts: usize,
-    seen: usize,
+    /// How many parts were seen: `i64[]`.
+    seen: Tensor,
 }
 
 impl<O: Optimizer> Accumulate<O> {
@@ -44,16 +62,16 @@ impl<O: Optimizer> Accumulate<O> {
     pub fn new(optimizer: O, parts: usize) -> Result<Accumulate<O>> {
         match parts {
             0 => Err(Error::argument("Accumulate", "a batch has at least 1 part, not 0")),
-            _ => Ok(Accumulate { optimizer, parts, seen: 0 }),
+            _ => Ok(Accumulate { optimizer, parts, seen: Tensor::from(0i64) }),
         }
     }
 
     /// Goes backward from a part's loss, divided by the number of parts; after the last part steps and forgets the gradients. Gives whether
-    /// it stepped.
+    /// it stepped: `bool[]`, which inside a trace is not known yet.
     ///
     /// # Errors
     /// Of the backward pass or the step.
-    pub fn backward(&mut self, loss: &Tensor) -> Result<bool> {
+    pub fn backward(&self, loss: &Tensor) -> Result<Tensor> {
         self.backward_then(loss, |_| Ok(()))
     }
 
@@ -62,31 +80,66 @@ impl<O: Optimizer> Accumulate<O> {
     /// # Errors
     /// Of the backward pass, what is to be done, or the step.
     pub fn backward_then(
-        &mut self,
+        &self,
         loss: &Tensor,
         before_step: impl FnOnce(&O) -> Result<()>,
-    ) -> Result<bool> {
+    ) -> Result<Tensor> {
         (loss / self.parts as f64).backward()?;
-        self.seen += 1;
-        if self.seen < self.parts {
-            return Ok(false);
-        }
-        before_step(&self.optimizer)?;
-        self.flush()?;
-        Ok(true)
+        let due = quietly(|| {
+            self.seen.add_(1i64);
+            self.seen.ge(self.parts as i64)
+        })?;
+        self.step_where(&due, before_step)?;
+        Ok(due)
     }
 
     /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their gradients are not made larger.
     ///
     /// # Errors
     /// Of the step.
-    pub fn flush(&mut self) -> Result<()> {
-        if self.seen > 0 {
-            self.optimizer.step()?;
-            self.optimizer.zero_grad();
-            self.seen = 0;
+    pub fn flush(&self) -> Result<()> {
+        let due = quietly(|| self.seen.gt(0i64))?;
+        self.step_where(&due, |_| Ok(()))
+    }
+
+    /// Steps, forgets the gradients and begins to count anew, where `due`.
+    fn step_where(&self, due: &Tensor, before_step: impl FnOnce(&O) -> Result<()>) -> Result<()> {
+        let step = || {
+            before_step(&self.optimizer)?;
+            self.optimizer.step()
+        };
+        match due.try_item::<bool>() {
+            Ok(false) => return Ok(()),
+            Ok(true) => {
+                step()?;
+                self.optimizer.zero_grad();
+            }
+            // Not known while a function is traced: everything that a step writes is chosen afterwards, element by element.
+            Err(_) => {
+                let rates = self.optimizer.rates();
+                let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
+                let parameters: Vec<Tensor> =
+                    self.optimizer.groups().into_iter().flatten().collect();
+                let state = self.optimizer.named_state().into_iter().map(|(_, x)| x);
+                let written: Vec<Tensor> =
+                    parameters.iter().cloned().chain(state.filter(|x| !is_rate(x))).collect();
+                let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+                let copies = |all: &[Tensor]| {
+                    all.iter().map(|x| x.detach().deep_clone()).collect::<Vec<_>>()
+                };
+                let (before, added) = quietly(|| (copies(&written), copies(&gradients)))?;
+                step()?;
+                quietly(|| {
+                    for (x, before) in written.iter().zip(&before) {
+                        x.copy_(due.select(x.detach(), before));
+                    }
+                    for (x, added) in gradients.iter().zip(&added) {
+                        x.copy_(due.select(added.zeros_like(), added));
+                    }
+                })?;
+            }
         }
-        Ok(())
+        quietly(|| drop(self.seen.copy_(due.select(0i64, &self.seen))))
     }
 
     /// The optimiser that steps.
@@ -95,7 +148,15 @@ impl<O: Optimizer> Accumulate<O> {
     }
 
     /// How many parts of the next step were seen. A checkpoint is best made where this is 0: gradients are not saved.
-    pub fn seen(&self) -> usize {
-        self.seen
+    ///
+    /// # Errors
+    /// Inside a trace, where it is not known.
+    pub fn seen(&self) -> Result<usize> {
+        self.seen.try_item::<i64>().map(|n| n as usize)
     }
+}
+
+/// Unrecorded, with panics as errors.
+fn quietly<R>(f: impl FnOnce() -> R) -> Result<R> {
+    catch(|| no_grad(f))
 }

@@ -211,7 +211,7 @@ impl Saved {
     fn fit_model(&self, model: &impl Module) -> Result<Fitted> {
         let path = self.folder.join(MODEL);
         let file = decode(OP, &path, &self.model)?;
-        let fitted = Fit { names: &Names::new(), cast: false }.run(&file, &targets_of(model));
+        let fitted = Fit::exact(&Names::new()).run(&file, &targets_of(model));
         fitted.check(OP, &path, "the model", true)?;
         Ok(fitted)
     }
@@ -220,7 +220,7 @@ impl Saved {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
         let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)).collect();
-        let mut fitted = Fit { names: &Names::new(), cast: false }.run(&file, &targets_from(named));
+        let mut fitted = Fit::exact(&Names::new()).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;

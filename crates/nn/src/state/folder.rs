@@ -7,6 +7,7 @@ use super::checkpoint::{Checkpoint, Saved};
 use super::durable::{failed, remove_folder, sweep};
 use super::manifest::Manifest;
 use pullback::{Error, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const OP: &str = "checkpoint";
@@ -67,6 +68,11 @@ impl Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }
 
+    /// The metric that says which is best.
+    pub(crate) fn best_metric(&self) -> Option<&str> {
+        self.best.as_ref().map(|(metric, _)| metric.as_str())
+    }
+
     /// Where they are.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -108,12 +114,25 @@ impl Checkpoints {
     /// The good checkpoint with the best value of the metric that [`Checkpoints::keep_best`] named, or none if there is no checkpoint.
     ///
     /// # Errors
-    /// If no metric was named, or there are checkpoints but none is good.
+    /// If no metric was named, or there are checkpoints but none is good or none has the metric: then the error lists those there are.
     pub fn best(&self) -> Result<Option<Found>> {
-        let Some((_, best)) = self.best else {
+        let Some((metric, best)) = &self.best else {
             return Err(Error::argument(OP, "no metric says which checkpoint is best")
                 .hint("name one with Checkpoints::keep_best"));
         };
+        let readable: Vec<Manifest> =
+            self.list()?.iter().filter_map(|folder| Manifest::read(folder).ok()).collect();
+        if !readable.is_empty() && !readable.iter().any(|m| m.record.metrics.contains_key(metric)) {
+            let known: BTreeSet<&str> =
+                readable.iter().flat_map(|m| m.record.metrics.keys()).map(String::as_str).collect();
+            let there = match known.is_empty() {
+                true => "they hold no metrics".to_string(),
+                false => format!("there are {}", Vec::from_iter(known).join(", ")),
+            };
+            let message =
+                format!("no checkpoint in {} has `{metric}`; {there}", self.folder.display());
+            return Err(Error::argument(OP, message));
+        }
         // Newest first, so that of equals the newest is taken; those that cannot be read come last, to be told about.
         let mut valued: Vec<(PathBuf, f64)> = Vec::new();
         for folder in self.list()?.into_iter().rev() {

@@ -12,6 +12,7 @@ mod folder;
 mod manifest;
 mod names;
 mod place;
+mod rules;
 mod tensors;
 mod weights;
 

@@ -5,6 +5,9 @@
 /// Rules are applied in the order in which they were added when a file is loaded, and backwards in reverse order when one is saved.
 /// A name that no rule fits stays as it is.
 ///
+/// Tensors that are several in the file and one in the model, as separate query, key and value weights beside packed ones, are joined by
+/// [`Names::concat`]; the other way round, [`Names::split`] cuts.
+///
 /// ```
 /// use pullback_nn::state::Names;
 ///
@@ -18,14 +21,64 @@
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    rules: Vec<Rule>,
+    pub(super) rules: Vec<Rule>,
     transposed: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-enum Rule {
+pub(super) enum Rule {
     Prefix(String, String),
     Path(String, String),
+    /// Several tensors of the file are one in the model.
+    Concat {
+        parts: Vec<String>,
+        axis: usize,
+        whole: String,
+        sizes: Option<Vec<usize>>,
+    },
+    /// One tensor of the file is several in the model.
+    Split {
+        parts: Vec<String>,
+        axis: usize,
+        whole: String,
+        sizes: Option<Vec<usize>>,
+    },
+}
+
+impl Rule {
+    /// The model's name for a name in the file, before the next rule. A part has the name of its whole.
+    pub fn to_model(&self, name: &str) -> String {
+        match self {
+            Rule::Prefix(file, model) => swapped(name, file, model),
+            Rule::Path(file, model) => moved(name, file, model),
+            Rule::Concat { parts, whole, .. } => wholes(name, parts, whole),
+            Rule::Split { .. } => name.to_string(),
+        }
+    }
+
+    /// The reverse.
+    pub fn to_file(&self, name: &str) -> String {
+        match self {
+            Rule::Prefix(file, model) => swapped(name, model, file),
+            Rule::Path(file, model) => moved(name, model, file),
+            Rule::Concat { .. } => name.to_string(),
+            Rule::Split { parts, whole, .. } => wholes(name, parts, whole),
+        }
+    }
+
+    /// The rule as it was written.
+    pub fn words(&self) -> String {
+        match self {
+            Rule::Prefix(file, model) => format!("prefix({file:?}, {model:?})"),
+            Rule::Path(file, model) => format!("rename({file:?}, {model:?})"),
+            Rule::Concat { parts, axis, whole, .. } => {
+                format!("concat({parts:?}, {axis}, {whole:?})")
+            }
+            Rule::Split { parts, axis, whole, .. } => {
+                format!("split({whole:?}, {axis}, {parts:?})")
+            }
+        }
+    }
 }
 
 impl Names {
@@ -50,6 +103,53 @@ impl Names {
         self
     }
 
+    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*` stands for any one part between dots, the
+    /// same in all; paths are whole names. Saving cuts into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
+    /// [`Names::transposed`] is so before it is joined.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::state::{Names, Weights};
+    /// # #[derive(pullback::Tree)]
+    /// # struct Apart { q: Tensor, k: Tensor, v: Tensor }
+    /// # #[derive(pullback::Tree)]
+    /// # struct Packed { qkv: Tensor }
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("apart.safetensors");
+    /// # let row = |x: f64| Tensor::from([[x, x]]);
+    /// # pullback_nn::state::save_weights(&Apart { q: row(1.0), k: row(2.0), v: row(3.0) }, &path)?;
+    /// let packed = Packed { qkv: Tensor::from([[0.0; 2]; 3]) };
+    /// let names = Names::new().concat(&["q", "k", "v"], 0, "qkv");
+    /// Weights::new().names(names).load(&packed, &path)?;
+    /// assert_eq!(packed.qkv.to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn concat(mut self, in_file: &[&str], axis: usize, in_model: &str) -> Names {
+        let parts = in_file.iter().map(ToString::to_string).collect();
+        self.rules.push(Rule::Concat { parts, axis, whole: in_model.to_string(), sizes: None });
+        self
+    }
+
+    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of [`Names::of_sizes`], is the ones at `in_model`: the reverse
+    /// of [`Names::concat`].
+    #[must_use]
+    pub fn split(mut self, in_file: &str, axis: usize, in_model: &[&str]) -> Names {
+        let parts = in_model.iter().map(ToString::to_string).collect();
+        self.rules.push(Rule::Split { parts, axis, whole: in_file.to_string(), sizes: None });
+        self
+    }
+
+    /// How long the parts of the last [`Names::concat`] or [`Names::split`] are along its axis, where they are not equal: fewer keys than queries.
+    #[must_use]
+    pub fn of_sizes(mut self, lengths: &[usize]) -> Names {
+        if let Some(Rule::Concat { sizes, .. } | Rule::Split { sizes, .. }) = self.rules.last_mut()
+        {
+            *sizes = Some(lengths.to_vec());
+        }
+        self
+    }
+
     /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A `*` stands for any one part.
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
@@ -57,22 +157,16 @@ impl Names {
         self
     }
 
-    /// The model's name for a name in a file.
+    /// The model's name for a name in a file. A part that is joined has the name of the whole.
     #[must_use]
     pub fn in_model(&self, name: &str) -> String {
-        self.rules.iter().fold(name.to_string(), |name, rule| match rule {
-            Rule::Prefix(file, model) => swapped(&name, file, model),
-            Rule::Path(file, model) => moved(&name, file, model),
-        })
+        self.rules.iter().fold(name.to_string(), |name, rule| rule.to_model(&name))
     }
 
-    /// The name in a file for a model's name.
+    /// The name in a file for a model's name. A part that is cut out has the name of the whole.
     #[must_use]
     pub fn in_file(&self, name: &str) -> String {
-        self.rules.iter().rev().fold(name.to_string(), |name, rule| match rule {
-            Rule::Prefix(file, model) => swapped(&name, model, file),
-            Rule::Path(file, model) => moved(&name, model, file),
-        })
+        self.rules.iter().rev().fold(name.to_string(), |name, rule| rule.to_file(&name))
     }
 
     /// Whether a tensor of the file lies transposed there.
@@ -103,8 +197,39 @@ fn moved(name: &str, from: &str, to: &str) -> String {
     parts.join(".")
 }
 
+/// The path with its stars filled in.
+pub(super) fn filled(path: &str, stars: &[&str]) -> String {
+    let mut stars = stars.iter();
+    let part = |part| if part == "*" { stars.next().copied().unwrap_or("*") } else { part };
+    path.split('.').map(part).collect::<Vec<_>>().join(".")
+}
+
+/// The name of the whole, if this is one of its parts.
+fn wholes(name: &str, parts: &[String], whole: &str) -> String {
+    let found = |path: &String| matched(name, path).filter(|(_, rest)| rest.is_empty());
+    match parts.iter().find_map(found) {
+        Some((stars, _)) => filled(whole, &stars),
+        None => name.to_string(),
+    }
+}
+
+/// Whether a name fits a pattern, in which a `*` stands for any text, dots and nothing included.
+pub(super) fn fits(name: &str, pattern: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    for piece in pieces {
+        match rest.find(piece) {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
 /// What the stars of a path stand for in a name that begins with it, and what comes after it.
-fn matched<'a>(name: &'a str, path: &str) -> Option<(Vec<&'a str>, Vec<&'a str>)> {
+pub(super) fn matched<'a>(name: &'a str, path: &str) -> Option<(Vec<&'a str>, Vec<&'a str>)> {
     let mut parts = name.split('.');
     let mut stars = Vec::new();
     for wanted in path.split('.').filter(|part| !part.is_empty()) {
@@ -135,6 +260,39 @@ mod tests {
         let names = Names::new().prefix("a.", "b.").prefix("b.", "c.");
         assert_eq!(names.in_model("a.x"), "c.x");
         assert_eq!(names.in_file("c.x"), "a.x");
+    }
+
+    #[test]
+    fn patterns_are_globs() {
+        let cases = [
+            ("a.b.num_batches_tracked", "*.num_batches_tracked", true),
+            ("num_batches_tracked", "*.num_batches_tracked", false),
+            ("head.weight", "head.*", true),
+            ("head", "head.*", false),
+            ("head.weight", "head", false),
+            ("head", "head", true),
+            ("a.b.c", "a*b*c", true),
+            ("a.c.b", "a*b*c", false),
+            ("aa", "a*a*a", false),
+            ("anything", "*", true),
+            ("", "*", true),
+        ];
+        for (name, pattern, does) in cases {
+            assert_eq!(fits(name, pattern), does, "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_name_of_its_whole() {
+        let names = Names::new().prefix("model.", "").concat(
+            &["h.*.q.weight", "h.*.k.weight"],
+            0,
+            "blocks.*.qk.weight",
+        );
+        assert_eq!(names.in_model("model.h.3.k.weight"), "blocks.3.qk.weight");
+        assert_eq!(names.in_model("model.h.3.v.weight"), "h.3.v.weight");
+        let names = Names::new().split("qk", 0, &["q", "k"]);
+        assert_eq!((names.in_file("k"), names.in_model("qk")), ("qk".into(), "qk".into()));
     }
 
     #[test]

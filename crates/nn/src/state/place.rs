@@ -1,7 +1,8 @@
 //! Fitting the tensors of a file to the tensors that they go to. Everything is looked at before anything is written.
 
-use super::names::Names;
-use super::tensors::{dtype_of, spec_of, tensor_of};
+use super::names::{Names, fits};
+use super::rules::Source;
+use super::tensors::{bytes_of, dtype_of, spec_of, tensor_of};
 use pullback::{DType, Error, Path, Result, Tensor, Tree, catch, no_grad};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
@@ -35,6 +36,9 @@ pub(crate) struct Fit<'a> {
     pub names: &'a Names,
     /// Dtypes may differ: values are cast, floats to floats and integers to integers.
     pub cast: bool,
+    /// Patterns of names in the file that nobody needs to want, and of names in the model that nobody needs to give.
+    pub ignored: &'a [String],
+    pub optional: &'a [String],
 }
 
 /// What comes of fitting: what goes where, and what does not fit.
@@ -44,49 +48,100 @@ pub(crate) struct Fitted {
     pub missing: Vec<String>,
     pub unexpected: Vec<String>,
     mismatching: Vec<String>,
+    /// What is missing and unexpected, and was allowed to be.
+    pub excused: [Vec<String>; 2],
 }
 
-impl Fit<'_> {
+impl<'a> Fit<'a> {
+    /// Every name and dtype as it is.
+    pub fn exact(names: &'a Names) -> Fit<'a> {
+        Fit { names, cast: false, ignored: &[], optional: &[] }
+    }
+
     pub fn run(&self, file: &SafeTensors, targets: &[Target]) -> Fitted {
         let mut out = Fitted::default();
         // By the model's names; in the order of the alphabet, so that sentences do not depend on a hash.
-        let mut given: BTreeMap<String, String> = BTreeMap::new();
+        let mut given: BTreeMap<String, Source> = BTreeMap::new();
         let mut in_file = file.names();
         in_file.sort_unstable();
-        for name in in_file {
-            if let Some(other) = given.insert(self.names.in_model(name), name.to_string()) {
-                let sentence =
-                    format!("`{name}` and `{other}` are both named the same in the model");
+        let (sources, wrong) = self.names.sources(&in_file);
+        out.mismatching.extend(wrong);
+        for (name, source) in sources {
+            let words = source.words();
+            if let Some(other) = given.insert(name, source) {
+                let other = other.words();
+                let sentence = format!("{words} and {other} are both named the same in the model");
                 out.mismatching.push(sentence);
             }
         }
+        let is = |patterns: &[String], name: &str| patterns.iter().any(|p| fits(name, p));
         for target in targets {
-            let found: Vec<String> =
+            let found: Vec<Source> =
                 target.names.iter().filter_map(|name| given.remove(name)).collect();
             let Some(first) = found.first() else {
-                out.missing.push(format!("`{}` {}", target.names[0], target.tensor.spec()));
+                let excused = target.names.iter().any(|name| is(self.optional, name));
+                let list = if excused { &mut out.excused[0] } else { &mut out.missing };
+                list.push(format!("`{}` {}", target.names[0], target.tensor.spec()));
                 continue;
             };
             match self.fitted(file, first, &target.tensor) {
                 Ok(value) => out.writes.push((target.tensor.clone(), value)),
-                Err(why) => out.mismatching.push(format!("`{first}` {why}")),
+                Err(why) => out.mismatching.push(why),
             }
-            let bytes = |name: &String| file.tensor(name).map(|view| view.data().to_vec()).ok();
+            let bytes = |source: &Source| match source {
+                Source::Stored(name) => file.tensor(name).map(|view| view.data().to_vec()).ok(),
+                made => made.value(file, self.names).map(|x| bytes_of(&x)).ok(),
+            };
             for other in found[1..].iter().filter(|&other| bytes(other) != bytes(first)) {
+                let (first, other) = (first.words(), other.words());
                 let sentence =
-                    format!("`{first}` and `{other}` are one tensor in the model, but differ");
+                    format!("{first} and {other} are one tensor in the model, but differ");
                 out.mismatching.push(sentence);
             }
         }
-        for name in given.values() {
-            let spec = file.tensor(name).map(|view| spec_of(&view)).unwrap_or_default();
-            out.unexpected.push(format!("`{name}` {spec}"));
+        for source in given.values() {
+            let excused = matches!(source, Source::Stored(name) if is(self.ignored, name));
+            let list = if excused { &mut out.excused[1] } else { &mut out.unexpected };
+            list.push(format!("{} {}", source.words(), source.spec(file)));
         }
         out
     }
 
-    /// The value of a stored tensor as `target` can take it, or why it cannot.
+    /// The value of a source as `target` can take it, or why it cannot.
     fn fitted(
+        &self,
+        file: &SafeTensors,
+        source: &Source,
+        target: &Tensor,
+    ) -> std::result::Result<Tensor, String> {
+        let value = match source {
+            Source::Stored(name) => {
+                self.stored(file, name, target).map_err(|why| format!("`{name}` {why}"))?
+            }
+            made => {
+                let value = made.value(file, self.names)?;
+                if value.shape() != target.shape() || !self.takes(value.dtype(), target) {
+                    let (words, spec) = (made.words(), made.spec(file));
+                    let (is, here) = (value.spec(), target.spec());
+                    return Err(format!("{words} {spec} is {is}, {here} here"));
+                }
+                value
+            }
+        };
+        // Writing a tensor over itself changes nothing, and fails where writing to it would.
+        let may = catch(|| no_grad(|| drop(target.copy_(target))));
+        let words = source.words();
+        may.map_err(|error| format!("{words} may not be written: {}", error.message()))?;
+        Ok(value.cast(target.dtype()))
+    }
+
+    fn takes(&self, dtype: DType, target: &Tensor) -> bool {
+        let kind = |dtype: DType| (dtype.is_float(), dtype == DType::Bool);
+        dtype == target.dtype() || (self.cast && kind(dtype) == kind(target.dtype()))
+    }
+
+    /// The value of a stored tensor that has the shape and dtype of `target`.
+    fn stored(
         &self,
         file: &SafeTensors,
         name: &str,
@@ -98,10 +153,7 @@ impl Fit<'_> {
         if turned {
             shape.reverse();
         }
-        let kind = |dtype: DType| (dtype.is_float(), dtype == DType::Bool);
-        let fits = dtype_of(&view).is_some_and(|dtype| {
-            dtype == target.dtype() || (self.cast && kind(dtype) == kind(target.dtype()))
-        });
+        let fits = dtype_of(&view).is_some_and(|dtype| self.takes(dtype, target));
         if shape != target.shape() || (!fits && dtype_of(&view).is_some()) {
             let turned = if turned { " transposed" } else { "" };
             return Err(format!(
@@ -111,11 +163,7 @@ impl Fit<'_> {
             ));
         }
         let value = tensor_of(&view)?;
-        let value = if turned { value.t() } else { value };
-        // Writing a tensor over itself changes nothing, and fails where writing to it would.
-        let may = catch(|| no_grad(|| drop(target.copy_(target))));
-        may.map_err(|error| format!("may not be written: {}", error.message()))?;
-        Ok(value.cast(target.dtype()))
+        Ok(if turned { value.t() } else { value })
     }
 }
 

@@ -58,7 +58,8 @@ pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
 /// # let model = Model { weight: Tensor::zeros([2]) };
 /// let loaded = Weights::new()
 ///     .names(Names::new().prefix("module.", ""))
-///     .strict(false)
+///     .ignore("*.num_batches_tracked")
+///     .allow_missing("head.*")
 ///     .cast(true)
 ///     .load(&model, "weights.safetensors")?;
 /// println!("left as they were: {:?}", loaded.missing);
@@ -70,6 +71,8 @@ pub struct Weights {
     names: Names,
     strict: bool,
     cast: bool,
+    ignored: Vec<String>,
+    optional: Vec<String>,
 }
 
 /// What loading did besides writing tensors.
@@ -92,10 +95,11 @@ impl Default for Weights {
 impl Weights {
     /// The same names, everything there, the same dtypes.
     pub fn new() -> Weights {
-        Weights { names: Names::new(), strict: true, cast: false }
+        let (ignored, optional) = (Vec::new(), Vec::new());
+        Weights { names: Names::new(), strict: true, cast: false, ignored, optional }
     }
 
-    /// Maps names between file and model.
+    /// Maps names between file and model, and joins and cuts tensors.
     pub fn names(self, names: Names) -> Weights {
         Weights { names, ..self }
     }
@@ -103,6 +107,19 @@ impl Weights {
     /// Whether file and model must have the same tensors. If not, those that both have are loaded; their shapes must fit all the same.
     pub fn strict(self, strict: bool) -> Weights {
         Weights { strict, ..self }
+    }
+
+    /// Tensors of the file whose names fit this pattern need not be in the model; every other must. A `*` stands for any text, dots included.
+    pub fn ignore(mut self, in_file: &str) -> Weights {
+        self.ignored.push(in_file.to_string());
+        self
+    }
+
+    /// Tensors of the model whose names fit this pattern need not be in the file: they stay as they are. A `*` stands for any text, dots
+    /// included.
+    pub fn allow_missing(mut self, in_model: &str) -> Weights {
+        self.optional.push(in_model.to_string());
+        self
     }
 
     /// Whether dtypes may differ. Then floats are cast to floats and integers to integers.
@@ -115,9 +132,12 @@ impl Weights {
     /// # Errors
     /// If the file cannot be written, or names meet.
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
-        let mut tensors = model.named_state();
+        let stored = self.names.stored(model.named_state());
+        let mut tensors = stored.map_err(|wrong| {
+            let message = "the model's tensors cannot be stored by these rules";
+            wrong.into_iter().fold(Error::argument(SAVE, message), Error::detail)
+        })?;
         for (name, x) in &mut tensors {
-            *name = self.names.in_file(name);
             if self.names.is_transposed(name) && x.rank() == 2 {
                 *x = x.detach().t();
             }
@@ -139,13 +159,14 @@ impl Weights {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|error| failed(LOAD, "read", path, &error))?;
         let file = decode(LOAD, path, &bytes)?;
-        let fit = Fit { names: &self.names, cast: self.cast };
+        let (ignored, optional) = (&self.ignored, &self.optional);
+        let fit = Fit { names: &self.names, cast: self.cast, ignored, optional };
         let fitted = fit.run(&file, &targets_of(model));
         fitted.check(LOAD, path, "the model", self.strict)?;
         let loaded = Loaded {
             written: fitted.len(),
-            missing: fitted.missing.clone(),
-            unexpected: fitted.unexpected.clone(),
+            missing: [&fitted.missing[..], &fitted.excused[0]].concat(),
+            unexpected: [&fitted.unexpected[..], &fitted.excused[1]].concat(),
         };
         fitted.write()?;
         Ok(loaded)

@@ -22,6 +22,11 @@ pub trait Batches {
         None
     }
 
+    /// How many examples the batch has that was handed out last, where that is known.
+    fn examples(&self) -> Option<u64> {
+        None
+    }
+
     /// The position after the last batch that was handed out: what a checkpoint keeps.
     fn position(&self) -> Value {
         Value::Null
@@ -65,6 +70,10 @@ impl<D: Dataset, B: Send + 'static> Batches for Loader<D, B> {
         self.state().batch as u64
     }
 
+    fn examples(&self) -> Option<u64> {
+        self.last_len().map(|n| n as u64)
+    }
+
     fn position(&self) -> Value {
         json!(self.state())
     }
@@ -83,6 +92,10 @@ impl<S: Stream, B: Send + 'static> Batches for StreamLoader<S, B> {
 
     fn taken(&self) -> u64 {
         self.state().batch as u64
+    }
+
+    fn examples(&self) -> Option<u64> {
+        self.last_len().map(|n| n as u64)
     }
 
     fn position(&self) -> Value {

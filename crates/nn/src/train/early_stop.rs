@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 /// Stops a run when a metric has not become better for a while.
 ///
-/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at the end of each epoch.
+/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at the end of each epoch. A metric that nothing
+/// measures is an error as soon as that is known: after the first evaluation, or the first epoch where nothing is evaluated.
 ///
 /// ```
 /// use pullback_nn::state::Best;
@@ -69,6 +70,11 @@ impl EarlyStop {
 
     pub(crate) fn restores(&self) -> bool {
         self.restore
+    }
+
+    /// The metric that it looks at.
+    pub(crate) fn metric(&self) -> &str {
+        &self.metric
     }
 
     /// The best value so far and its step.

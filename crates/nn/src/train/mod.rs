@@ -7,6 +7,7 @@ mod batches;
 mod callback;
 mod early_stop;
 mod every;
+mod expected;
 mod logs;
 mod measure;
 mod metrics;
@@ -17,6 +18,7 @@ mod progress;
 mod run;
 mod scheduled;
 mod tensorboard;
+mod throughput;
 mod trainer;
 
 pub use batches::Batches;

@@ -7,13 +7,15 @@ use pullback::Result;
 use std::io::{IsTerminal as _, Write};
 
 /// Shows how far a run is, with its rate, the time that is left, and the metrics. Where the standard error is no terminal it is silent, or
-/// says a line every so often.
+/// says a line every so often, with what was measured since the last one.
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     shown: bool,
     lines: Option<(u64, Box<dyn Write>)>,
-    /// What is shown: the newest value of everything.
+    /// What the bar shows: the newest value of everything.
     latest: Metrics,
+    /// What the next line says: what was measured since the last one, so that an old evaluation is not told as a new one.
+    unsaid: Metrics,
 }
 
 impl Default for ProgressBar {
@@ -32,6 +34,7 @@ impl ProgressBar {
             shown,
             lines: None,
             latest: Metrics::new(),
+            unsaid: Metrics::new(),
         }
     }
 
@@ -81,14 +84,18 @@ impl Callback for ProgressBar {
     }
 
     fn on_step(&mut self, now: &Now) -> Result<Flow> {
-        self.latest.extend("", now.metrics);
+        if self.lines.is_some() {
+            self.unsaid.extend("", now.metrics);
+        }
         if self.shown {
+            self.latest.extend("", now.metrics);
             self.bar.set_message(self.latest.to_string());
             self.bar.set_position(now.step);
         }
         let due = |steps: u64| now.step.is_multiple_of(steps) || now.last_step == Some(now.step);
         if self.lines.as_ref().is_some_and(|(steps, _)| due(*steps)) {
-            self.line(now, &self.latest.to_string());
+            let said = std::mem::take(&mut self.unsaid);
+            self.line(now, &said.to_string());
         }
         Ok(Flow::Continue(()))
     }

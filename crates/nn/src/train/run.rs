@@ -8,7 +8,9 @@
 //! [`Place`].
 
 use super::early_stop::Verdict;
+use super::expected::missing;
 use super::overflows::Overflows;
+use super::throughput::Throughput;
 use super::trainer::Trainer;
 use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
 use crate::Module;
@@ -98,6 +100,9 @@ struct Run<'r, 'a, M, B> {
     overflows: Overflows,
     /// The position in the data after the last step.
     position: Value,
+    throughput: Throughput,
+    /// Whether the metrics that someone waits for were looked for among those there are.
+    looked: bool,
 }
 
 pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
@@ -118,6 +123,8 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
         notes: Vec::new(),
         overflows: Overflows::default(),
         position: batches.position(),
+        throughput: Throughput::default(),
+        looked: false,
     };
     run.begin()?;
     let ended = run.all(&mut step)?;
@@ -212,15 +219,22 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 if self.trainer.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                     return Ok(Ended::Interrupted);
                 }
-                let Some(batch) = next.take().or_else(|| rest.next()) else { break };
+                let began = Instant::now();
+                let told = |batch| (batch, batches.examples());
+                let Some((batch, examples)) = next.take().or_else(|| rest.next().map(told)) else {
+                    break;
+                };
                 let metrics = self.step(&batch?, step)?;
+                if let Some(size) = self.trainer.batch_size {
+                    self.throughput.add(examples.unwrap_or(size), began.elapsed());
+                }
                 self.position = batches.position();
                 let ends_epoch = match count {
                     Some(count) => self.place.batch >= count,
                     // Where it is not known how long an epoch is, the next batch is asked for, to know whether there is one. The
                     // position stays that before it; after the last, it is that of the next epoch.
                     None => {
-                        next = rest.next();
+                        next = rest.next().map(told);
                         if next.is_none() {
                             self.position = batches.position();
                         }
@@ -322,9 +336,11 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         self.latest.extend("", &metrics);
         self.measured = metrics.clone();
         let mut ended = self.look_whether_better(&metrics);
-        if let Some(size) = self.trainer.batch_size {
-            let here = self.started.elapsed().as_secs_f64() + self.place.seconds;
-            metrics.set("examples_per_second", (step * size) as f64 / here.max(1e-9));
+        if self.trainer.batch_size.is_some() {
+            metrics.set("examples_per_second", self.throughput.per_second());
+            if ends_epoch || evaluated {
+                self.throughput.end_interval();
+            }
         }
         let flow = self.tell(&metrics, |callback, now| {
             let mut flow = callback.on_step(now)?;
@@ -339,11 +355,34 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         if let Flow::Break(why) = flow {
             ended.get_or_insert(Ended::Stopped(why));
         }
-        let save = self.trainer.checkpoints.as_ref().is_some_and(|(every, _)| is_due(*every, step));
+        let mut save =
+            self.trainer.checkpoints.as_ref().is_some_and(|(every, _)| is_due(*every, step));
+        let names_known = evaluated || (self.trainer.evaluation.is_none() && ends_epoch);
+        let mut mistake = None;
+        if names_known && !std::mem::replace(&mut self.looked, true) {
+            mistake = missing(&self.trainer, &self.known());
+            // Nothing is lost but the name: the run goes on from here once that is mended.
+            save |= mistake.is_some();
+        }
         if save {
             self.save()?;
         }
-        Ok(ended)
+        match mistake {
+            Some(mistake) => Err(mistake),
+            None => Ok(ended),
+        }
+    }
+
+    /// The names of all metrics there are, as far as the run knows: the means of an epoch that is not over will be there too.
+    fn known(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.latest.iter().map(|(name, _)| name.to_string()).collect();
+        let means = self.place.means.iter().map(|(name, _)| format!("epoch_{name}"));
+        for name in means {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Lets early stopping look, and keeps the weights if they are the best.
@@ -450,6 +489,11 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                     model.iter().zip(&best).for_each(|((_, x), (_, best))| drop(x.copy_(best)))
                 });
             })?;
+        }
+        if !self.looked && self.place.step > 0 {
+            // No evaluation and no end of an epoch came before the end.
+            let note = missing(&self.trainer, &self.known()).map(|e| e.message().to_string());
+            self.notes.extend(note);
         }
         self.notes.extend(self.overflows.notes());
         self.overflows.latest = None;

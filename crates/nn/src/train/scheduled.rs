@@ -10,6 +10,11 @@ pub trait Scheduled {
     /// Goes on to the next step, with what was measured.
     fn advance(&mut self, metrics: &Metrics);
 
+    /// The metric that it looks at, if it looks at one.
+    fn metric(&self) -> Option<&str> {
+        None
+    }
+
     /// What a checkpoint keeps.
     fn state(&self) -> Value;
 
@@ -77,6 +82,10 @@ impl Scheduled for Watching {
         if let Some(value) = metrics.get(&self.metric) {
             self.scheduler.step(value);
         }
+    }
+
+    fn metric(&self) -> Option<&str> {
+        Some(&self.metric)
     }
 
     fn state(&self) -> Value {

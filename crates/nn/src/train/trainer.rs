@@ -151,7 +151,11 @@ impl<'a, M: Module> Trainer<'a, M> {
         Trainer { stop: Some(stop), ..self }
     }
 
-    /// How many examples a step takes, to report how many a second there are.
+    /// How many examples a step takes, to report how many a second there are: `examples_per_second`. Batches that know better are believed: the last of
+    /// a [`Loader`](crate::data::Loader)'s epoch may have fewer.
+    ///
+    /// It is the number of examples since the last evaluation or end of an epoch, divided by the seconds in which they were loaded and trained on: evaluations,
+    /// callbacks and checkpoints take none of that time.
     pub fn batch_size(self, examples: u64) -> Self {
         Trainer { batch_size: Some(examples), ..self }
     }

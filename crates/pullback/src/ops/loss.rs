@@ -1,5 +1,6 @@
 //! Cross-entropy with the options people expect.
 
+use super::loss_shapes::reshape_to;
 use crate::ops::cast::one_float;
 use crate::ops::losses::{IGNORED, check_range, reduced};
 use crate::{DType, Error, Tensor, fail, mode, trace};
@@ -145,7 +146,7 @@ impl CrossEntropy {
                 logits.spec(),
                 target.spec()
             );
-            return Err(Error::shape("cross_entropy", message));
+            return Err(Error::shape("cross_entropy", message).hint(reshape_to(target, &wants)));
         }
         if l[axis] == 0 {
             return Err(Error::shape("cross_entropy", "there are no classes"));

@@ -1,5 +1,9 @@
 //! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
+//!
+//! Prediction and target have the same shape unless a loss says otherwise: nothing broadcasts silently. Weights repeat to the shape of the
+//! prediction.
 
+use super::loss_shapes;
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Reduction, Tensor, kinks, trace};
 
@@ -36,6 +40,7 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
 #[must_use]
 pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
     one_float("weighted_by", [losses, weight]);
+    loss_shapes::repeats_to("weighted_by", losses, "weight", weight);
     let weighted = losses.up() * weight;
     match reduction {
         Reduction::Mean => weighted.weighted_mean(&weight.expand(weighted.shape())),
@@ -56,6 +61,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 #[must_use]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("mse", [x, y]);
+    loss_shapes::equal("mse", &[("prediction", x), ("target", y)]);
     reduced((x.up() - y.up()).square(), reduction)
 }
 
@@ -66,6 +72,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("l1", [x, y]);
+    loss_shapes::equal("l1", &[("prediction", x), ("target", y)]);
     reduced((x.up() - y.up()).abs(), reduction)
 }
 
@@ -76,6 +83,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
     one_float("huber", [x, y]);
+    loss_shapes::equal("huber", &[("prediction", x), ("target", y)]);
     let z = x.up() - y.up();
     // Smooth: |z| is taken away from 0 alone.
     let size = kinks::aside(|| z.abs());
@@ -91,6 +99,7 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
 #[must_use]
 pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
     one_float("smooth_l1", [x, y]);
+    loss_shapes::equal("smooth_l1", &[("prediction", x), ("target", y)]);
     if beta == 0.0 {
         return l1(x, y, reduction);
     }
@@ -117,6 +126,7 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
     one_float("kl_div", [x, y]);
+    loss_shapes::equal("kl_div", &[("prediction", x), ("target", y)]);
     let (x, y) = (&x.up(), &y.up());
     let losses = if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x };
     reduced(losses, reduction)
@@ -150,6 +160,10 @@ pub fn binary_cross_entropy(
     reduction: Reduction,
 ) -> Tensor {
     one_float("binary_cross_entropy", [x, y].into_iter().chain(weight));
+    loss_shapes::equal("binary_cross_entropy", &[("prediction", x), ("target", y)]);
+    if let Some(w) = weight {
+        loss_shapes::repeats_to("binary_cross_entropy", x, "weight", w);
+    }
     let dtype = x.reduced_dtype().promote(y.reduced_dtype());
     let (x, y) = (x.wide(), y.wide());
     let known = x.detach();
@@ -178,6 +192,13 @@ pub fn binary_cross_entropy_with_logits(
 ) -> Tensor {
     let given = [x, y].into_iter().chain(weight).chain(positive);
     one_float("binary_cross_entropy_with_logits", given);
+    loss_shapes::equal("binary_cross_entropy_with_logits", &[("prediction", x), ("target", y)]);
+    if let Some(w) = weight {
+        loss_shapes::repeats_to("binary_cross_entropy_with_logits", x, "weight", w);
+    }
+    if let Some(w) = positive {
+        loss_shapes::repeats_to("binary_cross_entropy_with_logits", x, "pos_weight", w);
+    }
     let (x, y) = (&x.up(), &y.up());
     let log_p = x.log_sigmoid();
     let scaled = match positive {
@@ -197,8 +218,10 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
     } else if classes.dtype().is_float() || classes.dtype() == DType::Bool {
         Error::dtype("nll", format!("classes must be integers, not {}", classes.dtype()))
     } else if classes.shape() != wants {
+        let hint = loss_shapes::reshape_to(classes, &wants);
         let (log_p, classes) = (log_p.spec(), classes.spec());
         Error::shape("nll", format!("{log_p} wants classes of shape {wants:?}, not {classes}"))
+            .hint(hint)
     } else if let Some(w) = weight.filter(|w| w.shape() != [count]) {
         let message =
             format!("the weight must have one element per class ({count}), not {}", w.spec());
@@ -263,7 +286,8 @@ pub fn nll(
 }
 
 /// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still passes), and the constant
-/// ½log 2π if `full`.
+/// ½log 2π if `full`. The variance is shaped as x, or so with one axis of length 1; or it is one number for each row (x's shape without its
+/// last axis), or one for all (0-d). The target is shaped as x, or so with one axis of length 1.
 ///
 /// Derivative: (x − y)/v by x; ½(1/v − (x − y)²/v²) by v.
 #[track_caller]
@@ -277,6 +301,8 @@ pub fn gaussian_nll(
     reduction: Reduction,
 ) -> Tensor {
     one_float("gaussian_nll", [x, y, variance]);
+    let y = &loss_shapes::gaussian("gaussian_nll", x, ("target", y), false);
+    let variance = &loss_shapes::gaussian("gaussian_nll", x, ("variance", variance), true);
     let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
     // What is missing to `eps`: not a difference of infinities where the variance is infinite.
     let known = variance.detach();
@@ -300,6 +326,7 @@ pub fn poisson_nll(
     reduction: Reduction,
 ) -> Tensor {
     one_float("poisson_nll", [x, y]);
+    loss_shapes::equal("poisson_nll", &[("prediction", x), ("target", y)]);
     let (x, y) = (&x.up(), &y.up());
     let mut losses = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
     if full {
@@ -319,6 +346,7 @@ pub fn poisson_nll(
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
     one_float("hinge_embedding", [x, y]);
+    loss_shapes::equal("hinge_embedding", &[("prediction", x), ("target", y)]);
     let (x, y) = (&x.up(), &y.up());
     let far = (margin - x).clamp_min(0.0);
     reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
@@ -337,6 +365,7 @@ pub fn margin_ranking(
     reduction: Reduction,
 ) -> Tensor {
     one_float("margin_ranking", [a, b, y]);
+    loss_shapes::equal("margin_ranking", &[("first", a), ("second", b), ("target", y)]);
     let (a, b, y) = (a.up(), b.up(), y.up());
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
@@ -348,6 +377,7 @@ pub fn margin_ranking(
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("soft_margin", [x, y]);
+    loss_shapes::equal("soft_margin", &[("prediction", x), ("target", y)]);
     reduced(-(y.up() * x.up()).log_sigmoid(), reduction)
 }
 
@@ -364,6 +394,9 @@ pub fn cosine_embedding(
     reduction: Reduction,
 ) -> Tensor {
     one_float("cosine_embedding", [a, b, y]);
+    loss_shapes::equal("cosine_embedding", &[("first", a), ("second", b)]);
+    let rows = &a.shape()[..a.rank().saturating_sub(1)];
+    loss_shapes::wanted("cosine_embedding", ("first", a), ("target", y), rows);
     let dtype = a.reduced_dtype().promote(b.reduced_dtype());
     let (a, b) = (a.wide(), b.wide());
     let (size_a, size_b) = (a.square().sum_over(-1) + 1e-12, b.square().sum_over(-1) + 1e-12);
@@ -388,6 +421,7 @@ pub fn triplet_margin(
     reduction: Reduction,
 ) -> Tensor {
     one_float("triplet_margin", [anchor, near, far]);
+    loss_shapes::equal("triplet_margin", &[("anchor", anchor), ("near", near), ("far", far)]);
     let to_near = anchor.pairwise_distance(near, p, eps);
     let mut to_far = anchor.pairwise_distance(far, p, eps);
     if swap {

@@ -1,5 +1,6 @@
 //! Losses over classes and labels with a margin, re-exported from [`crate::losses`].
 
+use super::loss_shapes;
 use crate::ops::cast::one_float;
 use crate::ops::losses::reduced;
 use crate::{DType, Error, Reduction, Tensor, trace};
@@ -18,6 +19,7 @@ fn as_rows(op: &'static str, x: &Tensor, y: &Tensor, per_row: bool) -> (Tensor, 
         Error::dtype(op, format!("classes must be integers, not {}", y.dtype()))
     } else if y.shape() != want && !(per_row && x.rank() == 1 && y.shape() == [1]) {
         Error::shape(op, format!("{} wants classes of shape {want:?}, not {}", x.spec(), y.spec()))
+            .hint(loss_shapes::reshape_to(y, &want))
     } else {
         let y = y.cast(DType::I64);
         return match (x.rank(), per_row) {
@@ -139,6 +141,11 @@ pub fn multilabel_soft_margin(
     reduction: Reduction,
 ) -> Tensor {
     one_float("multilabel_soft_margin", [x, y].into_iter().chain(weight));
+    let op = "multilabel_soft_margin";
+    loss_shapes::equal(op, &[("prediction", x), ("target", y)]);
+    if let Some(w) = weight {
+        loss_shapes::repeats_to(op, x, "weight", w);
+    }
     let (x, y) = (&x.up(), &y.up());
     let mut each = -(y * x.log_sigmoid() + (1.0 - y) * (-x).log_sigmoid());
     if let Some(w) = weight {
@@ -162,10 +169,13 @@ pub fn triplet_margin_with(
     reduction: Reduction,
 ) -> Tensor {
     one_float("triplet_margin", [anchor, near, far]);
+    let op = "triplet_margin_with";
+    loss_shapes::equal(op, &[("anchor", anchor), ("near", near), ("far", far)]);
     let to_near = distance(anchor, near);
     let mut to_far = distance(anchor, far);
     if swap {
         to_far = to_far.minimum(distance(near, far));
     }
+    loss_shapes::equal(op, &[("the near distance", &to_near), ("the far one", &to_far)]);
     reduced((to_near - to_far + margin).clamp_min(0.0), reduction)
 }

@@ -20,6 +20,7 @@ mod embedding;
 mod index;
 mod linear;
 mod loss;
+mod loss_shapes;
 mod margin;
 mod matrix;
 mod movement;

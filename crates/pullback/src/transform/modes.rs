@@ -22,6 +22,29 @@ use std::sync::Arc;
 /// The argument may be any [`Tree`]; leaves that are not floats get zeros of their own dtype, and
 /// leaves that the function does not use get zeros.
 ///
+/// Buffers of the argument (`#[tree(buffer)]`: running statistics, counters) are state and not variables, here and in [`value_and_grad`],
+/// [`vjp`] and [`jvp`]: the function gets them as they are and may write to them, which the caller's buffers show afterwards, and their
+/// gradients are zeros.
+///
+/// ```
+/// use pullback::{Tensor, Tree, grad, no_grad};
+///
+/// #[derive(Tree)]
+/// struct Counted {
+///     weight: Tensor,
+///     #[tree(buffer)]
+///     calls: Tensor,
+/// }
+///
+/// let model = Counted { weight: Tensor::from(3.0), calls: Tensor::from(0.0) };
+/// let loss = |m: &Counted| {
+///     no_grad(|| m.calls.add_(1.0));
+///     m.weight.square()
+/// };
+/// assert_eq!(grad(loss)(&model).weight.item::<f64>(), 6.0);
+/// assert_eq!(model.calls.item::<f64>(), 1.0);
+/// ```
+///
 /// # Panics
 /// When called, if the function gives anything but one float.
 #[track_caller]
@@ -98,6 +121,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let count = grads.len();
         grads.push(frame.value(&y, outside));
         grads.extend(beside.iter().map(|a| frame.value(a, beside_outside)));
+        frame.settle(at);
         let own = mode::speaking_for(at, || start.own_all(grads));
         let aux = aux.with_leaves(&own[count + 1..]);
         ((own[count].clone(), aux), x.with_leaves(&own[..count]))
@@ -168,11 +192,12 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     let start = Since::now();
     let frame = Frame::enter(x, at);
     let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
-    let results = y.leaves();
+    let results: Vec<Tensor> = y.leaves().into_iter().map(|y| frame.kept(y, at)).collect();
     let outside = frame.plan(&results, at).outside;
     let value = y.map(&mut |y| frame.value(y, outside));
     let beside_outside = frame.plan(&aux.leaves(), at).outside;
     let aux = aux.map(&mut |a| frame.value(a, beside_outside));
+    frame.settle(at);
     let (value, aux) = mode::speaking_for(at, || start.own((value, aux)));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
@@ -206,18 +231,24 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 /// ```
 ///
 /// # Panics
-/// If the direction has other specs than the argument.
+/// If the direction has other specs than the argument. That for a buffer has no effect: see [`grad`].
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
     let at = mode::user_line(Location::caller());
     let start = Since::now();
     let directions = tangent.leaves();
     let level = Level::enter();
-    let (mut i, mut wrong) = (0, None);
+    let buffers = x.buffers();
+    let (mut i, mut wrong, mut state) = (0, None, Vec::new());
     let dual = x.map(&mut |x| {
         let direction = directions.get(i).cloned();
+        let is_buffer = buffers.get(i).is_some_and(|&b| b);
         i += 1;
         match direction {
+            Some(t) if t.spec() == x.spec() && is_buffer => {
+                state.push(x.clone());
+                x.clone()
+            }
             Some(t) if t.spec() == x.spec() && x.dtype().is_float() => {
                 let mut state = fail::or_raise(x.state(at));
                 state.tangents.push((level.0, t));
@@ -250,6 +281,8 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     });
     let mut derivatives = derivatives.into_iter();
     let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
+    // What was written to buffers is a constant outside.
+    state.iter().for_each(|x| x.lock().tangents.retain(|t| t.0 != level.0));
     drop(level);
     mode::speaking_for(at, || start.own((value, derivative)))
 }
@@ -287,6 +320,8 @@ fn zeros_of(x: &Tensor) -> Tensor {
 struct Frame<T> {
     inputs: T,
     leaves: Vec<Tensor>,
+    /// The buffers among the floats: the caller's own, which the function may write to.
+    buffers: Vec<Tensor>,
     /// Whether operations were being recorded outside.
     recorded: bool,
 }
@@ -294,13 +329,39 @@ struct Frame<T> {
 impl<T: Tree> Frame<T> {
     fn enter(x: &T, at: &'static Location<'static>) -> Frame<T> {
         let recorded = mode::is_grad_enabled();
-        let mut leaves = Vec::new();
+        let is_buffer = x.buffers();
+        let (mut leaves, mut buffers) = (Vec::new(), Vec::new());
         let inputs = x.map(&mut |x| {
+            if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
+                // A constant stands for it where gradients are collected.
+                leaves.push(Tensor::splat(Scalar::Int(0), x.shape(), x.dtype()));
+                buffers.push(x.clone());
+                return x.clone();
+            }
             let leaf = if x.dtype().is_float() { fresh(x, recorded, at) } else { x.clone() };
             leaves.push(leaf.clone());
             leaf
         });
-        Frame { inputs, leaves, recorded }
+        Frame { inputs, leaves, buffers, recorded }
+    }
+
+    /// What the function wrote to buffers is a constant outside, unless it depends on something out there.
+    fn settle(&self, at: &'static Location<'static>) {
+        for x in &self.buffers {
+            let written = matches!(x.lock().history, History::Node(..));
+            if written && !self.plan(std::slice::from_ref(x), at).outside {
+                x.lock().history = History::None;
+            }
+        }
+    }
+
+    /// A result whose history stays when buffers lose theirs.
+    fn kept(&self, y: Tensor, at: &'static Location<'static>) -> Tensor {
+        if !self.buffers.iter().any(|x| x.is_same(&y)) {
+            return y;
+        }
+        let state = fail::or_raise(y.own_state(at));
+        y.alias(state.history, state.tangents)
     }
 
     fn targets(&self) -> Vec<Key> {

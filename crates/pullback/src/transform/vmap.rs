@@ -8,7 +8,7 @@ use crate::batch::{Lane, batch};
 use crate::own::Since;
 use crate::trace::{self, Kind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
-use pullback_ir::Program;
+use pullback_ir::{ErrorKind, Program};
 use std::panic::Location;
 
 /// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
@@ -79,6 +79,9 @@ impl BatchAxes {
 /// generator gives each example its own. What the function reads or branches on must not depend on the example: use
 /// [`cond`](crate::cond) or `select`.
 ///
+/// Buffers of the argument (`#[tree(buffer)]`) may be written to: those with an axis of examples are afterwards what each example wrote to
+/// its own, and one that all examples share must be written with one value.
+///
 /// # Panics
 /// When called, if the tensors do not have equally many examples, or the function reads a value.
 #[track_caller]
@@ -106,15 +109,30 @@ fn mapped<T: Tree, Y: Tree>(
     let axes = from.each("the argument", leaves.len())?;
     let (n, lanes) = lanes_of(&leaves, &axes)?;
     let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
-    let ((y, noted), recorded) = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
+    let is_buffer = x.buffers();
+    let traced = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
+        let buffers = || args.iter().enumerate().filter(|(i, _)| is_buffer[*i]);
+        buffers().for_each(|(_, x)| drop(x.clone().written_freely()));
         let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
-        let outputs = y.leaves().into_iter().chain(noted.tensors()).collect();
-        ((y, noted), outputs)
+        let written: Vec<(usize, Tensor)> =
+            buffers().filter(|(_, x)| x.is_written()).map(|(i, x)| (i, x.clone())).collect();
+        let new = written.iter().map(|(_, x)| x.clone());
+        let outputs = y.leaves().into_iter().chain(noted.tensors()).chain(new).collect();
+        ((y, noted, written), outputs)
     })?;
+    let ((y, noted, written), recorded) = traced;
     let captures =
         recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
     let all: Vec<Lane> = lanes.into_iter().chain(captures).collect();
     let mut made = evaluate_batched(&recorded.program, &all, n);
+    let new = made.split_off(made.len() - written.len());
+    let mut writes = Vec::new();
+    for ((i, inside), lane) in written.into_iter().zip(new) {
+        if lane.batched && axes[i].is_none() {
+            return Err(shared_buffer(&inside));
+        }
+        writes.push((&leaves[i], axes[i], lane));
+    }
     let counted = made.split_off(made.len() - noted.tensors().len());
     kinks::settle(noted, counted.into_iter().map(|lane| lane.value).collect())?;
     let axes = to.each("the result", made.len())?;
@@ -136,7 +154,27 @@ fn mapped<T: Tree, Y: Tree>(
             None => lane.value,
         });
     }
+    for (buffer, axis, lane) in writes {
+        let value = match axis {
+            Some(axis) => lane.spread(n).move_axis(0, axis),
+            None => lane.value,
+        };
+        mode::speaking_for(at, || buffer.copy_(value));
+    }
     Ok(y.with_leaves(&mode::speaking_for(at, || start.own_all(results))))
+}
+
+/// A buffer that all examples share was written with what differs between them.
+fn shared_buffer(buffer: &Tensor) -> Error {
+    let message = format!(
+        "the buffer {} is shared by all examples, and is written with a value that differs between them",
+        buffer.spec()
+    );
+    let mut error = Error::new(ErrorKind::InPlace, "vmap", message).on([buffer.spec()]);
+    if let Some(writer) = buffer.0.storage.writer() {
+        error = error.detail(format!("written  {:<8} at {}", writer.op, writer.at));
+    }
+    error.hint("give the buffer an axis in in_axes, or put the module into evaluation (eval)")
 }
 
 /// How many examples there are, and each tensor with them in front.

@@ -49,13 +49,12 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
             )
         }
         "gaussian_nll_loss" => {
-            let (x, mut variance) = (x(), a.tensor(2, "var"));
-            if variance.rank() + 1 == x.rank() {
-                variance = variance.unsqueeze(-1);
-            }
+            let (x, variance) = (x(), a.tensor(2, "var"));
+            // PyTorch's samples also broadcast a target with fewer axes, which its documentation does not: here that is refused, and said.
+            let y = y().expand(x.shape());
             losses::gaussian_nll(
                 &x,
-                &y(),
+                &y,
                 &variance,
                 a.flag(3, "full", false),
                 a.float_or(4, "eps", 1e-6),

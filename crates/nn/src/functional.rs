@@ -1,0 +1,66 @@
+//! Calling a module with other tensors than its own.
+
+use crate::Module;
+use pullback::{Error, Result, Tensor};
+
+/// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
+/// call writes to its buffers, it writes to copies. PyTorch's `torch.func.functional_call`.
+///
+/// `state` names parameters and buffers as [`Module::named_state`] does; those it does not name are the module's. A tied tensor has one name, its first.
+///
+/// Where a transform maps or differentiates, state that the function changes is an argument and a result:
+///
+/// ```
+/// use pullback::{Tensor, grad};
+/// use pullback_nn::{BatchNorm1d, Layer, Module, functional_call};
+///
+/// let norm = BatchNorm1d::new(3);
+/// let (y, buffers) = functional_call(&norm, &[], |m| m.forward(&Tensor::randn([8, 3])))?;
+/// assert_eq!(y.shape(), [8, 3]);
+/// assert_eq!(buffers[2].0, "num_batches_tracked");
+/// assert_eq!(buffers[2].1.item::<i64>(), 1);
+/// // The module's own are as they were.
+/// assert_eq!(norm.num_batches_tracked.as_ref().unwrap().item::<i64>(), 0);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// If a name is not one of the module's, or a tensor is of another shape or dtype.
+#[track_caller]
+pub fn functional_call<M: Module, R>(
+    module: &M,
+    state: &[(String, Tensor)],
+    call: impl FnOnce(&M) -> R,
+) -> Result<(R, Vec<(String, Tensor)>)> {
+    let op = "functional_call";
+    let own = module.named_state();
+    for (name, x) in state {
+        let error = match own.iter().find(|(known, _)| known == name) {
+            Some((_, old)) if old.spec() == x.spec() => continue,
+            Some((_, old)) => {
+                let message = format!("`{name}` is {}, not {}", old.spec(), x.spec());
+                Error::shape(op, message).on([old.spec(), x.spec()])
+            }
+            None => {
+                let known: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+                let message = format!("the module has no `{name}`; it has {}", known.join(", "));
+                Error::argument(op, message)
+            }
+        };
+        return Err(error.at(std::panic::Location::caller()));
+    }
+    let is_buffer = |x: &Tensor| module.named_buffers().iter().any(|(_, b)| b.is_same(x));
+    // One new tensor for each of the module's, so that what is tied stays tied.
+    let new: Vec<(Tensor, Tensor)> = own
+        .iter()
+        .map(|(name, old)| {
+            let given = state.iter().find(|(known, _)| known == name).map_or(old, |(_, x)| x);
+            (old.clone(), if is_buffer(old) { given.deep_clone() } else { given.clone() })
+        })
+        .collect();
+    let called = module.map(&mut |x| {
+        new.iter().find(|(old, _)| old.is_same(x)).map_or_else(|| x.clone(), |(_, new)| new.clone())
+    });
+    let result = call(&called);
+    Ok((result, called.named_buffers()))
+}

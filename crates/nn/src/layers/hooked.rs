@@ -1,0 +1,151 @@
+//! A layer that lets others look at what goes in and what comes out.
+
+use crate::refuse::called_at;
+use crate::{Layer, seen};
+use pullback::{Flag, Path, Tensor, Tree};
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A layer with forward hooks: functions that see, and may replace, its input (before) or its output (after). PyTorch's
+/// `register_forward_pre_hook` and `register_forward_hook`. Names, weights and results are those of the layer inside.
+///
+/// A clone has the same hooks, so one goes into the model and another stays in hand:
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Hooked, Layer, Linear, Relu, Sequential};
+/// use std::sync::{Arc, Mutex};
+///
+/// let first = Hooked::new(Linear::new(4, 8));
+/// let net = Sequential::new().then(first.clone()).then(Relu);
+/// let shapes = Arc::new(Mutex::new(Vec::new()));
+/// let list = shapes.clone();
+/// let handle = first.register_forward_hook(move |_, _, y| {
+///     list.lock().unwrap().push(y.shape().to_vec());
+///     None
+/// });
+/// net.forward(&Tensor::zeros([2, 4]));
+/// handle.remove();
+/// net.forward(&Tensor::zeros([3, 4]));
+/// assert_eq!(*shapes.lock().unwrap(), [[2, 8]]);
+/// ```
+///
+/// Hooks run in the order in which they were registered, each with what the one before it left. What a hook computes is recorded and differentiated like
+/// everything else. In a function that is compiled or mapped they run while it is traced, once: they can change what is computed and see shapes, but read no values.
+/// Registering or removing one makes compiled functions that ran through the layer be compiled again.
+#[derive(Clone)]
+pub struct Hooked<L> {
+    /// The layer.
+    pub inner: L,
+    hooks: Arc<Mutex<Hooks<L>>>,
+}
+
+type Before<L> = Arc<dyn Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync>;
+type After<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;
+
+struct Hooks<L> {
+    next: u64,
+    before: Vec<(u64, Before<L>)>,
+    after: Vec<(u64, After<L>)>,
+    /// True for as long as the hooks are these: what was compiled with them looked at it. Other hooks have a flag of their own.
+    current: Flag,
+}
+
+impl<L> Hooks<L> {
+    fn changed(&mut self) {
+        std::mem::replace(&mut self.current, Flag::new(true)).set(false);
+    }
+}
+
+/// A hook of a [`Hooked`] layer, which stays there when this is dropped.
+pub struct ForwardHook {
+    remove: Box<dyn FnOnce() + Send>,
+}
+
+impl ForwardHook {
+    /// Takes the hook away, from all clones of the layer.
+    pub fn remove(self) {
+        (self.remove)();
+    }
+}
+
+impl<L: Layer + 'static> Hooked<L> {
+    /// The layer, without hooks yet.
+    #[must_use]
+    pub fn new(inner: L) -> Hooked<L> {
+        let hooks =
+            Hooks { next: 0, before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
+        Hooked { inner, hooks: Arc::new(Mutex::new(hooks)) }
+    }
+
+    /// Calls `hook` with the layer and its input before each forward pass; what it returns, if anything, is the input instead.
+    pub fn register_forward_pre_hook(
+        &self,
+        hook: impl Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
+    ) -> ForwardHook {
+        self.register(|hooks, id| hooks.before.push((id, Arc::new(hook))))
+    }
+
+    /// Calls `hook` with the layer, its input and its output after each forward pass; what it returns, if anything, is the output instead.
+    pub fn register_forward_hook(
+        &self,
+        hook: impl Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
+    ) -> ForwardHook {
+        self.register(|hooks, id| hooks.after.push((id, Arc::new(hook))))
+    }
+
+    fn register(&self, add: impl FnOnce(&mut Hooks<L>, u64)) -> ForwardHook {
+        let id = {
+            let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            let id = hooks.next;
+            hooks.next += 1;
+            add(&mut hooks, id);
+            hooks.changed();
+            id
+        };
+        // Weak, so that a handle keeps no layer alive.
+        let hooks = Arc::downgrade(&self.hooks);
+        let remove = Box::new(move || {
+            let Some(hooks) = hooks.upgrade() else { return };
+            let mut hooks = hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            hooks.before.retain(|(known, _)| *known != id);
+            hooks.after.retain(|(known, _)| *known != id);
+            hooks.changed();
+        });
+        ForwardHook { remove }
+    }
+}
+
+/// The tree of the layer inside, under the same names. What is mapped has the same hooks.
+impl<L: Tree> Tree for Hooked<L> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        self.inner.visit(path, f);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Hooked<L> {
+        Hooked { inner: self.inner.map(f), hooks: self.hooks.clone() }
+    }
+}
+
+impl<L: Layer + 'static> Layer for Hooked<L> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let at = Location::caller();
+        // Copied out: a hook may register another.
+        let (before, after, current) = {
+            let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            (hooks.before.clone(), hooks.after.clone(), hooks.current.clone())
+        };
+        current.get();
+        called_at(at, || {
+            let mut x = x.clone();
+            for (_, hook) in &before {
+                x = hook(&self.inner, &x).unwrap_or(x);
+            }
+            let mut y = self.inner.forward(&x);
+            for (_, hook) in &after {
+                y = hook(&self.inner, &x, &y).unwrap_or(y);
+            }
+            seen(self, y)
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! Tensors that are one in a file and several in a model, or the other way round.
+//!
+//! A file is first a list of names with where each comes from ([`Source`]); the rules of [`Names`] change that list in order, so that a rule sees what the ones
+//! before it made. No value is read until everything has its place.
+
+use super::names::{Rule, filled, matched};
+use super::tensors::{spec_of, tensor_of};
+use crate::state::Names;
+use pullback::{Tensor, cat, catch};
+use safetensors::SafeTensors;
+use std::collections::BTreeMap;
+
+/// Where a tensor for the model comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A tensor of the file.
+    Stored(String),
+    /// Several, joined.
+    Joined { parts: Vec<Source>, axis: usize, rule: String },
+    /// A part of one.
+    Part { of: Box<Source>, axis: usize, index: usize, sizes: Sizes, rule: String },
+}
+
+/// How long the parts are.
+#[derive(Clone, Debug)]
+pub(crate) enum Sizes {
+    /// So many of the same length.
+    Equal(usize),
+    Each(Vec<usize>),
+}
+
+impl Sizes {
+    pub fn of(count: usize, sizes: Option<&[usize]>) -> Sizes {
+        sizes.map_or(Sizes::Equal(count), |sizes| Sizes::Each(sizes.to_vec()))
+    }
+
+    /// Where part `index` of `length` elements begins, and how long it is.
+    fn part(&self, length: usize, index: usize) -> Option<(usize, usize)> {
+        match self {
+            Sizes::Equal(n) if length.is_multiple_of(*n) => Some((length / n * index, length / n)),
+            Sizes::Each(sizes) if sizes.iter().sum::<usize>() == length => {
+                Some((sizes[..index].iter().sum(), sizes[index]))
+            }
+            _ => None,
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Sizes::Equal(n) => format!("{n} equal parts"),
+            Sizes::Each(sizes) => format!("parts of {sizes:?}"),
+        }
+    }
+}
+
+type Sentence = std::result::Result<Tensor, String>;
+
+impl Source {
+    /// The names in the file that it is made of, in words.
+    pub fn words(&self) -> String {
+        match self {
+            Source::Stored(name) => format!("`{name}`"),
+            Source::Joined { parts, .. } => {
+                parts.iter().map(Source::words).collect::<Vec<_>>().join(" + ")
+            }
+            Source::Part { of, index, .. } => format!("part {index} of {}", of.words()),
+        }
+    }
+
+    /// What is known of it without reading values, for sentences.
+    pub fn spec(&self, file: &SafeTensors) -> String {
+        match self {
+            Source::Stored(name) => file.tensor(name).map(|v| spec_of(&v)).unwrap_or_default(),
+            Source::Joined { rule, .. } | Source::Part { rule, .. } => format!("(by {rule})"),
+        }
+    }
+
+    /// Its value, or why there is none.
+    pub fn value(&self, file: &SafeTensors, names: &Names) -> Sentence {
+        match self {
+            Source::Stored(name) => {
+                let view = file.tensor(name).map_err(|error| error.to_string())?;
+                let value = tensor_of(&view).map_err(|why| format!("`{name}` {why}"))?;
+                let turned = names.is_transposed(name) && value.rank() == 2;
+                Ok(if turned { value.t() } else { value })
+            }
+            Source::Joined { parts, axis, rule } => {
+                let values =
+                    parts.iter().map(|p| p.value(file, names)).collect::<Result<Vec<_>, _>>()?;
+                joined(&values, *axis).ok_or_else(|| {
+                    let specs: Vec<String> = parts
+                        .iter()
+                        .zip(&values)
+                        .map(|(p, v)| format!("{} {}", p.words(), v.spec()))
+                        .collect();
+                    format!("{rule} cannot join {} along axis {axis}", specs.join(", "))
+                })
+            }
+            Source::Part { of, axis, index, sizes, rule } => {
+                let whole = of.value(file, names)?;
+                part(&whole, *axis, *index, sizes).ok_or_else(|| {
+                    let (words, spec) = (of.words(), whole.spec());
+                    format!(
+                        "{rule} cannot cut {words} {spec} along axis {axis} into {}",
+                        sizes.words()
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// The tensors joined, if they fit each other.
+fn joined(values: &[Tensor], axis: usize) -> Option<Tensor> {
+    let first = values.first()?;
+    let same = values.iter().all(|v| v.dtype() == first.dtype());
+    let all: Vec<&Tensor> = values.iter().collect();
+    (same && axis < first.rank()).then(|| catch(|| cat(&all, axis as isize)).ok()).flatten()
+}
+
+/// A part of a tensor, if it can be cut so.
+fn part(whole: &Tensor, axis: usize, index: usize, sizes: &Sizes) -> Option<Tensor> {
+    let (start, length) = sizes.part(*whole.shape().get(axis)?, index)?;
+    catch(|| whole.narrow(axis as isize, start as isize, length)).ok()
+}
+
+/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the list.
+fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Vec<Option<usize>>> {
+    let mut out: BTreeMap<Vec<String>, Vec<Option<usize>>> = BTreeMap::new();
+    for (i, (name, _)) in list.iter().enumerate() {
+        let whole = |path: &String| matched(name, path).filter(|(_, rest)| rest.is_empty());
+        if let Some((k, (stars, _))) =
+            parts.iter().enumerate().find_map(|(k, path)| Some((k, whole(path)?)))
+        {
+            let stars = stars.into_iter().map(str::to_string).collect();
+            out.entry(stars).or_insert_with(|| vec![None; parts.len()])[k] = Some(i);
+        }
+    }
+    out
+}
+
+/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which some are not there.
+fn merge<T: Clone>(
+    list: &mut Vec<(String, T)>,
+    (parts, whole, rule): (&[String], &str, &str),
+    make: impl Fn(Vec<T>) -> Result<T, String>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut gone = vec![false; list.len()];
+    let mut new = Vec::new();
+    for (stars, places) in groups(list, parts) {
+        let stars: Vec<&str> = stars.iter().map(String::as_str).collect();
+        let name = |k: usize| filled(&parts[k], &stars);
+        match places.iter().position(Option::is_none) {
+            Some(missing) => {
+                let there = (0..parts.len()).filter(|&k| places[k].is_some()).map(name);
+                let there: Vec<String> = there.map(|n| format!("`{n}`")).collect();
+                let (there, missing) = (there.join(", "), name(missing));
+                wrong.push(format!("{rule} has {there}, but `{missing}` is not there"));
+            }
+            None => {
+                let places: Vec<usize> = places.into_iter().flatten().collect();
+                match make(places.iter().map(|&i| list[i].1.clone()).collect()) {
+                    Ok(made) => new.push((filled(whole, &stars), made)),
+                    Err(why) => wrong.push(why),
+                }
+                places.iter().for_each(|&i| gone[i] = true);
+            }
+        }
+    }
+    let mut gone = gone.into_iter();
+    list.retain(|_| !gone.next().unwrap_or(false));
+    list.extend(new);
+    wrong
+}
+
+/// Replaces every entry of the name `whole` by its parts.
+fn cut<T>(
+    list: Vec<(String, T)>,
+    whole: &str,
+    parts: &[String],
+    make: impl Fn(&str, &T, usize) -> Result<T, String>,
+) -> (Vec<(String, T)>, Vec<String>) {
+    let (mut out, mut wrong) = (Vec::new(), Vec::new());
+    for (name, entry) in list {
+        match matched(&name, whole).filter(|(_, rest)| rest.is_empty()) {
+            None => out.push((name, entry)),
+            Some((stars, _)) => {
+                for (k, path) in parts.iter().enumerate() {
+                    match make(&name, &entry, k) {
+                        Ok(made) => out.push((filled(path, &stars), made)),
+                        Err(why) => {
+                            wrong.push(why);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    (out, wrong)
+}
+
+impl Names {
+    /// Where the model's tensors come from in a file of these names, and sentences about rules that do not fit.
+    pub(crate) fn sources(&self, in_file: &[&str]) -> (Vec<(String, Source)>, Vec<String>) {
+        let stored = |name: &&str| (name.to_string(), Source::Stored(name.to_string()));
+        let mut list: Vec<(String, Source)> = in_file.iter().map(stored).collect();
+        let mut wrong = self.faults();
+        if !wrong.is_empty() {
+            return (list, wrong);
+        }
+        for rule in &self.rules {
+            match rule {
+                Rule::Prefix(..) | Rule::Path(..) => {
+                    list.iter_mut().for_each(|(name, _)| *name = rule.to_model(name));
+                }
+                Rule::Concat { parts, axis, whole, .. } => {
+                    let words = rule.words();
+                    let make =
+                        |parts| Ok(Source::Joined { parts, axis: *axis, rule: words.clone() });
+                    wrong.extend(merge(&mut list, (parts, whole, &words), make));
+                }
+                Rule::Split { parts, axis, whole, sizes } => {
+                    let (words, count) = (rule.words(), parts.len());
+                    let make = |_: &str, of: &Source, index| {
+                        let sizes = Sizes::of(count, sizes.as_deref());
+                        let of = Box::new(of.clone());
+                        Ok(Source::Part { of, axis: *axis, index, sizes, rule: words.clone() })
+                    };
+                    list = cut(list, whole, parts, make).0;
+                }
+            }
+        }
+        (list, wrong)
+    }
+
+    /// The tensors of a model under the names of a file, or what is wrong with that.
+    pub(crate) fn stored(
+        &self,
+        mut list: Vec<(String, Tensor)>,
+    ) -> Result<Vec<(String, Tensor)>, Vec<String>> {
+        let mut wrong = self.faults();
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        for rule in self.rules.iter().rev() {
+            match rule {
+                Rule::Prefix(..) | Rule::Path(..) => {
+                    list.iter_mut().for_each(|(name, _)| *name = rule.to_file(name));
+                }
+                Rule::Concat { parts, axis, whole, sizes } => {
+                    let (words, sizes) = (rule.words(), Sizes::of(parts.len(), sizes.as_deref()));
+                    let make = |name: &str, x: &Tensor, index| {
+                        part(&x.detach(), *axis, index, &sizes).ok_or_else(|| {
+                            let (spec, into) = (x.spec(), sizes.words());
+                            format!(
+                                "{words} cannot cut `{name}` {spec} along axis {axis} into {into}"
+                            )
+                        })
+                    };
+                    let (cut, faults) = cut(list, whole, parts, make);
+                    (list, wrong) = (cut, [wrong, faults].concat());
+                }
+                Rule::Split { parts, axis, whole, .. } => {
+                    let words = rule.words();
+                    let make = |values: Vec<Tensor>| {
+                        let values: Vec<Tensor> = values.iter().map(Tensor::detach).collect();
+                        joined(&values, *axis).ok_or_else(|| {
+                            let specs: Vec<String> =
+                                values.iter().map(|v| v.spec().to_string()).collect();
+                            let specs = specs.join(", ");
+                            format!("{words} cannot join {specs} along axis {axis}")
+                        })
+                    };
+                    wrong.extend(merge(&mut list, (parts, whole, &words), make));
+                }
+            }
+        }
+        if wrong.is_empty() { Ok(list) } else { Err(wrong) }
+    }
+
+    /// What is wrong with the rules themselves.
+    fn faults(&self) -> Vec<String> {
+        let stars = |path: &str| path.split('.').filter(|part| *part == "*").count();
+        let mut out = Vec::new();
+        for rule in &self.rules {
+            let (Rule::Concat { parts, whole, sizes, .. }
+            | Rule::Split { parts, whole, sizes, .. }) = rule
+            else {
+                continue;
+            };
+            let words = rule.words();
+            if parts.is_empty() {
+                out.push(format!("{words} names no parts"));
+            }
+            if let Some(other) = parts.iter().find(|part| stars(part) != stars(whole)) {
+                out.push(format!("{words} has other stars in `{other}` than in `{whole}`"));
+            }
+            if let Some(sizes) = sizes.as_ref().filter(|sizes| sizes.len() != parts.len()) {
+                out.push(format!("{words} has {} sizes for {} parts", sizes.len(), parts.len()));
+            }
+        }
+        out
+    }
+}
