@@ -10,6 +10,7 @@
 use crate::custom::Handle;
 use crate::{Error, Op, Result, Spec, Tensor, fail};
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
@@ -124,6 +125,8 @@ pub(crate) struct Facts<'a> {
     outputs: Maybe,
     /// Which operands want a gradient.
     needs: SmallVec<[bool; 4]>,
+    /// Where each operand begins in the result, where that was asked.
+    starts: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Facts<'a> {
@@ -136,7 +139,7 @@ impl<'a> Facts<'a> {
         let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
         needs.iter().for_each(|_| inputs.push(None));
         out_specs.iter().for_each(|_| outputs.push(None));
-        Facts { op, in_specs, out_specs, inputs, outputs, needs }
+        Facts { op, in_specs, out_specs, inputs, outputs, needs, starts: OnceCell::new() }
     }
 
     pub fn set(&mut self, val: Val, tensor: Tensor) {
@@ -178,6 +181,19 @@ impl<'a> Facts<'a> {
 
     pub fn in_shape(&self, i: usize) -> &[usize] {
         &self.in_spec(i).shape
+    }
+
+    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all operands, as there may be very many.
+    pub fn start(&self, i: usize, axis: usize) -> usize {
+        let add_up = || {
+            let mut end = 0;
+            let start = |j| {
+                end += self.in_shape(j)[axis];
+                end - self.in_shape(j)[axis]
+            };
+            (0..self.needs.len()).map(start).collect()
+        };
+        self.starts.get_or_init(add_up)[i]
     }
 
     /// The spec of a result.

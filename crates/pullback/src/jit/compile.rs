@@ -36,6 +36,8 @@ pub(super) struct Specialisation<Y> {
     pub gradients: Vec<Gradient>,
     /// The result is tracked by captured leaves, so someone may differentiate it.
     pub differentiated: bool,
+    /// The function looks for anomalies itself, which a program cannot.
+    pub looks: bool,
     /// As it was traced, and as it runs.
     pub traced: Program,
     pub executable: Executable,
@@ -123,7 +125,7 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let (template, differentiated, recorded) = traced(f, &specs, at)?;
         timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves, flags, .. } = recorded;
+        let Recorded { program, results, captures, leaves, flags, looks, .. } = recorded;
 
         let start = Instant::now();
         let within = limit.filter(|_| !differentiated);
@@ -155,6 +157,7 @@ impl<Y: Tree> Specialisation<Y> {
             captures: captures.iter().enumerate().map(capture).collect(),
             gradients: leaves.into_iter().map(gradient).collect(),
             differentiated,
+            looks,
             traced: program,
             executable,
             stages: stages.iter().map(summary).collect(),

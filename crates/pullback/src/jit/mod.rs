@@ -172,7 +172,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
         let (mut cache, at) = self.compiled(x, &leaves)?;
         match cache.all.get_mut(at) {
-            Some(fit) if !fit.differentiated => fit.call(&leaves, self.at),
+            Some(fit) if !fit.differentiated && !fit.looks => fit.call(&leaves, self.at),
+            Some(fit) if fit.looks => {
+                drop(cache);
+                self.op_by_op(x, "it looks at every gradient for NaN and infinity itself")
+            }
             _ => {
                 drop(cache);
                 self.op_by_op(x, "its result, or state it writes, is differentiated from outside")
@@ -311,6 +315,9 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     }
     if kinks::is_counting() {
         return Some("elements on kinks are being counted");
+    }
+    if mode::anomaly() {
+        return Some("every gradient is being looked at for NaN and infinity");
     }
     if levels::any() {
         return Some("forward mode is going on outside");

@@ -2,11 +2,10 @@
 
 use super::levels::Level;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
-use crate::tape::{History, Key, Leaf};
+use crate::tape::{History, Key};
 use crate::tensor::Tangents;
 use crate::{Error, Op, Scalar, Tensor, Tree, apply, fail, mode};
 use std::panic::Location;
-use std::sync::Arc;
 
 /// The gradient of a scalar function.
 ///
@@ -49,7 +48,10 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
         let y = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
             let message = format!("the function must give one float, not {}", y.spec());
-            let hint = "reduce the result to a loss (sum, mean), or use vjp or jacobian";
+            let hint = match y.dtype().is_float() {
+                true => "reduce the result to a loss (sum, mean), or use vjp or jacobian",
+                false => "only floats have gradients: give the float that it was made of",
+            };
             fail::raise(Error::gradient("grad", message).at(at).hint(hint));
         }
         let plan = frame.plan(std::slice::from_ref(&y), at);
@@ -260,7 +262,9 @@ impl<T> Drop for Frame<T> {
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
     let state = fail::or_raise(x.state(at));
     if !(recorded && state.history.is_tracked()) {
-        return x.argument(History::Leaf(Arc::new(Leaf::new())), state.tangents);
+        let leaf = x.argument(History::None, state.tangents);
+        leaf.become_leaf();
+        return leaf;
     }
     let copy = x.argument(History::None, Tangents::new());
     fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));
