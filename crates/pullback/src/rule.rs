@@ -26,7 +26,7 @@ pub(crate) enum Grad {
     /// Anything else.
     Hand(Hand),
     /// Control flow: keeps everything, which costs nothing inside a program.
-    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Outs),
+    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
     /// As its user says.
@@ -268,14 +268,15 @@ impl Grad {
         })
     }
 
-    /// Forward mode: from the tangents of the operands to those of the outputs; `None` where no
+    /// Forward mode: from the tangents of the operands to those of the outputs that have one; `None` where no
     /// tangent arrives. `facts` holds every operand and output.
-    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Outs> {
+    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Maybe> {
         let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
         if !(0..tangents.len()).any(arrives) {
             return None;
         }
-        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(t, 1));
+        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(Some(t), 1));
+        let all = |ts: Outs| Some(ts.into_iter().map(Some).collect());
         let sum = |terms: &mut dyn Iterator<Item = Tensor>| terms.reduce(|a, b| a + b);
         match self {
             Grad::Zero | Grad::Decompose(_) => None,
@@ -290,7 +291,7 @@ impl Grad {
                     (None, true) => facts.x(i).zeros_like_splat(),
                 };
                 let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
-                Some(crate::apply::apply_all(
+                all(crate::apply::apply_all(
                     facts.op.clone(),
                     &operands.iter().collect::<SmallVec<[_; 4]>>(),
                 ))
@@ -301,9 +302,9 @@ impl Grad {
                 let right = tangents[1].as_ref().map(|t| op(facts.x(0), t));
                 one(sum(&mut left.into_iter().chain(right)))
             }
-            Grad::Hand(hand) => Some((hand.jvp)(facts, tangents)),
+            Grad::Hand(hand) => all((hand.jvp)(facts, tangents)),
             Grad::Flow(_, jvp) => Some(jvp(facts, tangents)),
-            Grad::Custom(custom) => Some(custom.rule().jvp(facts, tangents)),
+            Grad::Custom(custom) => all(custom.rule().jvp(facts, tangents)),
         }
     }
 }

@@ -9,6 +9,7 @@ mod modes;
 mod vmap;
 
 pub use jacobian::{hessian, hessian_tree, hvp, jacfwd, jacobian, jacrev};
+pub(crate) use modes::pushforward;
 pub use modes::{grad, jvp, value_and_grad, vjp};
 pub(crate) use vmap::evaluate_batched;
 pub use vmap::{BatchAxes, vmap};

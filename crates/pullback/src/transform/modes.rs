@@ -127,7 +127,20 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
 /// If the direction has other specs than the argument.
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
-    let at = mode::user_line(Location::caller());
+    let (value, derivatives) = pushforward(f, x, tangent, mode::user_line(Location::caller()));
+    let mut derivatives = derivatives.into_iter();
+    let derivative =
+        value.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
+    (value, derivative)
+}
+
+/// [`jvp`], with no derivative for what does not depend on the argument.
+pub(crate) fn pushforward<T: Tree, Y: Tree>(
+    f: impl FnOnce(&T) -> Y,
+    x: &T,
+    tangent: &T,
+    at: &'static Location<'static>,
+) -> (Y, Vec<Option<Tensor>>) {
     let directions = tangent.leaves();
     let level = Level::enter();
     let (mut i, mut wrong) = (0, None);
@@ -165,9 +178,7 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
         derivatives.push(found.map(|i| state.tangents.remove(i).1));
         y.alias(state.history, state.tangents)
     });
-    let mut derivatives = derivatives.into_iter();
-    let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
-    (value, derivative)
+    (value, derivatives)
 }
 
 /// Zeros that no transform outside sees.
