@@ -488,7 +488,7 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
         let tangents: Maybe = operands.iter().map(at_level).collect();
         if let Some(found) = row.jvp(&facts, &tangents) {
             for (y, t) in outs.iter().zip(found).filter(|(y, _)| y.dtype().is_float()) {
-                y.lock().tangents.push((level, t));
+                y.lock().tangents.extend(t.map(|t| (level, t)));
             }
         }
     }

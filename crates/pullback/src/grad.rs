@@ -3,11 +3,10 @@
 use crate::memory::report::ledger;
 use crate::own::Since;
 use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
-use crate::tape::{Cut, CutReason, History, Leaf};
+use crate::tape::{Cut, CutReason, History};
 use crate::tensor::Tangents;
 use crate::{Error, Result, Scalar, Tensor, fail, mode, trace};
 use std::panic::Location;
-use std::sync::Arc;
 
 impl Tensor {
     /// Makes this tensor a leaf whose gradient `backward` computes.
@@ -40,9 +39,7 @@ impl Tensor {
         }
         let leaf = self.is_leaf();
         fail::or_raise(trace::marks(&self, !leaf, at));
-        if !leaf {
-            self.lock().history = History::Leaf(Arc::new(Leaf::new()));
-        }
+        self.become_leaf();
         self
     }
 
@@ -69,7 +66,13 @@ impl Tensor {
         let leaf = self.is_leaf();
         fail::or_raise(trace::marks(self, leaf, mode::user_line(Location::caller())));
         if leaf {
-            self.lock().history = History::None;
+            let owner = {
+                let mut state = self.lock();
+                state.history = History::None;
+                state.owner.take()
+            };
+            // What it had is dropped after the lock is released.
+            drop(owner);
         }
     }
 
@@ -88,13 +91,14 @@ impl Tensor {
     }
 
     /// The gradient that backward passes have accumulated in this leaf.
+    #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
         trace::asks(self);
-        self.leaf().and_then(|leaf| {
-            let mut slot = leaf.grad();
-            trace::touch(&leaf, &mut slot, true, false);
-            slot.clone()
-        })
+        let at = mode::user_line(Location::caller());
+        let leaf = self.leaf()?;
+        let mut slot = leaf.grad();
+        trace::touch(&leaf, &mut slot, (true, false), at);
+        slot.clone()
     }
 
     /// Replaces the accumulated gradient (`None` clears it).
@@ -110,21 +114,32 @@ impl Tensor {
             fail::raise(error.on([self.spec()]).at(at));
         };
         if let Some(grad) = &grad {
-            fail::or_raise(check_cotangent("set_grad", self, grad).map_err(|e| e.at(at)));
+            if grad.spec() != self.spec() {
+                let message =
+                    format!("the gradient is {}, but the leaf is {}", grad.spec(), self.spec());
+                fail::raise(Error::gradient("set_grad", message).at(at));
+            }
         }
         let mut slot = leaf.grad();
-        trace::touch(&leaf, &mut slot, false, true);
+        trace::touch(&leaf, &mut slot, (false, true), at);
         grad.iter().for_each(|grad| ledger::is_gradient(&leaf, grad));
-        *slot = grad;
+        let old = std::mem::replace(&mut *slot, grad);
+        // Dropped after the lock is released, here and below.
+        drop(slot);
+        drop(old);
     }
 
     /// Forgets the accumulated gradient.
+    #[track_caller]
     pub fn zero_grad(&self) {
         trace::asks(self);
+        let at = mode::user_line(Location::caller());
         if let Some(leaf) = self.leaf() {
             let mut slot = leaf.grad();
-            trace::touch(&leaf, &mut slot, false, true);
-            *slot = None;
+            trace::touch(&leaf, &mut slot, (false, true), at);
+            let old = slot.take();
+            drop(slot);
+            drop(old);
         }
     }
 
@@ -290,8 +305,8 @@ impl<'a> Backward<'a> {
 
     /// Records the backward pass itself, so that gradients can be differentiated. Keeps the graph.
     ///
-    /// With [`Backward::run`], a leaf's `.grad()` then refers to the graph, and the graph to the leaf: call
-    /// [`Tensor::zero_grad`] when done, or use [`Backward::wrt`], or the circle is never freed.
+    /// With [`Backward::run`], a leaf's `.grad()` then holds the graph, until [`Tensor::zero_grad`] or until the last handle of the leaf is
+    /// dropped. [`Backward::wrt`] gives the gradients to the caller instead.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
         self.manner = Manner { retain: true, create: true };
@@ -384,11 +399,17 @@ impl<'a> Backward<'a> {
         for (i, y) in outputs.iter().enumerate() {
             let cotangent = match cotangents.get(i) {
                 Some(&dy) => {
-                    check_cotangent("backward", y, dy).map_err(|e| e.at(self.at))?;
+                    check_cotangent(y, dy).map_err(|e| e.at(self.at))?;
                     dy.clone()
                 }
                 None if y.len() == 1 && y.dtype().is_float() => {
                     Tensor::splat(Scalar::Int(1), y.shape(), y.dtype())
+                }
+                None if !y.dtype().is_float() => {
+                    let message = format!("{} has no gradient: only floats have one", y.spec());
+                    return Err(Error::gradient("backward", message)
+                        .at(self.at)
+                        .hint("start from the float that it was made of"));
                 }
                 None => {
                     let message =
@@ -417,10 +438,10 @@ impl<'a> Backward<'a> {
     }
 }
 
-fn check_cotangent(op: &'static str, y: &Tensor, dy: &Tensor) -> Result<()> {
+fn check_cotangent(y: &Tensor, dy: &Tensor) -> Result<()> {
     if y.spec() == dy.spec() {
         return Ok(());
     }
     let message = format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
-    Err(Error::gradient(op, message))
+    Err(Error::gradient("backward", message))
 }

@@ -158,6 +158,9 @@ pub fn is_grad_enabled() -> bool {
 /// Runs `f` so that a backward pass inside it stops at the first NaN or infinity it makes, with an
 /// error that names the forward op and the line it was written on.
 ///
+/// Calls of [`jit`](crate::jit) go op by op meanwhile, also where `detect_anomaly` stands inside the compiled function. What
+/// [`vmap`](crate::vmap) does with an example is traced, where values are not known: a backward pass inside it is not looked at.
+///
 /// ```
 /// use pullback::{Tensor, detect_anomaly};
 /// let x = Tensor::from(0.0).requires_grad();

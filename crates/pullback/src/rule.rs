@@ -10,6 +10,7 @@
 use crate::custom::Handle;
 use crate::{Error, Op, Result, Spec, Tensor, fail};
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
@@ -25,7 +26,7 @@ pub(crate) enum Grad {
     /// Anything else.
     Hand(Hand),
     /// Control flow: keeps everything, which costs nothing inside a program.
-    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Outs),
+    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
     /// As its user says.
@@ -124,6 +125,8 @@ pub(crate) struct Facts<'a> {
     outputs: Maybe,
     /// Which operands want a gradient.
     needs: SmallVec<[bool; 4]>,
+    /// Where each operand begins in the result, where that was asked.
+    starts: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Facts<'a> {
@@ -136,7 +139,7 @@ impl<'a> Facts<'a> {
         let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
         needs.iter().for_each(|_| inputs.push(None));
         out_specs.iter().for_each(|_| outputs.push(None));
-        Facts { op, in_specs, out_specs, inputs, outputs, needs }
+        Facts { op, in_specs, out_specs, inputs, outputs, needs, starts: OnceCell::new() }
     }
 
     pub fn set(&mut self, val: Val, tensor: Tensor) {
@@ -178,6 +181,19 @@ impl<'a> Facts<'a> {
 
     pub fn in_shape(&self, i: usize) -> &[usize] {
         &self.in_spec(i).shape
+    }
+
+    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all operands, as there may be very many.
+    pub fn start(&self, i: usize, axis: usize) -> usize {
+        let add_up = || {
+            let mut end = 0;
+            let start = |j| {
+                end += self.in_shape(j)[axis];
+                end - self.in_shape(j)[axis]
+            };
+            (0..self.needs.len()).map(start).collect()
+        };
+        self.starts.get_or_init(add_up)[i]
     }
 
     /// The spec of a result.
@@ -252,14 +268,15 @@ impl Grad {
         })
     }
 
-    /// Forward mode: from the tangents of the operands to those of the outputs; `None` where no
+    /// Forward mode: from the tangents of the operands to those of the outputs that have one; `None` where no
     /// tangent arrives. `facts` holds every operand and output.
-    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Outs> {
+    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Maybe> {
         let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
         if !(0..tangents.len()).any(arrives) {
             return None;
         }
-        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(t, 1));
+        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(Some(t), 1));
+        let all = |ts: Outs| Some(ts.into_iter().map(Some).collect());
         let sum = |terms: &mut dyn Iterator<Item = Tensor>| terms.reduce(|a, b| a + b);
         match self {
             Grad::Zero | Grad::Decompose(_) => None,
@@ -274,7 +291,7 @@ impl Grad {
                     (None, true) => facts.x(i).zeros_like_splat(),
                 };
                 let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
-                Some(crate::apply::apply_all(
+                all(crate::apply::apply_all(
                     facts.op.clone(),
                     &operands.iter().collect::<SmallVec<[_; 4]>>(),
                 ))
@@ -285,9 +302,9 @@ impl Grad {
                 let right = tangents[1].as_ref().map(|t| op(facts.x(0), t));
                 one(sum(&mut left.into_iter().chain(right)))
             }
-            Grad::Hand(hand) => Some((hand.jvp)(facts, tangents)),
+            Grad::Hand(hand) => all((hand.jvp)(facts, tangents)),
             Grad::Flow(_, jvp) => Some(jvp(facts, tangents)),
-            Grad::Custom(custom) => Some(custom.rule().jvp(facts, tangents)),
+            Grad::Custom(custom) => all(custom.rule().jvp(facts, tangents)),
         }
     }
 }

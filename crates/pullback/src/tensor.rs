@@ -6,7 +6,7 @@
 
 use crate::memory::report::ledger;
 use crate::storage::Storage;
-use crate::tape::{History, Leaf};
+use crate::tape::{History, Leaf, Owner};
 use crate::trace;
 use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
 use std::panic::Location;
@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub frozen: Frozen,
     /// A view that was made inside `no_grad` of a value that is differentiated: it stays a constant, whatever becomes of that value.
     pub severed: bool,
+    /// For a leaf: what keeps its gradient.
+    pub owner: Option<Arc<Owner>>,
 }
 
 /// Why a tensor may not be written in place.
@@ -105,10 +107,15 @@ impl Tensor {
             }
         };
         let out = Tensor::new(inner.spec.clone(), inner.layout.clone(), inner.storage.clone());
+        let owner = match &history {
+            History::Leaf(leaf) => self.lock().owner.clone().filter(|owner| owner.owns(leaf)),
+            History::None | History::Cut(_) | History::Node(..) => None,
+        };
         {
             let mut state = out.lock();
             state.history = history;
             state.tangents = tangents;
+            state.owner = owner;
         }
         out
     }
@@ -117,6 +124,24 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn plain(&self) -> Tensor {
         self.alias(History::None, Tangents::new())
+    }
+
+    /// The tensor is new, and shares memory with nobody.
+    pub(crate) fn written_freely(self) -> Tensor {
+        self.lock().frozen = Frozen::Not;
+        self
+    }
+
+    /// Makes this tensor a leaf of its own, unless it is one.
+    pub(crate) fn become_leaf(&self) -> Arc<Leaf> {
+        let mut state = self.lock();
+        if let History::Leaf(leaf) = &state.history {
+            return leaf.clone();
+        }
+        let leaf = Arc::new(Leaf::new());
+        state.history = History::Leaf(leaf.clone());
+        state.owner = Some(Owner::of(&leaf));
+        leaf
     }
 
     /// [`Tensor::alias`] as the argument of a function that is being differentiated.

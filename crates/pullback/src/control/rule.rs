@@ -13,11 +13,13 @@ use super::split::{
 use super::trail::{Loop, vjp_while};
 use super::{apply_flow, body};
 use crate::batch::{Lane, batch};
-use crate::rule::{Facts, Grad, Maybe, Outs};
+use crate::rule::{Facts, Grad, Maybe};
 use crate::trace::evaluate;
-use crate::{Result, Spec, Tensor, custom, jvp, mode, vjp};
+use crate::transform::pushforward;
+use crate::{Result, Tensor, custom, mode, vjp};
 use pullback_ir::{Flow, Op, Program, Scan, Unary, Var, View};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -273,79 +275,145 @@ pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
     b.constants = all;
 }
 
-/// A program on values and tangents: inputs are its own, then the tangents of its floats; so are outputs.
-fn pushed(program: &Program, name: &'static str, at: &'static Location<'static>) -> Traced {
-    let (inputs, outputs) = (input_specs(program), output_specs(program));
-    let (float_in, float_out) = (floats(&inputs), floats(&outputs));
-    let specs: Vec<_> =
-        inputs.iter().cloned().chain(float_in.iter().map(|&i| inputs[i].clone())).collect();
-    let (_, recorded) = body(name, &specs, at, |args| {
-        let (x, tangents) = args.split_at(inputs.len());
-        let point: Vec<Tensor> = float_in.iter().map(|&i| x[i].clone()).collect();
-        let run = |point: &Vec<Tensor>| {
-            let mut all = x.to_vec();
-            float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
-            custom::with_captures_cut(|| evaluate(program, &all))
-        };
-        let (ys, ts) = jvp(run, &point, &tangents.to_vec());
-        let ts = float_out.iter().map(|&k| ts[k].clone());
-        ys.into_iter().chain(ts).collect::<Vec<Tensor>>()
-    });
-    traced(recorded)
+/// A program on values and tangents.
+struct Pushed {
+    /// Inputs: its own in groups, each followed by the tangents of those in it that move, and constants last. Outputs: its own, then tangents.
+    turn: Traced,
+    /// Which of its own inputs have a tangent. What does not move has none, rather than one of zeros: times an infinite slope (that of a power by
+    /// its exponent, where the base is negative) that would be NaN.
+    moving: Vec<bool>,
+    /// Which of its own outputs have one.
+    moved: Vec<bool>,
 }
 
-fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
-    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
-    let at = line();
-    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| facts.x(i).zeros_like_splat());
-    let values = |range: std::ops::Range<usize>| range.map(|i| facts.x(i).clone());
-    let operand_specs: Vec<_> = (0..tangents.len()).map(|i| facts.in_spec(i).clone()).collect();
-    let moved = |range: std::ops::Range<usize>| -> Vec<Tensor> {
-        let from = range.start;
-        floats(&operand_specs[range]).into_iter().map(|i| tangent(i + from)).collect()
-    };
-    let n = tangents.len();
-    // Programs take values, then tangents; operands come in groups, so inputs are put in the order of the groups, constants last.
-    let grouped = |program: &Program, cuts: &[usize]| {
-        let mut out = pushed(program, flow.name(), at);
-        let specs = input_specs(program);
+impl Pushed {
+    /// A program whose inputs lie in groups that end at `cuts`.
+    fn new(
+        program: &Program,
+        moving: Vec<bool>,
+        cuts: &[usize],
+        name: &'static str,
+        at: &'static Location<'static>,
+    ) -> Pushed {
+        let inputs = input_specs(program);
+        let along: Vec<usize> = (0..inputs.len()).filter(|&i| moving[i]).collect();
+        let specs: Vec<_> =
+            inputs.iter().cloned().chain(along.iter().map(|&i| inputs[i].clone())).collect();
+        let mut moved = Vec::new();
+        let (_, recorded) = body(name, &specs, at, |args| {
+            let (x, tangents) = args.split_at(inputs.len());
+            let point: Vec<Tensor> = along.iter().map(|&i| x[i].clone()).collect();
+            let run = |point: &Vec<Tensor>| {
+                let mut all = x.to_vec();
+                along.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
+                evaluate(program, &all)
+            };
+            let (ys, ts) = pushforward(run, &point, &tangents.to_vec(), at);
+            moved = ts.iter().map(Option::is_some).collect();
+            let zeros = |y: &Tensor| Tensor::zeros_of(y.spec());
+            let ts = ys.iter().zip(ts).map(|(y, t)| t.unwrap_or_else(|| zeros(y)));
+            ys.iter().cloned().chain(ts).collect::<Vec<Tensor>>()
+        });
+        let mut turn = traced(recorded);
         let (given, constants) =
-            out.program.inputs.split_at(out.program.inputs.len() - out.constants.len());
-        let (own, dual) = given.split_at(specs.len());
-        let (mut inputs, mut next, mut from) = (Vec::new(), dual.iter(), 0);
+            turn.program.inputs.split_at(turn.program.inputs.len() - turn.constants.len());
+        let (own, dual) = given.split_at(inputs.len());
+        let (mut grouped, mut next, mut from) = (Vec::new(), dual.iter(), 0);
         for &cut in cuts {
-            inputs.extend(&own[from..cut]);
-            let count = floats(&specs[from..cut]).len();
-            inputs.extend(next.by_ref().take(count));
+            grouped.extend(&own[from..cut]);
+            let count = moving[from..cut].iter().filter(|m| **m).count();
+            grouped.extend(next.by_ref().take(count));
             from = cut;
         }
-        inputs.extend(constants);
-        out.program.inputs = inputs;
-        out
-    };
+        grouped.extend(constants);
+        turn.program.inputs = grouped;
+        Pushed { turn, moving, moved }
+    }
+
+    /// One turn of a loop whose state are the inputs from `from` on. A state that does not move at first may do so after a turn.
+    fn turn(
+        program: &Program,
+        moving: Vec<bool>,
+        (from, state): (usize, usize),
+        cuts: &[usize],
+        flow: (&'static str, &'static Location<'static>),
+    ) -> Pushed {
+        let mut pushed = Pushed::new(program, moving, cuts, flow.0, flow.1);
+        loop {
+            let late = |i: &usize| pushed.moved[*i] && !pushed.moving[from + i];
+            let late: Vec<usize> = (0..state).filter(late).collect();
+            if late.is_empty() {
+                break;
+            }
+            let mut moving = pushed.moving;
+            late.iter().for_each(|i| moving[from + i] = true);
+            pushed = Pushed::new(program, moving, cuts, flow.0, flow.1);
+        }
+        (0..state).for_each(|i| pushed.moved[i] = pushed.moving[from + i]);
+        pushed
+    }
+
+    /// Leaves the tangents of these outputs, and no others.
+    fn give(&mut self, moved: &[bool]) {
+        let mut at = 0;
+        let own = moved.len();
+        self.turn.program.outputs.retain(|_| {
+            at += 1;
+            at <= own || moved[at - 1 - own]
+        });
+        self.moved = moved.to_vec();
+    }
+
+    /// How many of these inputs move.
+    fn count(&self, range: Range<usize>) -> usize {
+        self.moving[range].iter().filter(|m| **m).count()
+    }
+
+    /// Those of these inputs that move.
+    fn those(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
+        range.filter(|&i| self.moving[i])
+    }
+}
+
+fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
+    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
+    let (at, name, n) = (line(), flow.name(), tangents.len());
+    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| facts.x(i).zeros_like_splat());
+    let values = |range: Range<usize>| range.map(|i| facts.x(i).clone());
+    let moves = |i: usize| tangents[i].is_some() && facts.in_spec(i).dtype.is_float();
     // For loops the constants are shared operands: the first of all.
     let constants_first = |t: &mut Traced| t.program.inputs.rotate_right(t.constants.len());
-    // The construct, its operands, the specs of its own results, and where the tangents of those come.
-    let (flow, operands, results, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
+    // The construct, its operands, which of the results move, and where the tangents of those come.
+    let (flow, operands, moved, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
         Flow::Cond { yes, no } => {
-            let (mut first, mut second) = (grouped(yes, &[n - 1]), grouped(no, &[n - 1]));
+            let push = |branch: &Program| {
+                Pushed::new(branch, (1..n).map(moves).collect(), &[n - 1], name, at)
+            };
+            let (mut first, mut second) = (push(yes), push(no));
+            let moved: Vec<bool> =
+                first.moved.iter().zip(&second.moved).map(|(a, b)| *a || *b).collect();
+            first.give(&moved);
+            second.give(&moved);
+            let along: Vec<Tensor> = first.those(0..n - 1).map(|i| tangent(i + 1)).collect();
+            let (mut first, mut second) = (first.turn, second.turn);
             share_constants(&mut first, &mut second);
-            let operands = values(0..n).chain(moved(1..n)).chain(first.constants).collect();
+            let operands = values(0..n).chain(along).chain(first.constants).collect();
             let flow = Flow::Cond { yes: first.program, no: second.program };
-            let results = output_specs(yes);
-            let places = (results.len()..flow.results()).collect();
-            (flow, operands, results, places)
+            let places = (moved.len()..flow.results()).collect();
+            (flow, operands, moved, places)
         }
         Flow::While { test, body, shared } => {
             let (k, specs) = (*shared, input_specs(body));
+            let moving = (0..n).map(moves).collect();
+            let mut pushed = Pushed::turn(body, moving, (k, n - k), &[k, n], (name, at));
+            let moved = pushed.moved.clone();
+            pushed.give(&moved);
+            constants_first(&mut pushed.turn);
             let mut test = test.clone();
-            let spare: Vec<_> =
-                floats(&specs[..k]).into_iter().map(|i| test.fresh(specs[i].clone())).collect();
-            let more: Vec<_> =
-                floats(&specs[k..]).into_iter().map(|i| test.fresh(specs[k + i].clone())).collect();
-            let mut pushed = grouped(body, &[k, n]);
-            constants_first(&mut pushed);
-            let constants = pushed.constants.clone();
+            let mut fresh = |i: usize| test.fresh(specs[i].clone());
+            let spare: Vec<Var> = pushed.those(0..k).map(&mut fresh).collect();
+            let more: Vec<Var> = pushed.those(k..n).map(&mut fresh).collect();
+            let constants = pushed.turn.constants.clone();
             let mut inputs: Vec<Var> =
                 constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
             inputs.extend(&test.inputs[..k]);
@@ -353,45 +421,46 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Outs {
             inputs.extend(&test.inputs[k..]);
             inputs.extend(more);
             test.inputs = inputs;
-            let shared = constants.len() + k + floats(&specs[..k]).len();
-            let flow = Flow::While { test, body: pushed.program, shared };
-            let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
-            let operands = operands.chain(values(k..n)).chain(moved(k..n)).collect();
-            let results = output_specs(body);
-            let places = (results.len()..flow.results()).collect();
-            (flow, operands, results, places)
+            let shared = constants.len() + k + pushed.count(0..k);
+            let operands = constants.into_iter().chain(values(0..k));
+            let operands = operands.chain(pushed.those(0..k).map(tangent)).chain(values(k..n));
+            let operands = operands.chain(pushed.those(k..n).map(tangent)).collect();
+            let flow = Flow::While { test, body: pushed.turn.program, shared };
+            let places = (moved.len()..flow.results()).collect();
+            (flow, operands, moved, places)
         }
         Flow::Scan(scan) => {
             let (k, c) = (scan.shared, scan.shared + scan.carry);
-            let mut pushed = grouped(&scan.body, &[k, c, n]);
-            constants_first(&mut pushed);
-            let Traced { program: mut turn, constants } = pushed;
+            let moving = (0..n).map(moves).collect();
+            let mut pushed =
+                Pushed::turn(&scan.body, moving, (k, scan.carry), &[k, c, n], (name, at));
+            let moved = pushed.moved.clone();
+            pushed.give(&moved);
+            constants_first(&mut pushed.turn);
             // Outputs come as values then tangents: the carry's must come together.
-            let outputs = output_specs(&scan.body);
-            let own = outputs.len();
-            let carry_floats = floats(&outputs[..scan.carry]).len();
-            let mut order = turn.outputs[..scan.carry].to_vec();
-            order.extend(&turn.outputs[own..own + carry_floats]);
-            order.extend(&turn.outputs[scan.carry..own]);
-            order.extend(&turn.outputs[own + carry_floats..]);
-            turn.outputs = order;
-            let specs = input_specs(&scan.body);
-            let shared = constants.len() + k + floats(&specs[..k]).len();
-            let carry = scan.carry + floats(&specs[k..c]).len();
-            let operands = constants.into_iter().chain(values(0..k)).chain(moved(0..k));
-            let operands = operands.chain(values(k..c)).chain(moved(k..c));
-            let operands = operands.chain(values(c..n)).chain(moved(c..n)).collect();
-            let all = turn.outputs.len();
+            let (own, carried) = (moved.len(), pushed.count(k..c));
+            let given = &mut pushed.turn.program.outputs;
+            let mut order = given[..scan.carry].to_vec();
+            order.extend(&given[own..own + carried]);
+            order.extend(&given[scan.carry..own]);
+            order.extend(&given[own + carried..]);
+            *given = order;
+            let all = given.len();
+            let constants = pushed.turn.constants.clone();
+            let shared = constants.len() + k + pushed.count(0..k);
+            let carry = scan.carry + carried;
+            let operands = constants.into_iter().chain(values(0..k));
+            let operands = operands.chain(pushed.those(0..k).map(tangent)).chain(values(k..c));
+            let operands = operands.chain(pushed.those(k..c).map(tangent)).chain(values(c..n));
+            let operands = operands.chain(pushed.those(c..n).map(tangent)).collect();
             let places = (scan.carry..carry).chain(carry + own - scan.carry..all).collect();
-            let flow = Flow::Scan(Scan { body: turn, shared, carry, kept: 0, ..scan.clone() });
-            (flow, operands, outputs, places)
+            let body = pushed.turn.program;
+            let flow = Flow::Scan(Scan { body, shared, carry, kept: 0, ..scan.clone() });
+            (flow, operands, moved, places)
         }
     };
     let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
     let mut places = places.into_iter();
-    let tangent = |spec: &Spec| match spec.dtype.is_float().then(|| places.next()).flatten() {
-        Some(k) => made[k].clone(),
-        None => Tensor::zeros_of(spec),
-    };
-    results.iter().map(tangent).collect()
+    let tangent = |&moves: &bool| moves.then(|| places.next()).flatten().map(|k| made[k].clone());
+    moved.iter().map(tangent).collect()
 }

@@ -124,7 +124,11 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let (template, op_by_op, recorded) = traced(f, &specs, uncompiled, at)?;
         timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves, flags, .. } = recorded;
+        let Recorded { program, results, captures, leaves, flags, looks, .. } = recorded;
+        let op_by_op = match looks {
+            true => Some("it looks at every gradient for NaN and infinity itself"),
+            false => op_by_op,
+        };
 
         let start = Instant::now();
         let within = limit.filter(|_| op_by_op.is_none());

@@ -333,6 +333,9 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     if kinks::is_counting() {
         return Some("elements on kinks are being counted");
     }
+    if mode::anomaly() {
+        return Some("every gradient is being looked at for NaN and infinity");
+    }
     if levels::any() {
         return Some("forward mode is going on outside");
     }

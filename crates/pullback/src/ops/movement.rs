@@ -25,8 +25,7 @@ pub(crate) fn pad_row() -> Grad {
 pub(crate) fn cat_row() -> Grad {
     super::linear("`dy` cut up again", |f, i, dy| {
         let Op::Cat(axis) = *f.op else { unreachable!("called for Cat") };
-        let start = (0..i).map(|j| f.in_shape(j)[axis]).sum();
-        dy.span(axis, Span { start, len: f.in_shape(i)[axis], step: 1 })
+        dy.span(axis, Span { start: f.start(i, axis), len: f.in_shape(i)[axis], step: 1 })
     })
 }
 

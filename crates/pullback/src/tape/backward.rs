@@ -37,22 +37,22 @@ struct Pending {
     grads: Maybe,
 }
 
-struct Walk<'a> {
+struct Walk {
     manner: Manner,
     heap: BinaryHeap<u64>,
     pending: FxHashMap<u64, Pending>,
     leaves: Vec<(Arc<Leaf>, Option<Tensor>)>,
     leaf_at: FxHashMap<u64, usize>,
     /// Where only some gradients are wanted: what leads to them, and the gradients found.
-    wanted: Option<Wanted<'a>>,
+    wanted: Option<Wanted>,
     /// Contributions that each leaf still expects, where someone waits for the last.
     expected: Option<FxHashMap<u64, usize>>,
     /// The line that asked for the gradients of leaves.
     at: Option<&'static Location<'static>>,
 }
 
-struct Wanted<'a> {
-    targets: &'a [Key],
+struct Wanted {
+    targets: FxHashSet<Key>,
     found: FxHashMap<Key, Tensor>,
     leading: FxHashSet<u64>,
 }
@@ -84,7 +84,11 @@ pub(crate) fn of_targets(
     plan: Plan,
     manner: Manner,
 ) -> Result<Vec<Option<Tensor>>> {
-    let wanted = Wanted { targets, found: FxHashMap::default(), leading: plan.leading };
+    let wanted = Wanted {
+        targets: targets.iter().copied().collect(),
+        found: FxHashMap::default(),
+        leading: plan.leading,
+    };
     let mut walk = Walk::new(manner, Some(wanted), None);
     walk.go(roots)?;
     let leaves = std::mem::take(&mut walk.leaves);
@@ -98,12 +102,12 @@ pub(crate) fn of_targets(
     Ok(targets.iter().map(|key| wanted.found.get(key).cloned()).collect())
 }
 
-impl<'a> Walk<'a> {
+impl Walk {
     fn new(
         manner: Manner,
-        wanted: Option<Wanted<'a>>,
+        wanted: Option<Wanted>,
         expected: Option<FxHashMap<u64, usize>>,
-    ) -> Walk<'a> {
+    ) -> Walk {
         Walk {
             manner,
             heap: BinaryHeap::new(),
@@ -335,12 +339,19 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds what was collected for a leaf to its `.grad`.
-    fn finish_leaf(&mut self, at: usize) {
-        let (leaf, grad) = &mut self.leaves[at];
+    fn finish_leaf(&mut self, i: usize) {
+        let at = self.at.unwrap_or(Location::caller());
+        let (leaf, grad) = &mut self.leaves[i];
         let Some(grad) = grad.take() else { return };
+        if leaf.is_orphan() {
+            if self.expected.is_some() {
+                leaf.hooks.tell_ready(&grad);
+            }
+            return;
+        }
         ledger::is_gradient(leaf, &grad);
         let mut slot = leaf.grad();
-        trace::touch(leaf, &mut slot, true, true);
+        trace::touch(leaf, &mut slot, (true, true), at);
         match &mut *slot {
             Some(_) => told(self.at, || accumulate(&mut slot, grad)),
             // Stored for the user, who may write to it: it must be dense and its own.
@@ -405,6 +416,10 @@ fn check_gradient(node: &Node, spec: &crate::Spec, grad: &Tensor) -> Result<()> 
 }
 
 fn check_finite(node: &Node, operand: usize, dx: &Tensor) -> Result<()> {
+    if trace::active() {
+        trace::looks_at_values();
+        return Ok(());
+    }
     let dx = dx.detach();
     let (nan, infinite) = mode::set_recording(false, || (dx.is_nan().any(), dx.is_inf().any()));
     let found = match (nan.item::<bool>(), infinite.item::<bool>()) {

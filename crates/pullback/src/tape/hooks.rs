@@ -170,6 +170,14 @@ impl Tensor {
 
 #[track_caller]
 fn untracked(op: &'static str, x: &Tensor) -> Error {
+    if let History::Node(node, _) = x.history() {
+        let message = "the tensor is the result of an operation, not a leaf that requires grad";
+        return Error::gradient(op, message)
+            .on([x.spec()])
+            .detail(format!("made by {} at {}", node.op.name(), node.at))
+            .at(Location::caller())
+            .hint("use register_hook, which takes any tracked tensor");
+    }
     Error::gradient(op, "no gradient will reach this tensor: it does not require grad")
         .on([x.spec()])
         .at(Location::caller())

@@ -18,12 +18,12 @@ pub(crate) mod saved;
 pub use hooks::HookHandle;
 
 use crate::tensor::Tangents;
-use crate::{Op, Spec, Tensor};
+use crate::{Op, Spec, Tensor, mode};
 use hooks::Hooks;
 use pullback_ir::infer::Specs;
 use saved::Saved;
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,8 +82,34 @@ pub(crate) struct Leaf {
     pub seq: u64,
     grad: Mutex<Option<Tensor>>,
     hooks: Hooks,
-    /// It was the argument of a `grad` or `vjp` that is over: nobody can ask for its gradient any more.
-    over: AtomicBool,
+    /// It was the argument of a `grad` or `vjp` that is over: nobody can ask for its gradient any more. The number of the tape at which
+    /// that was, or 0.
+    over: AtomicU64,
+    /// No tensor is this leaf any more: its [`Owner`] is gone.
+    orphan: AtomicBool,
+}
+
+/// Held by the tensors that are a leaf, as opposed to the nodes that lead to it. When the last of them is gone nobody can ask for the
+/// gradient, so it is dropped: one that was recorded (`create_graph`) leads back to the leaf, and the two would keep each other for good.
+pub(crate) struct Owner(Arc<Leaf>);
+
+impl Owner {
+    pub fn of(leaf: &Arc<Leaf>) -> Arc<Owner> {
+        Arc::new(Owner(leaf.clone()))
+    }
+
+    pub fn owns(&self, leaf: &Arc<Leaf>) -> bool {
+        Arc::ptr_eq(&self.0, leaf)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.orphan.store(true, Ordering::Release);
+        // Whoever holds the lock may be the one who drops this: then it is left as it is.
+        let gradient = self.0.grad.try_lock().ok().and_then(|mut slot| slot.take());
+        drop(gradient);
+    }
 }
 
 /// A place where a path was cut.
@@ -117,6 +143,21 @@ enum CutFrom {
 }
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The number of the tape at which what goes on here went on first.
+    static MOMENT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+/// The number of the tape at which what goes on here went on first: where a function runs again, that of its first run.
+pub(crate) fn moment(now: u64) -> u64 {
+    now.min(MOMENT.get())
+}
+
+/// Runs `f`, which ran at this moment before.
+pub(crate) fn as_of<R>(moment: u64, f: impl FnOnce() -> R) -> R {
+    mode::with(&MOMENT, moment, f)
+}
 
 /// The number that the next node or leaf will have at least.
 pub(crate) fn next_number() -> u64 {
@@ -202,17 +243,29 @@ impl Node {
 
 impl Leaf {
     pub fn new() -> Leaf {
-        let over = AtomicBool::new(false);
-        Leaf { seq: next_seq(), grad: Mutex::default(), hooks: Hooks::default(), over }
+        Leaf {
+            seq: next_seq(),
+            grad: Mutex::default(),
+            hooks: Hooks::default(),
+            over: AtomicU64::new(0),
+            orphan: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether nobody can ask for its gradient, because no tensor is this leaf any more.
+    pub fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
     }
 
     /// The transform that it was the argument of is over.
     pub fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.over.store(next_seq(), Ordering::Relaxed);
     }
 
+    /// Whether its transform is over. A function that runs again finds what was there the first time as it was.
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
+        let (over, moment) = (self.over.load(Ordering::Relaxed), MOMENT.get());
+        over != 0 && (over < moment || self.seq > moment)
     }
 
     pub fn grad(&self) -> MutexGuard<'_, Option<Tensor>> {

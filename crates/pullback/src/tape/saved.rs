@@ -12,7 +12,7 @@ use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, mode};
+use crate::{Error, Result, Tensor, mode, trace};
 use pullback_ir::{DType, ErrorKind, Layout, Op, Spec};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -149,9 +149,12 @@ impl Node {
             if ledger::is_on() {
                 ledger::unpacks(&self.op, self.at);
             }
-            let x = door::unpack(&*what, &spec).map_err(|e| e.at(self.at))?;
+            // A value from outside a body comes back outside it, as one that was never packed is met there: the body sees a constant, and
+            // derivatives around the body see its history.
+            let unpack = || door::unpack(&*what, &spec);
+            let x = trace::where_made(self.seq, unpack).map_err(|e| e.at(self.at))?;
             // It may be somebody's tensor: the history is given to another handle.
-            let x = mode::set_recording(false, || x.alias(History::None, Tangents::new()));
+            let x = Tensor::new(spec, x.0.layout.clone(), x.0.storage.clone());
             f(from, self.given_back(from, x, &tangents));
         }
         Ok(())

@@ -312,7 +312,8 @@ impl Trace {
 
     /// Remembers what a tensor from outside is like before it is changed.
     pub fn note(&self, x: &Tensor) {
-        if self.owns(x) || self.log.borrow().handles.iter().any(|h| h.0.is_same(x)) {
+        // Its address stays its own, as it is kept.
+        if self.owns(x) || !self.log.borrow_mut().noted.insert(Arc::as_ptr(&x.0) as usize) {
             return;
         }
         let before = {
@@ -411,6 +412,7 @@ impl Trace {
             captures: std::mem::take(&mut log.captures),
             leaves: effects,
             flags: std::mem::take(&mut log.flags),
+            looks: log.looks,
             tracked_state: log.handles.iter().any(|(x, _)| can_be_differentiated(x)),
         })
     }

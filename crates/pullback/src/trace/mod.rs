@@ -84,9 +84,14 @@ struct Log {
     followers: Vec<(Weak<Storage>, Tensor)>,
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
-    /// What was changed about tensors from outside, to be put back.
+    /// What was changed about tensors from outside, to be put back; and the addresses of the tensors.
     handles: Vec<(Tensor, Before)>,
+    noted: FxHashSet<usize>,
     leaves: Vec<Touched>,
+    /// The numbers of those leaves.
+    touched: FxHashSet<u64>,
+    /// The function wants to look at values that are not known here.
+    looks: bool,
     /// Constants that were made while tracing: what is read of them is known for good.
     constants: FxHashSet<usize>,
     /// The flags that the function looked at, with the values it saw first.
@@ -163,6 +168,8 @@ pub(crate) struct Recorded {
     pub tracked_state: bool,
     /// The flags that the function looked at, and what they were.
     pub flags: Vec<(Flag, bool)>,
+    /// The function looks for anomalies itself, which the program does not.
+    pub looks: bool,
 }
 
 thread_local! {
@@ -197,34 +204,34 @@ pub(crate) fn number() -> u64 {
 
 /// Runs `f` outside the innermost trace, in the one around it or in none.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
-    struct Return(Option<Rc<Trace>>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            GOING_ON.with_borrow_mut(|all| all.extend(self.0.take()));
-            DEPTH.set(GOING_ON.with_borrow(Vec::len));
-        }
-    }
-    let left = Return(GOING_ON.with_borrow_mut(Vec::pop));
-    DEPTH.set(GOING_ON.with_borrow(Vec::len));
-    let result = f();
-    drop(left);
-    result
+    leaving(GOING_ON.with_borrow(Vec::len).min(1), f)
 }
 
 /// Runs `f`, which computes with values that are known, outside all traces.
 pub(crate) fn computing<R>(f: impl FnOnce() -> R) -> R {
+    leaving(GOING_ON.with_borrow(Vec::len), f)
+}
+
+/// Runs `f` where the node of this number was made: outside the bodies that began since.
+pub(crate) fn where_made<R>(number: u64, f: impl FnOnce() -> R) -> R {
+    let since = |t: &&Rc<Trace>| t.is_body() && number < t.first_node;
+    leaving(GOING_ON.with_borrow(|all| all.iter().rev().take_while(since).count()), f)
+}
+
+/// Runs `f` outside so many of the innermost traces.
+fn leaving<R>(count: usize, f: impl FnOnce() -> R) -> R {
     struct Return(Vec<Rc<Trace>>);
     impl Drop for Return {
         fn drop(&mut self) {
-            GOING_ON.set(std::mem::take(&mut self.0));
+            GOING_ON.with_borrow_mut(|all| all.append(&mut self.0));
             DEPTH.set(GOING_ON.with_borrow(Vec::len));
         }
     }
-    if !active() {
+    if count == 0 {
         return f();
     }
-    let _return = Return(GOING_ON.take());
-    DEPTH.set(0);
+    let _return = Return(GOING_ON.with_borrow_mut(|all| all.split_off(all.len() - count)));
+    DEPTH.set(GOING_ON.with_borrow(Vec::len));
     f()
 }
 
@@ -285,6 +292,11 @@ pub(crate) fn looked_at(flag: &Flag, value: bool) {
     if active() {
         GOING_ON.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
     }
+}
+
+/// Notes that what is traced would look at values if they were known, for its own sake: the program does not.
+pub(crate) fn looks_at_values() {
+    GOING_ON.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
 }
 
 /// Records an op and gives tensors that stand for its results.
@@ -372,24 +384,26 @@ pub(crate) fn strip(
 
 /// Notes that the gradient of a leaf is looked at or changed. A gradient that is there becomes an input of the program, so that each call sees
 /// the one of its time.
-pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &mut Option<Tensor>, looked: bool, changed: bool) {
+pub(crate) fn touch(
+    leaf: &Arc<Leaf>,
+    slot: &mut Option<Tensor>,
+    (looked, changed): (bool, bool),
+    at: &'static Location<'static>,
+) {
     let Some(inner) = current() else { return };
     if let (Kind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
         let message = format!("the gradient of a tensor from outside is changed inside {name}");
-        let error = Error::new(ErrorKind::InPlace, "grad", message);
+        let error = Error::new(ErrorKind::InPlace, "grad", message).at(at);
         fail::raise(error.hint("compute it with grad(..) and return it"));
     }
     let whole = |all: &Vec<Rc<Trace>>| all.iter().rev().find(|t| !t.is_body()).cloned();
     let Some(trace) = GOING_ON.with_borrow(whole) else { return };
-    if leaf.seq >= trace.first_node
-        || trace.log.borrow().leaves.iter().any(|t| Arc::ptr_eq(&t.leaf, leaf))
-    {
+    if leaf.seq >= trace.first_node || !trace.log.borrow_mut().touched.insert(leaf.seq) {
         return;
     }
     let before = slot.clone();
     let mut input = None;
     if let (Some(gradient), true) = (&before, looked) {
-        let at = mode::user_line(Location::caller());
         let capture = Capture { leaf: Some(leaf.clone()), ..Capture::of(gradient) };
         let made = trace.capture(capture, gradient.spec().clone(), at);
         input = Some(made.clone());
@@ -404,7 +418,7 @@ pub(crate) fn touch(leaf: &Arc<Leaf>, slot: &mut Option<Tensor>, looked: bool, c
 /// The error of reading a value while a function is traced, unless it is known for good.
 pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
     if let Some(traced) = x.0.storage.as_traced() {
-        return Err(match GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) {
+        return Err(match is_here(x) {
             true => traced.unknown(op),
             false => traced.escaped(op),
         });
@@ -414,12 +428,12 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
     if GOING_ON.with_borrow(|all| all.iter().any(|t| t.log.borrow().constants.contains(&key))) {
         return Ok(());
     }
-    let what = match trace.kind {
-        Kind::Whole => "a function is traced",
-        Kind::Body(name) => name,
+    let there = match trace.kind {
+        Kind::Whole => "while a function is traced".to_string(),
+        Kind::Body(name) => format!("inside {name}"),
     };
     let message =
-        format!("a value is read inside {what}, where it would be frozen into the program");
+        format!("a value is read {there}: what it is now would be frozen into the program");
     Err(Error::new(ErrorKind::Program, op, message)
         .on([x.spec()])
         .hint("read it before, and pass what depends on it as a tensor"))
@@ -430,11 +444,18 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
+/// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
+pub(crate) fn is_here(x: &Tensor) -> bool {
+    let here = |id: u64| GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == id));
+    x.0.storage.as_traced().is_none_or(|traced| here(traced.trace))
+}
+
 /// Notes that a tensor was made from values that are known while tracing.
 pub(crate) fn note_constant(x: &Tensor) {
     if let Some(trace) = current() {
         let mut log = trace.log.borrow_mut();
         log.constants.insert(Arc::as_ptr(&x.0.storage) as usize);
+        log.noted.insert(Arc::as_ptr(&x.0) as usize);
         // Kept, so that the address stays its own.
         let (history, tangents) = (History::None, Tangents::new());
         log.handles.push((x.clone(), Before { history, tangents, version: x.0.storage.version() }));

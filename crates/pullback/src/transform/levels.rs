@@ -5,7 +5,7 @@
 
 use crate::tape::Node;
 use crate::tensor::Tangents;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -30,6 +30,43 @@ thread_local! {
     static HERE: Cell<usize> = const { Cell::new(0) };
 }
 
+thread_local! {
+    /// Levels that have ended and are gone through once more, on this thread: like [`ALIVE`].
+    static REVIVED: RefCell<Vec<(u64, Vec<Weak<Node>>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The levels that are being computed.
+pub(crate) fn all_alive() -> Vec<u64> {
+    let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+    let revived = REVIVED.with_borrow(|all| all.iter().map(|level| level.0).collect::<Vec<_>>());
+    alive.iter().map(|level| level.0).chain(revived).collect()
+}
+
+/// Runs `f` as if these levels were being computed: a function that ran among them runs again, and pushes the same tangents.
+pub(crate) fn reviving<R>(levels: &[u64], f: impl FnOnce() -> R) -> R {
+    struct End(usize);
+    impl Drop for End {
+        fn drop(&mut self) {
+            let ended = REVIVED.with_borrow_mut(|all| all.split_off(self.0));
+            forget(&ended);
+        }
+    }
+    let alive = all_alive();
+    let dead = levels.iter().filter(|level| !alive.contains(level));
+    let end = End(REVIVED.with_borrow(Vec::len));
+    REVIVED.with_borrow_mut(|all| all.extend(dead.map(|&level| (level, Vec::new()))));
+    let result = f();
+    drop(end);
+    result
+}
+
+/// Drops the tangents of levels that have ended.
+fn forget(ended: &[(u64, Vec<Weak<Node>>)]) {
+    for (level, nodes) in ended {
+        nodes.iter().filter_map(Weak::upgrade).for_each(|node| node.forget_tangents(*level));
+    }
+}
+
 /// A level for as long as this value lives.
 pub(crate) struct Level(pub u64);
 
@@ -49,9 +86,7 @@ impl Drop for Level {
         let ended =
             alive.iter().position(|level| level.0 == self.0).map(|at| alive.swap_remove(at));
         drop(alive);
-        for node in ended.iter().flat_map(|level| &level.1).filter_map(Weak::upgrade) {
-            node.forget_tangents(self.0);
-        }
+        forget(ended.as_slice());
     }
 }
 
@@ -62,10 +97,13 @@ pub(crate) fn any() -> bool {
 
 /// Notes that a node saved tangents of these levels.
 pub(crate) fn remember(node: &Arc<Node>, levels: &[u64]) {
-    let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);
-    for level in alive.iter_mut().filter(|level| levels.contains(&level.0)) {
-        level.1.push(Arc::downgrade(node));
-    }
+    let note = |all: &mut Vec<(u64, Vec<Weak<Node>>)>| {
+        for level in all.iter_mut().filter(|level| levels.contains(&level.0)) {
+            level.1.push(Arc::downgrade(node));
+        }
+    };
+    note(&mut ALIVE.write().unwrap_or_else(PoisonError::into_inner));
+    REVIVED.with_borrow_mut(note);
 }
 
 /// The tangents whose level is still being computed.
@@ -73,6 +111,6 @@ pub(crate) fn alive(tangents: &Tangents) -> Tangents {
     if tangents.is_empty() {
         return Tangents::new();
     }
-    let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
-    tangents.iter().filter(|t| alive.iter().any(|level| level.0 == t.0)).cloned().collect()
+    let alive = all_alive();
+    tangents.iter().filter(|t| alive.contains(&t.0)).cloned().collect()
 }

@@ -15,6 +15,7 @@ pub use jacobian::{
     Jacobians, hessian, hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev,
 };
 pub use linearize::{linear_transpose, linearize};
+pub(crate) use modes::pushforward;
 pub use modes::{grad, grad_aux, jvp, jvp_aux, value_and_grad, value_and_grad_aux, vjp, vjp_aux};
 pub(crate) use vmap::evaluate_batched;
 pub use vmap::{BatchAxes, vmap};

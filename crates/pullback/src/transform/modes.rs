@@ -3,11 +3,10 @@
 use super::levels::Level;
 use crate::own::Since;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
-use crate::tape::{History, Key, Leaf};
+use crate::tape::{History, Key};
 use crate::tensor::Tangents;
 use crate::{Error, Op, Scalar, Tensor, Tree, apply, fail, mode};
 use std::panic::Location;
-use std::sync::Arc;
 
 /// The gradient of a scalar function.
 ///
@@ -101,7 +100,10 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
             let message = format!("the function must give one float, not {}", y.spec());
-            let hint = "reduce the result to a loss (sum, mean), or use vjp or jacobian";
+            let hint = match y.dtype().is_float() {
+                true => "reduce the result to a loss (sum, mean), or use vjp or jacobian",
+                false => "only floats have gradients: give the float that it was made of",
+            };
             fail::raise(Error::gradient("grad", message).at(at).hint(hint));
         }
         let plan = frame.plan(std::slice::from_ref(&y), at);
@@ -236,6 +238,42 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
     let at = mode::user_line(Location::caller());
     let start = Since::now();
+    let (value, derivatives) = pushforward(f, x, tangent, at);
+    let mut derivatives = derivatives.into_iter();
+    let derivative =
+        value.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
+    mode::speaking_for(at, || start.own((value, derivative)))
+}
+
+/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.
+///
+/// ```
+/// use pullback::{Tensor, jvp_aux};
+/// let f = |x: &Tensor| (x.sin(), x.cos());
+/// let (_, ty, beside) = jvp_aux(f, &Tensor::from(0.0), &Tensor::from(2.0));
+/// assert_eq!((ty.item::<f64>(), beside.item::<f64>()), (2.0, 1.0));
+/// ```
+///
+/// # Panics
+/// If the direction has other specs than the argument.
+#[doc(alias = "has_aux")]
+#[track_caller]
+pub fn jvp_aux<T: Tree, Y: Tree, A: Tree>(
+    f: impl FnOnce(&T) -> (Y, A),
+    x: &T,
+    tangent: &T,
+) -> (Y, Y, A) {
+    let ((y, aux), (ty, _)) = jvp(f, x, tangent);
+    (y, ty, aux)
+}
+
+/// [`jvp`], with no derivative for what does not depend on the argument.
+pub(crate) fn pushforward<T: Tree, Y: Tree>(
+    f: impl FnOnce(&T) -> Y,
+    x: &T,
+    tangent: &T,
+    at: &'static Location<'static>,
+) -> (Y, Vec<Option<Tensor>>) {
     let directions = tangent.leaves();
     let level = Level::enter();
     let buffers = x.buffers();
@@ -279,34 +317,9 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
         derivatives.push(found.map(|i| state.tangents.remove(i).1));
         y.alias(state.history, state.tangents)
     });
-    let mut derivatives = derivatives.into_iter();
-    let derivative = y.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
     // What was written to buffers is a constant outside.
     state.iter().for_each(|x| x.lock().tangents.retain(|t| t.0 != level.0));
-    drop(level);
-    mode::speaking_for(at, || start.own((value, derivative)))
-}
-
-/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.
-///
-/// ```
-/// use pullback::{Tensor, jvp_aux};
-/// let f = |x: &Tensor| (x.sin(), x.cos());
-/// let (_, ty, beside) = jvp_aux(f, &Tensor::from(0.0), &Tensor::from(2.0));
-/// assert_eq!((ty.item::<f64>(), beside.item::<f64>()), (2.0, 1.0));
-/// ```
-///
-/// # Panics
-/// If the direction has other specs than the argument.
-#[doc(alias = "has_aux")]
-#[track_caller]
-pub fn jvp_aux<T: Tree, Y: Tree, A: Tree>(
-    f: impl FnOnce(&T) -> (Y, A),
-    x: &T,
-    tangent: &T,
-) -> (Y, Y, A) {
-    let ((y, aux), (ty, _)) = jvp(f, x, tangent);
-    (y, ty, aux)
+    (value, derivatives)
 }
 
 /// Zeros that no transform outside sees.
@@ -429,7 +442,9 @@ impl<T> Drop for Frame<T> {
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
     let state = fail::or_raise(x.state(at));
     if !(recorded && state.history.is_tracked()) {
-        return x.argument(History::Leaf(Arc::new(Leaf::new())), state.tangents);
+        let leaf = x.argument(History::None, state.tangents);
+        leaf.become_leaf();
+        return leaf;
     }
     let copy = x.argument(History::None, Tangents::new());
     fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));

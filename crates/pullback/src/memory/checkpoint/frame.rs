@@ -6,14 +6,15 @@ use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
 use crate::storage::Storage;
 use crate::tape::saved::{Kept, Window};
-use crate::tape::{History, take_number};
+use crate::tape::{History, moment, take_number};
 use crate::tensor::Tangents;
+use crate::transform::levels;
 use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random_state,
     trace,
 };
 use pullback_ir::{ErrorKind, Layout};
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashSet, FxHasher};
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
 use std::panic::Location;
@@ -29,6 +30,10 @@ pub(super) struct Frame {
     pub arguments: Vec<Argument>,
     /// Memory that is older than this is from outside.
     number: u64,
+    /// When the function ran first, for what looks at that.
+    pub moment: u64,
+    /// The levels of forward mode that were being computed.
+    pub levels: Vec<u64>,
     /// The trace in which the function runs.
     trace: u64,
     /// Where the generator stood when the function began.
@@ -46,8 +51,27 @@ pub(super) struct Frame {
 pub(super) struct Argument {
     pub spec: Spec,
     pub kept: Kept,
-    pub tracked: bool,
+    pub tracked: Tracked,
     pub tangents: Tangents,
+}
+
+/// How an argument was tracked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tracked {
+    Not,
+    /// By a leaf whose transform is over: whoever looks for something to differentiate passes it by.
+    Over,
+    Yes,
+}
+
+impl Tracked {
+    fn of(history: &History) -> Tracked {
+        match history {
+            History::None | History::Cut(_) => Tracked::Not,
+            History::Leaf(leaf) if leaf.is_over() => Tracked::Over,
+            History::Leaf(_) | History::Node(..) => Tracked::Yes,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -55,9 +79,10 @@ pub(super) struct Notes {
     /// The values that were saved, in order.
     pub slots: Vec<Slot>,
     /// The function has returned.
-    sealed: bool,
-    /// Memory from outside that was read.
+    pub sealed: bool,
+    /// Memory from outside that was read, and the addresses of it.
     pub read: Vec<Read>,
+    known: FxHashSet<usize>,
     /// Memory from outside that was written.
     pub written: Vec<Written>,
     /// The flags that were looked at.
@@ -112,16 +137,20 @@ impl Frame {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
             let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
-            let tracked = state.history.is_tracked();
+            let tracked = Tracked::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };
         let random = (!trace::active()).then(|| mode::speaking_for(at, random_state));
+        let arguments = leaves.iter().map(keep).collect();
+        // Between what was there before and what the function makes.
+        let number = take_number();
         Arc::new(Frame {
             at,
             again,
-            arguments: leaves.iter().map(keep).collect(),
-            // Between what was there before and what the function makes.
-            number: take_number(),
+            arguments,
+            number,
+            moment: moment(number),
+            levels: levels::all_alive(),
             trace: trace::number(),
             random,
             autocast: autocast::state(),
@@ -155,6 +184,12 @@ impl Frame {
     fn is_outside(&self, storage: &Storage) -> bool {
         storage.born <= self.number
     }
+
+    /// Whether what goes on is a step of the function, and not of a trace inside it. What such a trace records is over before the function
+    /// is: nothing that it saves is wanted later.
+    fn is_here(&self) -> bool {
+        self.trace == trace::number()
+    }
 }
 
 /// The packer of the first run.
@@ -163,6 +198,9 @@ struct First(Arc<Frame>);
 impl Pack for First {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
         let frame = &self.0;
+        if !frame.is_here() {
+            return Ok(None);
+        }
         let x = value.tensor();
         let window = Window::of(x);
         let outside = frame.is_outside(&window.storage);
@@ -259,9 +297,10 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: &'static Location<'static>) {
     FRAMES.with_borrow(|all| {
         for frame in all {
             for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
-                let storage = Arc::downgrade(&x.0.storage);
                 let mut notes = frame.notes();
-                if !notes.read.iter().any(|r| r.storage.ptr_eq(&storage)) {
+                // The weak link keeps the address its own.
+                if notes.known.insert(Arc::as_ptr(&x.0.storage) as usize) {
+                    let storage = Arc::downgrade(&x.0.storage);
                     let (version, spec) = (x.0.storage.version(), x.spec().clone());
                     notes.read.push(Read { storage, version, spec, at });
                 }
@@ -290,8 +329,7 @@ pub(crate) fn note_write(
 ) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
     // What a trace inside the function notes has not happened.
-    let here = trace::number();
-    let concerned = |frame: &&Arc<Frame>| frame.trace == here && frame.is_outside(&root.0.storage);
+    let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_outside(&root.0.storage);
     for frame in frames.iter().filter(concerned) {
         if tracked {
             let message = "a tracked tensor from outside is written in place by a checkpointed function, which will run again";
@@ -335,8 +373,7 @@ pub(crate) fn note_key(key: &Key) {
     if !is_watching() {
         return;
     }
-    let here = trace::number();
     FRAMES.with_borrow(|all| {
-        all.iter().filter(|f| f.trace == here).for_each(|f| f.notes().keys.push(key.clone()));
+        all.iter().filter(|f| f.is_here()).for_each(|f| f.notes().keys.push(key.clone()));
     });
 }

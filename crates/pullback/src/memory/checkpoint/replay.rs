@@ -1,16 +1,17 @@
 //! The second run of a checkpointed function: its values back.
 
-use super::frame::{Frame, Written, hash, with_frames};
+use super::frame::{Frame, Tracked, Written, hash, with_frames};
 use crate::apply::apply;
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
 use crate::tape::saved::{Kept, Window};
-use crate::tape::{History, Leaf};
+use crate::tape::{self, History};
 use crate::tensor::Frozen;
 use crate::transform::levels;
 use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, random, trace};
 use pullback_ir::ErrorKind;
+use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -51,7 +52,13 @@ pub(crate) fn forget_since(mark: usize) {
 
 /// The value of a slot, computed again if it is not there.
 pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
-    let there = frame.notes().slots[slot].value.take();
+    let there = {
+        let mut notes = frame.notes();
+        let sealed = notes.sealed;
+        let value = &mut notes.slots[slot].value;
+        // A derivative inside the function may want it more than once while the function runs.
+        if sealed { value.take() } else { value.clone() }
+    };
     let window = match there {
         Some(window) => window,
         None => {
@@ -68,7 +75,25 @@ pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
             mine.ok_or_else(|| differs(frame, "it saved fewer values than the first time"))?
         }
     };
-    window.tensor().ok_or_else(|| differs(frame, "it overwrote a value that it had saved"))
+    window.tensor().ok_or_else(|| overwrites(frame, slot, &window))
+}
+
+/// The error of a function that writes over what one of its own operations has saved.
+fn overwrites(frame: &Frame, slot: usize, window: &Window) -> Error {
+    let (name, at) = {
+        let slot = &frame.notes().slots[slot];
+        (slot.name.clone(), slot.at)
+    };
+    let message = format!(
+        "backward of `{name}` needs a value that it saved, but the checkpointed function itself overwrote it"
+    );
+    let saved = format!("saved by     {name:<8} at {at}   (version {})", window.version);
+    let error = Error::new(ErrorKind::InPlace, "checkpoint", message).detail(saved);
+    window
+        .storage
+        .named_writer(error)
+        .at(frame.at)
+        .hint("use the out-of-place form, or clone the value first")
 }
 
 /// Runs the function again and gives what it saves.
@@ -76,12 +101,13 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let arguments = frame.arguments.iter().enumerate().map(|(i, _)| argument(frame, i));
     let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
     check_unchanged(frame)?;
-    let second = Arc::new(Second { frame: frame.clone(), made: Mutex::default() });
+    let trace = trace::number();
+    let second = Arc::new(Second { frame: frame.clone(), trace, made: Mutex::default() });
     let keys = frame.notes().keys.clone();
     let draws = random::Draws {
         state: frame.random.as_ref().map(|s| mode::set_recording(false, || s.deep_clone())),
         keys: keys.iter().map(|key| Key::from_tensor(&late(key.tensor()))).collect(),
-        trace: trace::number(),
+        trace,
     };
     let contents = OldContents::put_back(frame);
     let run = || fail::catch(|| (frame.again)(&arguments));
@@ -93,6 +119,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     // Counted in the first run.
     let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
+    let run = || levels::reviving(&frame.levels, || tape::as_of(frame.moment, run));
     mode::recording_in(frame.no_grad, || mode::speaking_for_itself(run))?;
     contents.undisturbed(frame)?;
     drop(contents);
@@ -107,7 +134,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
 
 /// The value after the cotangent for which a value is unpacked.
 fn late(x: &Tensor) -> Tensor {
-    let cotangent = COTANGENT.with_borrow(Clone::clone);
+    let cotangent = COTANGENT.with_borrow(Clone::clone).filter(trace::is_here);
     mode::set_recording(false, || again(x, cotangent.as_ref()))
 }
 
@@ -127,11 +154,12 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
                 .hint("write to a deep_clone() of it, or call backward first")
         })?,
     };
-    let history = match argument.tracked {
-        true => History::Leaf(Arc::new(Leaf::new())),
-        false => History::None,
-    };
-    let x = late(&x).alias(history, levels::alive(&argument.tangents));
+    let x = late(&x).alias(History::None, argument.tangents.clone());
+    match argument.tracked {
+        Tracked::Not => {}
+        Tracked::Over => x.become_leaf().end(),
+        Tracked::Yes => drop(x.become_leaf()),
+    }
     x.lock().frozen = Frozen::Argument;
     Ok(x)
 }
@@ -163,11 +191,12 @@ pub(crate) fn walking_with<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R)
 /// What the function saw of the outside must be as it was.
 fn check_unchanged(frame: &Frame) -> Result<()> {
     let notes = frame.notes();
+    // What the function writes itself gets its old contents back.
+    let restored: FxHashSet<usize> = notes.written.iter().map(|w| storage_of(&w.tensor)).collect();
     for read in &notes.read {
         let Some(storage) = read.storage.upgrade() else { continue };
-        // What the function writes itself gets its old contents back.
-        let restored = notes.written.iter().any(|w| Arc::ptr_eq(&w.tensor.0.storage, &storage));
-        if !restored && storage.version() != read.version {
+        let is_restored = restored.contains(&(Arc::as_ptr(&storage) as usize));
+        if !is_restored && storage.version() != read.version {
             let message = "a tensor that a checkpointed function uses was overwritten before backward computed it again";
             let error =
                 Error::new(ErrorKind::InPlace, "checkpoint", message).on([&read.spec]).detail(
@@ -202,11 +231,16 @@ fn differs(frame: &Frame, how: &str) -> Error {
 /// The packer of the second run: takes what is saved, in order.
 struct Second {
     frame: Arc<Frame>,
+    /// The trace in which the function runs.
+    trace: u64,
     made: Mutex<Vec<Option<Window>>>,
 }
 
 impl Pack for Second {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        if self.trace != trace::number() {
+            return Ok(None);
+        }
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let notes = self.frame.notes();
         let x = value.tensor();
