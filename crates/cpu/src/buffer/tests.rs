@@ -8,15 +8,11 @@ static TURN: Mutex<()> = Mutex::new(());
 #[test]
 fn classes_are_tight_and_in_order() {
     let mut last = (0, 0);
-    for bytes in
-        (1..5000).chain([65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 12_345_678, 1 << 40])
+    for bytes in (1..5000).chain([65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 12_345_678, 1 << 40])
     {
         let (class, size) = class_of(bytes);
         assert!(size >= bytes && size.is_multiple_of(64), "{bytes}");
-        assert!(
-            size <= 64 * bytes.div_ceil(64).max(1) || (size - bytes) * 8 <= size,
-            "{bytes}"
-        );
+        assert!(size <= 64 * bytes.div_ceil(64).max(1) || (size - bytes) * 8 <= size, "{bytes}");
         assert!(class >= last.0 && size >= last.1);
         assert_eq!(size_of_class(class), size);
         assert_eq!(class < SMALL_CLASSES, bytes <= 65536);
@@ -43,8 +39,7 @@ fn blocks_are_aligned_and_reused() {
         }
     }
     assert!(
-        Buffer::alloc(0)
-            .is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN))
+        Buffer::alloc(0).is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN))
     );
     assert!(Buffer::alloc(usize::MAX).is_err());
     assert!(Buffer::alloc(1 << 60).is_err());

@@ -11,8 +11,7 @@ use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
 use pullback_ir::{
-    DType, Error, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec,
-    Strides, Var,
+    DType, Error, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
 };
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;

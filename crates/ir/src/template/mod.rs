@@ -45,6 +45,8 @@ pub struct Template {
     /// The program with zeros for its numbers.
     skeleton: Program,
     fits: Vec<Fit>,
+    /// How many of the numbers are lengths of axes: they come first.
+    axes: usize,
 }
 
 /// A number as it was found.
@@ -129,7 +131,10 @@ impl Template {
         };
         let fits: Option<Vec<Fit>> = columns.iter().map(fit).collect();
         match fits {
-            Some(fits) => Ok(Template { skeleton, fits }),
+            Some(fits) => {
+                let axes = skeleton.specs.iter().map(|spec| spec.shape.len()).sum();
+                Ok(Template { skeleton, fits, axes })
+            }
             None => Err("a size or a number is no polynomial in the lengths".to_string()),
         }
     }
@@ -139,12 +144,16 @@ impl Template {
         self.fits.iter().any(|fit| matches!(fit, Fit::Value { .. }))
     }
 
-    /// The program at these lengths; nothing where a size would be negative or no whole number.
+    /// The program at these lengths; nothing where a size would be negative or no whole number, or
+    /// where an axis that changes would have the length 0 or 1, for which passes have other rules.
     pub fn at(&self, lengths: &[usize]) -> Option<Program> {
         let mut program = self.skeleton.clone();
-        let (mut fits, mut right) = (self.fits.iter(), true);
+        let (mut fits, mut right) = (self.fits.iter().enumerate(), true);
         visit(&mut program, &mut |number| {
-            let found = fits.next().and_then(|fit| fit.at(lengths));
+            let next = fits.next();
+            let found = next.and_then(|(_, fit)| fit.at(lengths));
+            let varies = matches!(next, Some((i, Fit::Size(_))) if i < self.axes);
+            right &= !(varies && matches!(found, Some(Found::Int(..2))));
             right &= match (number, found) {
                 (Number::Size(n), Some(Found::Int(v))) => {
                     usize::try_from(v).map(|v| *n = v).is_ok()
