@@ -17,6 +17,14 @@
 //! `live_bytes` and `peak_bytes` count the bytes that were asked for, exactly, over all threads, so
 //! that a planned peak can be compared with a measured one. Everything else is counted by each
 //! thread for itself and summed when somebody asks.
+//!
+//! The working memory of compiled programs is lent by [`arena`].
+
+mod arena;
+#[cfg(test)]
+mod tests;
+
+pub use arena::Arena;
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -307,10 +315,7 @@ impl Buffer {
             Ok(Some(ptr)) => ptr,
             _ => slow_alloc(class, size).map_err(|_| AllocError { bytes })?,
         };
-        let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-        if live > PEAK.load(Relaxed) {
-            PEAK.fetch_max(live, Relaxed);
-        }
+        count_live(bytes);
         Ok(Buffer { ptr, len: bytes })
     }
 
@@ -346,6 +351,15 @@ impl Buffer {
     pub unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: the block is ours and as long; the caller says that it is initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+/// Counts bytes that somebody has now.
+#[inline(always)]
+fn count_live(bytes: usize) {
+    let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+    if live > PEAK.load(Relaxed) {
+        PEAK.fetch_max(live, Relaxed);
     }
 }
 
@@ -406,6 +420,7 @@ pub fn live_bytes() -> u64 {
 
 /// Statistics of the pool, over all threads.
 pub fn stats() -> PoolStats {
+    let idle = arena::idle_bytes();
     let shared = shared();
     let sum = |read: fn(&Counters) -> &AtomicU64| {
         shared.threads.iter().fold(0u64, |sum, c| sum.wrapping_add(read(c).load(Relaxed)))
@@ -413,7 +428,7 @@ pub fn stats() -> PoolStats {
     PoolStats {
         live_bytes: LIVE.load(Relaxed),
         peak_bytes: PEAK.load(Relaxed),
-        cached_bytes: shared.cached as u64 + sum(|c| &c.cached),
+        cached_bytes: (shared.cached + idle) as u64 + sum(|c| &c.cached),
         allocations: shared.retired.0 + sum(|c| &c.allocations),
         reused: shared.retired.1 + sum(|c| &c.reused),
     }
@@ -449,17 +464,21 @@ pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
     (result, Some(rise))
 }
 
-/// Gives kept blocks back to the system: the shared ones and those of the calling thread.
+/// Gives kept blocks back to the system: the shared ones, those of the calling thread, and the
+/// working memory of compiled functions that do not run at the moment.
 pub fn trim() {
     let _ = LOCAL.try_with(|local| local.borrow_mut().release());
     shared().shrink(0);
+    arena::shrink(0);
+    crate::region::release_scratch();
 }
 
-/// Bounds the bytes kept in the shared store; the default is 4 GiB, or half of the memory where
-/// that is less.
+/// Bounds the bytes kept in the shared store, and likewise the working memory kept for compiled
+/// functions; the default is 4 GiB, or half of the memory where that is less.
 pub fn set_cache_limit(bytes: usize) {
     CACHE_LIMIT.store(bytes.max(1), Relaxed);
     shared().shrink(bytes);
+    arena::shrink(bytes);
 }
 
 fn cache_limit() -> usize {
@@ -478,138 +497,4 @@ fn default_cache_limit() -> usize {
         });
         kib.map_or(4 << 30, |kib| (kib << 9).min(4 << 30))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-
-    /// The statistics are global, so tests that compare them exactly take turns. Other tests of
-    /// the crate allocate too, so these compare only what a class of its own can show.
-    static TURN: Mutex<()> = Mutex::new(());
-
-    #[test]
-    fn classes_are_tight_and_in_order() {
-        let mut last = (0, 0);
-        for bytes in
-            (1..5000).chain([65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 12_345_678, 1 << 40])
-        {
-            let (class, size) = class_of(bytes);
-            assert!(size >= bytes && size.is_multiple_of(64), "{bytes}");
-            assert!(
-                size <= 64 * bytes.div_ceil(64).max(1) || (size - bytes) * 8 <= size,
-                "{bytes}"
-            );
-            assert!(class >= last.0 && size >= last.1);
-            assert_eq!(size_of_class(class), size);
-            assert_eq!(class < SMALL_CLASSES, bytes <= 65536);
-            last = (class, size);
-        }
-        assert!(class_of(isize::MAX as usize / 4).0 < CLASSES);
-    }
-
-    #[test]
-    fn blocks_are_aligned_and_reused() {
-        let _turn = TURN.lock();
-        for bytes in [1, 63, 64, 1000, 65_000, 65_537, 1_000_003, 5_000_001] {
-            let mut a = Buffer::alloc(bytes).expect("memory");
-            assert_eq!(a.as_ptr() as usize % ALIGN, 0);
-            // SAFETY: the block has that many bytes.
-            unsafe { a.as_mut_ptr().write_bytes(7, bytes) };
-            // SAFETY: just written.
-            assert!(unsafe { a.bytes() }.iter().all(|&b| b == 7));
-            let address = a.as_ptr();
-            drop(a);
-            let b = Buffer::alloc(bytes).expect("memory");
-            if bytes <= 65536 {
-                assert_eq!(b.as_ptr(), address);
-            }
-        }
-        assert!(
-            Buffer::alloc(0)
-                .is_ok_and(|b| b.is_empty() && (b.as_ptr() as usize).is_multiple_of(ALIGN))
-        );
-        assert!(Buffer::alloc(usize::MAX).is_err());
-        assert!(Buffer::alloc(1 << 60).is_err());
-    }
-
-    #[test]
-    fn statistics_follow() {
-        let _turn = TURN.lock();
-        // Larger than anything that other tests allocate at the same time, so inequalities hold.
-        const BIG: usize = 300 << 20;
-        let before = stats();
-        let a = Buffer::alloc(BIG).expect("memory");
-        let b = Buffer::alloc(BIG).expect("memory");
-        let during = stats();
-        assert!(during.live_bytes + (BIG as u64) > before.live_bytes + 2 * BIG as u64);
-        assert!(during.peak_bytes >= 2 * BIG as u64);
-        assert!(during.allocations >= before.allocations + 2);
-        drop((a, b));
-        let after = stats();
-        assert!(after.live_bytes < BIG as u64 && after.cached_bytes >= 2 * BIG as u64);
-        let a = Buffer::alloc(BIG).expect("memory");
-        assert!(stats().reused > after.reused);
-        drop(a);
-        reset_peak();
-        assert!(stats().peak_bytes < BIG as u64);
-        // A measurement sees what is taken and given back in it, and leaves the peak as it found it, or higher.
-        let (_, big) = rise(|| drop(Buffer::alloc(2 * BIG)));
-        assert!(big.is_some_and(|rise| rise > BIG as u64 && rise < 3 * BIG as u64));
-        assert!(stats().peak_bytes >= 2 * BIG as u64);
-        reset_peak();
-        drop(Buffer::alloc(BIG).expect("memory"));
-        let (_, small) = rise(|| ());
-        assert!(small.is_some_and(|rise| rise < BIG as u64) && stats().peak_bytes >= BIG as u64);
-        trim();
-        assert!(stats().cached_bytes < BIG as u64);
-    }
-
-    #[test]
-    fn freed_on_another_thread() {
-        let (send, receive) = std::sync::mpsc::sync_channel::<Buffer>(64);
-        std::thread::scope(|s| {
-            s.spawn(move || {
-                for i in 0..20_000 {
-                    let mut b = Buffer::alloc(1 + i % 3000).expect("memory");
-                    // SAFETY: at least one byte.
-                    unsafe { b.as_mut_ptr().write(1) };
-                    if send.send(b).is_err() {
-                        break;
-                    }
-                }
-            });
-            s.spawn(move || receive.iter().for_each(drop));
-            for seed in 0..3 {
-                s.spawn(move || {
-                    let mut held = Vec::new();
-                    for i in 0..5000usize {
-                        let bytes = (i * 7919 + seed * 104_729) % 100_000;
-                        held.push(Buffer::alloc(bytes).expect("memory"));
-                        if i % 3 == 0 {
-                            held.swap_remove(i % held.len());
-                        }
-                        if held.len() > 100 {
-                            held.clear();
-                        }
-                    }
-                });
-            }
-        });
-    }
-
-    /// `cargo test --release -p pullback-cpu alloc_latency -- --ignored --nocapture`
-    #[test]
-    #[ignore = "a measurement"]
-    fn alloc_latency() {
-        for bytes in [4, 1000, 60_000, 100_000, 16 << 20] {
-            let rounds = 1_000_000;
-            let start = std::time::Instant::now();
-            for _ in 0..rounds {
-                std::hint::black_box(Buffer::alloc(std::hint::black_box(bytes)).expect("memory"));
-            }
-            println!("{bytes} bytes: {:?} an alloc and free", start.elapsed() / rounds);
-        }
-    }
 }

@@ -21,6 +21,7 @@ mod scalar;
 mod shape;
 mod spec;
 mod strided;
+pub mod template;
 mod text;
 mod view;
 mod window;

@@ -124,7 +124,7 @@ pub use half::{bf16, f16};
 pub use implicit::{
     FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
 };
-pub use jit::{Explanation, Jit, Returned, Specialised, jit};
+pub use jit::{DynamicAxes, DynamicReport, Explanation, Jit, Returned, Specialised, jit};
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
     kink_table, strict_kinks, with_conventions,

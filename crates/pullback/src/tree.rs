@@ -4,9 +4,11 @@
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors. [`Lent`] is a tree that is borrowed.
 
 use crate::{Flag, Tensor};
+use rustc_hash::FxHasher;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::fmt::{self, Write};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -58,13 +60,10 @@ pub trait Tree: Sized {
     /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants. (Fields that are skipped are not
     /// known.)
     fn structure(&self) -> String {
-        let mut path = Path { notes: Some(String::new()), ..Path::default() };
-        let mut paths = String::new();
-        self.visit(&mut path, &mut |path, _| {
-            paths.push_str(&path.to_string());
-            paths.push('\n');
-        });
-        paths + &path.notes.unwrap_or_default()
+        match described(self, Notes::Text(String::new()), &mut |_| ()) {
+            Notes::Text(text) => text,
+            Notes::Hash(_) | Notes::Same { .. } => String::new(),
+        }
     }
 
     /// What the tree is made of besides tensors: the types in it, and the flags.
@@ -175,8 +174,9 @@ pub struct Path {
     segments: Vec<String>,
     /// Whether what is here is a buffer.
     is_buffer: bool,
-    /// What is there besides tensors, where someone asks.
-    notes: Option<String>,
+    /// What is there besides tensors, where someone asks. In a cell, since tensors are noted where
+    /// the path is only lent.
+    notes: Option<RefCell<Notes>>,
     /// The types and flags that are there, where someone asks.
     outline: Option<Box<Outline>>,
 }
@@ -227,16 +227,86 @@ impl Path {
     /// Notes something about this place that is not a tensor: a plain value, a length, a variant. Two trees with the same notes, and
     /// tensors at the same paths, are told apart by nothing but their tensors.
     pub fn note(&mut self, what: &dyn fmt::Debug) {
-        if self.notes.is_some() {
-            let line = format!("{self}: {what:?}\n");
-            self.notes.get_or_insert_default().push_str(&line);
+        if let Some(notes) = &self.notes {
+            // Writing notes does not fail.
+            let _ = writeln!(notes.borrow_mut(), "{self}: {what:?}");
         }
+    }
+
+    /// Notes that a tensor is here.
+    fn note_tensor(&self) {
+        if let Some(notes) = &self.notes {
+            let _ = writeln!(notes.borrow_mut(), "{self}");
+        }
+    }
+}
+
+/// What becomes of the notes about a tree.
+#[derive(Clone, Debug)]
+enum Notes {
+    /// They are written down.
+    Text(String),
+    /// They are hashed.
+    Hash(u64),
+    /// They are compared with such a text, from this byte on, as long as they are the same.
+    Same { as_in: Arc<str>, at: usize, so_far: bool },
+}
+
+impl fmt::Write for Notes {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        match self {
+            Notes::Text(text) => text.push_str(piece),
+            Notes::Hash(sum) => {
+                let mut hasher = FxHasher::default();
+                (*sum, piece).hash(&mut hasher);
+                *sum = hasher.finish();
+            }
+            Notes::Same { as_in, at, so_far } => {
+                *so_far &= as_in.as_bytes()[*at..].starts_with(piece.as_bytes());
+                if *so_far {
+                    *at += piece.len();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Walks through a tree with notes taken.
+fn described<T: Tree>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
+    let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
+    x.visit(&mut path, &mut |path, x| {
+        path.note_tensor();
+        f(x);
+    });
+    path.notes.map_or(Notes::Hash(0), RefCell::into_inner)
+}
+
+/// The leaves of a tree and a hash of its structure, made in one walk and without a text.
+pub(crate) fn leaves_and_hash<T: Tree>(x: &T) -> (Vec<Tensor>, u64) {
+    let mut leaves = Vec::new();
+    match described(x, Notes::Hash(0), &mut |x| leaves.push(x.clone())) {
+        Notes::Hash(sum) => (leaves, sum),
+        Notes::Text(_) | Notes::Same { .. } => (leaves, 0),
+    }
+}
+
+/// Whether [`Tree::structure`] of a tree is this, without making it.
+pub(crate) fn has_structure<T: Tree>(x: &T, structure: &Arc<str>) -> bool {
+    let notes = Notes::Same { as_in: structure.clone(), at: 0, so_far: true };
+    match described(x, notes, &mut |_| ()) {
+        Notes::Same { as_in, at, so_far } => so_far && at == as_in.len(),
+        Notes::Text(_) | Notes::Hash(_) => false,
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.segments.join("."))
+        for (i, segment) in self.segments.iter().enumerate() {
+            f.write_str(if i > 0 { "." } else { "" })?;
+            f.write_str(segment)?;
+        }
+        Ok(())
     }
 }
 

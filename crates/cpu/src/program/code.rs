@@ -1,6 +1,7 @@
 //! Prepared steps: what is left to do at run time is to add offsets to base addresses.
 
 use super::flow::Turns;
+use super::no_memory;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Part};
 use crate::dot::{self, Panels, Right};
@@ -10,8 +11,7 @@ use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
 use pullback_ir::{
-    DType, Error, ErrorKind, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec,
-    Strides, Var,
+    DType, Error, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
 };
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -362,10 +362,7 @@ impl Code {
 }
 
 pub(super) fn allocate(what: &'static str, bytes: usize) -> Result<Buffer> {
-    Buffer::alloc(bytes).map_err(|_| {
-        Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
-            .detail("could not be had")
-    })
+    Buffer::alloc(bytes).map_err(|_| no_memory(what, bytes))
 }
 
 /// The kernel of a region.

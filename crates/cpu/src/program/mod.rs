@@ -1,16 +1,22 @@
 //! Programs that run: planned, prepared once, called many times.
 //!
-//! [`Executable::new`] checks a program, plans its memory ([`pullback_ir::pass::plan`]) and turns every equation into a prepared step: a
-//! kernel, and for each operand and result the number of a base address, an offset and a layout. A call fills in the base
-//! addresses (arena, inputs, outputs) and runs the steps. Shapes were inferred and layouts checked when the steps were made, so nothing is
-//! checked again, and nothing is allocated but the outputs, which come from the pool.
+//! [`Executable::new`] checks a program, plans its memory ([`pullback_ir::pass::plan`]) and turns
+//! every equation into a prepared step: a kernel, and for each operand and result the number of a
+//! base address, an offset and a layout. A call fills in the base addresses (arena, inputs,
+//! outputs) and runs the steps. Shapes were inferred and layouts checked when the steps were made,
+//! so nothing is checked again, and nothing is allocated but the outputs, which come from the pool,
+//! as the arena does for the time of the call ([`crate::buffer::Arena`]): programs that do not run
+//! at the same time share one.
 //!
 //! # Why this is sound
 //!
-//! Kernels get raw pointers. Every one of them is a base address plus an offset that the plan computed from the program's specs. The arena and the constants are as long as
-//! the plan says; outputs are allocated for each call by their specs; an input is refused if the program's layout of it reaches outside its
-//! buffer. Inputs that are written are borrowed mutably, so that nothing else reads them meanwhile. That no step writes what a later one
-//! still has to read is the plan's business, which tests check by replaying plans element by element.
+//! Kernels get raw pointers. Every one of them is a base address plus an offset that the plan
+//! computed from the program's specs. The arena, which a call has to itself, and the constants are
+//! as long as the plan says; outputs are allocated for each call by their specs; an input is
+//! refused if the program's layout of it reaches outside its buffer. Inputs that are written are
+//! borrowed mutably, so that nothing else reads them meanwhile. That no step writes what a later
+//! one still has to read is the plan's business, which tests check by replaying plans element by
+//! element.
 //!
 //! # When something fails
 //!
@@ -28,11 +34,12 @@ mod straight;
 mod tests;
 
 use crate::Buffer;
+use crate::buffer::Arena;
 use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, Layout, Op, Place, Program, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Layout, Op, Place, Program, Result, Spec};
 use std::time::Instant;
 
 /// A program that is ready to run. See the head of the module.
@@ -59,7 +66,6 @@ pub struct Executable {
     program: Program,
     plan: Plan,
     code: Code,
-    arena: Buffer,
     inputs: Vec<Argument>,
     /// Position and bytes of the outputs that are handed out.
     outputs: Vec<(usize, usize)>,
@@ -108,7 +114,7 @@ impl Executable {
     /// Checks, plans and prepares a program.
     ///
     /// # Errors
-    /// If the program is wrong, or there is no memory for its arena.
+    /// If the program is wrong, or there is no memory for its constants.
     pub fn new(program: &Program) -> Result<Executable> {
         verify(program)?;
         let dense = |&v| Layout::dense(program.spec(v).shape.clone());
@@ -132,7 +138,6 @@ impl Executable {
         let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
         let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
         Ok(Executable {
-            arena: allocate("arena", plan.arena)?,
             inputs: layouts
                 .into_iter()
                 .enumerate()
@@ -155,9 +160,9 @@ impl Executable {
         &self.plan
     }
 
-    /// Bytes that it holds between calls: the arena and the constants.
+    /// Bytes that it holds between calls: the constants.
     pub fn held(&self) -> usize {
-        self.arena.len() + self.plan.all_constants()
+        self.plan.all_constants()
     }
 
     /// The kernels, in order.
@@ -180,7 +185,9 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]; the list is then empty.
     pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
-        self.bind(inputs, outputs)?;
+        outputs.clear();
+        let mut arena = self.arena()?;
+        self.bind(&mut arena, inputs, outputs)?;
         self.code.run().inspect_err(|_| outputs.clear())
     }
 
@@ -189,8 +196,8 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn profile(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Timed>> {
-        let mut outputs = Vec::new();
-        self.bind(inputs, &mut outputs)?;
+        let (mut arena, mut outputs) = (self.arena()?, Vec::new());
+        self.bind(&mut arena, inputs, &mut outputs)?;
         let mut times = Vec::with_capacity(self.code.steps.len());
         let bases = &self.code.bases.0;
         for step in &mut self.code.steps {
@@ -218,8 +225,8 @@ impl Executable {
         inputs: &mut [Bound<'_>],
         see: &mut dyn FnMut(usize, usize, Input<'_>),
     ) -> Result<Vec<Buffer>> {
-        let mut outputs = Vec::new();
-        self.bind(inputs, &mut outputs)?;
+        let (mut arena, mut outputs) = (self.arena()?, Vec::new());
+        self.bind(&mut arena, inputs, &mut outputs)?;
         let mut next = 0;
         for e in 0..=self.program.equations.len() {
             while let Some(step) = self.code.steps.get_mut(next)
@@ -232,7 +239,7 @@ impl Executable {
             for (j, &v) in equation.outputs.iter().enumerate() {
                 let (home, spec) = (&self.plan.homes[v.index()], self.program.spec(v));
                 let (buffer, start) = match home.base {
-                    Base::Arena => (&self.arena, home.start),
+                    Base::Arena => (&*arena, home.start),
                     Base::Constants => (&self.code.constants, home.start),
                     Base::Input(i) => (inputs[i].buffer(), inputs[i].start() + home.start),
                     Base::Output(k) => {
@@ -249,8 +256,19 @@ impl Executable {
         Ok(outputs)
     }
 
+    /// Memory to work in, for one call.
+    fn arena(&self) -> Result<Arena> {
+        let bytes = self.plan.arena;
+        Arena::take(bytes).map_err(|_| no_memory("arena", bytes))
+    }
+
     /// Checks the inputs, takes memory for the outputs, and fills in the base addresses.
-    fn bind(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
+    fn bind(
+        &mut self,
+        arena: &mut Arena,
+        inputs: &mut [Bound<'_>],
+        outputs: &mut Vec<Buffer>,
+    ) -> Result<()> {
         outputs.clear();
         if inputs.len() != self.inputs.len() {
             return Err(Error::argument(
@@ -286,9 +304,14 @@ impl Executable {
             self.code.set_output(k, buffer.as_mut_ptr());
             outputs.push(buffer);
         }
-        self.code.set_arena(self.arena.as_mut_ptr());
+        self.code.set_arena(arena.as_mut_ptr());
         Ok(())
     }
+}
+
+fn no_memory(what: &'static str, bytes: usize) -> Error {
+    Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
+        .detail("could not be had")
 }
 
 /// Checks a program and those inside it.

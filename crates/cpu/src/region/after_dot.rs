@@ -6,12 +6,11 @@
 //! Where parts cannot be told apart, or the region needs whole rows, the region runs when the product is complete.
 
 use super::Kernel;
-use super::exec::enlarged;
+use super::exec::{give_back, lend};
 use crate::dot::{self, Right};
 use crate::operand::{Sink, Source};
 use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
 use smallvec::SmallVec;
-use std::sync::PoisonError;
 
 impl Kernel {
     /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product as its first operand and the
@@ -50,8 +49,7 @@ impl Kernel {
         let ptr = match host {
             Some(out) => out.ptr,
             None => {
-                let mut kept = self.product.lock().unwrap_or_else(PoisonError::into_inner);
-                held = enlarged(std::mem::take(&mut *kept), spec.bytes());
+                held = lend(spec.bytes());
                 held.as_mut_ptr().cast()
             }
         };
@@ -76,7 +74,7 @@ impl Kernel {
             self.run(&inputs, outputs);
         }
         if !held.is_empty() {
-            *self.product.lock().unwrap_or_else(PoisonError::into_inner) = held;
+            give_back(held);
         }
     }
 }

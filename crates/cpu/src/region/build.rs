@@ -11,7 +11,6 @@ use crate::elem::{Elem, with_elem};
 use crate::reduce::folder;
 use crate::simd::BLOCK;
 use pullback_ir::{DType, Error, Inst, Op, Region, Result, Scalar};
-use std::sync::Mutex;
 
 /// Bytes of slots that fit the nearest cache, beside operands and results.
 const NEAR: usize = 24 << 10;
@@ -288,8 +287,6 @@ impl Kernel {
             output_sizes: region.outputs.iter().map(of_outputs).collect(),
             streams,
             streaming: None,
-            shared: Mutex::new(Vec::new()),
-            product: Mutex::new(Vec::new()),
             domain: plan.domain,
             #[cfg(target_arch = "x86_64")]
             _code: code,

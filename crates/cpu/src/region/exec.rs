@@ -20,7 +20,7 @@ use crate::reduce::Joined;
 use crate::simd::BLOCK;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// Scratch: it stays with its thread, warm, and all of it has been written.
@@ -70,6 +70,35 @@ pub(super) fn enlarged(mut held: Scratch, bytes: usize) -> Scratch {
         held.resize(lines, Line([0; 64]));
     }
     held
+}
+
+/// Large scratch that no kernel works with at the moment. Shared by all kernels, of which there may
+/// be thousands that each run now and then.
+static IDLE: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<Scratch>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Scratch for the time of one run, all of it written once; [`give_back`] takes it.
+pub(super) fn lend(bytes: usize) -> Scratch {
+    // The largest is enough soonest, and what is enlarged is the one that is nearest to it.
+    let found = {
+        let mut idle = idle();
+        let largest = idle.iter().enumerate().max_by_key(|(_, held)| held.len()).map(|at| at.0);
+        largest.map(|at| idle.swap_remove(at))
+    };
+    enlarged(found.unwrap_or_default(), bytes)
+}
+
+pub(super) fn give_back(scratch: Scratch) {
+    idle().push(scratch);
+}
+
+/// Frees the scratch that no kernel works with.
+pub(crate) fn release_scratch() {
+    let all = std::mem::take(&mut *idle());
+    drop(all);
 }
 
 impl Kernel {
@@ -204,11 +233,7 @@ impl Kernel {
         let chunks = domain.row.div_ceil(self.task);
         let partial = 8 * self.reducing.len() * domain.rows * chunks;
         let kept = self.kept_bytes(domain.len());
-        // A second run at the same time finds nothing here, and takes memory of its own.
-        let mut held = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let scratch = std::mem::take(&mut *held);
-        drop(held);
-        let mut scratch = enlarged(scratch, self.room.rows + kept + partial + 192);
+        let mut scratch = lend(self.room.rows + kept + partial + 192);
         let rows = Shared(scratch.as_mut_ptr().cast::<u8>());
         let kept = Shared(rows.at(self.room.rows.next_multiple_of(64)));
         let start = self.room.rows.next_multiple_of(64) + self.kept_bytes(domain.len());
@@ -258,7 +283,7 @@ impl Kernel {
             unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
             bench.row_results(0, domain.rows);
         });
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = scratch;
+        give_back(scratch);
     }
 }
 

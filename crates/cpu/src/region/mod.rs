@@ -37,9 +37,10 @@
 //!
 //! # Memory
 //!
-//! Steps find everything through a *table* of pointers, one per thread: scratch, constants, row values, operands, results. Moving to
-//! the next tile moves the entries. Scratch stays with its thread; the buffers that the chunks of huge rows share stay with the
-//! kernel. So a kernel that has run once allocates nothing.
+//! Steps find everything through a *table* of pointers, one per thread: scratch, constants, row
+//! values, operands, results. Moving to the next tile moves the entries. Scratch stays with its
+//! thread; the buffers that the chunks of huge rows share are lent by one to the next kernel that
+//! needs some. So a kernel that has run once allocates nothing.
 
 mod after_dot;
 mod build;
@@ -57,9 +58,9 @@ mod tests;
 use crate::operand::{Sink, Source};
 use calls::Kind;
 use domain::{Ahead, Domain};
+pub(crate) use exec::release_scratch;
 use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
-use std::sync::Mutex;
 use steps::{Reducing, Step};
 
 /// A region, ready to run.
@@ -91,10 +92,6 @@ pub(crate) struct Kernel {
     streams: bool,
     /// The same kernel, which does: for results so large that they would drive everything out of the caches.
     streaming: Option<Box<Kernel>>,
-    /// Scratch that chunks share, between runs.
-    shared: Mutex<exec::Scratch>,
-    /// A product that no result has room for, between runs.
-    product: Mutex<exec::Scratch>,
     #[cfg(target_arch = "x86_64")]
     _code: Option<native::Code>,
 }

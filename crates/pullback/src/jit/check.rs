@@ -24,9 +24,19 @@ impl<Y: Tree> Specialisation<Y> {
     pub fn check(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<()> {
         let inputs = self.copies(arguments)?;
         let plain = |program: &Program| {
-            fail::catch(|| mode::set_recording(false, || evaluate(program, &inputs)))
+            // Only a program for all lengths takes the numbers that come last.
+            let inputs = &inputs[..program.inputs.len()];
+            fail::catch(|| mode::set_recording(false, || evaluate(program, inputs)))
         };
         let wanted = plain(&self.traced)?;
+        if self.filled {
+            for (k, (a, b)) in plain(self.executable.program())?.iter().zip(&wanted).enumerate() {
+                if let Some(apart) = apart(a, b, false) {
+                    let message = format!("the program for all lengths changed output {k} {apart}");
+                    return Err(compiler_error(message));
+                }
+            }
+        }
         let budget = self.budget.map(|b| b.budget);
         for stage in &passes(&self.traced, budget, at, Some(true))?.stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
@@ -50,8 +60,9 @@ impl<Y: Tree> Specialisation<Y> {
     fn copies(&self, arguments: &[Tensor]) -> Result<Vec<Tensor>> {
         let copy = |x: &Tensor| mode::set_recording(false, || x.plain().deep_clone());
         let mut all: Vec<Tensor> = arguments.iter().map(copy).collect();
-        for (capture, &v) in self.captures.iter().zip(&self.traced.inputs[arguments.len()..]) {
-            let spec = self.traced.spec(v);
+        let program = self.executable.program();
+        for (capture, &v) in self.captures.iter().zip(&program.inputs[arguments.len()..]) {
+            let spec = program.spec(v);
             let whole = |storage: &Arc<Storage>| {
                 Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone())
             };

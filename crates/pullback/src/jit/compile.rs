@@ -1,5 +1,6 @@
 //! Making a specialisation: trace, passes, plan, kernels.
 
+use super::cache::Cache;
 use super::compiler_error;
 use crate::storage::Storage;
 use crate::tape::Leaf;
@@ -9,6 +10,7 @@ use crate::{
 };
 use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
+use pullback_ir::template::Lifted;
 use pullback_ir::{Op, Program};
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,7 +20,10 @@ use std::time::{Duration, Instant};
 pub(super) struct Specialisation<Y> {
     pub specs: Vec<Spec>,
     /// What else there is to know of the argument: [`Tree::structure`].
-    pub structure: String,
+    pub structure: Arc<str>,
+    /// Its key in the cache, and when it was used last.
+    pub key: u64,
+    pub used: u64,
     /// The flags that the function looked at, and what they were.
     pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
@@ -32,7 +37,11 @@ pub(super) struct Specialisation<Y> {
     /// What the function returned, with traced tensors.
     pub template: Y,
     pub results: usize,
+    /// The tensors from outside, and after them the values that depend on a dynamic length.
     pub captures: Vec<Captured>,
+    pub lifted: usize,
+    /// It was filled in from a program for all lengths ([`super::dynamic`]).
+    pub filled: bool,
     pub gradients: Vec<Gradient>,
     /// Why calls go op by op, if they do: the result is tracked by captured leaves, so that someone may differentiate it, or what the function does to its
     /// caller's tensors is no program's.
@@ -76,6 +85,15 @@ pub(super) enum Captured {
     Gradient { leaf: Arc<Leaf>, spec: Spec },
 }
 
+impl Captured {
+    /// A number that the program takes as an input.
+    fn literal(of: &Lifted) -> Captured {
+        let handle = trace::outside(|| Tensor::splat(of.value, &[], of.dtype));
+        let storage = handle.0.storage.clone();
+        Captured::Fixed { storage, written: false, handle, tracked: Tracked::Not }
+    }
+}
+
 /// How a captured tensor was tracked when the function was traced.
 pub(super) enum Tracked {
     Not,
@@ -111,34 +129,77 @@ pub(super) struct Gradient {
     pub effect: Effect,
 }
 
+/// What a specialisation is made for.
+pub(super) struct Request {
+    pub specs: Vec<Spec>,
+    pub structure: Arc<str>,
+    pub why: String,
+    pub limit: Option<usize>,
+    pub at: &'static Location<'static>,
+}
+
+/// A function that was traced.
+pub(super) struct Traced<Y> {
+    /// What it returned, with traced tensors.
+    template: Y,
+    /// Why calls go op by op, if they do.
+    pub op_by_op: Option<&'static str>,
+    pub recorded: Recorded,
+    pub time: Duration,
+}
+
+/// A program that is to run, and how it was made.
+pub(super) struct Made {
+    pub program: Program,
+    pub stages: Vec<Summary>,
+    pub budget: Option<BudgetReport>,
+    pub time: Duration,
+    /// What its inputs after all captured tensors are.
+    pub lifted: Vec<Lifted>,
+    /// It was filled in from a program for all lengths.
+    pub filled: bool,
+}
+
 impl<Y: Tree> Specialisation<Y> {
     pub fn compile(
         f: impl FnOnce(&[Tensor]) -> Result<Y>,
-        (specs, structure): (Vec<Spec>, String),
-        why: String,
-        limit: Option<usize>,
+        request: Request,
         uncompiled: &Uncompiled,
-        at: &'static Location<'static>,
     ) -> Result<Specialisation<Y>> {
-        let mut timing = Timing::default();
+        let traced = Traced::new(f, &request.specs, uncompiled, request.at)?;
+        Specialisation::by_passes(traced, request)
+    }
+
+    /// By the passes, from a trace.
+    pub fn by_passes(traced: Traced<Y>, request: Request) -> Result<Specialisation<Y>> {
         let start = Instant::now();
-        let (template, op_by_op, recorded) = traced(f, &specs, uncompiled, at)?;
-        timing.trace = start.elapsed();
-        let Recorded { program, results, captures, leaves, flags, looks, .. } = recorded;
-        let op_by_op = match looks {
-            true => Some("it looks at every gradient for NaN and infinity itself"),
-            false => op_by_op,
+        let within = request.limit.filter(|_| traced.op_by_op.is_none());
+        let passed = passes(&traced.recorded.program, within, request.at, None)?;
+        let made = Made {
+            program: passed.program,
+            stages: passed.stages.iter().map(summary).collect(),
+            budget: passed.budget,
+            time: start.elapsed(),
+            lifted: Vec::new(),
+            filled: false,
         };
+        let executable = Executable::new(&made.program)?;
+        Ok(Specialisation::new(traced, request, made, executable, start.elapsed()))
+    }
 
-        let start = Instant::now();
-        let within = limit.filter(|_| op_by_op.is_none());
-        let Passed { program: compiled, stages, budget } = passes(&program, within, at, None)?;
-        timing.passes = start.elapsed();
-        let start = Instant::now();
-        let executable = Executable::new(&compiled)?;
-        timing.prepare = start.elapsed();
-
-        let written = |i: usize| compiled.updates.iter().any(|u| u.1 == specs.len() + i);
+    /// From a trace, and what was made of it in this time, preparation included.
+    pub fn new(
+        traced: Traced<Y>,
+        request: Request,
+        made: Made,
+        executable: Executable,
+        time: Duration,
+    ) -> Specialisation<Y> {
+        let Request { specs, structure, why, limit, .. } = request;
+        let Traced { template, op_by_op, recorded, time: trace } = traced;
+        let Recorded { program, results, captures, leaves, flags, .. } = recorded;
+        let updates = &made.program.updates;
+        let written = |i: usize| updates.iter().any(|u| u.1 == specs.len() + i);
         let capture = |(i, c): (usize, &trace::Capture)| match (&c.leaf, &c.handle) {
             (Some(leaf), _) => {
                 Captured::Gradient { leaf: leaf.clone(), spec: c.tensor.spec().clone() }
@@ -150,32 +211,45 @@ impl<Y: Tree> Specialisation<Y> {
                 Captured::Fixed { storage, written: written(i), handle, tracked }
             }
         };
-        Ok(Specialisation {
+        let mut captures: Vec<Captured> = captures.iter().enumerate().map(capture).collect();
+        captures.extend(made.lifted.iter().map(Captured::literal));
+        let timing = Timing {
+            trace,
+            passes: made.time,
+            prepare: time.saturating_sub(made.time),
+            ..Timing::default()
+        };
+        Specialisation {
             recording: mode::is_grad_enabled(),
             autocast: autocast::state(),
             conventions: kinks::conventions(),
             why,
             template,
             results,
-            captures: captures.iter().enumerate().map(capture).collect(),
+            captures,
+            lifted: made.lifted.len(),
+            filled: made.filled,
             gradients: leaves.into_iter().map(gradient).collect(),
             op_by_op,
             traced: program,
             executable,
-            stages: stages.iter().map(summary).collect(),
+            stages: made.stages,
             limit,
-            budget,
+            budget: made.budget,
             measured: None,
             timing,
             outputs: Vec::new(),
             specs,
             structure,
+            key: 0,
+            used: 0,
             flags,
-        })
+        }
     }
 
-    /// Whether a call with these arguments, within this budget, is what this was made for.
-    pub fn fits(&self, leaves: &[Tensor], structure: &str, limit: Option<usize>) -> bool {
+    /// Whether a call with these arguments, within this budget, is what this was made for, if their
+    /// structure is.
+    pub fn fits(&self, leaves: &[Tensor], limit: Option<usize>) -> bool {
         let as_tracked = |c: &Captured| match c {
             Captured::Fixed { handle, tracked, .. } => tracked.is_that_of(handle),
             Captured::Gradient { .. } => true,
@@ -185,7 +259,6 @@ impl<Y: Tree> Specialisation<Y> {
             && self.conventions == kinks::conventions()
             && self.limit == limit
             && self.specs.iter().eq(leaves.iter().map(Tensor::spec))
-            && self.structure == structure
             && self.flags.iter().all(|(flag, value)| flag.peek() == *value)
             && (!self.recording || self.captures.iter().all(as_tracked))
             && self
@@ -208,26 +281,33 @@ fn summary(stage: &Stage) -> Summary {
 pub(super) const DIFFERENTIATED: &str =
     "its result, or state it writes, is differentiated from outside";
 
-/// Traces the function: its result, why it must be called op by op if it must, and the trace.
-fn traced<Y: Tree>(
-    f: impl FnOnce(&[Tensor]) -> Result<Y>,
-    specs: &[Spec],
-    uncompiled: &Uncompiled,
-    at: &'static Location<'static>,
-) -> Result<(Y, Option<&'static str>, Recorded)> {
-    fail::catch(|| {
-        let run = |args: &[Tensor]| {
-            let y = f(args);
-            let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
-            let tracked = outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
-            ((y, tracked), outputs)
-        };
-        let ((y, tracked), recorded) =
-            trace::record_telling(uncompiled, Kind::Whole, None, specs, at, run)?;
-        let state = recorded.tracked_state && mode::is_grad_enabled();
-        let op_by_op = uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED));
-        Ok((y?, op_by_op, recorded))
-    })?
+impl<Y: Tree> Traced<Y> {
+    /// Traces the function.
+    pub fn new(
+        f: impl FnOnce(&[Tensor]) -> Result<Y>,
+        specs: &[Spec],
+        uncompiled: &Uncompiled,
+        at: &'static Location<'static>,
+    ) -> Result<Traced<Y>> {
+        let start = Instant::now();
+        fail::catch(|| {
+            let run = |args: &[Tensor]| {
+                let y = f(args);
+                let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
+                let tracked =
+                    outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
+                ((y, tracked), outputs)
+            };
+            let ((y, tracked), recorded) =
+                trace::record_telling(uncompiled, Kind::Whole, None, specs, at, run)?;
+            let state = recorded.tracked_state && mode::is_grad_enabled();
+            let op_by_op = match recorded.looks {
+                true => Some("it looks at every gradient for NaN and infinity itself"),
+                false => uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED)),
+            };
+            Ok(Traced { template: y?, op_by_op, recorded, time: start.elapsed() })
+        })?
+    }
 }
 
 /// A program after all passes, what each of them made, and what a budget cost.
@@ -292,7 +372,7 @@ pub(super) fn stages<Y: Tree>(
     limit: Option<usize>,
     at: &'static Location<'static>,
 ) -> Result<Vec<(&'static str, Program)>> {
-    let (_, op_by_op, recorded) = traced(f, specs, &Uncompiled::default(), at)?;
+    let Traced { op_by_op, recorded, .. } = Traced::new(f, specs, &Uncompiled::default(), at)?;
     let within = limit.filter(|_| op_by_op.is_none());
     let stages = passes(&recorded.program, within, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
@@ -302,12 +382,16 @@ pub(super) fn stages<Y: Tree>(
 
 /// Why none of the specialisations fits these arguments.
 pub(super) fn reason<Y: Tree>(
-    all: &[Specialisation<Y>],
+    cache: &Cache<Y>,
+    key: u64,
     leaves: &[Tensor],
     structure: &str,
     limit: Option<usize>,
 ) -> String {
-    let Some(last) = all.last() else { return "the first call".to_string() };
+    let Some(last) = cache.all().next_back() else { return "the first call".to_string() };
+    if cache.is_gone(key) {
+        return format!("it gave way to others: the cache holds {}", cache.limit());
+    }
     if last.specs.len() != leaves.len() {
         return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());
     }
@@ -316,7 +400,7 @@ pub(super) fn reason<Y: Tree>(
     if let Some((i, (old, new))) = changed {
         return format!("tensor {i} of the argument is {}, {old} before", new.spec());
     }
-    if last.structure != structure {
+    if *last.structure != *structure {
         return "plain values or the structure of the argument have changed".to_string();
     }
     if let Some((_, before)) = last.flags.iter().find(|(flag, value)| flag.peek() != *value) {

@@ -1,6 +1,7 @@
 //! What was compiled, and why.
 
 use super::compile::{DIFFERENTIATED, Specialisation};
+use super::dynamic::DynamicReport;
 use crate::{Tree, UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
@@ -12,6 +13,13 @@ use std::time::Duration;
 pub struct Explanation {
     /// One for each set of argument specs, in the order in which they were met.
     pub specialisations: Vec<Specialised>,
+    /// How many programs are kept at most.
+    pub cache_limit: usize,
+    /// How many gave way to others so far.
+    pub evicted: usize,
+    /// How programs for all lengths did, one for each kind of argument, where lengths were declared
+    /// [`dynamic`](crate::Jit::dynamic).
+    pub dynamic: Vec<DynamicReport>,
     /// How many calls went op by op, and why the last one did.
     pub uncompiled: (usize, Option<&'static str>),
 }
@@ -41,6 +49,9 @@ pub struct Specialised {
     pub compile: [Duration; 3],
     /// How often it was called, and how long a call took on average.
     pub calls: (usize, Duration),
+    /// It was filled in from a program for all lengths: then there were no passes, and the second
+    /// of the times is that of filling in.
+    pub filled: bool,
     /// The program that runs.
     pub program: Program,
     /// Its result is differentiated outside, so calls go op by op.
@@ -66,7 +77,7 @@ impl<Y: Tree> Specialisation<Y> {
             why: self.why.clone(),
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
-            captures: (self.captures.len(), updates),
+            captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
             budget: self.budget,
             measured: self.measured,
@@ -80,6 +91,7 @@ impl<Y: Tree> Specialisation<Y> {
                 timing.calls,
                 timing.running.checked_div(timing.calls.max(1) as u32).unwrap_or_default(),
             ),
+            filled: self.filled,
             program: self.executable.program().renumbered(),
             differentiated: self.op_by_op == Some(DIFFERENTIATED),
             op_by_op: self.op_by_op,
@@ -94,8 +106,32 @@ impl fmt::Display for Explanation {
             writeln!(f, "specialisation {i}: ({})", s.arguments.join(", "))?;
             write!(f, "{s}")?;
         }
+        for report in &self.dynamic {
+            write!(f, "{report}")?;
+        }
+        if self.evicted > 0 {
+            let (n, kept) = (self.evicted, self.cache_limit);
+            writeln!(f, "{n} programs gave way to others: {kept} are kept (`cache_limit`)")?;
+        }
         if let (n @ 1.., Some(why)) = self.uncompiled {
             writeln!(f, "{n} calls went op by op: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for DynamicReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DynamicReport { lengths, alone, why, making, each, full } = self;
+        writeln!(f, "dynamic lengths: {lengths} by one program, {alone} compiled alone")?;
+        if let Some(why) = why {
+            writeln!(f, "  compiled alone because: {why}")?;
+        }
+        if *lengths > 0 {
+            let (all, [trace, fill, prepare]) = (each.iter().sum::<Duration>(), each);
+            write!(f, "  a new length took {all:.1?} (trace {trace:.1?}, sizes {fill:.1?}, ")?;
+            writeln!(f, "plan and kernels {prepare:.1?}), compiling the first {full:.1?}")?;
+            writeln!(f, "  the program for all lengths took {making:.1?} to make")?;
         }
         Ok(())
     }
@@ -108,9 +144,10 @@ impl fmt::Display for Specialised {
             writeln!(f, "  calls go op by op: {why}")?;
         }
         let [trace, passes, prepare] = self.compile;
+        let how = if self.filled { "one program for all lengths, filled in" } else { "passes" };
         writeln!(
             f,
-            "  compile time: trace {trace:.1?}, passes {passes:.1?}, plan and kernels {prepare:.1?}"
+            "  compile time: trace {trace:.1?}, {how} {passes:.1?}, plan and kernels {prepare:.1?}"
         )?;
         for (name, before, after, time) in &self.passes {
             writeln!(f, "    {name:<24} {before:>6} → {after:<6} {time:.1?}")?;

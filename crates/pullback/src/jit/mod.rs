@@ -13,24 +13,32 @@
 //! on captured leaves and is not yet backed through) is called as it is, op by op, so that the tape sees it. So `jit` never cuts a gradient. So is one that
 //! marks an argument or a captured tensor as requiring grad: that tensor is the caller's and stays marked.
 //!
-//! `compile.rs` makes specialisations, `run.rs` runs them, `explain.rs` tells about them, `check.rs` replays them.
+//! `compile.rs` makes specialisations, `cache.rs` keeps and finds them, `run.rs` runs them,
+//! `dynamic.rs` makes one for all lengths, `explain.rs` tells about them, `check.rs` replays them.
 
+mod cache;
 mod check;
 mod compile;
+mod dynamic;
 mod explain;
 mod run;
 
+pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
 
 use crate::memory::checkpoint;
 use crate::own::Since;
 use crate::trace::Uncompiled;
 use crate::transform::levels;
+use crate::tree::leaves_and_hash;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
-use compile::Specialisation;
+use cache::Cache;
+use compile::{Request, Specialisation, Traced};
+use dynamic::{Dimension, Open};
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
 pub trait Returned: Sized {
@@ -92,13 +100,19 @@ impl<T: Tree> Returned for Result<T> {
 /// memory with arguments or state. Functions that promise to look at values (a Cholesky factor that must exist, a probability that must lie in
 /// \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where an index is out of range.
 ///
-/// Programs are cached, without limit; [`Jit::explain`] says what was compiled and why. Results equal those of the function
-/// itself: bit for bit where only pointwise ops are fused, within a few units in the last place where a reduction adds in another
-/// order. [`Jit::check`] shows it.
+/// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the one unused for
+/// longest gives way to a new one. The memory that calls work in belongs to no program: it is lent
+/// for the time of a call, so all compiled functions of a process, each for as many shapes as it
+/// has met, share one block of the largest size (one for each call that runs at the same time), and
+/// [`trim_memory`](crate::trim_memory) gives it back. [`Jit::explain`] says what was compiled and
+/// why. Results equal those of the function itself: bit for bit where only pointwise ops are fused,
+/// within a few units in the last place where a reduction adds in another order. [`Jit::check`]
+/// shows it.
 #[track_caller]
 pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());
-    Jit { f, at: Location::caller(), budget: None, cache, types: PhantomData }
+    let (at, dynamic) = (Location::caller(), Vec::new());
+    Jit { f, at, budget: None, dynamic, cache, types: PhantomData }
 }
 
 /// A compiled function: see [`jit`].
@@ -107,20 +121,10 @@ pub struct Jit<T, Y: Returned, F> {
     at: &'static Location<'static>,
     /// Bytes that a call may take.
     budget: Option<usize>,
+    /// Lengths that may change.
+    dynamic: Vec<Dimension>,
     cache: Mutex<Cache<Y::Value>>,
     types: PhantomData<fn(&T) -> Y>,
-}
-
-struct Cache<Y> {
-    all: Vec<Specialisation<Y>>,
-    /// Calls that were not compiled, and why the last of them was not.
-    uncompiled: (usize, Option<&'static str>),
-}
-
-impl<Y> Default for Cache<Y> {
-    fn default() -> Cache<Y> {
-        Cache { all: Vec::new(), uncompiled: (0, None) }
-    }
 }
 
 impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
@@ -143,9 +147,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// ```
     ///
     /// # What is counted
-    /// The *planned* peak is held to the budget: intermediate values at the worst moment, constants, and all that a call returns or puts into
-    /// `.grad()`. Not counted is what is there before the call: arguments, captured tensors (parameters, optimiser state, gradients that are added
-    /// to), which are written in their own memory. The arena stays between calls, and every specialisation has its own.
+    /// The *planned* peak is held to the budget: intermediate values at the worst moment,
+    /// constants, and all that a call returns or puts into `.grad()`. Not counted is what is there
+    /// before the call: arguments, captured tensors (parameters, optimiser state, gradients that
+    /// are added to), which are written in their own memory. The arena is lent to the call; between
+    /// calls it is kept for the next one, of whatever function.
     ///
     /// Not planned, but part of [`Specialised::measured`], is what comes and goes inside one kernel or before the first: packed panels of a product
     /// (as much as its operands, and at most about 5 MB for each thread), the f32 sums of a product in bf16 or f16 (twice its result), tables of
@@ -165,23 +171,85 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self
     }
 
+    /// Keeps at most so many programs, at least one, instead of 256: the one unused for longest
+    /// gives way, and is compiled again if it is wanted again.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.square().sum()).cache_limit(2);
+    /// for length in [1, 2, 3, 3, 2] {
+    ///     assert_eq!(f.of(&Tensor::from(vec![2.0; length])).item::<f64>(), 4.0 * length as f64);
+    /// }
+    /// let said = f.explain();
+    /// assert_eq!((said.specialisations.len(), said.cache_limit, said.evicted), (2, 2, 1));
+    /// ```
+    #[must_use]
+    pub fn cache_limit(self, programs: usize) -> Jit<T, Y, F> {
+        self.lock().set_limit(programs);
+        self
+    }
+
+    /// Says that an axis has any length up to a maximum, so that a new length is not compiled anew.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor, grad, jit};
+    /// let f = |x: &Tensor| (x.softmax(-1) * x).mean();
+    /// let g = jit(grad(f)).dynamic(1, 100);
+    /// for length in 2..40 {
+    ///     let x = Tensor::arange(0, 2 * length).cast(DType::F64).reshape([2, length as usize]) / 10.0;
+    ///     let (found, expected) = (g.of(&x), grad(f)(&x));
+    ///     assert!((found - expected).abs().max().item::<f64>() < 1e-12);
+    /// }
+    /// // The first was compiled for itself, all others were filled in.
+    /// let said = &g.explain().dynamic[0];
+    /// assert_eq!((said.lengths, said.alone), (37, 1), "{}", g.explain());
+    /// ```
+    ///
+    /// The axis is that of every tensor in the argument that has it. Where only some of them
+    /// change, or lengths change apart from each other, name them by tensor and axis:
+    /// `.dynamic([(0, 1), (1, 1)], 512)` is one length that axis 1 of the first two tensors share.
+    /// Called twice, it declares two lengths; there may be two.
+    ///
+    /// # What happens
+    /// The first length is compiled as ever. At the second one, the function is traced and
+    /// optimised at a few lengths (up to the maximum), and what these programs have in common
+    /// becomes one program with open sizes. A new length then costs a trace and filling in the
+    /// sizes, without the passes. The trace is compared with what was expected, so a function that
+    /// does something else for some lengths is right: it is compiled for those alone. So is what
+    /// has no such program; [`Explanation::dynamic`] says how many lengths one program served, and
+    /// why not more. Results are what they are without this, up to the order of sums in fused
+    /// reductions. Lengths of 0 and 1, and calls within a [`memory_budget`](Jit::memory_budget),
+    /// are compiled alone.
+    ///
+    /// # Errors of a call
+    /// A length above the maximum, axes that were declared one length and differ, and an axis that
+    /// is not there.
+    #[must_use]
+    pub fn dynamic(mut self, axes: impl Into<DynamicAxes>, max: usize) -> Jit<T, Y, F> {
+        self.dynamic.push(Dimension { axes: axes.into(), max });
+        self
+    }
+
     /// Calls the function, compiled.
     ///
     /// # Errors
     /// What the function or an op in it fails with, under the user's line; or a [`memory_budget`](Jit::memory_budget) that cannot be met.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
-        let leaves = x.leaves();
+        let (leaves, structure) = leaves_and_hash(x);
         if let Some(why) = must_be_seen(&leaves) {
             return self.op_by_op(x, why);
         }
         let uncompiled = Uncompiled::default();
-        let (mut cache, at) = match (self.compiled(x, &leaves, &uncompiled), uncompiled.get()) {
+        let found = self.compiled(x, &leaves, structure, &uncompiled);
+        let (mut cache, id) = match (found, uncompiled.get()) {
             (Ok(found), _) => found,
             // What cannot be compiled need not be traced to its end.
             (Err(_), Some(why)) => return self.op_by_op(x, why),
             (Err(error), None) => return Err(error),
         };
-        let fit = &mut cache.all[at];
+        let Some(fit) = cache.get_mut(id) else {
+            return Err(compiler_error("a program was evicted before it ran"));
+        };
         match fit.op_by_op {
             None => fit.call(&leaves, self.at),
             Some(why) => {
@@ -206,42 +274,139 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// # Errors
     /// As [`Jit::call`], where compiling fails.
     pub fn compile(&self, x: &T) -> Result<()> {
-        let leaves = x.leaves();
+        let (leaves, structure) = leaves_and_hash(x);
         match must_be_seen(&leaves) {
             Some(_) => Ok(()),
             None => {
                 let uncompiled = Uncompiled::default();
-                let made = self.compiled(x, &leaves, &uncompiled).map(|_| ());
+                let made = self.compiled(x, &leaves, structure, &uncompiled).map(|_| ());
                 if uncompiled.get().is_some() { Ok(()) } else { made }
             }
         }
     }
 
-    /// The program for these arguments, found or made: its place in the cache.
+    /// The program for these arguments, whose structure has this hash, found or made: its number in
+    /// the cache.
     fn compiled(
         &self,
         x: &T,
         leaves: &[Tensor],
+        hash: u64,
         uncompiled: &Uncompiled,
-    ) -> Result<(MutexGuard<'_, Cache<Y::Value>>, usize)> {
-        let structure = x.structure();
-        let cache = self.lock();
-        let found = cache.all.iter().position(|s| s.fits(leaves, &structure, self.budget));
-        if let Some(at) = found {
-            return Ok((cache, at));
+    ) -> Result<(MutexGuard<'_, Cache<Y::Value>>, u64)> {
+        let key = cache::key(leaves.iter().map(Tensor::spec), hash, self.budget);
+        let mut cache = self.lock();
+        if let Some(id) = cache.find(key, x, leaves, self.budget) {
+            return Ok((cache, id));
         }
+        let structure = x.structure();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-        let why = compile::reason(&cache.all, leaves, &structure, self.budget);
+        let why = compile::reason(&cache, key, leaves, &structure, self.budget);
         // The function is the user's, and may come here again: nothing is locked meanwhile.
         drop(cache);
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        let argument = (specs, structure);
-        let made = Specialisation::compile(f, argument, why, self.budget, uncompiled, self.at)?;
+        let lengths = dynamic::lengths(&self.dynamic, &specs, self.at)?;
+        let request =
+            Request { specs, structure: structure.into(), why, limit: self.budget, at: self.at };
+        let mut made = match lengths {
+            None => Specialisation::compile(f, request, uncompiled)?,
+            Some(lengths) => {
+                self.of_open_lengths(&f, request, hash, (&lengths, true), uncompiled)?
+            }
+        };
         made.check_rules(leaves)?;
+        made.key = key;
         let mut cache = self.lock();
-        cache.all.push(made);
-        let at = cache.all.len() - 1;
-        Ok((cache, at))
+        let id = cache.insert(made);
+        Ok((cache, id))
+    }
+
+    /// A specialisation where lengths were declared dynamic: filled in, if it can be. The hash is
+    /// that of the argument's structure; what is only looked at does not count in the report.
+    fn of_open_lengths(
+        &self,
+        f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
+        request: Request,
+        hash: u64,
+        (lengths, counts): (&[usize], bool),
+        uncompiled: &Uncompiled,
+    ) -> Result<Specialisation<Y::Value>> {
+        let masked = dynamic::with_lengths(&self.dynamic, &request.specs, &vec![0; lengths.len()]);
+        let family = cache::key(masked.iter(), hash, self.budget);
+        let (changed, known) = {
+            let mut cache = self.lock();
+            let family = cache.families.entry(family).or_default();
+            (family.has_changed(lengths), family.open.clone())
+        };
+        let traced = Traced::new(f, &request.specs, uncompiled, self.at)?;
+        let why_not = match () {
+            () if !changed => None,
+            () if self.budget.is_some() => Some("a memory budget is kept at every length apart"),
+            () if traced.op_by_op.is_some() => Some("calls go op by op"),
+            () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
+            () => None,
+        };
+        let (mut left, mut made) = (Some((traced, request)), None);
+        if changed && why_not.is_none() {
+            for open in known {
+                if let Some((traced, request)) = left.take() {
+                    match open.fill(traced, request, lengths) {
+                        Ok(filled) => made = Some(filled),
+                        Err(back) => left = Some(back),
+                    }
+                }
+            }
+            if let Some((traced, request)) = left.take() {
+                match self.open(f, family, &traced, &request) {
+                    None => left = Some((traced, request)),
+                    Some(open) => match open.fill(traced, request, lengths) {
+                        Ok(filled) => made = Some(filled),
+                        Err(back) => {
+                            left = Some(back);
+                            self.lock().families.entry(family).or_default().give_up();
+                        }
+                    },
+                }
+            }
+        }
+        let made = match (made, left) {
+            (Some(made), _) => made,
+            (None, Some((traced, request))) => Specialisation::by_passes(traced, request)?,
+            (None, None) => return Err(compiler_error("a trace was lost")),
+        };
+        if !counts {
+            return Ok(made);
+        }
+        let mut cache = self.lock();
+        let family = cache.families.entry(family).or_default();
+        family.note(&made, lengths);
+        match why_not {
+            Some(why) => family.say(why),
+            None if changed && !made.filled => {
+                family.say("at some lengths the function does something else");
+            }
+            None => {}
+        }
+        Ok(made)
+    }
+
+    /// A program for all lengths, if one can be made and was not tried too often.
+    fn open(
+        &self,
+        f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
+        family: u64,
+        traced: &Traced<Y::Value>,
+        request: &Request,
+    ) -> Option<Arc<Open>> {
+        if !self.lock().families.entry(family).or_default().may_try() {
+            return None;
+        }
+        let start = Instant::now();
+        let program = &traced.recorded.program;
+        let made = Open::make(f, &self.dynamic, &request.specs, program, self.at).map(Arc::new);
+        let mut cache = self.lock();
+        cache.families.entry(family).or_default().tried(&made, start.elapsed());
+        made.ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache<Y::Value>> {
@@ -270,7 +435,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     pub fn explain(&self) -> Explanation {
         let cache = self.lock();
         Explanation {
-            specialisations: cache.all.iter().map(Specialisation::explain).collect(),
+            specialisations: cache.all().map(Specialisation::explain).collect(),
+            cache_limit: cache.limit(),
+            evicted: cache.evicted,
+            dynamic: cache.families.values().map(|family| family.report.clone()).collect(),
             uncompiled: cache.uncompiled,
         }
     }
@@ -284,10 +452,18 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let leaves = x.leaves();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        let why = "to be checked".to_string();
-        let argument = (specs, x.structure());
-        Specialisation::compile(f, argument, why, self.budget, &Uncompiled::default(), self.at)?
-            .check(&leaves, self.at)
+        let (structure, why) = (x.structure().into(), "to be checked".to_string());
+        let request = Request { specs, structure, why, limit: self.budget, at: self.at };
+        let (lengths, hash) =
+            (dynamic::lengths(&self.dynamic, &request.specs, self.at)?, leaves_and_hash(x).1);
+        match lengths {
+            None => Specialisation::compile(f, request, &Uncompiled::default())?,
+            Some(lengths) => {
+                let uncompiled = Uncompiled::default();
+                self.of_open_lengths(&f, request, hash, (&lengths, false), &uncompiled)?
+            }
+        }
+        .check(&leaves, self.at)
     }
 
     /// The stages of compilation for these arguments: the traced program under the name `trace`, then the program after each pass.

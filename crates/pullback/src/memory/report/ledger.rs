@@ -7,7 +7,7 @@ use crate::storage::{Storage, Traced};
 use crate::tape::{Leaf, take_number};
 use crate::{Tensor, trace};
 use pullback_ir::Op;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -99,8 +99,6 @@ pub(super) struct Ledger {
     /// How many backward passes are going on, and whether one has ended.
     walks: usize,
     walked: bool,
-    /// Compiled functions whose arena is counted, by where they were made and its size.
-    arenas: FxHashSet<(usize, usize)>,
 }
 
 /// A storage's place in a ledger; dropped with the storage, which ends its life. What outlives a report keeps tickets of it that mean
@@ -308,14 +306,13 @@ pub(crate) fn works<'a>(
     book.push_moment(name, Some(at));
 }
 
-/// The arena of a compiled function, which stays as long as the function.
+/// The arena of a compiled function, which is lent to it for the call.
 pub(crate) fn takes_arena(bytes: usize, at: &'static Location<'static>) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let mut book = of(&ledger);
-    if book.arenas.insert((at as *const Location as usize, bytes)) {
-        let life = Life::new(bytes, book.now(), "jit", Some(at), book.part);
-        book.live(life);
-    }
+    let now = book.now();
+    let life = Life::new(bytes, now, "jit", Some(at), book.part);
+    book.live(Life { died: now, ..life });
 }
 
 /// A storage is made, of that many bytes or for a value of a trace: its ticket, if it counts.

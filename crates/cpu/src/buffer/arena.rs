@@ -1,0 +1,200 @@
+//! Working memory of compiled programs, lent for the time of a call.
+//!
+//! A program that runs needs one large block, its arena, and needs nothing of it afterwards. So
+//! blocks are not tied to programs: a call takes the smallest idle block that is long enough, or,
+//! where none is, a new one in place of the largest idle one. Programs that run one after the other
+//! (a function compiled for sixty lengths, a step and its evaluation) thus share one block of the
+//! largest size, and there are as many blocks as calls have run at the same time, in threads or
+//! inside each other.
+//!
+//! While it is lent, a block counts in `live_bytes` with the bytes that were asked for; while it is
+//! idle, in `cached_bytes`. [`super::trim`] gives idle blocks back to the system, and
+//! [`super::set_cache_limit`] bounds them too. Arenas of up to 64 KiB are ordinary buffers, which
+//! threads keep for themselves without a lock.
+
+use super::{AllocError, Block, Buffer, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of};
+use super::{count_live, from_system, to_system, trim};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Memory that a call works in. Its content is whatever was there before.
+pub struct Arena {
+    memory: ManuallyDrop<Buffer>,
+    /// The bytes that were asked for, where the block goes back to the idle ones.
+    lent: Option<usize>,
+}
+
+/// Blocks that no call works in, with their sizes, the one that came back last at the end.
+struct Idle {
+    blocks: Vec<(Block, usize)>,
+    bytes: usize,
+}
+
+static IDLE: Mutex<Idle> = Mutex::new(Idle { blocks: Vec::new(), bytes: 0 });
+
+fn idle() -> MutexGuard<'static, Idle> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Idle {
+    fn remove(&mut self, at: usize) -> (Block, usize) {
+        let (block, size) = self.blocks.remove(at);
+        self.bytes -= size;
+        (block, size)
+    }
+
+    /// The smallest block of at least this size.
+    fn take(&mut self, size: usize) -> Option<(Block, usize)> {
+        let fits = self.blocks.iter().enumerate().filter(|(_, block)| block.1 >= size);
+        let (at, _) = fits.min_by_key(|(_, block)| block.1)?;
+        Some(self.remove(at))
+    }
+
+    fn take_largest(&mut self) -> Option<(Block, usize)> {
+        let (at, _) = self.blocks.iter().enumerate().max_by_key(|(_, block)| block.1)?;
+        Some(self.remove(at))
+    }
+}
+
+impl Arena {
+    /// Memory of so many bytes.
+    pub(crate) fn take(bytes: usize) -> Result<Arena, AllocError> {
+        if bytes == 0 || class_of(bytes).0 < SMALL_CLASSES {
+            return Ok(Arena { memory: ManuallyDrop::new(Buffer::alloc(bytes)?), lent: None });
+        }
+        if bytes > isize::MAX as usize / 4 {
+            return Err(AllocError { bytes });
+        }
+        let wanted = class_of(bytes).1;
+        let (found, outgrown) = {
+            let mut idle = idle();
+            let found = idle.take(wanted);
+            let outgrown = if found.is_none() { idle.take_largest() } else { None };
+            (found, outgrown)
+        };
+        if let Some((block, size)) = outgrown {
+            // SAFETY: it was idle, so nobody uses it.
+            unsafe { to_system(block.0, size) };
+        }
+        let reused = found.is_some();
+        let (ptr, len) = match found {
+            Some((block, size)) => (block.0, size),
+            None => {
+                let made = from_system(wanted).or_else(|_| {
+                    trim();
+                    from_system(wanted)
+                });
+                (made.map_err(|_| AllocError { bytes })?, wanted)
+            }
+        };
+        let _ = LOCAL.try_with(|local| {
+            let local = local.borrow();
+            bump(&local.counters.allocations, 1);
+            bump(&local.counters.reused, u64::from(reused));
+        });
+        count_live(bytes);
+        Ok(Arena { memory: ManuallyDrop::new(Buffer { ptr, len }), lent: Some(bytes) })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let Some(bytes) = self.lent else {
+            // SAFETY: an ordinary buffer, dropped once and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+            return;
+        };
+        LIVE.fetch_sub(bytes as u64, Relaxed);
+        let (block, size) = (Block(self.memory.ptr), self.memory.len);
+        {
+            let mut idle = idle();
+            idle.blocks.push((block, size));
+            idle.bytes += size;
+        }
+        shrink(cache_limit());
+    }
+}
+
+impl Deref for Arena {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.memory
+    }
+}
+
+impl DerefMut for Arena {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.memory
+    }
+}
+
+/// Gives idle blocks back to the system, the one unused for longest first, until at most `limit`
+/// bytes are kept.
+pub(super) fn shrink(limit: usize) {
+    loop {
+        let gone = {
+            let mut idle = idle();
+            if idle.bytes <= limit {
+                return;
+            }
+            idle.remove(0)
+        };
+        // SAFETY: it was idle, so nobody uses it.
+        unsafe { to_system(gone.0.0, gone.1) };
+    }
+}
+
+/// Bytes of idle blocks.
+pub(super) fn idle_bytes() -> usize {
+    idle().bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::NonNull;
+
+    #[test]
+    fn the_smallest_that_fits_is_taken_and_the_largest_is_outgrown() {
+        let mut idle = Idle { blocks: Vec::new(), bytes: 0 };
+        for size in [700, 200, 900, 300] {
+            idle.blocks.push((Block(NonNull::dangling()), size));
+            idle.bytes += size;
+        }
+        assert_eq!(idle.take(250).map(|block| block.1), Some(300));
+        assert_eq!(idle.take(250).map(|block| block.1), Some(700));
+        assert_eq!(idle.take(1000).map(|block| block.1), None);
+        assert_eq!(idle.take_largest().map(|block| block.1), Some(900));
+        assert_eq!((idle.bytes, idle.blocks.len()), (200, 1));
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        assert!(Arena::take(usize::MAX).is_err() && Arena::take(1 << 60).is_err());
+        assert!(Arena::take(0).is_ok_and(|arena| arena.is_empty()));
+        assert!(Arena::take(100_000).is_ok_and(|arena| arena.len() >= 100_000));
+    }
+
+    #[test]
+    fn threads_have_blocks_of_their_own() {
+        std::thread::scope(|s| {
+            for k in 0..4u8 {
+                s.spawn(move || {
+                    for i in 0..200usize {
+                        let bytes = 70_000 + 1000 * ((i * 7 + k as usize) % 50);
+                        let mut arena = Arena::take(bytes).expect("memory");
+                        // SAFETY: the block has that many bytes.
+                        unsafe { arena.as_mut_ptr().write_bytes(k, bytes) };
+                        std::thread::yield_now();
+                        // SAFETY: just written, by this thread alone.
+                        let bytes = unsafe { std::slice::from_raw_parts(arena.as_ptr(), bytes) };
+                        assert!(bytes.iter().all(|&b| b == k));
+                    }
+                });
+            }
+        });
+    }
+}

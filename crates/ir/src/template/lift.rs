@@ -1,0 +1,58 @@
+//! Literals whose value depends on a length, made inputs.
+
+use crate::{DType, Equation, Op, Program, Scalar, Shape, Spec, Vars, View};
+
+/// A literal that became an input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lifted {
+    /// Its value.
+    pub value: Scalar,
+    /// Its dtype.
+    pub dtype: DType,
+}
+
+/// The equations, by number, that are literals of different values in programs with the same
+/// equations.
+///
+/// # Errors
+/// If the programs do not have the same equations.
+pub fn varying_literals(programs: &[&Program]) -> Result<Vec<usize>, String> {
+    let Some((first, others)) = programs.split_first() else { return Ok(Vec::new()) };
+    if let Some(other) = others.iter().find(|p| p.equations.len() != first.equations.len()) {
+        let (a, b) = (first.equations.len(), other.equations.len());
+        return Err(format!("the function does {a} operations at one length and {b} at another"));
+    }
+    let value = |e: &Equation| match &e.op {
+        Op::Literal { value, .. } => Some(*value),
+        _ => None,
+    };
+    let varies = |&e: &usize| {
+        let here = value(&first.equations[e]);
+        here.is_some() && others.iter().any(|p| value(&p.equations[e]) != here)
+    };
+    Ok((0..first.equations.len()).filter(varies).collect())
+}
+
+/// The program with these literals as inputs after all others, and what they are.
+///
+/// # Errors
+/// If one of the equations is no literal.
+pub fn lift_literals(
+    mut program: Program,
+    equations: &[usize],
+) -> Result<(Program, Vec<Lifted>), String> {
+    let mut lifted = Vec::with_capacity(equations.len());
+    for &e in equations {
+        let Some(Op::Literal { value, shape, dtype }) = program.equations.get(e).map(|e| &e.op)
+        else {
+            return Err("a literal is none at another length".to_string());
+        };
+        let (value, shape, dtype) = (*value, shape.clone(), *dtype);
+        let input = program.input(Spec::new(dtype, Shape::new()));
+        let equation = &mut program.equations[e];
+        equation.op = Op::View(View::Broadcast(shape));
+        equation.inputs = Vars::from_slice(&[input]);
+        lifted.push(Lifted { value, dtype });
+    }
+    Ok((program, lifted))
+}

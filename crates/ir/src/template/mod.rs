@@ -1,0 +1,222 @@
+//! Programs with lengths left open: one program for all lengths of an axis, found by fitting.
+//!
+//! Shapes are plain numbers to the functions that are traced, so a length cannot be a symbol while
+//! they run. Instead a program is made at a few lengths, and what the results have in common is
+//! kept: a *skeleton* (ops, variables, axes, dtypes), which must be the same, and for every number
+//! ([`numbers`]) a polynomial in the lengths, which must pass through all samples, one more than it
+//! has coefficients. [`Template::at`] fills in other lengths.
+//!
+//! # When that is right
+//!
+//! A template of a *trace* is compared with the trace at the length that is wanted
+//! ([`Template::is`]), so nothing about a function is assumed: one that does something else for
+//! short inputs is seen. A template of an *optimised* program stands for what the passes made of
+//! the trace. Passes decide by equalities between numbers (this slice is the whole axis), which
+//! hold for all lengths where they hold as polynomials, and by inequalities that choose between
+//! equivalent programs (is this worth fusing?), or that hold wherever the program they lead to has
+//! no negative size. What they compute of the *values* of literals is another matter (n > 30 folds
+//! to true), so literals whose value depends on the length are inputs before passes see them
+//! ([`lift_literals`]).
+//!
+//! ```
+//! use pullback_ir::{Program, template::Template};
+//! let at = |n: usize| -> Program {
+//!     let m = 3 * n;
+//!     format!("program (a: f32[{n},3]) {{ let b: f32[{m}] = reshape{{[{m}]}} a; return b }}").parse().unwrap()
+//! };
+//! let template = Template::fit(&[(vec![7], at(7)), (vec![11], at(11)), (vec![13], at(13)), (vec![5], at(5))]).unwrap();
+//! assert_eq!(template.at(&[100]).unwrap(), at(100));
+//! assert!(template.is(&at(9), &[9]) && !template.is(&at(9), &[8]));
+//! ```
+
+mod lift;
+mod numbers;
+mod polynomial;
+
+pub use lift::{Lifted, lift_literals, varying_literals};
+pub use polynomial::sample_points;
+
+use crate::{Program, Real, Scalar};
+use numbers::{Number, visit};
+use polynomial::{Polynomial, Polynomials};
+
+/// A program with lengths left open. See the head of the module.
+pub struct Template {
+    /// The program with zeros for its numbers.
+    skeleton: Program,
+    fits: Vec<Fit>,
+    /// How many of the numbers are lengths of axes: they come first.
+    axes: usize,
+}
+
+/// A number as it was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Found {
+    Int(i64),
+    Value(Scalar),
+}
+
+/// A number for all lengths.
+#[derive(Clone, Debug)]
+enum Fit {
+    /// The same for all.
+    Same(Found),
+    /// A size, a stride or an offset.
+    Size(Polynomial),
+    /// The value of a literal that is a whole number, as a float or not.
+    Value { whole: Polynomial, float: bool },
+}
+
+impl Fit {
+    fn at(&self, lengths: &[usize]) -> Option<Found> {
+        Some(match self {
+            Fit::Same(found) => *found,
+            Fit::Size(polynomial) => Found::Int(polynomial.at(lengths)?),
+            Fit::Value { whole, float: true } => {
+                Found::Value(Scalar::Float(Real(whole.at(lengths)? as f64)))
+            }
+            Fit::Value { whole, float: false } => Found::Value(Scalar::Int(whole.at(lengths)?)),
+        })
+    }
+}
+
+/// Takes the numbers out of a program: what is left has zeros.
+fn split(mut program: Program) -> (Program, Vec<Found>) {
+    let mut found = Vec::new();
+    visit(&mut program, &mut |number| {
+        found.push(match number {
+            Number::Size(n) => Found::Int(std::mem::take(n) as i64),
+            Number::Signed(n) => Found::Int(std::mem::take(n) as i64),
+            Number::Value(value) => Found::Value(std::mem::replace(value, Scalar::Bool(false))),
+        });
+    });
+    (program, found)
+}
+
+impl Template {
+    /// The template of programs that were made at these lengths, as many as [`sample_points`] says.
+    ///
+    /// # Errors
+    /// What they do not have in common, in words.
+    pub fn fit(samples: &[(Vec<usize>, Program)]) -> Result<Template, String> {
+        let points: Vec<&[usize]> = samples.iter().map(|s| &s.0[..]).collect();
+        let polynomials = Polynomials::new(&points).ok_or("too few lengths were tried")?;
+        let mut all = samples.iter().map(|(_, program)| split(program.clone()));
+        let Some((skeleton, first)) = all.next() else {
+            return Err("no length was tried".to_string());
+        };
+        let mut columns: Vec<Vec<Found>> = first.into_iter().map(|found| vec![found]).collect();
+        for (k, (other, numbers)) in all.enumerate() {
+            if let Some(difference) = difference(&skeleton, &other) {
+                let (a, b) = (&samples[0].0, &samples[k + 1].0);
+                return Err(format!("{difference} at the lengths {a:?} and {b:?}"));
+            }
+            columns.iter_mut().zip(numbers).for_each(|(column, found)| column.push(found));
+        }
+        let fit = |column: &Vec<Found>| {
+            if column.iter().all(|found| *found == column[0]) {
+                return Some(Fit::Same(column[0]));
+            }
+            if column.iter().any(|found| found.kind() != column[0].kind()) {
+                return None;
+            }
+            let whole: Option<Vec<i64>> = column.iter().map(|found| found.whole()).collect();
+            let polynomial = polynomials.through(&whole?)?;
+            Some(match column[0] {
+                Found::Int(_) => Fit::Size(polynomial),
+                Found::Value(value) => {
+                    Fit::Value { whole: polynomial, float: matches!(value, Scalar::Float(_)) }
+                }
+            })
+        };
+        let fits: Option<Vec<Fit>> = columns.iter().map(fit).collect();
+        match fits {
+            Some(fits) => {
+                let axes = skeleton.specs.iter().map(|spec| spec.shape.len()).sum();
+                Ok(Template { skeleton, fits, axes })
+            }
+            None => Err("a size or a number is no polynomial in the lengths".to_string()),
+        }
+    }
+
+    /// Whether the value of a literal depends on a length, which no pass may see.
+    pub fn has_varying_values(&self) -> bool {
+        self.fits.iter().any(|fit| matches!(fit, Fit::Value { .. }))
+    }
+
+    /// The program at these lengths; nothing where a size would be negative or no whole number, or
+    /// where an axis that changes would have the length 0 or 1, for which passes have other rules.
+    pub fn at(&self, lengths: &[usize]) -> Option<Program> {
+        let mut program = self.skeleton.clone();
+        let (mut fits, mut right) = (self.fits.iter().enumerate(), true);
+        visit(&mut program, &mut |number| {
+            let next = fits.next();
+            let found = next.and_then(|(_, fit)| fit.at(lengths));
+            let varies = matches!(next, Some((i, Fit::Size(_))) if i < self.axes);
+            right &= !(varies && matches!(found, Some(Found::Int(..2))));
+            right &= match (number, found) {
+                (Number::Size(n), Some(Found::Int(v))) => {
+                    usize::try_from(v).map(|v| *n = v).is_ok()
+                }
+                (Number::Signed(n), Some(Found::Int(v))) => {
+                    isize::try_from(v).map(|v| *n = v).is_ok()
+                }
+                (Number::Value(value), Some(Found::Value(v))) => {
+                    *value = v;
+                    true
+                }
+                (Number::Size(_) | Number::Signed(_) | Number::Value(_), _) => false,
+            };
+        });
+        right.then_some(program)
+    }
+
+    /// Whether this is the program at these lengths.
+    pub fn is(&self, program: &Program, lengths: &[usize]) -> bool {
+        let (skeleton, found) = split(program.clone());
+        skeleton == self.skeleton
+            && self.fits.iter().zip(&found).all(|(fit, found)| fit.at(lengths) == Some(*found))
+    }
+}
+
+impl Found {
+    fn kind(self) -> u8 {
+        match self {
+            Found::Int(_) => 0,
+            Found::Value(Scalar::Int(_)) => 1,
+            Found::Value(Scalar::Float(_)) => 2,
+            Found::Value(Scalar::Bool(_)) => 3,
+        }
+    }
+
+    /// A whole number that a float holds exactly, or an integer.
+    fn whole(self) -> Option<i64> {
+        match self {
+            Found::Int(v) | Found::Value(Scalar::Int(v)) => Some(v),
+            Found::Value(Scalar::Float(Real(v))) => {
+                (v.fract() == 0.0 && v.abs() < 9e15 && (v != 0.0 || v.is_sign_positive()))
+                    .then_some(v as i64)
+            }
+            Found::Value(Scalar::Bool(_)) => None,
+        }
+    }
+}
+
+/// How two skeletons differ, if they do.
+fn difference(a: &Program, b: &Program) -> Option<String> {
+    if a == b {
+        return None;
+    }
+    if a.equations.len() != b.equations.len() {
+        let (a, b) = (a.equations.len(), b.equations.len());
+        return Some(format!("the programs have {a} and {b} equations"));
+    }
+    let other = a.equations.iter().zip(&b.equations).find(|(a, b)| a != b);
+    Some(match other {
+        Some((a, b)) => {
+            let line = a.at.map_or(String::new(), |at| format!(" ({at})"));
+            format!("`{}`{line} is not what `{}` is", a.op.name(), b.op.name())
+        }
+        None => "inputs, outputs or the variables differ".to_string(),
+    })
+}

@@ -1,0 +1,149 @@
+//! Every number in a program that the length of an axis may decide: sizes, strides, offsets, and
+//! the values of literals.
+//!
+//! Numbers of axes, dtypes, the constants of ops (the ε of a normalisation) and which variable is
+//! read are not among them: they are the skeleton, which programs of one template share.
+
+use crate::window::{Frame, Pooling, Role, Window};
+use crate::{
+    Few, Fft, Flow, Inst, Layout, Linalg, Op, Padding, Program, Region, Scalar, Span, View,
+};
+use std::sync::Arc;
+
+/// A number in its place.
+pub(super) enum Number<'a> {
+    Size(&'a mut usize),
+    Signed(&'a mut isize),
+    Value(&'a mut Scalar),
+}
+
+type Visit<'a> = &'a mut dyn FnMut(Number<'_>);
+
+/// Calls `f` with every number, always in the same order.
+pub(super) fn visit(program: &mut Program, f: Visit) {
+    for spec in &mut program.specs {
+        sizes(&mut spec.shape, f);
+    }
+    for equation in &mut program.equations {
+        visit_op(&mut equation.op, f);
+    }
+}
+
+fn sizes(all: &mut Few<usize>, f: Visit) {
+    all.iter_mut().for_each(|n| f(Number::Size(n)));
+}
+
+fn visit_op(op: &mut Op, f: Visit) {
+    match op {
+        Op::Literal { value, shape, dtype: _ } => {
+            f(Number::Value(value));
+            sizes(shape, f);
+        }
+        Op::Iota { len, dtype: _ } => f(Number::Size(len)),
+        Op::Random { shape, kind: _, dtype: _ } => sizes(shape, f),
+        Op::View(view) => visit_view(view, f),
+        Op::Put(views) => views.iter_mut().for_each(|view| visit_view(view, f)),
+        Op::Pad(paddings) => {
+            for Padding { before, after, between } in paddings {
+                [before, after, between].into_iter().for_each(|n| f(Number::Size(n)));
+            }
+        }
+        Op::Ranks { from, count, axis: _, descending: _ } => {
+            f(Number::Size(from));
+            f(Number::Size(count));
+        }
+        Op::Conv(conv) => {
+            conv.windows.iter_mut().for_each(|window| visit_window(window, f));
+            match &mut conv.role {
+                Role::Input(shape) => sizes(shape, f),
+                Role::Forward | Role::Filter => {}
+            }
+        }
+        Op::Pool(pool) => {
+            for frame in &mut pool.frames {
+                match frame {
+                    Frame::Sliding(window) => visit_window(window, f),
+                    Frame::Even(count) => f(Number::Size(count)),
+                }
+            }
+            match &mut pool.kind {
+                Pooling::Spread(shape) => sizes(shape, f),
+                Pooling::Sum | Pooling::ArgMax => {}
+            }
+        }
+        Op::Linalg(Linalg::Permutation(n)) => f(Number::Size(n)),
+        Op::Fft(Fft::Hermitian { len, axis: _ }) => f(Number::Size(len)),
+        Op::Region(region) | Op::DotRegion(region) => visit_region(Arc::make_mut(region), f),
+        Op::Flow(flow) => match Arc::make_mut(flow) {
+            Flow::Cond { yes, no } => {
+                visit(yes, f);
+                visit(no, f);
+            }
+            Flow::While { test, body, shared: _ } => {
+                visit(test, f);
+                visit(body, f);
+            }
+            Flow::Scan(scan) => {
+                f(Number::Size(&mut scan.length));
+                visit(&mut scan.body, f);
+            }
+        },
+        Op::Linalg(
+            Linalg::Cholesky
+            | Linalg::TriangularSolve { .. }
+            | Linalg::Lu
+            | Linalg::LuSolve { .. }
+            | Linalg::Qr { .. }
+            | Linalg::Eigh
+            | Linalg::Svd { .. },
+        )
+        | Op::Fft(Fft::Complex { .. } | Fft::Real(_)) => {}
+        Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => {}
+        Op::Cast(_) | Op::Copy | Op::After | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {}
+        Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Dot => {}
+        // What a kernel or a body holds is equal or not; bodies are put in their place before
+        // templates are made.
+        Op::Fused(_) | Op::Custom(_) => {}
+    }
+}
+
+fn visit_view(view: &mut View, f: Visit) {
+    match view {
+        View::Reshape(shape) | View::Broadcast(shape) => sizes(shape, f),
+        View::Slice(spans) => {
+            for Span { start, len, step } in spans {
+                [start, len, step].into_iter().for_each(|n| f(Number::Size(n)));
+            }
+        }
+        View::Diagonal { offset, a: _, b: _ } => f(Number::Signed(offset)),
+        View::Unfold { size, step, axis: _ } => {
+            f(Number::Size(size));
+            f(Number::Size(step));
+        }
+        View::Permute(_) | View::Flip(_) => {}
+    }
+}
+
+fn visit_window(window: &mut Window, f: Visit) {
+    let Window { size, stride, dilation, before, after } = window;
+    [size, stride, dilation].into_iter().for_each(|n| f(Number::Size(n)));
+    [before, after].into_iter().for_each(|n| f(Number::Signed(n)));
+}
+
+fn visit_region(region: &mut Region, f: Visit) {
+    sizes(&mut region.shape, f);
+    for load in &mut region.inputs {
+        sizes(&mut load.spec.shape, f);
+        let Layout { shape, strides, offset } = &mut load.layout;
+        sizes(shape, f);
+        strides.iter_mut().for_each(|n| f(Number::Signed(n)));
+        f(Number::Size(offset));
+    }
+    for inst in &mut region.body {
+        match inst {
+            Inst::Literal(value, _) => f(Number::Value(value)),
+            Inst::Point(op, _) => visit_op(op, f),
+            Inst::Load(_) | Inst::Index(..) | Inst::Random(..) | Inst::Reduce(..) => {}
+        }
+    }
+}

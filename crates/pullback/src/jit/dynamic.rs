@@ -1,0 +1,366 @@
+//! Lengths that change: one program for all of them.
+//!
+//! A function that [`Jit::dynamic`](super::Jit::dynamic) was called on is compiled as ever for the
+//! first length. When a second one comes, the function is traced and optimised at a few lengths,
+//! and what these programs have in common becomes a template of the trace and one of the optimised
+//! program ([`pullback_ir::template`]). From then on a new length costs a trace, which is compared
+//! with that template, and filling in the sizes: no passes. A trace that is something else (a
+//! function may do something else for short inputs) is compiled for its length, as is everything
+//! whose programs have too little in common; the report says so, with the reason.
+
+use super::compile::{Made, Request, Specialisation, Traced, passes};
+use crate::trace::Uncompiled;
+use crate::{Error, Result, Spec, Tensor, Tree};
+use pullback_cpu::Executable;
+use pullback_ir::Program;
+use pullback_ir::pass::{has_bodies, inline};
+use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often templates are made for arguments of one kind, each for another trace: with and without
+/// gradients that are there, say.
+const TEMPLATES: usize = 4;
+/// Shorter axes are special: a broadcast that is none, a sum of one or of nothing.
+const SHORTEST: usize = 2;
+
+/// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
+///
+/// A number is that axis of every tensor in the argument that has it. A pair names a tensor, by its
+/// place among [`Tree::leaves`], and its axis; several pairs are axes that always have the same
+/// length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DynamicAxes(Axes);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Axes {
+    OfAll(usize),
+    Named(Vec<(usize, usize)>),
+}
+
+impl From<usize> for DynamicAxes {
+    fn from(axis: usize) -> DynamicAxes {
+        DynamicAxes(Axes::OfAll(axis))
+    }
+}
+
+impl From<(usize, usize)> for DynamicAxes {
+    fn from(one: (usize, usize)) -> DynamicAxes {
+        DynamicAxes(Axes::Named(vec![one]))
+    }
+}
+
+impl<const N: usize> From<[(usize, usize); N]> for DynamicAxes {
+    fn from(all: [(usize, usize); N]) -> DynamicAxes {
+        DynamicAxes(Axes::Named(all.to_vec()))
+    }
+}
+
+impl From<&[(usize, usize)]> for DynamicAxes {
+    fn from(all: &[(usize, usize)]) -> DynamicAxes {
+        DynamicAxes(Axes::Named(all.to_vec()))
+    }
+}
+
+/// One length that may change, up to a maximum.
+pub(super) struct Dimension {
+    pub axes: DynamicAxes,
+    pub max: usize,
+}
+
+impl Dimension {
+    /// The axes among tensors of such specs.
+    fn places(&self, specs: &[Spec]) -> Vec<(usize, usize)> {
+        match &self.axes.0 {
+            Axes::OfAll(axis) => {
+                let has = |(_, spec): &(usize, &Spec)| *axis < spec.shape.len();
+                specs.iter().enumerate().filter(has).map(|(leaf, _)| (leaf, *axis)).collect()
+            }
+            Axes::Named(all) => all.clone(),
+        }
+    }
+
+    /// The length of these axes.
+    fn length(&self, specs: &[Spec], at: &'static Location<'static>) -> Result<usize> {
+        let wrong = |message: String| Error::argument("jit", message).on(specs).at(at);
+        let mut found: Option<(usize, usize, usize)> = None;
+        for (leaf, axis) in self.places(specs) {
+            let name = format!("axis {axis} of tensor {leaf}");
+            let Some(&length) = specs.get(leaf).and_then(|spec| spec.shape.get(axis)) else {
+                let message = format!("{name} was declared dynamic, and the argument has none");
+                return Err(wrong(message));
+            };
+            if length > self.max {
+                let max = self.max;
+                return Err(wrong(format!(
+                    "{name} has the length {length}, and was declared dynamic up to {max}"
+                )));
+            }
+            match found {
+                Some((n, other, its)) if n != length => {
+                    let both = format!("axis {its} of tensor {other} and {name}");
+                    let message = format!(
+                        "{both} were declared one dynamic length, and have {n} and {length}"
+                    );
+                    return Err(wrong(message).hint(
+                        "declare lengths that differ apart, each by tensor and axis: \
+                         `.dynamic((0, 1), max)`",
+                    ));
+                }
+                _ => found = Some((length, leaf, axis)),
+            }
+        }
+        let nothing = "no tensor of the argument has the axis that was declared dynamic";
+        found.map(|found| found.0).ok_or_else(|| wrong(nothing.to_string()))
+    }
+}
+
+/// The dynamic lengths of a call; nothing where none was declared.
+pub(super) fn lengths(
+    dimensions: &[Dimension],
+    specs: &[Spec],
+    at: &'static Location<'static>,
+) -> Result<Option<Vec<usize>>> {
+    match dimensions {
+        [] => Ok(None),
+        all => all.iter().map(|d| d.length(specs, at)).collect::<Result<_>>().map(Some),
+    }
+}
+
+/// The specs with these lengths for the dynamic ones.
+pub(super) fn with_lengths(
+    dimensions: &[Dimension],
+    specs: &[Spec],
+    lengths: &[usize],
+) -> Vec<Spec> {
+    let mut out = specs.to_vec();
+    for (dimension, &length) in dimensions.iter().zip(lengths) {
+        for (leaf, axis) in dimension.places(specs) {
+            out[leaf].shape[axis] = length;
+        }
+    }
+    out
+}
+
+/// A program for all lengths.
+pub(super) struct Open {
+    trace: Template,
+    optimised: Template,
+    /// The literals, by equation, whose values depend on a length.
+    varying: Vec<usize>,
+}
+
+/// Arguments of one kind, whatever their dynamic lengths.
+#[derive(Default)]
+pub(super) struct Family {
+    /// The lengths that were met first, and how long it took to compile for them.
+    first: Option<(Vec<usize>, Duration)>,
+    pub open: Vec<Arc<Open>>,
+    attempts: usize,
+    pub report: DynamicReport,
+}
+
+/// How one program served the lengths of an argument: see [`Jit::dynamic`](crate::Jit::dynamic).
+#[derive(Clone, Debug, Default)]
+pub struct DynamicReport {
+    /// For how many lengths it was filled in.
+    pub lengths: usize,
+    /// For how many lengths a program was compiled as if nothing had been declared: the first,
+    /// those of 0 and 1, and where `why` says.
+    pub alone: usize,
+    /// Why one of those was, the last time.
+    pub why: Option<String>,
+    /// How long it took to make the program for all lengths.
+    pub making: Duration,
+    /// How long a new length took on average: trace, filling in, plan and kernels.
+    pub each: [Duration; 3],
+    /// How long compiling for the first length took.
+    pub full: Duration,
+}
+
+impl Family {
+    /// Whether lengths were met before that are not these.
+    pub fn has_changed(&self, lengths: &[usize]) -> bool {
+        self.first.as_ref().is_some_and(|first| first.0 != lengths)
+    }
+
+    pub fn may_try(&self) -> bool {
+        self.attempts < TEMPLATES
+    }
+
+    /// Notes what came of an attempt to make a program for all lengths.
+    pub fn tried(&mut self, made: &std::result::Result<Arc<Open>, String>, time: Duration) {
+        self.attempts += 1;
+        self.report.making += time;
+        match made {
+            Ok(open) => self.open.push(open.clone()),
+            // What failed once fails again.
+            Err(why) => (self.attempts, self.report.why) = (TEMPLATES, Some(why.clone())),
+        }
+    }
+
+    /// Notes that the newest program for all lengths is none for a trace that it was made for: nor
+    /// would the next be.
+    pub fn give_up(&mut self) {
+        self.attempts = TEMPLATES;
+        self.open.pop();
+    }
+
+    /// Notes a length that was compiled or filled in.
+    pub fn note<Y>(&mut self, made: &Specialisation<Y>, lengths: &[usize]) {
+        let t = &made.timing;
+        let report = &mut self.report;
+        if made.filled {
+            let n = report.lengths as u32;
+            for (mean, new) in report.each.iter_mut().zip([t.trace, t.passes, t.prepare]) {
+                *mean = (*mean * n + new) / (n + 1);
+            }
+            report.lengths += 1;
+            return;
+        }
+        report.alone += 1;
+        let full = t.trace + t.passes + t.prepare;
+        if self.first.is_none() {
+            (self.first, report.full) = (Some((lengths.to_vec(), full)), full);
+        }
+    }
+
+    pub fn say(&mut self, why: &str) {
+        if self.report.why.is_none() {
+            self.report.why = Some(why.to_string());
+        }
+    }
+}
+
+/// The program with the bodies of custom ops in their place, whose objects are others in every
+/// trace.
+fn plain(program: &Program) -> Program {
+    if has_bodies(program) { inline(program) } else { program.clone() }
+}
+
+impl Open {
+    /// The specialisation for these lengths; the trace and the request come back where the trace is
+    /// not what it stands for.
+    pub fn fill<Y: Tree>(
+        &self,
+        traced: Traced<Y>,
+        request: Request,
+        lengths: &[usize],
+    ) -> std::result::Result<Specialisation<Y>, (Traced<Y>, Request)> {
+        let start = Instant::now();
+        let filled = || {
+            let plain = plain(&traced.recorded.program);
+            let (program, lifted) = lift_literals(plain, &self.varying).ok()?;
+            let same = self.trace.is(&program, lengths);
+            let program = same.then(|| self.optimised.at(lengths)).flatten()?;
+            let time = start.elapsed();
+            // This also checks it.
+            let executable = Executable::new(&program).ok()?;
+            let stages = Vec::new();
+            Some((Made { program, stages, budget: None, time, lifted, filled: true }, executable))
+        };
+        match filled() {
+            Some((made, executable)) => {
+                Ok(Specialisation::new(traced, request, made, executable, start.elapsed()))
+            }
+            None => Err((traced, request)),
+        }
+    }
+
+    /// Makes a program for all lengths of a function that was called with such specs.
+    pub fn make<Y: Tree>(
+        f: &dyn Fn(&[Tensor]) -> Result<Y>,
+        dimensions: &[Dimension],
+        specs: &[Spec],
+        traced: &Program,
+        at: &'static Location<'static>,
+    ) -> std::result::Result<Open, String> {
+        let traced = plain(traced);
+        let taken: Vec<usize> =
+            traced.specs.iter().flat_map(|spec| spec.shape.iter().copied()).collect();
+        // Near the top, where it matters, or, if some decision of the compiler lies there, below.
+        let mut why = String::new();
+        for part in [1, 3] {
+            let mut avoid = taken.clone();
+            let choices: Vec<Vec<usize>> = dimensions
+                .iter()
+                .map(|d| {
+                    let chosen = tries(d.max / part, &avoid);
+                    avoid.extend(&chosen);
+                    chosen
+                })
+                .collect();
+            let Some(points) = sample_points(&choices) else {
+                if part == 1 {
+                    why = "too few lengths are allowed, or more than two change".to_string();
+                }
+                continue;
+            };
+            match Open::sampled(f, dimensions, specs, &traced, &points, at) {
+                Ok(open) => return Ok(open),
+                Err(found) => why = found,
+            }
+        }
+        Err(why)
+    }
+
+    fn sampled<Y: Tree>(
+        f: &dyn Fn(&[Tensor]) -> Result<Y>,
+        dimensions: &[Dimension],
+        specs: &[Spec],
+        traced: &Program,
+        points: &[Vec<usize>],
+        at: &'static Location<'static>,
+    ) -> std::result::Result<Open, String> {
+        let mut programs = Vec::with_capacity(points.len());
+        for point in points {
+            let found = Traced::new(f, &with_lengths(dimensions, specs, point), &Uncompiled::default(), at)
+                .map_err(|error| format!("the function fails at the lengths {point:?}: {error}"))?;
+            if let Some(why) = found.op_by_op {
+                return Err(why.into());
+            }
+            programs.push(plain(&found.recorded.program));
+        }
+        let mut all: Vec<&Program> = programs.iter().collect();
+        // A literal may be another at the length of this call alone.
+        if traced.equations.len() == programs[0].equations.len() {
+            all.push(traced);
+        }
+        let varying = varying_literals(&all)?;
+        let (mut traces, mut optimised) = (Vec::new(), Vec::new());
+        for (point, program) in points.iter().zip(programs) {
+            let (program, _) = lift_literals(program, &varying)?;
+            let passed = passes(&program, None, at, None).map_err(|error| error.to_string())?;
+            traces.push((point.clone(), program));
+            optimised.push((point.clone(), passed.program.renumbered()));
+        }
+        let trace = Template::fit(&traces).map_err(|why| format!("the function: {why}"))?;
+        if trace.has_varying_values() {
+            return Err("a number inside a loop or a choice depends on the length".to_string());
+        }
+        let optimised =
+            Template::fit(&optimised).map_err(|why| format!("the optimised program: {why}"))?;
+        Ok(Open { trace, optimised, varying })
+    }
+}
+
+/// Four lengths to try, in the upper fifth up to a maximum: primes that are no size of the program
+/// if there are any, so that no size is another by chance.
+fn tries(max: usize, taken: &[usize]) -> Vec<usize> {
+    let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
+    let mut found: Vec<usize> = Vec::new();
+    for part in [16, 15, 14, 13] {
+        let top = max / 16 * part + max % 16 * part / 16;
+        let free = |n: &usize| !taken.contains(n) && !found.contains(n);
+        let below = || (SHORTEST + 1..=top).rev().filter(free);
+        let next = below().take(100).find(|&n| is_prime(n)).or_else(|| below().next());
+        found.extend(next);
+    }
+    found
+}
+
+/// Whether a program for all lengths may be filled in with these.
+pub(super) fn is_usual(lengths: &[usize]) -> bool {
+    lengths.iter().all(|&n| n >= SHORTEST)
+}
