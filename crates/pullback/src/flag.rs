@@ -49,8 +49,9 @@ impl Flag {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_same(&self, other: &Flag) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    /// A number that no other flag has while this one is there.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
 }
 

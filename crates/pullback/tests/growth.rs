@@ -1,8 +1,8 @@
 //! Costs that grow as the work does: eight times as much of it takes about eight times as long, not sixty-four.
 
 use pullback::{
-    DType, Spec, Tensor, Tree, cat, checkpoint, grad, jvp, no_grad, stack, trace, value_and_grad,
-    vjp,
+    DType, Flag, Spec, Tensor, Tree, cat, checkpoint, grad, jvp, no_grad, stack, trace,
+    value_and_grad, vjp,
 };
 use std::time::Instant;
 
@@ -129,6 +129,12 @@ fn a_checkpointed_function_that_reads_much() {
         let f = move |x: &Tensor| all.iter().fold(x.clone(), |x, w| x + w * 0.5);
         checkpoint(f, &Tensor::from(1.0)).sin().backward().unwrap();
         assert!(ws.leaves()[0].grad().is_some());
+    });
+    grows_with_the_work("flags", |n| {
+        let flags: Vec<Flag> = (0..n).map(|_| Flag::new(true)).collect();
+        let turn = |x: Tensor, flag: &Flag| if flag.get() { x.sin() } else { x };
+        let f = move |x: &Tensor| flags.iter().fold(x.clone(), turn);
+        checkpoint(f, &Tensor::from(1.0).requires_grad()).backward().unwrap();
     });
 }
 

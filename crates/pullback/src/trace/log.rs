@@ -352,9 +352,9 @@ impl Trace {
     }
 
     pub(super) fn looked_at(&self, flag: &Flag, value: bool) {
-        let flags = &mut self.log.borrow_mut().flags;
-        if !flags.iter().any(|(known, _)| known.is_same(flag)) {
-            flags.push((flag.clone(), value));
+        let log = &mut *self.log.borrow_mut();
+        if log.noted.insert(flag.number()) {
+            log.flags.push((flag.clone(), value));
         }
     }
 

@@ -84,8 +84,9 @@ struct Log {
     followers: Vec<(Weak<Storage>, Tensor)>,
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
-    /// What was changed about tensors from outside, to be put back; and the addresses of the tensors.
+    /// What was changed about tensors from outside, to be put back.
     handles: Vec<(Tensor, Before)>,
+    /// The addresses of those tensors and of the flags below.
     noted: FxHashSet<usize>,
     leaves: Vec<Touched>,
     /// The numbers of those leaves.

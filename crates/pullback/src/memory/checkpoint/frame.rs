@@ -80,13 +80,14 @@ pub(super) struct Notes {
     pub slots: Vec<Slot>,
     /// The function has returned.
     pub sealed: bool,
-    /// Memory from outside that was read, and the addresses of it.
+    /// Memory from outside that was read.
     pub read: Vec<Read>,
-    known: FxHashSet<usize>,
     /// Memory from outside that was written.
     pub written: Vec<Written>,
     /// The flags that were looked at.
     pub flags: Vec<(Flag, bool)>,
+    /// The addresses of memory and flags in these lists.
+    known: FxHashSet<usize>,
     /// The random keys that were drawn, in order.
     pub keys: Vec<Key>,
 }
@@ -361,7 +362,7 @@ pub(crate) fn looked_at(flag: &Flag, value: bool) {
     FRAMES.with_borrow(|all| {
         for frame in all {
             let mut notes = frame.notes();
-            if !notes.flags.iter().any(|(seen, _)| seen.is_same(flag)) {
+            if notes.known.insert(flag.number()) {
                 notes.flags.push((flag.clone(), value));
             }
         }

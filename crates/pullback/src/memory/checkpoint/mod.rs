@@ -18,6 +18,11 @@
 //! Inside a trace the second run is recorded too, on arguments that come after the cotangent ([`Op::After`](pullback_ir::Op::After)): so the two runs stay
 //! two, and the second one late. Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation (`body.rs`).
 //!
+//! Derivatives nest with checkpoints in any order. What a derivative inside the function saves is counted like the rest, in both runs; what a trace
+//! inside it records is not, as nothing of that is wanted after the function. The second run may come late: levels of forward mode and
+//! arguments of transforms that have ended since are for it as they were. And it may be asked for inside a body that began later: then it
+//! happens outside that body, where the nodes are.
+//!
 //! Checkpoints nest: the arguments of an inner one are saved through the door of the outer one, which drops them and has them again.
 
 mod body;
