@@ -51,7 +51,9 @@ impl Tensor {
             }
         };
         kinks::at("prelu", Kind::Leaky, &[self, &weight], |x| x[0].eq(0.0));
-        self.leaking(&(self * weight))
+        // Above 0 the product is that of 0: an infinite x would give the weight 0 times infinity.
+        let below = self.gt(0.0).logical_not();
+        self.leaking(&(self.only(&below) * weight))
     }
 
     /// x above 0, something else below.
@@ -240,7 +242,10 @@ impl Tensor {
     pub fn hardswish(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
         self.bends_at("hardswish", Kind::Relu6, [-3.0, 3.0]);
-        let y = below.select_or(0.0, above.select(self, &(self * (self + 3.0) / 6.0)));
+        // What is not inside is 0 there: far out, the square would overflow and its slope with it.
+        let inside = self.only(&below.logical_or(&above).logical_not());
+        let middle = &inside * (&inside + 3.0) / 6.0;
+        let y = below.select_or(0.0, above.select(self, &middle));
         // The slope is −½ and 1½ inside, 0 and 1 outside.
         let part = conventions().relu6_part() / 2.0;
         bent(bent(y, self, -3.0, -part), self, 3.0, part)

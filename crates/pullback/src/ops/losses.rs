@@ -75,7 +75,8 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
     // Smooth: |z| is taken away from 0 alone.
     let size = kinks::aside(|| z.abs());
     let near = size.lt(delta);
-    reduced(near.select(&(z.square() * 0.5), &((size - 0.5 * delta) * delta)), reduction)
+    let inside = z.only(&near).square() * 0.5;
+    reduced(near.select(&inside, &((size - 0.5 * delta) * delta)), reduction)
 }
 
 /// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
@@ -90,7 +91,8 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
     let z = x.up() - y.up();
     let size = kinks::aside(|| z.abs());
     let near = size.lt(beta);
-    reduced(near.select(&(z.square() * (0.5 / beta)), &(size - 0.5 * beta)), reduction)
+    let inside = z.only(&near).square() * (0.5 / beta);
+    reduced(near.select(&inside, &(size - 0.5 * beta)), reduction)
 }
 
 /// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their
@@ -264,8 +266,9 @@ pub fn gaussian_nll(
     reduction: Reduction,
 ) -> Tensor {
     let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
+    // What is missing to `eps`: not a difference of infinities where the variance is infinite.
     let known = variance.detach();
-    let v = variance + (known.clamp_min(eps) - known);
+    let v = variance + (eps - &known).only(&known.lt(eps));
     let losses = (v.log() + (x - y).square() / &v) * 0.5;
     let constant = if full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
     reduced(losses + constant, reduction)

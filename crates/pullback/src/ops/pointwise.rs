@@ -44,9 +44,9 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
         Atanh    => slopes!(X => |x| (1.0 - x.square()).recip()),
         Erf      => slopes!(X => |x| (-x.square()).exp() * FRAC_2_SQRT_PI),
         Erfc     => slopes!(X => |x| (-x.square()).exp() * -FRAC_2_SQRT_PI),
-        Erfcx    => slopes!(X Y => |x, y| x * y * 2.0 - FRAC_2_SQRT_PI),
+        Erfcx    => slopes!(X Y => |x, y| erfcx_slope(x, y)),
         Erfinv   => slopes!(Y => |y| y.square().exp() * (1.0 / FRAC_2_SQRT_PI)),
-        LogNdtr  => slopes!(X => |x| (x * -FRAC_1_SQRT_2).erfcx().recip() * (FRAC_2_SQRT_PI * FRAC_1_SQRT_2)),
+        LogNdtr  => slopes!(X Y => |x, y| log_ndtr_slope(x, y)),
         Ndtri    => slopes!(Y => |y| (y.square() * 0.5).exp() * (2.0 * SQRT_2 / FRAC_2_SQRT_PI)),
         Lgamma   => slopes!(X => |x| x.digamma()),
         Digamma  => slopes!(X => |x| x.polygamma(1)),
@@ -77,8 +77,7 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Remainder | Fmod => MODULO,
         FloorDiv | And | Or | Xor => Grad::Zero,
         Pow       => slopes!(A B => |a, b| pow_slope(a, b); A B Y => |a, b, y| pow_exponent_slope(a, b, y)),
-        Atan2     => slopes!(A B => |a, b| b / (a.square() + b.square());
-                             A B => |a, b| -(a / (a.square() + b.square()))),
+        Atan2     => slopes!(A B => |a, b| turning(a, b, b); A B => |a, b| -turning(a, b, a)),
         Copysign  => slopes!(A Y => |a, y| a.sign() * y.sign()),
         Zeta      => slopes!(A => |a| no_closed_form(a, "zeta"); A B => |a, b| -(a * (a + 1.0).zeta(b))),
         Gammainc  => slopes!(A => |a| no_closed_form(a, "gammainc"); A B => |a, b| gamma_density(a, b)),
@@ -159,6 +158,51 @@ fn silu_slope(x: &Tensor) -> Tensor {
     &s * (x * (1.0 - &s) + 1.0)
 }
 
+/// 2x·y − 2/√π. For large x that is a difference of equal numbers, and the first terms of its asymptotic series are exact.
+fn erfcx_slope(x: &Tensor, y: &Tensor) -> Tensor {
+    let far = x.gt(if x.dtype() == DType::F64 { 20.0 } else { 6.0 });
+    let near = far.select_or(1.0, x.clone()) * y * 2.0 - FRAC_2_SQRT_PI;
+    // −1/√π · (1 − 3u + 15u² − …)/x² with u = 1/(2x²): each coefficient is (2n + 1) times that before.
+    let inverse = far.logical_not().select_or(1.0, x.clone()).recip().square();
+    let u = &inverse * 0.5;
+    let mut series = u.ones_like_splat();
+    for n in (1..=8).rev() {
+        series = 1.0 - &u * f64::from(2 * n + 1) * series;
+    }
+    far.select(&(inverse * series * (-0.5 * FRAC_2_SQRT_PI)), &near)
+}
+
+/// The density over the distribution function: √(2/π) / erfcx(−x/√2), which overflows above 0; there it is exp(−x²/2 − y)/√(2π).
+fn log_ndtr_slope(x: &Tensor, y: &Tensor) -> Tensor {
+    let below = x.lt(0.0);
+    let low = (x.only(&below) * -FRAC_1_SQRT_2).erfcx().recip() * (2.0 * FRAC_1_SQRT_2);
+    let above = below.logical_not();
+    let high = (x.only(&above).square() * -0.5 - y.only(&above)).exp() * FRAC_1_SQRT_2;
+    below.select(&low, &high) * (0.5 * FRAC_2_SQRT_PI)
+}
+
+/// part/(a² + b²), in units in which no square is too large or too small.
+fn turning(a: &Tensor, b: &Tensor, part: &Tensor) -> Tensor {
+    let unit = unit_for_squares(a, b);
+    let (a, b) = (a * &unit, b * &unit);
+    part * &unit / (a.square() + b.square()) * unit
+}
+
+/// A power of two by which both are multiplied before they are squared: 1, but for the very large and the very small. It has no derivative.
+pub(super) fn unit_for_squares(a: &Tensor, b: &Tensor) -> Tensor {
+    let (a, b) = (a.detach(), b.detach());
+    let dtype = a.dtype().promote(b.dtype());
+    let (bound, up, down) = match dtype {
+        DType::F64 => (1e150, 2f64.powi(600), 2f64.powi(-600)),
+        _ => (1e18, 2f64.powi(100), 2f64.powi(-70)),
+    };
+    let beyond = |x: &Tensor, bound: f64| x.gt(bound).logical_or(x.lt(-bound));
+    let large = beyond(&a, bound).logical_or(beyond(&b, bound));
+    let ordinary = beyond(&a, 1.0 / bound).logical_or(beyond(&b, 1.0 / bound));
+    let up = Tensor::splat(up.into(), ordinary.shape(), dtype);
+    large.select_or(down, ordinary.select_or(1.0, up))
+}
+
 /// b·a^(b−1), and 0 where b = 0, also at a = 0.
 fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
     // 1 in place of a, so that no derivative of what is selected away is infinite.
@@ -174,7 +218,12 @@ fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
 
 /// y/x for a function with y(0) = 0 and y'(0) = ½, and ½ at 0.
 fn per(y: &Tensor, x: &Tensor) -> Tensor {
-    let origin = x.eq(0.0);
+    // Numbers so small that their half is rounded are the origin too.
+    let least = match x.dtype() {
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => f64::from(f32::MIN_POSITIVE),
+    };
+    let origin = x.lt(least).logical_and(x.gt(-least));
     origin.select_or(0.5, y / origin.select_or(1.0, x.clone()))
 }
 

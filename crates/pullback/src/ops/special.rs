@@ -2,6 +2,7 @@
 
 use crate::kinks::{self, Kind};
 use crate::ops::Operand;
+use crate::ops::pointwise::unit_for_squares;
 use crate::{DType, Error, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -20,7 +21,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logit(&self) -> Tensor {
-        (self / (1.0 - self)).log()
+        // Not of the quotient, whose slope at 0 and 1 would be 0 times infinity.
+        self.log() - (-self).log1p()
     }
 
     /// [`Tensor::logit`] of x held between `eps` and 1 − eps.
@@ -85,13 +87,16 @@ impl Tensor {
 
     /// sin(πx) / (πx), and 1 at 0.
     ///
-    /// Derivative: (cos(πx) − y)/x, and 0 at 0.
+    /// Derivative: (cos(πx) − y)/x, and 0 at 0; of second order −π²/3 there.
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
-        let origin = self.eq(0.0);
-        let angle = origin.select_or(1.0, self * PI);
-        origin.select_or(1.0, angle.sin() / &angle)
+        // Near 0 the first terms of the series, whose derivatives of every order are those of the function to rounding.
+        let angle = self * PI;
+        let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
+        let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
+        let series = 1.0 - &square / 6.0 * (1.0 - &square / 20.0 * (1.0 - &square / 42.0));
+        near.select(&series, &(far.sin() / &far))
     }
 
     /// x·log(y), and 0 where x is 0 and y is not positive.
@@ -121,13 +126,16 @@ impl Tensor {
 
     /// The entropy −x·log(x): 0 at 0, −∞ below.
     ///
-    /// Derivative: −log(x) − 1.
+    /// Derivative: −log(x) − 1, infinite at 0; 0 below.
     #[track_caller]
     #[must_use]
     pub fn entr(&self) -> Tensor {
         let (below, zero) = (self.lt(0.0), self.eq(0.0));
         let inside = below.logical_or(&zero).select_or(1.0, self.clone());
-        below.select_or(f64::NEG_INFINITY, zero.select_or(0.0, -(&inside * inside.log())))
+        // A root at 0: as the entropy it is 0 there, with an infinite slope.
+        let start = zero.logical_not().select_or(1.0, self + 0.0).sqrt();
+        let middle = zero.select(&start, &-(&inside * inside.log()));
+        below.select_or(f64::NEG_INFINITY, middle)
     }
 
     /// The distribution function of the standard normal.
@@ -243,9 +251,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
-        let square = self.wide().square() + other.wide().square();
+        let (a, b) = (self.wide(), other.wide());
+        let unit = unit_for_squares(&a, &b);
+        let square = (a * &unit).square() + (b * &unit).square();
         let dtype = self.real_dtype().promote(other.real_dtype());
-        square.root_of_squares("hypot", Kind::Hypot).cast(dtype)
+        (square.root_of_squares("hypot", Kind::Hypot) / unit).cast(dtype)
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
