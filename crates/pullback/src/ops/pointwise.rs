@@ -219,7 +219,10 @@ fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
 /// y/x for a function with y(0) = 0 and y'(0) = ½, and ½ at 0.
 fn per(y: &Tensor, x: &Tensor) -> Tensor {
     // Numbers so small that their half is rounded are the origin too.
-    let least = if x.dtype() == DType::F64 { 1e-300 } else { 1e-36 };
+    let least = match x.dtype() {
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => f64::from(f32::MIN_POSITIVE),
+    };
     let origin = x.lt(least).logical_and(x.gt(-least));
     origin.select_or(0.5, y / origin.select_or(1.0, x.clone()))
 }

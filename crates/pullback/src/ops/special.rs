@@ -94,8 +94,7 @@ impl Tensor {
         // Near 0 the first terms of the series, whose derivatives of every order are those of the function to rounding.
         let angle = self * PI;
         let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
-        let (far, square) =
-            (near.select_or(1.0, angle.clone()), angle.only(&near).square());
+        let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
         let series = 1.0 - &square / 6.0 * (1.0 - &square / 20.0 * (1.0 - &square / 42.0));
         near.select(&series, &(far.sin() / &far))
     }
