@@ -13,7 +13,7 @@ use crate::trace::Uncompiled;
 use crate::{Error, Result, Spec, Tensor, Tree};
 use pullback_cpu::Executable;
 use pullback_ir::Program;
-use pullback_ir::pass::{has_bodies, inline};
+use pullback_ir::pass::{has_bodies, inline, schedule};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
 use std::panic::Location;
 use std::sync::Arc;
@@ -253,7 +253,7 @@ impl Open {
             let plain = plain(&traced.recorded.program);
             let (program, lifted) = lift_literals(plain, &self.varying).ok()?;
             let same = self.trace.is(&program, lengths);
-            let program = same.then(|| self.optimised.at(lengths)).flatten()?;
+            let program = schedule(&same.then(|| self.optimised.at(lengths)).flatten()?);
             let time = start.elapsed();
             // This also checks it.
             let executable = Executable::new(&program).ok()?;
@@ -279,14 +279,15 @@ impl Open {
         let traced = plain(traced);
         let taken: Vec<usize> =
             traced.specs.iter().flat_map(|spec| spec.shape.iter().copied()).collect();
-        // Near the top, where it matters, or, if some decision of the compiler lies there, below.
+        // Near the top, where it matters; if some decision of the compiler lies there, closer
+        // together, or below.
         let mut why = String::new();
-        for part in [1, 3] {
+        for (part, apart) in [(1, true), (1, false), (3, false)] {
             let mut avoid = taken.clone();
             let choices: Vec<Vec<usize>> = dimensions
                 .iter()
                 .map(|d| {
-                    let chosen = tries(d.max / part, &avoid);
+                    let chosen = tries(d.max / part, apart, &avoid);
                     avoid.extend(&chosen);
                     chosen
                 })
@@ -333,7 +334,10 @@ impl Open {
             let (program, _) = lift_literals(program, &varying)?;
             let passed = passes(&program, None, at, None).map_err(|error| error.to_string())?;
             traces.push((point.clone(), program));
-            optimised.push((point.clone(), passed.program.renumbered()));
+            // The order of equations depends on how large they are, and is found at each length.
+            let unordered = passed.stages.iter().rev().find(|stage| stage.name != "schedule");
+            let unordered = unordered.map_or(&passed.program, |stage| &stage.program);
+            optimised.push((point.clone(), unordered.renumbered()));
         }
         let trace = Template::fit(&traces).map_err(|why| format!("the function: {why}"))?;
         if trace.has_varying_values() {
@@ -345,16 +349,18 @@ impl Open {
     }
 }
 
-/// Four lengths to try, in the upper fifth up to a maximum: primes that are no size of the program
-/// if there are any, so that no size is another by chance.
-fn tries(max: usize, taken: &[usize]) -> Vec<usize> {
+/// Four lengths to try up to a maximum that are no size of the program, so that no size is another
+/// by chance: apart, primes of the upper fifth if there are any, or else the largest.
+fn tries(max: usize, apart: bool, taken: &[usize]) -> Vec<usize> {
     let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let mut found: Vec<usize> = Vec::new();
     for part in [16, 15, 14, 13] {
+        let part = if apart { part } else { 16 };
         let top = max / 16 * part + max % 16 * part / 16;
         let free = |n: &usize| !taken.contains(n) && !found.contains(n);
         let below = || (SHORTEST + 1..=top).rev().filter(free);
-        let next = below().take(100).find(|&n| is_prime(n)).or_else(|| below().next());
+        let prime = below().take(100).find(|&n| apart && is_prime(n));
+        let next = prime.or_else(|| below().next());
         found.extend(next);
     }
     found
