@@ -182,7 +182,9 @@ impl Stmt {
     /// Its plain numbers.
     pub fn draws_mut(&mut self) -> &mut Vec<u32> {
         match self {
-            Stmt::Call { draws, .. } | Stmt::Write { draws, .. } | Stmt::Nest { draws, .. } => draws,
+            Stmt::Call { draws, .. } | Stmt::Write { draws, .. } | Stmt::Nest { draws, .. } => {
+                draws
+            }
         }
     }
 
@@ -244,6 +246,17 @@ impl Program {
                 Stmt::Write { row, .. } => !row.exact,
                 Stmt::Nest { .. } => false,
             })
+    }
+
+    /// The same program on inputs a little aside.
+    pub fn nudged(&self) -> Program {
+        let mut program = self.clone();
+        for (k, input) in program.inputs.iter_mut().enumerate() {
+            for (i, v) in input.values.iter_mut().enumerate() {
+                *v += 0.004 * (0.7 + ((3 * i + 7 * k) as f64).sin());
+            }
+        }
+        program
     }
 
     /// The first example of each input.

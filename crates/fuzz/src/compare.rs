@@ -110,7 +110,13 @@ pub fn distance(a: &[Value], b: &[Value], tolerance: f64) -> Option<f64> {
         for (&x, &y) in a.data.iter().zip(&b.data) {
             let same = x == y || x.is_nan() && y.is_nan();
             let far = (x - y).abs() / (scale * tolerance);
-            worst = worst.max(if same { 0.0 } else if far.is_nan() { f64::INFINITY } else { far });
+            worst = worst.max(if same {
+                0.0
+            } else if far.is_nan() {
+                f64::INFINITY
+            } else {
+                far
+            });
         }
     }
     Some(worst)

@@ -3,7 +3,7 @@
 
 use crate::ast::{Block, EXAMPLES, Input, Nest, Program, Stmt, Var};
 use crate::compare::{Outcome, outcome};
-use crate::interpret::{Env, call, step};
+use crate::interpret::{Env, function, step};
 use crate::ops::{FAMILIES, Kind, Row, SOMETIMES, UNTRACED, VIEW, WRITES, fit, lines};
 use crate::rng::Rng;
 use crate::switches::Switches;
@@ -49,7 +49,31 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Prog
             _ => break,
         }
     }
+    settle_examples(&mut program);
     program
+}
+
+/// Statements were chosen for the first example. Where another one is refused or not finite, it becomes one near the first.
+fn settle_examples(program: &mut Program) {
+    let f = function(program);
+    for i in 1..EXAMPLES {
+        let xs: Vec<Tensor> =
+            program.stacked().iter().map(|x| x.select_at(0, i as isize)).collect();
+        let fine = match outcome(|| f(&xs)) {
+            Outcome::Gave(values) => {
+                values.iter().flat_map(|v| &v.data).all(|x| x.abs() <= 10.0 * LARGEST)
+            }
+            Outcome::Refused(_) | Outcome::Panicked(_) => false,
+        };
+        if !fine {
+            for input in &mut program.inputs {
+                let n = input.len();
+                let (first, rest) = input.values.split_at_mut(n);
+                let near = |v: f64| v * (1.0 + 0.015625 * i as f64);
+                rest[(i - 1) * n..i * n].iter_mut().zip(first).for_each(|(to, v)| *to = near(*v));
+            }
+        }
+    }
 }
 
 fn without_last_write(block: &Block) -> (Block, bool) {
@@ -214,7 +238,11 @@ impl Generator {
         let Some(args) = self.vars(scope, row.args) else { return false };
         let draws = self.draws();
         let root = match (args.first(), row.has(VIEW)) {
-            (Some(first), true) => scope.root.get(first).copied().flatten(),
+            (Some(first), true) => {
+                let repeats = ["expand", "unfold", "every_other", "meshgrid"].contains(&row.name);
+                let root = scope.root.get(first).copied().flatten();
+                root.filter(|_| self.switches.writes_through_repeats || !repeats)
+            }
             _ if row.has(SOMETIMES) && !self.switches.sometimes_aliases => None,
             _ => Some(self.fresh),
         };
@@ -264,10 +292,9 @@ impl Generator {
                 let (carry, xs) = values.split_at(1);
                 xs.iter().map(row).collect::<Option<Vec<_>>>().map(|xs| [carry, &xs].concat())
             }
-            Nest::ForiLoop => Some(vec![
-                values[0].clone(),
-                Tensor::from(0.25).cast(values[0].dtype()),
-            ]),
+            Nest::ForiLoop => {
+                Some(vec![values[0].clone(), Tensor::from(0.25).cast(values[0].dtype())])
+            }
             Nest::Hessian => Some(vec![fit(&values[0], &[values[0].len().min(3)])]),
             _ => Some(values.clone()),
         };
@@ -287,9 +314,12 @@ impl Generator {
         }
         let draws = self.draws();
         let root = match how {
-            Nest::Cond if self.switches.writes_to_cond => Some(self.fresh),
+            Nest::Cond if self.switches.aliases_of_bodies => Some(self.fresh),
             _ => None,
         };
+        if !self.switches.aliases_of_bodies {
+            scope.root.clear();
+        }
         let ended = self.ended;
         let added = self.add(scope, Stmt::Nest { how, args, bodies, draws, outs: vec![] }, root);
         self.ended = ended && added;
@@ -345,9 +375,9 @@ impl Generator {
         });
         match came {
             Outcome::Gave(values) => {
-                let fine = values.iter().all(|v| {
-                    v.data.len() <= LONGEST && v.data.iter().all(|x| x.abs() <= LARGEST)
-                });
+                let fine = values
+                    .iter()
+                    .all(|v| v.data.len() <= LONGEST && v.data.iter().all(|x| x.abs() <= LARGEST));
                 if !fine {
                     return Tried::No;
                 }
@@ -376,9 +406,4 @@ impl Generator {
         }
         scope.env = env;
     }
-}
-
-/// Runs a block of a program by itself, to look at what it gives.
-pub fn results(program: &Program) -> Outcome {
-    outcome(|| call(&program.body, &Env::default(), &program.first()))
 }

@@ -3,8 +3,9 @@
 use crate::ast::{Block, Nest, Program, Stmt, Var};
 use crate::ops::{Draws, fit, lines};
 use pullback::{
-    Error, ErrorKind, Tensor, checkpoint, cond, fori_loop, grad, hessian, jacfwd, jacrev, jit, jvp,
-    memory_budget, no_grad, raise, scan, scan_reverse, vjp, vmap, while_loop, while_loop_bounded,
+    Error, ErrorKind, Tensor, catch, checkpoint, cond, fori_loop, grad, hessian, jacfwd, jacrev,
+    jit, jvp, memory_budget, no_grad, raise, scan, scan_reverse, vjp, vmap, while_loop,
+    while_loop_bounded,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -70,6 +71,8 @@ pub struct Noted {
     pub said: Vec<String>,
     /// The specs of its results.
     pub specs: Vec<String>,
+    /// Whether some result was not finite, of those that could be read.
+    pub not_finite: bool,
 }
 
 thread_local! {
@@ -88,9 +91,14 @@ pub fn step(stmt: &Stmt, env: &mut Env) {
     let said = perform(stmt, env);
     NOTES.with_borrow_mut(|notes| {
         if let Some(notes) = notes {
-            let specs = stmt.outs().iter().filter_map(|o| env.find(o.0));
-            let specs = specs.map(|x| x.spec().to_string()).collect();
-            notes.entry(crate::print::key(stmt)).or_insert(Noted { said, specs });
+            let outs: Vec<Tensor> = stmt.outs().iter().filter_map(|o| env.find(o.0)).collect();
+            let strange = |x: &Tensor| {
+                catch(|| x.to_f64_vec()).is_ok_and(|all| all.iter().any(|v| !v.is_finite()))
+            };
+            let not_finite = outs.iter().any(strange);
+            let specs = outs.iter().map(|x| x.spec().to_string()).collect();
+            let fresh = Noted { said, specs, not_finite: false };
+            notes.entry(crate::print::key(stmt)).or_insert(fresh).not_finite |= not_finite;
         }
     });
 }
@@ -155,6 +163,11 @@ fn few(ys: &[Tensor]) -> Tensor {
     fit(&ys[0], &[ys[0].len().min(3)])
 }
 
+/// The elements of a tensor in the shape and dtype of another.
+fn fit_like(x: &Tensor, like: &Tensor) -> Tensor {
+    fit(x, like.shape()).cast(like.dtype())
+}
+
 fn nest(
     how: Nest,
     bodies: &[Arc<Block>],
@@ -170,16 +183,15 @@ fn nest(
         Nest::Cond => {
             let other = &bodies[1];
             let at = draws.pick(&[0.0, 0.5, -1.0]);
-            let shape = first.shape();
-            let yes = |xs: &Vec<Tensor>| vec![fit(&f(xs)[0], shape)];
-            let no = |xs: &Vec<Tensor>| vec![fit(&call(other, env, xs)[0], shape)];
+            let yes = |xs: &Vec<Tensor>| vec![fit_like(&f(xs)[0], &first)];
+            let no = |xs: &Vec<Tensor>| vec![fit_like(&call(other, env, xs)[0], &first)];
             cond(&first.sum().gt(at), yes, no, &args)
         }
         Nest::Scan | Nest::ScanReverse => {
             let xs = rows_of(&args[1..]);
             let turn = |s: &Tensor, x: &Vec<Tensor>| {
                 let mut ys = f(&[std::slice::from_ref(s), x].concat());
-                let next = fit(&ys.remove(0), first.shape());
+                let next = fit_like(&ys.remove(0), &first);
                 (next, ys)
             };
             let (last, ys) = match how {
@@ -190,11 +202,9 @@ fn nest(
         }
         Nest::WhileLoop | Nest::WhileLoopBounded => {
             let (turns, most) = (draws.from_to(0, 3) as i64, draws.pick(&[1e3, 2.0]));
-            let test =
-                |(i, s): &(Tensor, Tensor)| i.lt(turns).logical_and(s.abs().sum().lt(most));
-            let turn = |(i, s): &(Tensor, Tensor)| {
-                (i + 1, fit(&f(&vec![s.clone()])[0], first.shape()))
-            };
+            let test = |(i, s): &(Tensor, Tensor)| i.lt(turns).logical_and(s.abs().sum().lt(most));
+            let turn =
+                |(i, s): &(Tensor, Tensor)| (i + 1, fit_like(&f(&vec![s.clone()])[0], &first));
             let init = (Tensor::from(0i64), first.clone());
             let last = match how {
                 Nest::WhileLoop => while_loop(test, turn, &init),
@@ -206,7 +216,7 @@ fn nest(
             let turns = draws.from_to(0, 3) as i64;
             let turn = |i: &Tensor, s: &Tensor| {
                 let i = i.cast(s.dtype()) * 0.25;
-                fit(&f(&vec![s.clone(), i])[0], first.shape())
+                fit_like(&f(&vec![s.clone(), i])[0], &first)
             };
             vec![fori_loop(0, turns, turn, &first)]
         }
@@ -220,13 +230,13 @@ fn nest(
         Nest::Jvp => {
             let k = args.len();
             let turned: Vec<Tensor> =
-                (0..k).map(|i| fit(&args[(i + 1) % k], args[i].shape())).collect();
+                (0..k).map(|i| fit_like(&args[(i + 1) % k], &args[i])).collect();
             let (ys, dys) = jvp(|xs: &Vec<Tensor>| floats(f(xs)), &args, &turned);
             [dys, ys].concat()
         }
         Nest::Vjp => {
             let (ys, pull) = vjp(|xs: &Vec<Tensor>| floats(f(xs)), &args);
-            let cotangents = ys.iter().map(|y| fit(&first, y.shape())).collect();
+            let cotangents = ys.iter().map(|y| fit_like(&first, y)).collect();
             [pull(&cotangents), ys].concat()
         }
         Nest::Jacrev => vec![jacrev(|x: &Tensor| few(&f(&vec![x.clone()])))(&first)],

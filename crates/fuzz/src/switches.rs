@@ -10,8 +10,12 @@ pub const DERIVATIVES_AND_CHECKPOINTS: bool = true;
 /// Writing to the results of ops that shared memory with their operand only sometimes (`powi(1)`, `roll` by the length, `prod` of one element, …).
 pub const SOMETIMES_ALIASES: bool = true;
 
-/// Writing to the result of a `cond` whose branch returns its operand: it aliased eagerly and not compiled.
-pub const WRITES_TO_COND: bool = true;
+/// Writing to what a body returned, or to what it was given, after it: a branch of `cond` that returns its operand, a loop that does not turn and a nested
+/// `jit` shared memory with it eagerly and not compiled, or the other way round.
+pub const ALIASES_OF_BODIES: bool = true;
+
+/// Writing through `expand` and `unfold` where they show no element twice: untracked writes were done, tracked ones refused.
+pub const WRITES_THROUGH_REPEATS: bool = true;
 
 /// `no_grad` under forward mode: eager, compiled and batched code differed.
 pub const NO_GRAD_FORWARD: bool = true;
@@ -32,8 +36,10 @@ pub struct Switches {
     pub derivatives_and_checkpoints: bool,
     /// [`SOMETIMES_ALIASES`].
     pub sometimes_aliases: bool,
-    /// [`WRITES_TO_COND`].
-    pub writes_to_cond: bool,
+    /// [`ALIASES_OF_BODIES`].
+    pub aliases_of_bodies: bool,
+    /// [`WRITES_THROUGH_REPEATS`].
+    pub writes_through_repeats: bool,
     /// [`NO_GRAD_FORWARD`].
     pub no_grad_forward: bool,
     /// [`REFUSED_IN_TRACES`].
@@ -48,7 +54,8 @@ impl Default for Switches {
             writes_in_bodies: WRITES_IN_BODIES,
             derivatives_and_checkpoints: DERIVATIVES_AND_CHECKPOINTS,
             sometimes_aliases: SOMETIMES_ALIASES,
-            writes_to_cond: WRITES_TO_COND,
+            aliases_of_bodies: ALIASES_OF_BODIES,
+            writes_through_repeats: WRITES_THROUGH_REPEATS,
             no_grad_forward: NO_GRAD_FORWARD,
             refused_in_traces: REFUSED_IN_TRACES,
             extremes: EXTREMES,
@@ -63,7 +70,8 @@ impl Switches {
             writes_in_bodies: false,
             derivatives_and_checkpoints: false,
             sometimes_aliases: false,
-            writes_to_cond: false,
+            aliases_of_bodies: false,
+            writes_through_repeats: false,
             no_grad_forward: false,
             refused_in_traces: false,
             extremes: false,

@@ -200,8 +200,7 @@ fn apply(step: Step, f: Func) -> Func {
         }),
         Vmap => Arc::new(move |xs| vmap(|xs: &Vec<Tensor>| f(xs), 0, 0)(xs)),
         Vmap1 => Arc::new(move |xs| {
-            let axes: Vec<Option<isize>> =
-                (0..xs.len()).map(|k| (k == 0).then_some(0)).collect();
+            let axes: Vec<Option<isize>> = (0..xs.len()).map(|k| (k == 0).then_some(0)).collect();
             vmap(|xs: &Vec<Tensor>| f(&shared(xs)), axes, 0)(xs)
         }),
         Scan => Arc::new(move |xs| {
@@ -224,7 +223,7 @@ fn apply(step: Step, f: Func) -> Func {
             Arc::new(move |xs| compiled.of(xs))
         }
         JitBudget => {
-            let compiled = jit(move |xs: &Vec<Tensor>| f(xs)).memory_budget(2048);
+            let compiled = jit(move |xs: &Vec<Tensor>| f(xs)).memory_budget(8192);
             Arc::new(move |xs| compiled.of(xs))
         }
         Checkpoint => Arc::new(move |xs| {
@@ -239,7 +238,7 @@ fn apply(step: Step, f: Func) -> Func {
             };
             cond(&xs[0].sum().lt(1e30), yes, no, xs)
         }),
-        Budget => Arc::new(move |xs| memory_budget(1024, || f(xs))),
+        Budget => Arc::new(move |xs| memory_budget(4096, || f(xs))),
         Backward => Arc::new(move |xs| {
             let leaves: Vec<Tensor> =
                 xs.iter().map(|x| x.detach().deep_clone().requires_grad()).collect();

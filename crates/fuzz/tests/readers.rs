@@ -38,26 +38,41 @@ fn fixtures(ending: &str) -> Vec<Vec<u8>> {
 #[test]
 fn safetensors() {
     let valid = fixtures("safetensors");
-    feed("safetensors", 20_000, |rng| damaged(rng, &valid), |bytes| {
-        let _ = parse_safetensors(bytes, "x");
-    });
+    feed(
+        "safetensors",
+        100_000,
+        |rng| damaged(rng, &valid),
+        |bytes| {
+            let _ = parse_safetensors(bytes, "x");
+        },
+    );
 }
 
 #[test]
 fn npy_and_idx() {
     let valid = [fixtures("npy"), fixtures("idx")].concat();
-    feed("npy", 30_000, |rng| damaged(rng, &valid), |bytes| {
-        let _ = parse_npy(&mut &bytes[..], "x");
-        let _ = parse_idx(&mut &bytes[..], "x");
-    });
+    feed(
+        "npy",
+        150_000,
+        |rng| damaged(rng, &valid),
+        |bytes| {
+            let _ = parse_npy(&mut &bytes[..], "x");
+            let _ = parse_idx(&mut &bytes[..], "x");
+        },
+    );
 }
 
 #[test]
 fn npz() {
     let valid = fixtures("npz");
-    feed("npz", 10_000, |rng| damaged(rng, &valid), |bytes| {
-        let _ = parse_npz(Cursor::new(bytes), "x");
-    });
+    feed(
+        "npz",
+        50_000,
+        |rng| damaged(rng, &valid),
+        |bytes| {
+            let _ = parse_npz(Cursor::new(bytes), "x");
+        },
+    );
 }
 
 #[test]
@@ -74,14 +89,19 @@ fn csv_and_gz() {
         let _ = Csv::new().header(false).delimiter(b';').read_from(bytes, "x");
         let _ = Csv::new().label("label").category("b").read_from(bytes, "x");
     };
-    feed("csv", 10_000, |rng| damaged(rng, &valid), read);
+    feed("csv", 50_000, |rng| damaged(rng, &valid), read);
     let packed: Vec<Vec<u8>> = valid.iter().map(|text| gz(text)).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.csv.gz");
-    feed("gz", 3_000, |rng| damaged(rng, &packed), |bytes| {
-        std::fs::write(&path, bytes).unwrap();
-        let _ = Csv::new().read(&path);
-    });
+    feed(
+        "gz",
+        9_000,
+        |rng| damaged(rng, &packed),
+        |bytes| {
+            std::fs::write(&path, bytes).unwrap();
+            let _ = Csv::new().read(&path);
+        },
+    );
 }
 
 fn gz(bytes: &[u8]) -> Vec<u8> {
@@ -104,7 +124,7 @@ fn images() {
         }
         bytes
     };
-    feed("png", 3_000, make, |bytes| {
+    feed("png", 9_000, make, |bytes| {
         std::fs::write(&path, bytes).unwrap();
         let _ = ImageFolder::open(folder.path()).unwrap().get(0);
         let _ = ImageFolder::open(folder.path()).unwrap().resize(4, 4).gray().get(0);
@@ -116,7 +136,9 @@ fn mend_checksums(bytes: &mut [u8]) {
     let mut at = 8;
     while let Some(head) = bytes.get(at..at + 8) {
         let length = u32::from_be_bytes(head[..4].try_into().unwrap()) as usize;
-        let Some(end) = at.checked_add(8 + length).filter(|end| end + 4 <= bytes.len()) else { break };
+        let Some(end) = at.checked_add(8 + length).filter(|end| end + 4 <= bytes.len()) else {
+            break;
+        };
         let mut crc = !0u32;
         for &byte in &bytes[at + 4..end] {
             crc ^= u32::from(byte);
@@ -135,19 +157,25 @@ fn checkpoints_and_weights() {
     let root = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(root.path());
     let folder = checkpoints.save(&Checkpoint::of(&model).at(3, 1).metric("loss", 0.5)).unwrap();
-    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
     for file in files {
         let whole = std::fs::read(&file).unwrap();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        feed(&name, 1_500, |rng| damaged(rng, std::slice::from_ref(&whole)), |bytes| {
-            std::fs::write(&file, bytes).unwrap();
-            if let Ok(saved) = Saved::read(&folder) {
-                let _ = saved.restore_model(&model);
-            }
-            let _ = checkpoints.latest();
-            let _ = Weights::new().strict(false).cast(true).load(&model, &file);
-        });
+        feed(
+            &name,
+            4_000,
+            |rng| damaged(rng, std::slice::from_ref(&whole)),
+            |bytes| {
+                std::fs::write(&file, bytes).unwrap();
+                if let Ok(saved) = Saved::read(&folder) {
+                    let _ = saved.restore_model(&model);
+                }
+                let _ = checkpoints.latest();
+                let _ = Weights::new().strict(false).cast(true).load(&model, &file);
+            },
+        );
         std::fs::write(&file, whole).unwrap();
     }
     assert!(Saved::read(&folder).unwrap().restore_model(&model).is_ok());
@@ -156,12 +184,56 @@ fn checkpoints_and_weights() {
 #[test]
 fn expressions() {
     const WORDS: &[&str] = &[
-        "x", "y", "1", "2.5", ".5", "1e3", "1e", "1e999", "99999999999999999999", "(", ")", "[", "]", ",", ";", "=", "+", "-", "*", "/", "^", "**", "@",
-        "<", ">=", "==", "!=", "!", "sin(", "sum(", "softmax(", "where(", "clamp(", "pi", "e", "nan", "inf", " ", "·", "−", "π", "é", "#", "\"", "..",
+        "x",
+        "y",
+        "1",
+        "2.5",
+        ".5",
+        "1e3",
+        "1e",
+        "1e999",
+        "99999999999999999999",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        ";",
+        "=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "^",
+        "**",
+        "@",
+        "<",
+        ">=",
+        "==",
+        "!=",
+        "!",
+        "sin(",
+        "sum(",
+        "softmax(",
+        "where(",
+        "clamp(",
+        "pi",
+        "e",
+        "nan",
+        "inf",
+        " ",
+        "·",
+        "−",
+        "π",
+        "é",
+        "#",
+        "\"",
+        "..",
     ];
-    let valid: Vec<Vec<u8>> = ["x*y + sin(x*y)", "sum(softmax(y))^2", "where(x > 0, x, -x) @ [1, 2; 3, 4]"]
-        .map(|t| t.as_bytes().to_vec())
-        .to_vec();
+    let valid: Vec<Vec<u8>> =
+        ["x*y + sin(x*y)", "sum(softmax(y))^2", "where(x > 0, x, -x) @ [1, 2; 3, 4]"]
+            .map(|t| t.as_bytes().to_vec())
+            .to_vec();
     let make = |rng: &mut pullback_fuzz::rng::Rng| match rng.below(20) {
         0 => "(".repeat(rng.below(5000)).into_bytes(),
         1 => "-".repeat(rng.below(5000)).into_bytes(),
@@ -169,13 +241,13 @@ fn expressions() {
         n if n < 10 => damaged(rng, &valid),
         _ => babble(rng, WORDS, 16).into_bytes(),
     };
-    feed("expression", 8_000, make, |bytes| {
+    feed("expression", 40_000, make, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let inputs = vec![
-            ("x".to_string(), Tensor::from(0.5)),
-            ("y".to_string(), Tensor::from([1.0, 2.0])),
-        ];
-        if let Err(complaint) = expression::parse(&text).and_then(|p| expression::Graph::new(p, inputs)) {
+        let inputs =
+            vec![("x".to_string(), Tensor::from(0.5)), ("y".to_string(), Tensor::from([1.0, 2.0]))];
+        if let Err(complaint) =
+            expression::parse(&text).and_then(|p| expression::Graph::new(p, inputs))
+        {
             assert!(complaint.span.end <= text.chars().count());
         }
     });
@@ -184,7 +256,8 @@ fn expressions() {
 #[test]
 fn einsum_equations() {
     const WORDS: &[&str] = &[
-        "i", "j", "k", "ii", "ij", "jk", ",", "->", "...", "..", ".", " ", "A", "é", "1", "-", ">", "ijk", "\u{0}", "->->",
+        "i", "j", "k", "ii", "ij", "jk", ",", "->", "...", "..", ".", " ", "A", "é", "1", "-", ">",
+        "ijk", "\u{0}", "->->",
     ];
     let (a, b) = (Tensor::ones([2, 3]), Tensor::ones([3, 2]));
     let c = Tensor::ones([2, 2, 2]);
@@ -193,7 +266,7 @@ fn einsum_equations() {
         1 => (b'a'..=b'z').cycle().take(rng.below(3000)).collect(),
         _ => babble(rng, WORDS, 9).into_bytes(),
     };
-    feed("einsum", 20_000, make, |bytes| {
+    feed("einsum", 100_000, make, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         let _ = catch(|| einsum(&text, &[&a, &b]));
         let _ = catch(|| einsum(&text, &[&c]));
@@ -218,23 +291,33 @@ fn programs() -> Vec<Vec<u8>> {
 #[test]
 fn program_texts() {
     let valid = programs();
-    feed("program", 15_000, |rng| damaged(rng, &valid), |bytes| {
-        let text = String::from_utf8_lossy(bytes);
-        if let Ok(program) = text.parse::<Program>() {
-            let again = program.to_string();
-            assert_eq!(again.parse::<Program>().map(|p| p.to_string()).as_ref(), Ok(&again));
-        }
-    });
+    feed(
+        "program",
+        75_000,
+        |rng| damaged(rng, &valid),
+        |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(program) = text.parse::<Program>() {
+                let again = program.to_string();
+                assert_eq!(again.parse::<Program>().map(|p| p.to_string()).as_ref(), Ok(&again));
+            }
+        },
+    );
 }
 
 #[test]
 fn op_texts() {
     let valid: Vec<Vec<u8>> = Op::forms().map(|op| op.to_string().into_bytes()).collect();
-    feed("op", 30_000, |rng| damaged(rng, &valid), |bytes| {
-        let text = String::from_utf8_lossy(bytes);
-        if let Ok(op) = text.parse::<Op>() {
-            assert_eq!(op.to_string().parse::<Op>().as_ref(), Ok(&op), "{text}");
-        }
-        let _ = text.parse::<Spec>();
-    });
+    feed(
+        "op",
+        150_000,
+        |rng| damaged(rng, &valid),
+        |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Ok(op) = text.parse::<Op>() {
+                assert_eq!(op.to_string().parse::<Op>().as_ref(), Ok(&op), "{text}");
+            }
+            let _ = text.parse::<Spec>();
+        },
+    );
 }

@@ -1,6 +1,8 @@
 //! Losses. Both operands have one shape.
 
-use super::{Draws, EXACT, ONE_WAY, READS, Row, SURROGATE, fit, places, positive, rows, table, unit};
+use super::{
+    Draws, EXACT, ONE_WAY, READS, Row, SURROGATE, fit, places, positive, rows, table, unit,
+};
 use pullback::losses::{self, Ctc};
 use pullback::{CrossEntropy, Reduction, Tensor};
 

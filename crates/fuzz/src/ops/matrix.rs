@@ -1,9 +1,9 @@
 //! Factorisations, systems, and Fourier transforms. Matrices are made well-conditioned first, and what has a free sign is made free of it.
 
 use super::{Row, UNTRACED, fit, rows};
+use pullback::Tensor;
 use pullback::fft::{self, Norm};
 use pullback::linalg::{self, MatrixNorm, QrMode};
-use pullback::Tensor;
 
 /// Matrices and spectra.
 #[rustfmt::skip]

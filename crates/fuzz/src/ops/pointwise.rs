@@ -1,6 +1,8 @@
 //! Element by element.
 
-use super::{EXACT, READS, Row, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit};
+use super::{
+    EXACT, READS, Row, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
+};
 use pullback::DType;
 
 /// Of one operand.

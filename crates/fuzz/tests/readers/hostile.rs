@@ -65,7 +65,8 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>, valid: &[Vec<u8>]) {
         3 | 4 => {
             let width = *rng.pick(&[1, 2, 4, 8]);
             let few = rng.below(9) as u64;
-            let number = *rng.pick(&[u64::MAX, i64::MAX as u64, 1 << 63, 1 << 40, 1 << 32, 1 << 31, 0, few]);
+            let number =
+                *rng.pick(&[u64::MAX, i64::MAX as u64, 1 << 63, 1 << 40, 1 << 32, 1 << 31, 0, few]);
             let spelt = if rng.chance(0.5) { number.to_le_bytes() } else { number.to_be_bytes() };
             let from = if spelt[0] == 0 { 8 - width } else { 0 };
             let n = width.min(bytes.len() - at);
@@ -84,10 +85,19 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>, valid: &[Vec<u8>]) {
         }
         // A number in a text that is as large as can be.
         7 => {
-            let digits: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i].is_ascii_digit()).collect();
+            let digits: Vec<usize> =
+                (0..bytes.len()).filter(|&i| bytes[i].is_ascii_digit()).collect();
             if !digits.is_empty() {
                 let at = *rng.pick(&digits);
-                let number = *rng.pick(&["18446744073709551615", "-1", "9223372036854775807", "4294967296", "99999999", "0", "1e308"]);
+                let number = *rng.pick(&[
+                    "18446744073709551615",
+                    "-1",
+                    "9223372036854775807",
+                    "4294967296",
+                    "99999999",
+                    "0",
+                    "1e308",
+                ]);
                 bytes.splice(at..=at, number.bytes());
             }
         }
