@@ -136,7 +136,7 @@ impl<'a> Checker<'a> {
         self.tally.programs += 1;
         let pairs = pairs(rng, only);
         let allowed = |pair: &Pair| {
-            let off = |way: &Way| way.is_switched_off(self.program, switches);
+            let off = |way: &Way| way.is_left_out(self.program, switches);
             !match pair {
                 Pair::Plain(way) | Pair::Numeric(way) | Pair::Again(way) => off(way),
                 Pair::Modes(a, b) => off(a) || off(b),

@@ -140,14 +140,20 @@ impl Way {
         self.has(&[Vmap, Vmap1, Scan, Cond])
     }
 
-    /// Whether it is left out for this program, because of a defect that is known.
-    pub fn is_switched_off(&self, program: &Program, switches: Switches) -> bool {
+    /// Whether it is left out for this program: it takes too long, or meets a defect that is known.
+    pub fn is_left_out(&self, program: &Program, switches: Switches) -> bool {
         use crate::ast::Nest;
         let checkpoints = self.has(&[Checkpoint]) || program.nests(|n| n == Nest::Checkpoint);
         let differentiates = program.nests(Nest::differentiates);
         let deep = self.order() + usize::from(differentiates) > 1;
-        !switches.writes_in_bodies && program.writes() && (self.has_body() || deep)
-            || !switches.derivatives_and_checkpoints && checkpoints && deep
+        // Backward of a traced `while_loop` runs it again piece by piece, and each further order does so for each piece: minutes, even for a few turns.
+        let traced = self.has_body() || self.has(&[Jit, JitBudget]);
+        let slow = traced && deep && program.nests(|n| n == Nest::WhileLoop);
+        // What is not linear in the cotangent sees the sum of all examples where the operand is shared.
+        let shared = self.has(&[Vmap1]) && program.has(crate::ops::ONE_WAY);
+        slow || shared
+            || !switches.writes_in_bodies && program.writes() && (self.has_body() || deep)
+            || !switches.derivatives_and_checkpoints && checkpoints && (deep || differentiates)
             || !switches.no_grad_forward && self.has(&[Jvp]) && program.nests(|n| n == Nest::NoGrad)
     }
 

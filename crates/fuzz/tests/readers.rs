@@ -89,7 +89,7 @@ fn csv_and_gz() {
         let _ = Csv::new().header(false).delimiter(b';').read_from(bytes, "x");
         let _ = Csv::new().label("label").category("b").read_from(bytes, "x");
     };
-    feed("csv", 50_000, |rng| damaged(rng, &valid), read);
+    feed("csv", 20_000, |rng| damaged(rng, &valid), read);
     let packed: Vec<Vec<u8>> = valid.iter().map(|text| gz(text)).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.csv.gz");
@@ -124,7 +124,7 @@ fn images() {
         }
         bytes
     };
-    feed("png", 9_000, make, |bytes| {
+    feed("png", 4_000, make, |bytes| {
         std::fs::write(&path, bytes).unwrap();
         let _ = ImageFolder::open(folder.path()).unwrap().get(0);
         let _ = ImageFolder::open(folder.path()).unwrap().resize(4, 4).gray().get(0);

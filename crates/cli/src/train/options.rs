@@ -290,7 +290,7 @@ mod tests {
             VALUES.iter().for_each(|value| read(&format!("{key} = {value}\n")));
         }
         // As deep as a text may be.
-        for piece in ["[", "{a=", "a."] {
+        for piece in ["[", "{a="] {
             read(&format!("steps = {}", piece.repeat(20_000)));
             read(&piece.repeat(20_000));
         }
