@@ -252,3 +252,48 @@ fn located(error: &toml::de::Error, text: &str) -> String {
         None => error.message().trim_end().to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a file says, it is options or a complaint.
+    #[test]
+    fn no_file_is_too_strange() {
+        #[rustfmt::skip]
+        const PIECES: [&str; 30] = [
+            "steps", "batch", "rate", "optimizer", "model", "seed", "width", "=", " = ", "\n", "[", "]", "[[", "{", "}", ",", "\"", "'''", "\"\"\"", "adam",
+            "true", "-1", "1e999", "99999999999999999999", "0x", "nan", "é", "#", "2020-01-01", "\\u00",
+        ];
+        #[rustfmt::skip]
+        const VALUES: [&str; 10] =
+            ["-1", "0", "99999999999999999999", "1e999", "nan", "\"\"", "[]", "{}", "true", "18446744073709551615"];
+        let folder = std::env::temp_dir().join(format!("pullback-options-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("config.toml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let _ = Options::read(&path);
+        };
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = |n: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        for _ in 0..5_000 {
+            let length = 1 + next(14);
+            read(&(0..length).map(|_| PIECES[next(PIECES.len())]).collect::<String>());
+        }
+        for key in Options::keys() {
+            VALUES.iter().for_each(|value| read(&format!("{key} = {value}\n")));
+        }
+        // As deep as a text may be.
+        for piece in ["[", "{a="] {
+            read(&format!("steps = {}", piece.repeat(20_000)));
+            read(&piece.repeat(20_000));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

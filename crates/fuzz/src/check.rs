@@ -1,0 +1,427 @@
+//! One program, all ways. Says what differs.
+
+use crate::ast::{Nest, Program};
+use crate::compare::{NUMERIC, Outcome, SAME, SAME_F32, Value, distance, gap, outcome};
+use crate::interpret::noting;
+use crate::numeric::{self, Numeric};
+use crate::ops::{ONE_WAY, READS, SURROGATE};
+use crate::rng::Rng;
+use crate::switches::Switches;
+use crate::ways::{ALWAYS, DIRECTION, LOSS, Step, Way};
+use pullback::{DType, ErrorKind, Tensor};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Two ways that differ.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What is compared.
+    pub pair: Pair,
+    /// What is wrong with it.
+    pub what: What,
+    /// What the first gave.
+    pub got: String,
+    /// What the second gave.
+    pub wanted: String,
+}
+
+/// Two ways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pair {
+    /// A way and the plain way to the same numbers.
+    Plain(Way),
+    /// A derivative and differences.
+    Numeric(Way),
+    /// Two compositions that are the same mathematically.
+    Modes(Way, Way),
+    /// Twice the same: the second call, and the inputs as they were.
+    Again(Way),
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Pair::Plain(way) => write!(f, "{way} against {}", way.plain()),
+            Pair::Numeric(way) => write!(f, "{way} against differences"),
+            Pair::Modes(a, b) => write!(f, "{a} against {b}"),
+            Pair::Again(way) => write!(f, "{way} against itself"),
+        }
+    }
+}
+
+impl Pair {
+    /// The text for `--only`.
+    pub fn only(&self) -> String {
+        match self {
+            Pair::Plain(way) | Pair::Again(way) | Pair::Numeric(way) | Pair::Modes(way, _) => {
+                way.to_string()
+            }
+        }
+    }
+}
+
+/// The kinds of wrong. A shrunk program has to fail in the same kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// Other numbers; so many times the tolerance.
+    Differs(f64),
+    /// Other shapes or dtypes.
+    Shapes,
+    /// Only one of them is refused.
+    Refused,
+    /// A panic that is no error of the library's.
+    Panicked,
+    /// An input was written to.
+    InputChanged,
+}
+
+impl What {
+    fn is_like(&self, other: &What) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// What a run has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Programs that were run.
+    pub programs: usize,
+    /// Pairs that were compared.
+    pub compared: usize,
+    /// Pairs of which both were refused.
+    pub both_refused: usize,
+    /// Differences that a change of the input in its twelfth digit explains.
+    pub unstable: usize,
+    /// Derivatives that differences say nothing about.
+    pub unclear: usize,
+    /// How often each sentence was the reason of a documented refusal.
+    pub documented: HashMap<&'static str, usize>,
+}
+
+impl Tally {
+    /// Adds another.
+    pub fn add(&mut self, other: &Tally) {
+        self.programs += other.programs;
+        self.compared += other.compared;
+        self.both_refused += other.both_refused;
+        self.unstable += other.unstable;
+        self.unclear += other.unclear;
+        for (why, n) in &other.documented {
+            *self.documented.entry(why).or_default() += n;
+        }
+    }
+}
+
+/// Runs programs and compares.
+pub struct Checker<'a> {
+    program: &'a Program,
+    known: HashMap<Way, Outcome>,
+    /// What was seen.
+    pub tally: Tally,
+}
+
+impl<'a> Checker<'a> {
+    /// Of a program.
+    pub fn new(program: &'a Program) -> Checker<'a> {
+        Checker { program, known: HashMap::new(), tally: Tally::default() }
+    }
+
+    /// All pairs of a program, some chosen by `rng`; the first failure.
+    pub fn all(
+        &mut self,
+        rng: &mut Rng,
+        switches: Switches,
+        only: Option<&Way>,
+    ) -> Option<Failure> {
+        self.tally.programs += 1;
+        let pairs = pairs(rng, only);
+        let allowed = |pair: &Pair| {
+            let off = |way: &Way| way.is_left_out(self.program, switches);
+            !match pair {
+                Pair::Plain(way) | Pair::Numeric(way) | Pair::Again(way) => off(way),
+                Pair::Modes(a, b) => off(a) || off(b),
+            }
+        };
+        let pairs: Vec<Pair> = pairs.into_iter().filter(allowed).collect();
+        pairs.iter().find_map(|pair| self.pair(pair))
+    }
+
+    /// One pair.
+    pub fn pair(&mut self, pair: &Pair) -> Option<Failure> {
+        self.tally.compared += 1;
+        match pair {
+            Pair::Plain(way) => self.plain(pair, way),
+            Pair::Numeric(way) => self.numeric(pair, way),
+            Pair::Modes(a, b) => self.modes(pair, a, b),
+            Pair::Again(way) => self.again(pair, way),
+        }
+    }
+
+    fn run(&mut self, way: &Way) -> Outcome {
+        if let Some(known) = self.known.get(way) {
+            return known.clone();
+        }
+        let came = run(self.program, way);
+        self.known.insert(way.clone(), came.clone());
+        came
+    }
+
+    fn again(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
+        let f = way.function(self.program);
+        let xs = way.inputs(self.program);
+        let (first, second) = (outcome(|| f(&xs)), outcome(|| f(&xs)));
+        let after = outcome(|| xs.clone());
+        let before = outcome(|| way.inputs(self.program));
+        if let (Outcome::Gave(a), Outcome::Gave(b)) = (&before, &after) {
+            if distance(a, b, SAME) != Some(0.0) {
+                return failure(pair, What::InputChanged, &after, &before);
+            }
+        }
+        self.judge(pair, way, &second, &first, 0.0)
+    }
+
+    fn plain(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
+        let wanted = self.run(&way.plain());
+        let got = self.run(way);
+        if let (Outcome::Gave(values), Outcome::Refused(_)) = (&got, &wanted) {
+            // In place, code that is traced may do what the tape has to refuse; then its numbers have to be right all the same.
+            if let Some(found) = self.against_differences(pair, self.program, way, values) {
+                return Some(found);
+            }
+        }
+        let tolerance = if self.program.dtype == DType::F32 { SAME_F32 } else { SAME };
+        self.judge(pair, way, &got, &wanted, tolerance)
+    }
+
+    fn numeric(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
+        // A little aside: at exact ties and zeros a derivative is a convention.
+        let aside = self.program.nudged();
+        match run(&aside, way) {
+            Outcome::Gave(values) => self.against_differences(pair, &aside, way, &values),
+            Outcome::Refused(_) | Outcome::Panicked(_) => None,
+        }
+    }
+
+    fn against_differences(
+        &mut self,
+        pair: &Pair,
+        program: &Program,
+        way: &Way,
+        values: &[Value],
+    ) -> Option<Failure> {
+        let under = numeric::under(way)?;
+        let smooth = self.program.dtype == DType::F64
+            && !self.program.has(SURROGATE)
+            && !self.program.nests(|n| n == Nest::NoGrad);
+        if !smooth {
+            return None;
+        }
+        let claimed = numeric::claimed(way, values);
+        let slope = match numeric::slope(program, &under) {
+            // What is not finite is 0 · ∞ somewhere, as documented, and compared with the other ways.
+            Numeric::Slope(slope) if claimed.is_finite() => slope,
+            Numeric::Slope(_) | Numeric::Unclear => {
+                self.tally.unclear += 1;
+                return None;
+            }
+        };
+        let far = (claimed - slope).abs() / (NUMERIC * (1.0 + slope.abs()));
+        if far <= 1.0 {
+            return None;
+        }
+        let f = way.function(program);
+        let moved = |xs: &Vec<Tensor>| match outcome(|| f(xs)) {
+            Outcome::Gave(values) => (numeric::claimed(way, &values) - claimed).abs(),
+            Outcome::Refused(_) | Outcome::Panicked(_) => f64::INFINITY,
+        };
+        let size = (claimed - slope).abs();
+        if shaken(program, way, 1e-12).iter().any(|xs| moved(xs) * 1e3 >= size) {
+            self.tally.unstable += 1;
+            return None;
+        }
+        Some(Failure {
+            pair: pair.clone(),
+            what: What::Differs(far),
+            got: format!("{claimed:.12} along the direction"),
+            wanted: format!("{slope:.12} by differences"),
+        })
+    }
+
+    fn modes(&mut self, pair: &Pair, a: &Way, b: &Way) -> Option<Failure> {
+        if self.program.has(ONE_WAY) {
+            return None;
+        }
+        let (mut got, mut wanted) = (self.run(a), self.run(b));
+        // Of first order, a gradient and a derivative along a direction have one number in common.
+        if a.order() == 1 {
+            let scalar = |came: Outcome, salt| match came {
+                Outcome::Gave(values) => Outcome::Gave(vec![Value {
+                    dtype: DType::F64,
+                    shape: vec![],
+                    data: vec![numeric::weighted(&values, salt)],
+                }]),
+                other => other,
+            };
+            (got, wanted) = (scalar(got, LOSS), scalar(wanted, DIRECTION));
+        }
+        let tolerance = if self.program.dtype == DType::F32 { SAME_F32 } else { SAME };
+        self.judge(pair, a, &got, &wanted, tolerance)
+    }
+
+    fn judge(
+        &mut self,
+        pair: &Pair,
+        way: &Way,
+        got: &Outcome,
+        wanted: &Outcome,
+        tolerance: f64,
+    ) -> Option<Failure> {
+        match (got, wanted) {
+            (Outcome::Panicked(_), _) | (_, Outcome::Panicked(_)) => {
+                failure(pair, What::Panicked, got, wanted)
+            }
+            (Outcome::Refused(_), Outcome::Refused(_)) => {
+                self.tally.both_refused += 1;
+                None
+            }
+            (Outcome::Refused(error), _) | (_, Outcome::Refused(error)) => {
+                match documented(self.program, way, error) {
+                    Some(why) => {
+                        *self.tally.documented.entry(why).or_default() += 1;
+                        None
+                    }
+                    None => failure(pair, What::Refused, got, wanted),
+                }
+            }
+            (Outcome::Gave(a), Outcome::Gave(b)) => {
+                let far = match distance(b, a, tolerance.max(1e-300)) {
+                    Some(far) if far <= 1.0 => return None,
+                    Some(far) => far,
+                    None => return failure(pair, What::Shapes, got, wanted),
+                };
+                if gap(a, b).is_infinite() && self.meets_infinity(way) {
+                    *self.tally.documented.entry(INFINITE).or_default() += 1;
+                    return None;
+                }
+                if tolerance > 0.0 && self.is_unstable(way, gap(a, b), b) {
+                    self.tally.unstable += 1;
+                    return None;
+                }
+                failure(pair, What::Differs(far), got, wanted)
+            }
+        }
+    }
+
+    /// Whether something on the way is not finite.
+    fn meets_infinity(&self, way: &Way) -> bool {
+        let way = if way.is_batched() { Way(vec![Step::Loop]) } else { Way::default() };
+        let f = way.function(self.program);
+        let (_, notes) = noting(|| outcome(|| f(&way.inputs(self.program))));
+        notes.values().any(|noted| noted.not_finite)
+    }
+
+    /// Whether a change of the inputs in the twelfth digit (in `f32`, the fifth) changes the plain result by as much as the ways differ: ties that rounding
+    /// decides, and sums of which nothing is left. What is exact has no such excuse.
+    fn is_unstable(&mut self, way: &Way, far: f64, values: &[Value]) -> bool {
+        if self.program.is_exact() {
+            return false;
+        }
+        let way = way.plain();
+        let f = way.function(self.program);
+        let (size, factor) = match self.program.dtype {
+            DType::F32 => (2e-6, 30.0),
+            _ => (1e-12, 1e3),
+        };
+        shaken(self.program, &way, size).iter().any(|xs| match outcome(|| f(xs)) {
+            Outcome::Gave(moved) => gap(&moved, values) * factor >= far,
+            Outcome::Refused(_) | Outcome::Panicked(_) => true,
+        })
+    }
+}
+
+/// The inputs of a way, each element moved at random by at most `size`; four times.
+fn shaken(program: &Program, way: &Way, size: f64) -> Vec<Vec<Tensor>> {
+    let once = |seed: u64| {
+        let mut rng = Rng::new(seed);
+        let mut moved = |x: &Tensor| {
+            let noise: Vec<f64> = (0..x.len()).map(|_| rng.between(-size, size)).collect();
+            x + Tensor::from_vec(noise, x.shape()).cast(x.dtype())
+        };
+        way.inputs(program).iter().map(&mut moved).collect()
+    };
+    (0..4).map(once).collect()
+}
+
+/// Runs a program one way, twice where it is compiled: the second call is that of a cached program.
+pub fn run(program: &Program, way: &Way) -> Outcome {
+    let f = way.function(program);
+    let xs = way.inputs(program);
+    let first = outcome(|| f(&xs));
+    match (&first, way.has(&[Step::Jit, Step::JitBudget])) {
+        (Outcome::Gave(_), true) => outcome(|| f(&xs)),
+        _ => first,
+    }
+}
+
+fn failure(pair: &Pair, what: What, got: &Outcome, wanted: &Outcome) -> Option<Failure> {
+    Some(Failure { pair: pair.clone(), what, got: got.to_string(), wanted: wanted.to_string() })
+}
+
+impl Failure {
+    /// Whether a smaller program fails in the same way.
+    pub fn remains(&self, program: &Program) -> bool {
+        let mut checker = Checker::new(program);
+        checker.pair(&self.pair).is_some_and(|found| found.what.is_like(&self.what))
+    }
+}
+
+/// The pairs of one program.
+fn pairs(rng: &mut Rng, only: Option<&Way>) -> Vec<Pair> {
+    let of = Way::of;
+    if let Some(way) = only {
+        let way = way.clone();
+        return vec![
+            Pair::Again(way.clone()),
+            Pair::Plain(way.clone()),
+            Pair::Numeric(way),
+            Pair::Modes(of("jvp"), of("grad")),
+            Pair::Modes(of("grad.jvp"), of("jvp.grad")),
+            Pair::Modes(of("pull.grad"), of("jvp.grad")),
+        ];
+    }
+    let mut pairs =
+        vec![Pair::Again(Way::default()), Pair::Again(of("jit")), Pair::Numeric(of("grad"))];
+    pairs.extend(ALWAYS.iter().map(|text| Pair::Plain(of(text))));
+    pairs.push(Pair::Modes(of("jvp"), of("grad")));
+    if rng.chance(0.5) {
+        pairs.push(Pair::Modes(of("grad.jvp"), of("jvp.grad")));
+        pairs.push(Pair::Modes(of("pull.grad"), of("jvp.grad")));
+        pairs.push(Pair::Numeric(of("jvp.grad")));
+    }
+    for _ in 0..4 {
+        let way = Way::random(rng);
+        pairs.push(Pair::Plain(way));
+    }
+    pairs
+}
+
+/// Why one way may give NaN where another has a number.
+const INFINITE: &str =
+    "0 · ∞ in a derivative that another way does not compute (docs/conventions.md)";
+
+/// Why one way may refuse what another computes, where that is meant to be so.
+fn documented(program: &Program, way: &Way, error: &pullback::Error) -> Option<&'static str> {
+    let budget =
+        way.has(&[Step::Budget, Step::JitBudget]) || program.nests(|n| n == Nest::MemoryBudget);
+    match error.kind() {
+        ErrorKind::Memory if budget => Some("a budget that cannot be met (docs/memory.md)"),
+        // Right or refused, never different: what is needed for backward is not the same for a tape, a body and forward mode.
+        ErrorKind::InPlace if program.writes() => {
+            Some("a value that this way needs was overwritten")
+        }
+        ErrorKind::Program if program.has(READS) => {
+            Some("an op that reads the values of its operand")
+        }
+        _ => None,
+    }
+}

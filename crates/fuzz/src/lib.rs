@@ -1,0 +1,16 @@
+//! Looks for wrong numbers: random programs, run in many ways that must agree. See the README beside this crate.
+#![forbid(unsafe_code)]
+
+pub mod ast;
+pub mod check;
+pub mod compare;
+pub mod generate;
+pub mod interpret;
+pub mod numeric;
+pub mod ops;
+pub mod print;
+pub mod report;
+pub mod rng;
+pub mod shrink;
+pub mod switches;
+pub mod ways;

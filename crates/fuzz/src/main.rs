@@ -1,0 +1,61 @@
+//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: looks for wrong numbers for as long as one likes.
+
+use clap::Parser;
+use pullback_fuzz::report::{Options, search};
+use pullback_fuzz::switches::Switches;
+use pullback_fuzz::ways::Way;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs random programs in many ways and compares what they give.
+#[derive(Parser)]
+struct Words {
+    /// The first program; the next has the next number.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Stop after so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Stop after so many programs.
+    #[arg(long)]
+    programs: Option<u64>,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 10)]
+    failures: usize,
+    /// Only this way, as `jit.grad.vmap`, beside the plain one.
+    #[arg(long)]
+    only: Option<Way>,
+    /// Print every program.
+    #[arg(long)]
+    print: bool,
+    /// Leave out what the switches of `switches.rs` name.
+    #[arg(long)]
+    careful: bool,
+    /// Do not shrink what fails.
+    #[arg(long)]
+    as_it_is: bool,
+}
+
+fn main() -> ExitCode {
+    let words = Words::parse();
+    let programs = match (words.programs, words.seconds) {
+        (None, None) => 1000,
+        (programs, _) => programs.unwrap_or(u64::MAX),
+    };
+    let found = search(&Options {
+        seed: words.seed,
+        programs,
+        time: words.seconds.map(Duration::from_secs),
+        failures: words.failures,
+        only: words.only,
+        print: words.print,
+        shrink: !words.as_it_is,
+        switches: if words.careful { Switches::off() } else { Switches::default() },
+        inject: None,
+    });
+    for text in &found.failures {
+        println!("{text}");
+    }
+    println!("{}", found.summary());
+    if found.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
