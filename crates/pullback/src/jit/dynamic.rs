@@ -316,8 +316,11 @@ impl Open {
     ) -> std::result::Result<Open, String> {
         let mut programs = Vec::with_capacity(points.len());
         for point in points {
-            let found = Traced::new(f, &with_lengths(dimensions, specs, point), &Uncompiled::default(), at)
-                .map_err(|error| format!("the function fails at the lengths {point:?}: {error}"))?;
+            let found =
+                Traced::new(f, &with_lengths(dimensions, specs, point), &Uncompiled::default(), at)
+                    .map_err(|error| {
+                        format!("the function fails at the lengths {point:?}: {error}")
+                    })?;
             if let Some(why) = found.op_by_op {
                 return Err(why.into());
             }
