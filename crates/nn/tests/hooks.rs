@@ -1,6 +1,6 @@
 //! Forward hooks: what they see, what they change, and when they run. And clones of layers, which hooks rest on.
 
-use pullback::{Flag, Tensor, Tree, grad, jit, vmap};
+use pullback::{Flag, Tensor, grad, jit, vmap};
 use pullback_nn::models::{Cnn, Gpt, GptConfig, Mlp};
 use pullback_nn::*;
 use std::sync::atomic::{AtomicUsize, Ordering};

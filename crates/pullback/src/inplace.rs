@@ -213,7 +213,7 @@ impl Tensor {
                 "write outside no_grad, or to a deep_clone() of the detached value",
             );
         }
-        if trace::may_be_differentiated(root, at)? {
+        if frozen[1] != Frozen::State && trace::may_be_differentiated(root, at)? {
             return refuse(
                 "a value of the body of a loop or of vmap is written in place inside no_grad, which was entered in the body: a derivative outside would be wrong",
                 "write outside no_grad, or to a deep_clone() of the detached value",

@@ -47,7 +47,7 @@ impl Tensor {
         if checkpoint::is_watching() {
             checkpoint::note_reads(&[self], mode::user_line(caller));
         }
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(caller);
         let dense = || mode::speaking_for(at, || self.detach().contiguous());
         let dense = mode::set_recording(false, || trace::computing(dense));
         let read = lock::read(&[&dense], |inputs| {

@@ -71,6 +71,8 @@ pub(crate) enum Frozen {
     Not,
     /// The argument of a function that is being differentiated: its memory is the caller's.
     Argument,
+    /// A buffer that a mapped function was given: it may, also inside `no_grad`, as it is a constant to every derivative.
+    State,
     /// A value whose derivative was cut inside a body: a variable of its own, where outside it would share memory.
     Cut,
 }
@@ -124,12 +126,6 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn plain(&self) -> Tensor {
         self.alias(History::None, Tangents::new())
-    }
-
-    /// The tensor is new, and shares memory with nobody.
-    pub(crate) fn written_freely(self) -> Tensor {
-        self.lock().frozen = Frozen::Not;
-        self
     }
 
     /// Makes this tensor a leaf of its own, unless it is one.

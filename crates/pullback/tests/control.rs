@@ -1,7 +1,7 @@
 //! Control flow: eager, traced, differentiated.
 
 use pullback::{
-    DType, Program, Spec, Tensor, cat, cond, fori_loop, grad, jit, jvp, scan, scan_reverse,
+    DType, Program, Spec, Tensor, cat, catch, cond, fori_loop, grad, jit, jvp, scan, scan_reverse,
     scan_times, trace, while_loop, while_loop_bounded,
 };
 
@@ -165,4 +165,31 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
         assert_eq!(want.2.item::<i64>(), got.2.item::<i64>());
         assert_eq!(got.3.shape(), [0, 3]);
     }
+}
+
+#[test]
+fn what_an_iteration_gives_stays_as_it_was() {
+    let xs = Tensor::from([1.0, 2.0]);
+    // The state is older than the iteration, which writes to it.
+    let kept = |c: &Tensor, x: &Tensor| {
+        c.add_(x);
+        (c.clone(), c.clone())
+    };
+    let ys = scan(kept, &Tensor::from([0.0, 0.0]), &xs).1;
+    assert_eq!(ys.to_vec::<f64>(), [1.0, 1.0, 3.0, 3.0]);
+    let buffer = Tensor::from(0.5);
+    let ys = scan(|c: &Tensor, x: &Tensor| (c.clone(), buffer.add_(x)), &Tensor::from(0.0), &xs).1;
+    assert_eq!(ys.to_vec::<f64>(), [1.5, 3.5]);
+    // New memory that is both state and result: the next iteration would overwrite the result.
+    let both = |c: &Tensor, x: &Tensor| {
+        if c.item::<f64>() > 0.0 {
+            c.add_(x);
+        }
+        let next = if c.item::<f64>() > 0.0 { c.clone() } else { c + x };
+        (next.clone(), next)
+    };
+    let error = catch(|| scan(both, &Tensor::from(0.0), &xs)).unwrap_err().to_string();
+    assert!(error.contains("overwritten in place by a later one"), "{error}");
+    let error = catch(|| scan_times(1 << 60, |c: &Tensor, _: &()| (c.clone(), c.clone()), &xs));
+    assert!(error.unwrap_err().to_string().contains("larger than memory"));
 }

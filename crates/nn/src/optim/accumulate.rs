@@ -71,6 +71,7 @@ impl<O: Optimizer> Accumulate<O> {
     ///
     /// # Errors
     /// Of the backward pass or the step.
+    #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<Tensor> {
         self.backward_then(loss, |_| Ok(()))
     }
@@ -79,6 +80,7 @@ impl<O: Optimizer> Accumulate<O> {
     ///
     /// # Errors
     /// Of the backward pass, what is to be done, or the step.
+    #[track_caller]
     pub fn backward_then(
         &self,
         loss: &Tensor,

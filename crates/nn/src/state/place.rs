@@ -66,15 +66,19 @@ impl<'a> Fit<'a> {
         in_file.sort_unstable();
         let (sources, wrong) = self.names.sources(&in_file);
         out.mismatching.extend(wrong);
+        let is = |patterns: &[String], name: &str| patterns.iter().any(|p| fits(name, p));
         for (name, source) in sources {
             let words = source.words();
+            if matches!(&source, Source::Stored(name) if is(self.ignored, name)) {
+                out.excused[1].push(format!("{words} {}", source.spec(file)));
+                continue;
+            }
             if let Some(other) = given.insert(name, source) {
                 let other = other.words();
                 let sentence = format!("{words} and {other} are both named the same in the model");
                 out.mismatching.push(sentence);
             }
         }
-        let is = |patterns: &[String], name: &str| patterns.iter().any(|p| fits(name, p));
         for target in targets {
             let found: Vec<Source> =
                 target.names.iter().filter_map(|name| given.remove(name)).collect();
@@ -100,9 +104,7 @@ impl<'a> Fit<'a> {
             }
         }
         for source in given.values() {
-            let excused = matches!(source, Source::Stored(name) if is(self.ignored, name));
-            let list = if excused { &mut out.excused[1] } else { &mut out.unexpected };
-            list.push(format!("{} {}", source.words(), source.spec(file)));
+            out.unexpected.push(format!("{} {}", source.words(), source.spec(file)));
         }
         out
     }

@@ -109,7 +109,8 @@ impl Weights {
         Weights { strict, ..self }
     }
 
-    /// Tensors of the file whose names fit this pattern need not be in the model; every other must. A `*` stands for any text, dots included.
+    /// Tensors of the file whose names fit this pattern are as if they were not there: they need not be in the model, and are not loaded. A `*`
+    /// stands for any text, dots included.
     pub fn ignore(mut self, in_file: &str) -> Weights {
         self.ignored.push(in_file.to_string());
         self

@@ -13,6 +13,7 @@ pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
+use crate::lists::check_list;
 use crate::own::Since;
 use crate::tape::History;
 use crate::tensor::Tangents;
@@ -239,15 +240,28 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
         let start = Since::now();
         let mut state = init.with_leaves(&carry);
+        mode::speaking_for(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
+        let mut versions: Vec<u64> = Vec::new();
         let mut shape = None;
         for turn_number in 0..length {
+            let before = Since::now();
             let i = if reverse { length - 1 - turn_number } else { turn_number };
             let x = xs.map(&mut |x| x.select_at(0, i as isize));
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
-            parts.push(y.leaves());
+            // A later iteration may write to what is older than this one, and y is what it was here.
+            let given = mode::speaking_for(at, || before.own_all(y.leaves()));
+            versions.extend(given.iter().map(|y| y.0.storage.version()));
+            parts.push(given);
             shape = Some(y);
+        }
+        let now = parts.iter().flatten().map(|y| (y, y.0.storage.version()));
+        if let Some((y, _)) = now.zip(&versions).find(|((_, now), then)| now != *then).map(|f| f.0)
+        {
+            let message = "what an iteration gave as y was overwritten in place by a later one";
+            let error = Error::new(ErrorKind::InPlace, "scan", message).on([y.spec()]);
+            fail::raise(y.0.storage.named_writer(error).at(at).hint("give a deep_clone() of it"));
         }
         if reverse {
             parts.reverse();

@@ -124,6 +124,11 @@ pub(super) fn lengths(
 ) -> Result<Option<Vec<usize>>> {
     match dimensions {
         [] => Ok(None),
+        [_, _, _, ..] => {
+            let message =
+                format!("{} dynamic lengths were declared, and at most 2 can be", dimensions.len());
+            Err(Error::argument("jit", message).at(at))
+        }
         all => all.iter().map(|d| d.length(specs, at)).collect::<Result<_>>().map(Some),
     }
 }

@@ -222,8 +222,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// are compiled alone.
     ///
     /// # Errors of a call
-    /// A length above the maximum, axes that were declared one length and differ, and an axis that
-    /// is not there.
+    /// A length above the maximum, axes that were declared one length and differ, an axis that is not
+    /// there, and more than two lengths.
     #[must_use]
     pub fn dynamic(mut self, axes: impl Into<DynamicAxes>, max: usize) -> Jit<T, Y, F> {
         self.dynamic.push(Dimension { axes: axes.into(), max });
@@ -517,7 +517,9 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     }
     let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
     match tracked || leaves.iter().any(Tensor::carries_tangents) {
-        true => Some("an argument is being differentiated outside"),
+        true => Some(
+            "an argument requires grad or is differentiated outside (capture a model instead of passing it, or call inside no_grad)",
+        ),
         false => None,
     }
 }

@@ -189,6 +189,7 @@ fn turning(a: &Tensor, b: &Tensor, part: &Tensor) -> Tensor {
 }
 
 /// A power of two by which both are multiplied before they are squared: 1, but for the very large and the very small. It has no derivative.
+#[track_caller]
 pub(super) fn unit_for_squares(a: &Tensor, b: &Tensor) -> Tensor {
     let (a, b) = (a.detach(), b.detach());
     let dtype = a.dtype().promote(b.dtype());

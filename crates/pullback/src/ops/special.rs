@@ -4,6 +4,7 @@ use crate::kinks::{self, Kind};
 use crate::ops::Operand;
 use crate::ops::pointwise::unit_for_squares;
 use crate::{DType, Error, Tensor};
+use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// More dimensions than any covariance matrix has: the terms are added up one by one.
@@ -251,6 +252,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
+        // Checked here, so that operands that do not fit are an error of this function.
+        self.checked(args::broadcast("hypot", self.spec(), other.spec()));
         let (a, b) = (self.wide(), other.wide());
         let unit = unit_for_squares(&a, &b);
         let square = (a * &unit).square() + (b * &unit).square();

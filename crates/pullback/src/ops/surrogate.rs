@@ -146,7 +146,7 @@ impl Tensor {
         })
     }
 
-    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each example) is at most `max_norm`: clipping at one point of the
+    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each example, or of their sum where they share the tensor) is at most `max_norm`: clipping at one point of the
     /// graph, in the middle of backward.
     ///
     /// Derivative: dx = dy·min(1, max_norm/|dy|). Tangents pass as they are: a cotangent is clipped, a direction is not. A second derivative is that of the

@@ -1,7 +1,7 @@
 //! A function as the linear map that it is near a point, and linear maps turned round.
 
 use super::modes::vjp;
-use crate::{Tensor, Tree, mode};
+use crate::{Error, Spec, Tensor, Tree, fail, mode};
 use std::panic::Location;
 
 /// The value of a function and its derivative at this point, as a map of directions that can be applied any number of times: each is a
@@ -27,6 +27,7 @@ pub fn linearize<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     x: &T,
 ) -> (Y, impl Fn(&T) -> Y + use<T, Y, F>) {
     let at = mode::user_line(Location::caller());
+    let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
     mode::speaking_for(at, || {
         // What the user wrote names its own lines.
         let (y, pullback) = vjp(|x: &T| mode::speaking_for_itself(|| f(x)), x);
@@ -34,14 +35,28 @@ pub fn linearize<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
         let (_, push) = vjp(move |dy: &Y| pullback(dy), &zeros);
         // The map comes from the tape of the pullback. Nobody outside follows it, unless the value or a direction is followed.
         let followed = y.leaves().iter().any(Tensor::is_tracked);
-        let map = move |direction: &T| match followed
-            || direction.leaves().iter().any(Tensor::is_tracked)
-        {
-            true => push(direction),
-            false => mode::set_recording(false, || push(direction)),
+        let map = move |direction: &T| {
+            let given = direction.leaves();
+            let found: Vec<&Spec> = given.iter().map(Tensor::spec).collect();
+            if !specs.iter().eq(found.iter().copied()) {
+                let message = format!(
+                    "the direction is {}, but the argument is {}",
+                    list(&found),
+                    list(&specs.iter().collect::<Vec<_>>())
+                );
+                fail::raise(Error::gradient("linearize", message).at(at));
+            }
+            match followed || given.iter().any(Tensor::is_tracked) {
+                true => push(direction),
+                false => mode::set_recording(false, || push(direction)),
+            }
         };
         (y, map)
     })
+}
+
+fn list(specs: &[&Spec]) -> String {
+    specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The transpose of a linear function, which `x` shows the argument of: the map with ⟨f(x), y⟩ = ⟨x, transpose(y)⟩.

@@ -6,6 +6,7 @@
 
 use crate::batch::{Lane, batch};
 use crate::own::Since;
+use crate::tensor::Frozen;
 use crate::trace::{self, Kind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::{ErrorKind, Program};
@@ -112,7 +113,7 @@ fn mapped<T: Tree, Y: Tree>(
     let is_buffer = x.buffers();
     let traced = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
         let buffers = || args.iter().enumerate().filter(|(i, _)| is_buffer[*i]);
-        buffers().for_each(|(_, x)| drop(x.clone().written_freely()));
+        buffers().for_each(|(_, x)| x.lock().frozen = Frozen::State);
         let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
         let written: Vec<(usize, Tensor)> =
             buffers().filter(|(_, x)| x.is_written()).map(|(i, x)| (i, x.clone())).collect();

@@ -323,16 +323,19 @@ impl<'a> Planner<'a> {
             let operands = equation.inputs.iter().enumerate();
             operands.filter(|&(_, &x)| self.slot(x) == slot)
         };
+        // Sizes first: an equation may have thousands of operands, and to count them takes a look at each.
+        if self.slots[slot].bytes != spec.bytes() {
+            return false;
+        }
         let alone = there().count() == 1;
-        self.slots[slot].bytes == spec.bytes()
-            && there().all(|(k, &x)| {
-                let fits = match sharing(&equation.op, result, k) {
-                    Sharing::Never => false,
-                    Sharing::InStep => true,
-                    Sharing::Alone => alone,
-                };
-                fits && self.is_whole(x) && self.program.spec(x).dtype == spec.dtype
-            })
+        there().all(|(k, &x)| {
+            let fits = match sharing(&equation.op, result, k) {
+                Sharing::Never => false,
+                Sharing::InStep => true,
+                Sharing::Alone => alone,
+            };
+            fits && self.is_whole(x) && self.program.spec(x).dtype == spec.dtype
+        })
     }
 
     /// Operands of regions must lie dense, or so that the layout through which the region sees them can say where.

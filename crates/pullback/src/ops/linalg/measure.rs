@@ -19,7 +19,8 @@ fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
 /// The determinant of a square matrix.
 ///
 /// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors; where A is singular, by way of its singular values, which has a value there too.
-/// A compiled or batched program decides which of the two when it runs.
+/// A compiled or batched program decides which of the two when it runs. At a singular matrix second derivatives are not to be relied on: they cancel, or
+/// are not finite.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
