@@ -55,7 +55,9 @@ pub fn functional_call<M: Module, R>(
         .iter()
         .map(|(name, old)| {
             let given = state.iter().find(|(known, _)| known == name).map_or(old, |(_, x)| x);
-            (old.clone(), if is_buffer(old) { given.deep_clone() } else { given.clone() })
+            // Buffers are constants, as they are in transforms.
+            let value = if is_buffer(old) { given.detach().deep_clone() } else { given.clone() };
+            (old.clone(), value)
         })
         .collect();
     let called = module.map(&mut |x| {

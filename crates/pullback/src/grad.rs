@@ -113,12 +113,10 @@ impl Tensor {
             let error = Error::gradient("set_grad", "only a leaf that requires grad has a .grad()");
             fail::raise(error.on([self.spec()]).at(at));
         };
-        if let Some(grad) = &grad {
-            if grad.spec() != self.spec() {
-                let message =
-                    format!("the gradient is {}, but the leaf is {}", grad.spec(), self.spec());
-                fail::raise(Error::gradient("set_grad", message).at(at));
-            }
+        if let Some(grad) = grad.as_ref().filter(|grad| grad.spec() != self.spec()) {
+            let message =
+                format!("the gradient is {}, but the leaf is {}", grad.spec(), self.spec());
+            fail::raise(Error::gradient("set_grad", message).at(at));
         }
         let mut slot = leaf.grad();
         trace::touch(&leaf, &mut slot, (false, true), at);

@@ -252,7 +252,7 @@ impl Open {
         traced: Traced<Y>,
         request: Request,
         lengths: &[usize],
-    ) -> std::result::Result<Specialisation<Y>, (Traced<Y>, Request)> {
+    ) -> std::result::Result<Specialisation<Y>, Box<(Traced<Y>, Request)>> {
         let start = Instant::now();
         let filled = || {
             let plain = plain(&traced.recorded.program);
@@ -269,7 +269,7 @@ impl Open {
             Some((made, executable)) => {
                 Ok(Specialisation::new(traced, request, made, executable, start.elapsed()))
             }
-            None => Err((traced, request)),
+            None => Err(Box::new((traced, request))),
         }
     }
 

@@ -352,7 +352,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
                 if let Some((traced, request)) = left.take() {
                     match open.fill(traced, request, lengths) {
                         Ok(filled) => made = Some(filled),
-                        Err(back) => left = Some(back),
+                        Err(back) => left = Some(*back),
                     }
                 }
             }
@@ -362,7 +362,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
                     Some(open) => match open.fill(traced, request, lengths) {
                         Ok(filled) => made = Some(filled),
                         Err(back) => {
-                            left = Some(back);
+                            left = Some(*back);
                             self.lock().families.entry(family).or_default().give_up();
                         }
                     },
