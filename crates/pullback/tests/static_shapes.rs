@@ -245,7 +245,7 @@ fn transforms_and_roots_in_loops() {
         scan(turn, &Tensor::from([0.0; 4]), x).0.sum()
     };
     agrees("gradient of Fourier transforms in a scan", grad(f), &[x.clone(), &x * 0.5]);
-    agrees("Hessian of Fourier transforms in a scan", hessian(f), &[x.clone()]);
+    agrees("Hessian of Fourier transforms in a scan", hessian(f), std::slice::from_ref(&x));
 
     // A captured constant, and one of the library's own, are not differentiated.
     let two = Tensor::from(2.0);
@@ -260,11 +260,11 @@ fn transforms_and_roots_in_loops() {
     };
     let x = Tensor::from([1.0, 2.0, 3.0]);
     agrees("gradient of roots in a scan", grad(&g), &[x.clone(), &x * 0.5]);
-    agrees("Hessian of roots in a scan", hessian(&g), &[x.clone()]);
+    agrees("Hessian of roots in a scan", hessian(&g), std::slice::from_ref(&x));
     agrees(
         "tangent of roots in a scan",
         |x| jvp(&g, x, &Tensor::from([1.0, 0.5, 0.0])).1,
-        &[x.clone()],
+        std::slice::from_ref(&x),
     );
 
     // A captured value that is differentiated is refused, in a loop as outside of one.
