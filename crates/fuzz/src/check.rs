@@ -172,10 +172,10 @@ impl<'a> Checker<'a> {
         let (first, second) = (outcome(|| f(&xs)), outcome(|| f(&xs)));
         let after = outcome(|| xs.clone());
         let before = outcome(|| way.inputs(self.program));
-        if let (Outcome::Gave(a), Outcome::Gave(b)) = (&before, &after) {
-            if distance(a, b, SAME) != Some(0.0) {
-                return failure(pair, What::InputChanged, &after, &before);
-            }
+        if let (Outcome::Gave(a), Outcome::Gave(b)) = (&before, &after)
+            && distance(a, b, SAME) != Some(0.0)
+        {
+            return failure(pair, What::InputChanged, &after, &before);
         }
         self.judge(pair, way, &second, &first, 0.0)
     }

@@ -166,11 +166,12 @@ impl Generator {
         let mut scope = Scope { around, args, env, vars, root: HashMap::new(), block };
         let inject_at = self.rng.below(size);
         for i in 0..size {
-            if place.depth == 0 && i == inject_at {
-                if let Some(row) = self.inject {
-                    self.call(&mut scope, row);
-                    continue;
-                }
+            if place.depth == 0
+                && i == inject_at
+                && let Some(row) = self.inject
+            {
+                self.call(&mut scope, row);
+                continue;
             }
             // A choice that cannot be made is followed by another.
             for _ in 0..12 {
@@ -189,8 +190,8 @@ impl Generator {
             }
         }
         if place.depth == 0 && self.rng.chance(0.15) {
-            let others = scope.vars.iter().filter(|v| v.1 != Kind::Float).map(|v| v.0);
-            results.extend(others.last());
+            let mut others = scope.vars.iter().filter(|v| v.1 != Kind::Float).map(|v| v.0);
+            results.extend(others.next_back());
         }
         scope.block.results = results;
         scope.block
@@ -364,14 +365,14 @@ impl Generator {
         let mut given: Vec<Option<Tensor>> = Vec::new();
         let came = outcome(|| {
             step(stmt, &mut env);
-            let shown = match &*stmt {
+
+            match &*stmt {
                 Stmt::Write { target, .. } => vec![env.get(*target).clone()],
                 Stmt::Call { .. } | Stmt::Nest { .. } => {
                     given = names.iter().map(|n| env.find(n.0)).collect();
                     given.iter().flatten().cloned().collect()
                 }
-            };
-            shown
+            }
         });
         match came {
             Outcome::Gave(values) => {

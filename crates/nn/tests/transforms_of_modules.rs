@@ -62,7 +62,8 @@ fn grad_over_a_module_keeps_its_statistics() {
 #[test]
 fn every_transform_of_a_module_keeps_its_statistics() {
     let (_, buffers) = by_backward();
-    let runs: [(&str, &dyn Fn(&Sequential)); 5] = [
+    type Run<'a> = (&'a str, &'a dyn Fn(&Sequential));
+    let runs: [Run; 5] = [
         ("grad", &|net| drop(grad(loss)(net))),
         ("vjp", &|net| {
             let (y, pullback) = vjp(loss, net);

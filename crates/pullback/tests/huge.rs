@@ -72,7 +72,8 @@ fn numbers_that_no_memory_holds_are_refused() {
     let long = Tensor::ones([1]).expand([MANY]);
     let key = Key::new(0);
     let times = Tensor::from([MANY as i64]);
-    let calls: Vec<(&str, Box<dyn Fn() + '_>)> = vec![
+    type Call<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let calls: Vec<Call> = vec![
         ("combinations", Box::new(|| drop(sixty.combinations(30, false)))),
         ("combinations", Box::new(|| drop(sixty.combinations(60, true)))),
         ("combinations", Box::new(|| drop(sixty.combinations(MANY, true)))),

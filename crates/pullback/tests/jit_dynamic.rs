@@ -110,7 +110,7 @@ impl Block {
         let [q, k, v] = [0, 1, 2].map(|i| qkv.select_at(0, i));
         // A mask made of positions, and the formula.
         let at = Tensor::arange(0, n as i64);
-        let hidden = at.reshape([n, 1]).lt(&at.reshape([1, n]));
+        let hidden = at.reshape([n, 1]).lt(at.reshape([1, n]));
         let scores = q.matmul(&k.transpose(1, 2)) / ((width / heads) as f64).sqrt();
         let scores = scores.masked_fill(&hidden, f64::NEG_INFINITY);
         let y = scores.softmax(-1).matmul(&v).permute([1, 0, 2]).reshape([n, width]);
@@ -152,7 +152,7 @@ fn a_function_that_branches_on_the_length() {
     // A value that is folded: true at all lengths that are tried, and false below.
     let f = |x: &Tensor| {
         let number = |v: f64| Tensor::full([0usize; 0], v);
-        let long = number(x.shape()[0] as f64).gt(&number(20.0));
+        let long = number(x.shape()[0] as f64).gt(number(20.0));
         long.select(&(x * 2.0), &(x * 3.0)).sum()
     };
     over_lengths("folded", f, |n| sample(&[n], n as u64), 0);

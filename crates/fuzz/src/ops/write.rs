@@ -30,13 +30,13 @@ macro_rules! writes {
 /// All of them.
 #[rustfmt::skip]
 pub const WRITES: &[WriteRow] = writes! {
-    add_ 1 true |y, x, _d| y.add_(&fit(&x[0], y.shape()));
-    sub_ 1 true |y, x, _d| y.sub_(&fit(&x[0], y.shape()));
-    mul_ 1 true |y, x, _d| y.mul_(&fit(&x[0], y.shape()));
-    div_ 1 false |y, x, _d| y.div_(&positive(&fit(&x[0], y.shape())));
-    maximum_ 1 true |y, x, _d| y.maximum_(&fit(&x[0], y.shape()));
-    minimum_ 1 true |y, x, _d| y.minimum_(&fit(&x[0], y.shape()));
-    copy_ 1 true |y, x, _d| y.copy_(&fit(&x[0], y.shape()));
+    add_ 1 true |y, x, _d| y.add_(fit(&x[0], y.shape()));
+    sub_ 1 true |y, x, _d| y.sub_(fit(&x[0], y.shape()));
+    mul_ 1 true |y, x, _d| y.mul_(fit(&x[0], y.shape()));
+    div_ 1 false |y, x, _d| y.div_(positive(&fit(&x[0], y.shape())));
+    maximum_ 1 true |y, x, _d| y.maximum_(fit(&x[0], y.shape()));
+    minimum_ 1 true |y, x, _d| y.minimum_(fit(&x[0], y.shape()));
+    copy_ 1 true |y, x, _d| y.copy_(fit(&x[0], y.shape()));
     add_number_ 0 true |y, _x, d| y.add_(d.pick(&[0.5, -1.0]));
     mul_number_ 0 true |y, _x, d| y.mul_(d.pick(&[0.5, 2.0]));
     mul_self_ 0 true |y, _x, _d| y.mul_(y);
@@ -49,6 +49,6 @@ pub const WRITES: &[WriteRow] = writes! {
     sqrt_ 0 false |y, _x, _d| y.sqrt_();
     fill_ 0 true |y, _x, d| y.fill_(d.pick(&[0.5, 1.0]));
     zero_ 0 true |y, _x, _d| y.zero_();
-    first_mul_ 1 true |y, x, _d| { let part = y.reshape([y.len()]).narrow(0, 0, y.len() / 2); part.mul_(&fit(&x[0], part.shape())) };
-    flip_add_ 1 true |y, x, _d| { let part = y.flip(Vec::from_iter(0..y.rank() as isize)); part.add_(&fit(&x[0], part.shape())) };
+    first_mul_ 1 true |y, x, _d| { let part = y.reshape([y.len()]).narrow(0, 0, y.len() / 2); part.mul_(fit(&x[0], part.shape())) };
+    flip_add_ 1 true |y, x, _d| { let part = y.flip(Vec::from_iter(0..y.rank() as isize)); part.add_(fit(&x[0], part.shape())) };
 };

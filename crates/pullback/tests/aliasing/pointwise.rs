@@ -47,12 +47,12 @@ binary!(eq ne lt le gt ge pow atan2 copysign maximum minimum remainder fmod floo
 
 crate::rows! {
     "logical_not": |g| g.b(&[4]).logical_not(), |g| g.i(&[3]).logical_not();
-    "logical_and": |g| g.b(&[4]).logical_and(&g.b(&[4])), |g| g.i(&[3]).logical_and(&g.i(&[3]));
-    "logical_or": |g| g.b(&[4]).logical_or(&g.b(&[4])), |g| g.i(&[3]).logical_or(&g.i(&[3]));
-    "logical_xor": |g| g.b(&[4]).logical_xor(&g.b(&[4])), |g| g.i(&[3]).logical_xor(&g.i(&[3]));
-    "zeta": |g| v(g).detach().zeta(&v(g)), |g| g.f(&[]).detach().zeta(&g.f(&[]));
-    "gammainc": |g| v(g).detach().gammainc(&v(g)), |g| g.f(&[0]).detach().gammainc(&g.f(&[0]));
-    "gammaincc": |g| v(g).detach().gammaincc(&v(g)), |g| g.f(&[0]).detach().gammaincc(&g.f(&[0]));
+    "logical_and": |g| g.b(&[4]).logical_and(g.b(&[4])), |g| g.i(&[3]).logical_and(g.i(&[3]));
+    "logical_or": |g| g.b(&[4]).logical_or(g.b(&[4])), |g| g.i(&[3]).logical_or(g.i(&[3]));
+    "logical_xor": |g| g.b(&[4]).logical_xor(g.b(&[4])), |g| g.i(&[3]).logical_xor(g.i(&[3]));
+    "zeta": |g| v(g).detach().zeta(v(g)), |g| g.f(&[]).detach().zeta(g.f(&[]));
+    "gammainc": |g| v(g).detach().gammainc(v(g)), |g| g.f(&[0]).detach().gammainc(g.f(&[0]));
+    "gammaincc": |g| v(g).detach().gammaincc(v(g)), |g| g.f(&[0]).detach().gammaincc(g.f(&[0]));
     "leaky_relu": |g| v(g).leaky_relu(1.0), |g| v(g).leaky_relu(0.0);
     "prelu": |g| v(g).prelu(&g.f(&[1]));
     "elu": |g| v(g).elu(1.0);
@@ -65,11 +65,11 @@ crate::rows! {
     "glu": |g| v(g).glu(0);
     "powi": |g| v(g).powi(1), |g| v(g).powi(0), |g| v(g).powi(2), |g| v(g).powi(-1), |g| g.i(&[3]).powi(1), |g| g.f(&[]).powi(1);
     "powf": |g| v(g).powf(1.0), |g| v(g).powf(0.0), |g| v(g).powf(2.5);
-    "clamp": |g| v(g).clamp(-1.0, 1.0), |g| v(g).clamp(f64::NEG_INFINITY, f64::INFINITY), |g| v(g).clamp(&v(g), 3.0);
+    "clamp": |g| v(g).clamp(-1.0, 1.0), |g| v(g).clamp(f64::NEG_INFINITY, f64::INFINITY), |g| v(g).clamp(v(g), 3.0);
     "clamp_min": |g| v(g).clamp_min(-1.0), |g| g.i(&[2]).clamp_min(0);
     "clamp_max": |g| v(g).clamp_max(9.0);
     "lerp": |g| v(g).lerp(&v(g), 0.0), |g| v(g).lerp(&v(g), 1.0);
-    "select": |g| g.b(&[4]).select(&v(g), &v(g)), |g| g.b(&[]).select(&g.f(&[]), 0.0);
+    "select": |g| g.b(&[4]).select(v(g), v(g)), |g| g.b(&[]).select(g.f(&[]), 0.0);
     "masked_fill": |g| v(g).masked_fill(&g.b(&[4]), 1.0), |g| v(g).masked_fill(&g.b(&[]).logical_not(), 1.0);
     "dropout": |g| v(g).dropout(0.5, Some(&g.key())), |g| v(g).dropout(1.0, Some(&g.key())), |g| v(g).dropout(0.5, None), |g| v(g).dropout(0.0, Some(&g.key()));
     "channel_dropout": |g| g.f(&[2, 2, 3]).channel_dropout(0.5, 1, Some(&g.key())), |g| g.f(&[2, 2, 3]).channel_dropout(0.5, 1, None);
@@ -77,7 +77,7 @@ crate::rows! {
     "feature_alpha_dropout": |g| g.f(&[2, 2]).feature_alpha_dropout(0.5, Some(&g.key())), |g| g.f(&[2, 2]).feature_alpha_dropout(0.5, None);
     "rrelu": |g| v(g).rrelu(0.1, 0.3, Some(&g.key())), |g| v(g).rrelu(1.0, 1.0, None);
     "gumbel_softmax": |g| v(g).gumbel_softmax(1.0, false, 0, &g.key()), |g| v(g).gumbel_softmax(1.0, true, 0, &g.key());
-    "ldexp": |g| v(g).ldexp(0.0), |g| v(g).ldexp(&g.ints(&[0, 0, 0, 0]));
+    "ldexp": |g| v(g).ldexp(0.0), |g| v(g).ldexp(g.ints(&[0, 0, 0, 0]));
     "float_power": |g| v(g).float_power(1.0);
     "is_close": |g| v(g).is_close(&v(g), 1e-5, 1e-8, false);
     "gcd": |g| g.i(&[3]).gcd(&g.i(&[3]));

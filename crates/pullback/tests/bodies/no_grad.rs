@@ -6,6 +6,7 @@ use pullback::{
 };
 
 type F = fn(&Tensor) -> Tensor;
+type Construct = (&'static str, Box<dyn Fn(&Tensor) -> Tensor>);
 
 fn x() -> Tensor {
     Tensor::from([1.0, 2.0, 3.0])
@@ -17,7 +18,7 @@ fn held(r: &Tensor) -> Tensor {
 }
 
 /// The function elementwise, by every construct there is.
-fn everywhere(f: F) -> Vec<(&'static str, Box<dyn Fn(&Tensor) -> Tensor>)> {
+fn everywhere(f: F) -> Vec<Construct> {
     vec![
         ("eager", Box::new(f)),
         ("vmap", Box::new(move |x| vmap(f, 0, 0)(x))),
