@@ -18,7 +18,7 @@
 //! that a planned peak can be compared with a measured one. Everything else is counted by each
 //! thread for itself and summed when somebody asks.
 //!
-//! The working memory of compiled programs is lent by [`arena`].
+//! The working memory of compiled programs is lent by `arena`.
 
 mod arena;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Shapes are plain numbers to the functions that are traced, so a length cannot be a symbol while
 //! they run. Instead a program is made at a few lengths, and what the results have in common is
 //! kept: a *skeleton* (ops, variables, axes, dtypes), which must be the same, and for every number
-//! ([`numbers`]) a polynomial in the lengths, which must pass through all samples, one more than it
+//! (`numbers`) a polynomial in the lengths, which must pass through all samples, one more than it
 //! has coefficients. [`Template::at`] fills in other lengths.
 //!
 //! # When that is right
