@@ -95,6 +95,7 @@ fn an_arena_counts_while_a_call_runs() {
 
 #[test]
 fn the_least_used_gives_way_and_comes_back() {
+    let _turn = turn();
     let f = jit(|x: &Tensor| x.square().sum()).cache_limit(3);
     let call = |length: usize| {
         let found = f.of(&Tensor::from(vec![3.0; length])).item::<f64>();
@@ -121,6 +122,7 @@ fn the_least_used_gives_way_and_comes_back() {
 
 #[test]
 fn an_evicted_step_goes_on_with_its_state() {
+    let _turn = turn();
     let w = Tensor::from([1.0, -2.0]).requires_grad();
     let count = Tensor::from(0.0);
     let step = jit(|x: &Tensor| {
@@ -149,6 +151,7 @@ fn an_evicted_step_goes_on_with_its_state() {
 
 #[test]
 fn structures_are_told_apart() {
+    let _turn = turn();
     // Plain values, lengths and keys: what a hash may confuse is compared in full.
     let f = jit(|(x, rate, names): &(Tensor, f64, Vec<String>)| x * *rate + names.len() as f64);
     let x = Tensor::from(1.0);
@@ -165,6 +168,7 @@ fn structures_are_told_apart() {
 
 #[test]
 fn a_call_among_thousands_of_programs_is_found_by_hash() {
+    let _turn = turn();
     let f = jit(|(x, k): &(Tensor, usize)| x + *k as f64).cache_limit(100_000);
     let x = Tensor::from(1.0);
     let call = |k: usize| assert_eq!(f.of(&(x.clone(), k)).item::<f64>(), 1.0 + k as f64);
