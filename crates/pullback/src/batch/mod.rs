@@ -4,7 +4,8 @@
 //!
 //! Each operand is a [`Lane`]: a tensor whose first axis counts the examples, or one that all examples share. An op none of
 //! whose operands is batched is simply applied, and its results are shared too: what does not depend on the
-//! example is computed once.
+//! example is computed once. (But for custom ops whose rule need not be linear, as clipping is not: each example has its own, so that what is
+//! clipped is the gradient of an example and not the sum of all.)
 //!
 //! # Kinds
 //!
@@ -43,6 +44,7 @@ mod update;
 mod view;
 
 use crate::apply::{apply, apply_all};
+use crate::custom::for_each_example;
 use crate::rule::Outs;
 use crate::{Op, Shape, Tensor};
 use pullback_ir::{Axes, Fft, Fused, Linalg, Padding, View};
@@ -108,7 +110,7 @@ pub(crate) enum Batching {
     Axes(Op),
     /// The op takes any axes in front of those it works on, if all its operands have them.
     Leading,
-    /// In a way of its own. At least one of the operands is batched.
+    /// In a way of its own. At least one of the operands is batched, but for custom ops whose rule is not linear.
     Hand(fn(&Op, &[Lane], usize) -> Lanes),
 }
 
@@ -195,7 +197,7 @@ fn fused(f: Fused) -> Batching {
 /// the same in every lane.)
 #[track_caller]
 pub(crate) fn batch(op: &Op, operands: &[Lane], n: usize) -> Lanes {
-    if !operands.iter().any(|x| x.batched) {
+    if !operands.iter().any(|x| x.batched) && !for_each_example(op) {
         let values: SmallVec<[&Tensor; 4]> = operands.iter().map(|x| &x.value).collect();
         return apply_all(op.clone(), &values).into_iter().map(Lane::shared).collect();
     }

@@ -19,6 +19,13 @@ use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::{Arc, PoisonError};
 
+/// Whether an op must have rows also where all examples share its operands: its rule is not linear, and given the sum of the cotangents
+/// of all examples it would not give the sum of their gradients.
+pub(crate) fn for_each_example(op: &Op) -> bool {
+    let Op::Custom(custom) = op else { return false };
+    handle(custom).rule().ticket().is_some_and(|ticket| ticket.nonlinear)
+}
+
 /// The row of custom ops in the table of batching.
 pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Custom(custom) = op else { unreachable!("the row of custom ops") };
@@ -59,6 +66,7 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let ends = Ends { rows: rows.clone(), n };
     let ticket = Ticket {
         opened: ticket.opened.clone(),
+        nonlinear: ticket.nonlinear,
         later: ticket
             .later
             .is_some()

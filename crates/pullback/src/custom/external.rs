@@ -183,7 +183,10 @@ pub struct External {
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {
-    let gate = Gate::new(Site::of::<C, ()>(op.name(), Location::caller()));
+    let mut gate = Gate::new(Site::of::<C, ()>(op.name(), Location::caller()));
+    if !matches!(op.derivative(), Derivative::Vjp) {
+        gate.linear();
+    }
     External { op: Arc::new(op), gate, made: Mutex::default() }
 }
 

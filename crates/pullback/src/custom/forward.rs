@@ -48,7 +48,9 @@ where
     F: Fn(&T) -> Y + Send + Sync + 'static,
     J: Fn(&T, &T) -> Y + Send + Sync + 'static,
 {
-    let gate = Gate::new(Site::of::<F, J>(name, Location::caller()));
+    let mut gate = Gate::new(Site::of::<F, J>(name, Location::caller()));
+    // Reverse mode is its transpose, which is linear whatever the rule is.
+    gate.linear();
     let function = Arc::new(Function { name, run: Box::new(function), jvp: Box::new(jvp) });
     CustomJvp { function, gate }
 }

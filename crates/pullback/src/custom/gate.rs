@@ -35,6 +35,8 @@ pub(super) struct Gate {
     relative: Option<f64>,
     /// A rule of this library, which its tests check.
     trusted: bool,
+    /// That the rule is linear in cotangents is known, also where it is not checked.
+    linear: bool,
     /// For what this very object has passed: found without a lookup.
     passed: Arc<Mutex<FxHashMap<u64, Vec<Passed>>>>,
 }
@@ -50,6 +52,8 @@ pub(crate) struct Ticket {
     pub arguments: Option<usize>,
     /// The specs for which it is known that its code takes axes in front.
     pub leading: Arc<Mutex<Vec<Vec<Spec>>>>,
+    /// Its rule need not be linear in cotangents: that of a sum is not the sum of those of its parts.
+    pub nonlinear: bool,
 }
 
 /// A check at several points, each a list of arguments.
@@ -67,7 +71,15 @@ impl Ticket {
 impl Gate {
     pub fn new(site: Site) -> Gate {
         let passed = Arc::default();
-        Gate { site, opened: None, example: None, relative: None, trusted: false, passed }
+        Gate {
+            site,
+            opened: None,
+            example: None,
+            relative: None,
+            trusted: false,
+            linear: false,
+            passed,
+        }
     }
 
     pub fn open(&mut self, reason: &'static str, at: &'static Location<'static>) {
@@ -84,6 +96,10 @@ impl Gate {
 
     pub fn trust(&mut self) {
         self.trusted = true;
+    }
+
+    pub fn linear(&mut self) {
+        self.linear = true;
     }
 
     /// Lets a call pass, or raises the error of a wrong rule. `structure` is what else there is to know of the argument.
@@ -108,7 +124,8 @@ impl Gate {
         f: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static,
     ) -> Ticket {
         if self.opened.is_some() {
-            return Ticket { opened: self.opened.clone(), ..Ticket::default() };
+            let nonlinear = !self.linear;
+            return Ticket { opened: self.opened.clone(), nonlinear, ..Ticket::default() };
         }
         if self.trusted {
             return Ticket::default();

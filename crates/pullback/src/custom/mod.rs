@@ -41,7 +41,7 @@ mod programs;
 mod reverse;
 mod rule;
 
-pub(crate) use batched::batch;
+pub(crate) use batched::{batch, for_each_example};
 pub(crate) use call::{body, run_body};
 pub use external::{
     CustomBatching, CustomOp, Derivative, External, HostInput, HostOutput, custom_op,

@@ -98,7 +98,8 @@ where
     }
 
     /// Without the check, for a rule that is not the derivative and is not meant to be (a straight-through estimator), or that cannot be checked. The
-    /// reason is listed by [`unchecked_rules`](crate::unchecked_rules).
+    /// reason is listed by [`unchecked_rules`](crate::unchecked_rules). Such a rule need not be linear (it may clip), so under `vmap` it runs once for each
+    /// example, also where all examples share the argument; the gradient of that is the sum.
     ///
     /// ```
     /// use pullback::{Tensor, custom_vjp, grad, unchecked_rules};
@@ -117,6 +118,12 @@ where
     /// Without the check and without a mention: for rules of this library, which its tests check.
     pub(crate) fn trusted(mut self) -> Self {
         self.gate.trust();
+        self
+    }
+
+    /// Said of a rule that is not checked: it is linear in its second argument. Then examples of a `vmap` that share the argument may have one call for all.
+    pub(crate) fn linear(mut self) -> Self {
+        self.gate.linear();
         self
     }
 

@@ -3,7 +3,7 @@
 //! Each is a [`custom_vjp`](crate::custom_vjp) of a line or two. As its rule is not the derivative of its value, it goes past the gate with a reason,
 //! and [`unchecked_rules`](crate::unchecked_rules) lists the line of the model that uses it, with the number of calls.
 
-use crate::{Error, Tensor, custom_vjp, fail, mode};
+use crate::{CustomVjp, Error, Tensor, custom_vjp, fail, mode};
 use std::panic::Location;
 
 const STEP: &str =
@@ -44,6 +44,7 @@ impl Tensor {
         };
         custom_vjp("straight_through", alike, |_: &(), dy: &Tensor| dy.clone())
             .unchecked(STEP)
+            .linear()
             .call(self)
     }
 
@@ -84,7 +85,7 @@ impl Tensor {
         self.check_positive("sign_ste", "the limit", within);
         let backward = move |x: &Tensor, dy: &Tensor| x.abs().le(within).select(dy, 0.0);
         let forward = |x: &Tensor| (x.sign(), x.clone());
-        custom_vjp("sign_ste", forward, backward).unchecked(STEP).call(self)
+        custom_vjp("sign_ste", forward, backward).unchecked(STEP).linear().call(self)
     }
 
     /// 1 above `at` and 0 elsewhere, with the gradient of the identity.
@@ -120,9 +121,11 @@ impl Tensor {
     #[must_use]
     pub fn reverse_gradient(&self, lambda: f64) -> Tensor {
         self.check_finite("reverse_gradient", lambda);
-        self.with_gradient("reverse_gradient", "the gradient is reversed on purpose", move |dy| {
+        with_gradient("reverse_gradient", "the gradient is reversed on purpose", move |dy| {
             dy * -lambda
         })
+        .linear()
+        .call(self)
     }
 
     /// This tensor, with its gradient times `factor`: a learning rate of its own for what is before this point.
@@ -141,12 +144,12 @@ impl Tensor {
     #[must_use]
     pub fn scale_gradient(&self, factor: f64) -> Tensor {
         self.check_finite("scale_gradient", factor);
-        self.with_gradient("scale_gradient", "the gradient is scaled on purpose", move |dy| {
-            dy * factor
-        })
+        with_gradient("scale_gradient", "the gradient is scaled on purpose", move |dy| dy * factor)
+            .linear()
+            .call(self)
     }
 
-    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each example, or of their sum where they share the tensor) is at most `max_norm`: clipping at one point of the
+    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each example, also where they share the tensor) is at most `max_norm`: clipping at one point of the
     /// graph, in the middle of backward.
     ///
     /// Derivative: dx = dy·min(1, max_norm/|dy|). Tangents pass as they are: a cotangent is clipped, a direction is not. A second derivative is that of the
@@ -166,10 +169,10 @@ impl Tensor {
     pub fn clip_gradient(&self, max_norm: f64) -> Tensor {
         self.check_positive("clip_gradient", "the norm", max_norm);
         let clipped = move |dy: &Tensor| clipped(dy, max_norm);
-        self.with_gradient("clip_gradient", "the gradient is clipped on purpose", clipped)
+        with_gradient("clip_gradient", "the gradient is clipped on purpose", clipped).call(self)
     }
 
-    /// This tensor, with each element of its gradient held between −`limit` and `limit`.
+    /// This tensor, with each element of its gradient held between −`limit` and `limit`; under `vmap` that of each example, also where they share the tensor.
     ///
     /// Derivative: dx = min(max(dy, −limit), limit). Tangents pass as they are; a second derivative is that of the formula, held
     /// where its own backward passes here. NaN stays.
@@ -188,19 +191,7 @@ impl Tensor {
     pub fn clip_gradient_value(&self, limit: f64) -> Tensor {
         self.check_positive("clip_gradient_value", "the limit", limit);
         let clamped = move |dy: &Tensor| dy.clamp(-limit, limit);
-        self.with_gradient("clip_gradient_value", "the gradient is clipped on purpose", clamped)
-    }
-
-    /// The identity, with a backward of its own.
-    #[track_caller]
-    fn with_gradient(
-        &self,
-        name: &'static str,
-        reason: &'static str,
-        backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
-    ) -> Tensor {
-        custom_vjp(name, |x: &Tensor| (x.clone(), ()), move |_: &(), dy: &Tensor| backward(dy))
-            .unchecked(reason)
+        with_gradient("clip_gradient_value", "the gradient is clipped on purpose", clamped)
             .call(self)
     }
 
@@ -219,6 +210,17 @@ impl Tensor {
             self.checked(Err(Error::argument(op, message).on([self.spec()])))
         }
     }
+}
+
+/// The identity, with a backward of its own.
+#[track_caller]
+fn with_gradient(
+    name: &'static str,
+    reason: &'static str,
+    backward: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
+) -> CustomVjp<Tensor, Tensor, ()> {
+    custom_vjp(name, |x: &Tensor| (x.clone(), ()), move |_: &(), dy: &Tensor| backward(dy))
+        .unchecked(reason)
 }
 
 /// Scaled down to a norm, if it is longer.
