@@ -1,73 +1,13 @@
-//! Determinants, norms, condition numbers and ranks.
+//! Logarithms of determinants, norms, condition numbers and ranks.
 
-use super::factor::{eigen, lu_parts, singular_values};
+use super::det::{det, parity};
+use super::factor::{eigen, singular_values};
 use super::rows::pair;
 use super::solve::{inverse, threshold};
 use super::{floats, matrices, refuse, square};
-use crate::{DType, Error, IntoAxes, Tensor, kinks, trace};
+use crate::{DType, Error, IntoAxes, Tensor};
 use pullback_ir::Linalg;
 use pullback_ir::infer::args;
-
-/// ±1, the determinant of the exchanges that pivots stand for.
-fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
-    let n = pivots.shape()[pivots.rank() - 1];
-    let moved = pivots.cast(DType::I64).ne(&(Tensor::iota(n) + 1));
-    let odd = moved.cast(DType::I64).sum_over(-1).remainder(2);
-    1.0 - odd.cast(dtype) * 2.0
-}
-
-/// The determinant of a square matrix.
-///
-/// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors; where A is singular, by way of its singular values, which has a value there too.
-/// A compiled or batched program decides which of the two when it runs. At a singular matrix second derivatives are not to be relied on: they cancel, or
-/// are not finite.
-///
-/// ```
-/// use pullback::{Tensor, linalg};
-/// let y = linalg::det(&Tensor::from([[1.0, 2.0], [3.0, 4.0]]));
-/// assert!((y.item::<f64>() + 2.0).abs() < 1e-12);
-/// ```
-#[track_caller]
-#[must_use]
-pub fn det(a: &Tensor) -> Tensor {
-    let n = square("det", a);
-    // What is traced as a body may be differentiated where it is replayed.
-    let asked = a.is_tracked() || a.carries_tangents() || trace::in_body();
-    if n == 0 || a.is_empty() || !asked {
-        return regular_det(a);
-    }
-    let (lu, _, _) = lu_parts("det", &a.detach());
-    let singular = lu.diagonal().eq(0.0).max_over(-1);
-    if trace::knows(&singular) && !singular.max().item::<bool>() {
-        return regular_det(a);
-    }
-    let at = singular.unsqueeze(-1).unsqueeze(-1);
-    // Each formula is given only the matrices that it has a derivative for, so that neither disturbs the other: not matrices of a
-    // batch, and not examples of a `vmap`, which takes both branches.
-    let eye = Tensor::eye_with(n, n, a.dtype());
-    let apart = &eye * (Tensor::iota(n) + 1).cast(a.dtype());
-    let plain = |a: &Tensor| regular_det(&at.select(&eye, a));
-    let mixed = |a: &Tensor| {
-        singular.select(singular_det(&at.select(a, &apart)), regular_det(&at.select(&eye, a)))
-    };
-    kinks::aside(|| crate::cond(&singular.max(), mixed, plain, a))
-}
-
-/// By way of the factors: the derivative divides by pivots.
-#[track_caller]
-fn regular_det(a: &Tensor) -> Tensor {
-    let (lu, pivots, _) = lu_parts("det", a);
-    lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype())
-}
-
-/// 0, with a derivative by way of the singular values: |det| is their product, which needs no division. The sign is constant.
-#[track_caller]
-fn singular_det(a: &Tensor) -> Tensor {
-    let (u, s, vh) = singular_values("det", a, true);
-    let sign = regular_det(&u.detach()) * regular_det(&vh.detach());
-    let y = s.prod_over(-1) * sign.sign();
-    &y - y.detach()
-}
 
 /// The sign of the determinant and the logarithm of its size: 0 and −∞ where it is 0.
 ///

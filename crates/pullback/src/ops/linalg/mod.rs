@@ -13,20 +13,20 @@
 //! assert!((x.at(0).item::<f64>() - 2.0).abs() < 1e-12);
 //! ```
 
+mod det;
 mod factor;
 mod function;
 mod measure;
 mod rows;
 mod solve;
 
+pub use det::det;
 pub use factor::{
     cholesky, cholesky_ex, eigh, eigvalsh, householder_product, lu, lu_factor, lu_factor_ex,
     lu_unpack, ormqr, qr, svd, svdvals,
 };
 pub use function::{matrix_exp, matrix_power, matrix_sqrth, multi_dot, polar, vander};
-pub use measure::{
-    MatrixNorm, cond, det, logdet, matrix_norm, matrix_rank, norm, slogdet, vector_norm,
-};
+pub use measure::{MatrixNorm, cond, logdet, matrix_norm, matrix_rank, norm, slogdet, vector_norm};
 pub use solve::{
     Lstsq, cholesky_inverse, cholesky_solve, inv, inv_ex, lstsq, lu_solve, pinv, solve, solve_ex,
     solve_triangular, tensorinv, tensorsolve, triangular_solve,
