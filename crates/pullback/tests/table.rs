@@ -21,6 +21,8 @@ mod linalg;
 mod naive;
 #[path = "table/order.rs"]
 mod order;
+#[path = "table/places.rs"]
+mod places;
 #[path = "table/samples.rs"]
 mod samples;
 #[path = "../../cpu/src/special/slow.rs"]

@@ -15,12 +15,15 @@
 //! assert_eq!(irfft(&half, Some(4), -1, Norm::Backward).to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
 //! ```
 
+mod grid;
+
+pub use grid::{fftfreq, fftshift, ifftshift, rfftfreq};
+
 use crate::apply::apply;
 use crate::rule::Grad;
-use crate::{DType, Error, Op, Tensor, cat, fail, mode, stack};
+use crate::{DType, Error, Op, Tensor, cat, stack};
 use pullback_ir::Fft;
 use pullback_ir::infer::args;
-use std::panic::Location;
 
 /// All three are linear, and each other's transposes up to weights: in the half of a spectrum, a coefficient stands for itself and its
 /// conjugate, except the first and, of an even length, the last.
@@ -531,75 +534,4 @@ two! {
     ///
     /// Derivative: that of [`ihfftn`].
     ihfft2 ihfftn &'a Tensor;
-}
-
-#[track_caller]
-fn counted(op: &'static str, n: usize, d: f64) {
-    if n == 0 || d == 0.0 {
-        let error =
-            Error::argument(op, format!("there are no frequencies of {n} samples {d} apart"));
-        fail::raise(error.at(mode::user_line(Location::caller())));
-    }
-}
-
-/// The frequencies of the coefficients of [`fft`] for n samples a distance d apart: 0, 1, …, −2, −1 over n·d, as f32.
-///
-/// Derivative: none, it has no operand.
-///
-/// ```
-/// use pullback::fft::fftfreq;
-/// assert_eq!(fftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, -1.0, -0.5]);
-/// ```
-#[track_caller]
-#[must_use]
-pub fn fftfreq(n: usize, d: f64) -> Tensor {
-    counted("fftfreq", n, d);
-    let k = Tensor::iota(n);
-    let signed = k.lt(n.div_ceil(2) as i64).select(&k, &k - n as i64);
-    (signed.cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
-}
-
-/// The frequencies of the coefficients of [`rfft`]: 0, 1, …, n/2 over n·d, as f32.
-///
-/// Derivative: none, it has no operand.
-#[track_caller]
-#[must_use]
-pub fn rfftfreq(n: usize, d: f64) -> Tensor {
-    counted("rfftfreq", n, d);
-    (Tensor::iota(n / 2 + 1).cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
-}
-
-#[track_caller]
-fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> isize) -> Tensor {
-    let (x, pairs) = (x.tensor(), matches!(x, Signal::Pairs(_)));
-    let axes = several(op, x, pairs, None, dims);
-    let mut y = x.clone();
-    for (axis, _) in axes {
-        y = y.roll(by(y.shape()[axis]), axis as isize);
-    }
-    y.apart_from(&[x])
-}
-
-/// The zero frequency moved from the front to the middle of some axes (all, if none are named).
-///
-/// Derivative: linear; [`ifftshift`].
-///
-/// ```
-/// use pullback::{Tensor, fft};
-/// let y = fft::fftshift(fft::Real(&Tensor::from([0.0, 1.0, -2.0, -1.0])), None);
-/// assert_eq!(y.to_vec::<f64>(), [-2.0, -1.0, 0.0, 1.0]);
-/// ```
-#[track_caller]
-#[must_use]
-pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
-    rolled("fftshift", x.into(), dims, |n| (n / 2) as isize)
-}
-
-/// The inverse of [`fftshift`].
-///
-/// Derivative: linear; [`fftshift`].
-#[track_caller]
-#[must_use]
-pub fn ifftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
-    rolled("ifftshift", x.into(), dims, |n| n.div_ceil(2) as isize)
 }
