@@ -1,5 +1,5 @@
 //! Values, first and second derivatives at extremes (zeros, infinities, NaN, the smallest and largest numbers, kinks) beside those of PyTorch, which
-//! `data/extremes.py` wrote. What differs and stays so is listed in `extremes_torch/kept.rs` with its reason, and in `docs/conventions.md`.
+//! `data/extremes.py` wrote. What differs and stays so is listed in `extremes_torch/kept/` with its reason, and in `docs/conventions.md`.
 //!
 //! Compiled code gives what eager code gives at all of these points, and forward mode what reverse mode gives.
 
@@ -9,7 +9,7 @@ mod cases;
 mod kept;
 
 use cases::{Case, case};
-use kept::{KEPT, Kept};
+use kept::Kept;
 use pullback::{DType, Tensor, grad, jit, jvp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -196,7 +196,7 @@ fn extremes_are_those_of_pytorch_or_said_to_differ() {
     let mut used = BTreeSet::new();
     let mut rest: BTreeMap<(String, usize), Vec<String>> = BTreeMap::new();
     for d in &found {
-        match KEPT.iter().position(|kept| covers(kept, d)) {
+        match kept::all().position(|kept| covers(kept, d)) {
             Some(i) => _ = used.insert(i),
             None => rest.entry((d.name.clone(), d.column)).or_default().push(format!(
                 "    {:?} {:e}: {:e}, PyTorch {:e}",
@@ -210,12 +210,13 @@ fn extremes_are_those_of_pytorch_or_said_to_differ() {
     for ((name, column), list) in &rest {
         println!("{name}, column {column}\n{}", list.join("\n"));
     }
-    for (i, kept) in KEPT.iter().enumerate() {
+    for (i, kept) in kept::all().enumerate() {
         if !used.contains(&i) {
             println!("no longer so: {:?} at {}", kept.functions, kept.place);
         }
     }
-    let (count, unused) = (rest.values().map(Vec::len).sum::<usize>(), KEPT.len() - used.len());
+    let (count, unused) =
+        (rest.values().map(Vec::len).sum::<usize>(), kept::all().count() - used.len());
     assert!(count == 0 && unused == 0, "{count} differences, {unused} entries that no longer hold");
 }
 
@@ -293,7 +294,7 @@ fn table() -> Vec<String> {
         let (functions, of) = (functions.join(", "), of(kept.orders));
         format!("| {functions} | {of} | {} | {} |", kept.place, kept.reason)
     };
-    KEPT.iter().map(line).collect()
+    kept::all().map(line).collect()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::apply::{apply, apply_all};
 use crate::ops::reduce::unit_padding;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
-use crate::{DType, Op, Tensor, fail, kinks, mode};
+use crate::{DType, Op, Tensor, custom_vjp, fail, kinks, mode};
 use pullback_ir::{Combine, Cumulation};
 use smallvec::smallvec;
 use std::panic::Location;
@@ -18,12 +18,8 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
                 apply(Op::Cumulate { kind, axis, reverse: !reverse }, &[dy])
             })
         }
-        Cumulation::Prod => {
-            Grad::Decompose(|op, inputs| doubling(op, inputs[0], 1.0, |a, b| a * b))
-        }
-        Cumulation::LogSumExp => Grad::Decompose(|op, inputs| {
-            doubling(op, inputs[0], f64::NEG_INFINITY, |a, b| a.logaddexp(b))
-        }),
+        Cumulation::Prod => Grad::Decompose(|op, inputs| running_products(op, inputs[0])),
+        Cumulation::LogSumExp => Grad::Decompose(|op, inputs| running_logarithms(op, inputs[0])),
         Cumulation::Max | Cumulation::Min => Grad::Hand(Hand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
@@ -33,9 +29,9 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
     }
 }
 
-/// A running reduction by doubling: after step k each element holds its window of 2ᵏ. No division, so
+/// Running products by doubling: after step k each element holds its window of 2ᵏ. No division, so
 /// zeros are no special case, at any order of derivative.
-fn doubling(op: &Op, x: &Tensor, unit: f64, combine: fn(&Tensor, &Tensor) -> Tensor) -> Outs {
+fn running_products(op: &Op, x: &Tensor) -> Outs {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
     let mut y = if reverse { x.flip(axis as isize) } else { x.clone() };
@@ -43,11 +39,38 @@ fn doubling(op: &Op, x: &Tensor, unit: f64, combine: fn(&Tensor, &Tensor) -> Ten
     while shift < n {
         let padding: Vec<_> =
             unit_padding(x.rank(), axis, shift).into_iter().map(|(a, b)| (b, a)).collect();
-        let earlier = y.narrow(axis as isize, 0, n - shift).pad_with(&padding, unit);
-        y = combine(&y, &earlier);
+        let earlier = y.narrow(axis as isize, 0, n - shift).pad_with(&padding, 1.0);
+        y = &y * earlier;
         shift *= 2;
     }
     smallvec![if reverse { y.flip(axis as isize) } else { y }]
+}
+
+/// Running logarithms of sums, by doubling: of each window its largest element and the sum of exponentials of the differences from that. The logarithm is
+/// taken at the end alone, so it may be lost beside very large elements and their parts of the sum are not.
+fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
+    let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
+    let n = x.shape()[axis];
+    let flipped = |x: Tensor| if reverse { x.flip(axis as isize) } else { x };
+    // x less itself as a constant: 0, also of infinities.
+    let none = |x: &Tensor| (x.zeros_like(), ());
+    let moved = custom_vjp("logcumsumexp", none, |_: &(), dy: &Tensor| dy.clone()).trusted();
+    let (mut most, mut sum) = (flipped(x.detach()), flipped(moved.call(x).exp()));
+    let mut shift = 1;
+    while shift < n {
+        let padding: Vec<_> =
+            unit_padding(x.rank(), axis, shift).into_iter().map(|(a, b)| (b, a)).collect();
+        let earlier =
+            |x: &Tensor, unit: f64| x.narrow(axis as isize, 0, n - shift).pad_with(&padding, unit);
+        let before = (earlier(&most, f64::NEG_INFINITY), earlier(&sum, 0.0));
+        let high = kinks::aside(|| most.maximum(&before.0));
+        // Equal infinities have a difference of 0.
+        let part = |x: &Tensor| x.eq(&high).select_or(0.0, x - &high).exp();
+        sum = sum * part(&most) + before.1 * part(&before.0);
+        most = high;
+        shift *= 2;
+    }
+    smallvec![flipped(most + sum.log())]
 }
 
 /// Where each running extreme was found: the latest place that equals it.

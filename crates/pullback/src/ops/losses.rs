@@ -128,7 +128,10 @@ pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) ->
     one_float("kl_div", [x, y]);
     loss_shapes::equal("kl_div", &[("prediction", x), ("target", y)]);
     let (x, y) = (&x.up(), &y.up());
-    let losses = if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x };
+    let losses = match log_target {
+        true => y.exp() * (y - x),
+        false => y.eq(0.0).select_or(1.0, y.clone()).x_log_x() - y * x,
+    };
     reduced(losses, reduction)
 }
 

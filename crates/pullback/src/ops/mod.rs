@@ -41,6 +41,7 @@ mod resize;
 mod sample;
 mod sizes;
 mod slice;
+mod slopes;
 mod soft;
 mod special;
 mod statistics;

@@ -1,12 +1,35 @@
 //! Functions of one and two elements.
 
 use crate::apply::apply;
+use crate::ops::slopes::{
+    bessel_part, erfcx_slope, gamma_density, gelu_tanh_slope, log_ndtr_slope, normal_cdf,
+    normal_pdf, silu_slope,
+};
 use crate::ops::{Operand, linear};
 use crate::rule::{A, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI, SQRT_2};
+use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, SQRT_2};
+
+/// A slope that is 1 over something: `dy` is divided by it. A product with the reciprocal would have a derivative with the square of that, which overflows
+/// long before the quotient does (as in t·ln t, where dy is small when t is).
+macro_rules! over {
+    ($x:ident => $below:expr) => {
+        Grad::Hand(Hand {
+            formula: concat!("`dy / (", stringify!($below), ")`"),
+            uses: &[A],
+            vjp: |f, dys| {
+                let $x = f.x(0);
+                smallvec![dys[0].as_ref().map(|dy| dy / ($below))]
+            },
+            jvp: |f, t| {
+                let $x = f.x(0);
+                t[0].iter().map(|t| t / ($below)).collect()
+            },
+        })
+    };
+}
 
 /// How each unary function differentiates. In a formula, `x` is the input and `y` the output;
 /// what is not named is not kept for backward.
@@ -27,15 +50,16 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
         Exp2     => slopes!(Y => |y| y * LN_2),
         Expm1    => slopes!(Y => |y| y + 1.0),
         Log      => slopes!(X => |x| x.recip()),
-        Log2     => slopes!(X => |x| (x * LN_2).recip()),
-        Log10    => slopes!(X => |x| (x * LN_10).recip()),
-        Log1p    => slopes!(X => |x| (x + 1.0).recip()),
+        Log2     => over!(x => x * LN_2),
+        Log10    => over!(x => x * LN_10),
+        Log1p    => over!(x => x + 1.0),
         Sin      => slopes!(X => |x| x.cos()),
         Cos      => slopes!(X => |x| -x.sin()),
         Tan      => slopes!(Y => |y| 1.0 + y.square()),
         Asin     => slopes!(X => |x| (1.0 - x.square()).rsqrt()),
         Acos     => slopes!(X => |x| -(1.0 - x.square()).rsqrt()),
-        Atan     => slopes!(X => |x| (1.0 + x.square()).recip()),
+        // Not `square`, whose slope 2x is infinite at the largest numbers, and the reciprocal's 0.
+        Atan     => slopes!(X => |x| (1.0 + x * x).recip()),
         Sinh     => slopes!(X => |x| x.cosh()),
         Cosh     => slopes!(X => |x| x.sinh()),
         Tanh     => slopes!(Y => |y| 1.0 - y.square()),
@@ -52,8 +76,8 @@ pub(crate) fn unary_row(f: Unary) -> Grad {
         Digamma  => slopes!(X => |x| x.polygamma(1)),
         I0       => slopes!(X => |x| x.i1()),
         I0e      => slopes!(X Y => |x, y| x.i1e() - x.sign() * y),
-        I1       => slopes!(X Y => |x, y| x.i0() - per(y, x)),
-        I1e      => slopes!(X Y => |x, y| x.i0e() - x.sign() * y - per(y, x)),
+        I1       => slopes!(X Y => |x, y| x.i0() - bessel_part(y, x, false)),
+        I1e      => slopes!(X Y => |x, y| x.i0e() - x.sign() * y - bessel_part(y, x, true)),
         Sigmoid  => slopes!(Y => |y| y * (1.0 - y)),
         Relu     => slopes!(Y => |y| y.gt(0.0).cast(y.dtype())),
         Gelu     => slopes!(X => |x| normal_cdf(x) + x * normal_pdf(x)),
@@ -87,14 +111,15 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
     }
 }
 
-/// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice.
+/// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice. Also y is divided, and not `dy / b` multiplied by it: 1/b² would
+/// overflow where a/b² does not (a = 0, or as small as b).
 const DIV: Grad = Grad::Hand(Hand {
-    formula: "`da = dy / b`, `db = -(dy / b) * y`",
+    formula: "`da = dy / b`, `db = dy * (y / -b)`",
     uses: &[B, Y],
     vjp: |f, dys| {
-        let da = dys[0].as_ref().map(|dy| dy / f.x(1));
-        let db = da.as_ref().filter(|_| f.needs(1)).map(|da| -(da * f.y(0)));
-        smallvec![da.filter(|_| f.needs(0)), db]
+        let by = |i: usize| dys[0].as_ref().filter(|_| f.needs(i));
+        let db = by(1).map(|dy| dy * (f.y(0) / -f.x(1)));
+        smallvec![by(0).map(|dy| dy / f.x(1)), db]
     },
     jvp: |f, t| {
         let moved = t[1].as_ref().map(|tb| f.y(0) * tb);
@@ -129,56 +154,21 @@ fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {
     a.into_iter().chain(b).reduce(|a, b| a + b).into_iter().collect()
 }
 
-/// `dy · f'` as the product of two ops: what the fused kernel is, where it is differentiated itself.
+/// `dy · f'` by simpler ops: what the fused kernel is, where it is differentiated itself. What divides does so one after the other: a square on the way would
+/// overflow in the next derivative before the result does.
 pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Outs {
     let Op::UnaryVjp(f) = op else { unreachable!("called for UnaryVjp") };
     let Grad::Slopes(slopes) = unary_row(*f) else {
         unreachable!("a fused vjp belongs to a slope")
     };
-    smallvec![inputs[1] * slopes[0].of(&inputs[..1])]
-}
-
-fn normal_cdf(x: &Tensor) -> Tensor {
-    ((x * (1.0 / SQRT_2)).erf() + 1.0) * 0.5
-}
-
-fn normal_pdf(x: &Tensor) -> Tensor {
-    (x.square() * -0.5).exp() * (0.5 * FRAC_2_SQRT_PI / SQRT_2)
-}
-
-fn gelu_tanh_slope(x: &Tensor) -> Tensor {
-    let k = (2.0 / PI).sqrt();
-    let t = ((x + x.square() * x * 0.044715) * k).tanh();
-    let inner = (x.square() * (3.0 * 0.044715) + 1.0) * k;
-    (&t + 1.0) * 0.5 + x * 0.5 * (1.0 - t.square()) * inner
-}
-
-fn silu_slope(x: &Tensor) -> Tensor {
-    let s = x.sigmoid();
-    &s * (x * (1.0 - &s) + 1.0)
-}
-
-/// 2x·y − 2/√π. For large x that is a difference of equal numbers, and the first terms of its asymptotic series are exact.
-fn erfcx_slope(x: &Tensor, y: &Tensor) -> Tensor {
-    let far = x.gt(if x.dtype() == DType::F64 { 20.0 } else { 6.0 });
-    let near = far.select_or(1.0, x.clone()) * y * 2.0 - FRAC_2_SQRT_PI;
-    // −1/√π · (1 − 3u + 15u² − …)/x² with u = 1/(2x²): each coefficient is (2n + 1) times that before.
-    let inverse = far.logical_not().select_or(1.0, x.clone()).recip().square();
-    let u = &inverse * 0.5;
-    let mut series = u.ones_like_splat();
-    for n in (1..=8).rev() {
-        series = 1.0 - &u * f64::from(2 * n + 1) * series;
-    }
-    far.select(&(inverse * series * (-0.5 * FRAC_2_SQRT_PI)), &near)
-}
-
-/// The density over the distribution function: √(2/π) / erfcx(−x/√2), which overflows above 0; there it is exp(−x²/2 − y)/√(2π).
-fn log_ndtr_slope(x: &Tensor, y: &Tensor) -> Tensor {
-    let below = x.lt(0.0);
-    let low = (x.only(&below) * -FRAC_1_SQRT_2).erfcx().recip() * (2.0 * FRAC_1_SQRT_2);
-    let above = below.logical_not();
-    let high = (x.only(&above).square() * -0.5 - y.only(&above)).exp() * FRAC_1_SQRT_2;
-    below.select(&low, &high) * (0.5 * FRAC_2_SQRT_PI)
+    let (kept, dy) = (inputs[0], inputs[1]);
+    smallvec![match f {
+        Unary::Log => dy / kept,
+        Unary::Sqrt => dy * 0.5 / kept,
+        Unary::Recip => -(dy * kept) * kept,
+        Unary::Rsqrt => dy * kept * kept * kept * -0.5,
+        _ => dy * slopes[0].of(&[kept]),
+    }]
 }
 
 /// part/(a² + b²), in units in which no square is too large or too small.
@@ -215,22 +205,6 @@ fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
 fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
     let void = a.eq(0.0).logical_and(b.ge(0.0));
     void.select_or(0.0, y * void.select_or(1.0, a.clone()).log())
-}
-
-/// y/x for a function with y(0) = 0 and y'(0) = ½, and ½ at 0.
-fn per(y: &Tensor, x: &Tensor) -> Tensor {
-    // Numbers so small that their half is rounded are the origin too.
-    let least = match x.dtype() {
-        DType::F64 => f64::MIN_POSITIVE,
-        _ => f64::from(f32::MIN_POSITIVE),
-    };
-    let origin = x.lt(least).logical_and(x.gt(-least));
-    origin.select_or(0.5, y / origin.select_or(1.0, x.clone()))
-}
-
-/// b^(a−1)·e^(−b) / Γ(a).
-fn gamma_density(a: &Tensor, b: &Tensor) -> Tensor {
-    ((a - 1.0).xlogy(b) - b - a.lgamma()).exp()
 }
 
 /// The derivative by a parameter: refused.

@@ -3,7 +3,7 @@
 use crate::kinks::{self, Kind};
 use crate::ops::Operand;
 use crate::ops::pointwise::unit_for_squares;
-use crate::{DType, Error, Tensor};
+use crate::{DType, Error, Tensor, custom_vjp};
 use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -135,8 +135,16 @@ impl Tensor {
         let inside = below.logical_or(&zero).select_or(1.0, self.clone());
         // A root at 0: as the entropy it is 0 there, with an infinite slope.
         let start = zero.logical_not().select_or(1.0, self + 0.0).sqrt();
-        let middle = zero.select(&start, &-(&inside * inside.log()));
+        let middle = zero.select(&start, &-inside.x_log_x());
         below.select_or(f64::NEG_INFINITY, middle)
+    }
+
+    /// x·log(x), whose slope is log(x) + 1: as a product it would be log(x) + x/x, the derivative of which is a difference of two infinities where 1/x overflows.
+    #[track_caller]
+    pub(crate) fn x_log_x(&self) -> Tensor {
+        let forward = |x: &Tensor| (x * x.log(), x.clone());
+        let backward = |x: &Tensor, dy: &Tensor| dy * (x.log() + 1.0);
+        custom_vjp("x_log_x", forward, backward).trusted().call(&self.real())
     }
 
     /// The distribution function of the standard normal.
