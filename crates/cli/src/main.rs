@@ -16,6 +16,8 @@ mod models;
 mod number;
 mod ops;
 mod output;
+#[cfg(test)]
+mod strange;
 mod train;
 
 use failure::Failure;

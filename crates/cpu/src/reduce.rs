@@ -417,171 +417,6 @@ impl<S: Elem> Plan<'_, S> {
     }
 }
 
-#[inline(always)]
-unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
-    x: *const S,
-    stride: isize,
-    len: usize,
-) -> S::Compute {
-    // SAFETY: the caller has `len` elements there.
-    unsafe {
-        if stride == 1 {
-            return short_or_long::<S, K>(x, len);
-        }
-        let at = |i: usize| (*x.offset(i as isize * stride)).load();
-        in_fours::<S::Compute, K>(at, len)
-    }
-}
-
-/// Folds elements that lie side by side. Lanes that would stay neutral are left out: a fold with them gives the same bits.
-#[inline(always)]
-unsafe fn short_or_long<S: Elem, K: Fold<S::Compute>>(x: *const S, len: usize) -> S::Compute {
-    // SAFETY: the caller has `len` elements there.
-    unsafe {
-        match len {
-            ..16 => in_fours::<S::Compute, K>(|i| (*x.add(i)).load(), len),
-            16 => in_lanes::<S, K, 16>(x, len),
-            17..=32 => in_lanes::<S, K, 32>(x, len),
-            _ => in_lanes::<S, K, LANES>(x, len),
-        }
-    }
-}
-
-/// Folds a few elements over four lanes.
-#[inline(always)]
-fn in_fours<A: Copy, K: Fold<A>>(at: impl Fn(usize) -> A, len: usize) -> A {
-    let mut lanes = [K::NEUTRAL; 4];
-    let full = len / 4 * 4;
-    let mut i = 0;
-    while i < full {
-        for (l, lane) in lanes.iter_mut().enumerate() {
-            *lane = K::join(*lane, at(i + l));
-        }
-        i += 4;
-    }
-    // One by one: a lane with a number that is not known yet would keep all of them in memory.
-    if len > full {
-        lanes[0] = K::join(lanes[0], at(full));
-    }
-    if len > full + 1 {
-        lanes[1] = K::join(lanes[1], at(full + 1));
-    }
-    if len > full + 2 {
-        lanes[2] = K::join(lanes[2], at(full + 2));
-    }
-    K::join(K::join(lanes[0], lanes[1]), K::join(lanes[2], lanes[3]))
-}
-
-#[inline(always)]
-unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
-    x: *const S,
-    len: usize,
-) -> S::Compute {
-    // SAFETY: the caller has `len` elements there.
-    unsafe {
-        let mut lanes = [K::NEUTRAL; L];
-        let full = len / L * L;
-        let mut i = 0;
-        while i < full {
-            for (l, lane) in lanes.iter_mut().enumerate() {
-                *lane = K::join(*lane, (*x.add(i + l)).load());
-            }
-            i += L;
-        }
-        if full < len {
-            let mut rest = [K::NEUTRAL; L];
-            copy_short(x.add(full), len - full, rest.as_mut_ptr());
-            for (lane, x) in lanes.iter_mut().zip(rest) {
-                *lane = K::join(*lane, x);
-            }
-        }
-        let mut width = L;
-        while width > 1 {
-            width /= 2;
-            for l in 0..width {
-                lanes[l] = K::join(lanes[l], lanes[l + width]);
-            }
-        }
-        lanes[0]
-    }
-}
-
-/// Copies a few elements, by eights or fours. The last copy may go over what has been copied: that costs less than one by one.
-#[inline(always)]
-unsafe fn copy_short<S: Elem>(x: *const S, len: usize, to: *mut S::Compute) {
-    // SAFETY: the caller has `len` elements, and room for them.
-    unsafe {
-        let some = |from: usize, count: usize| {
-            for i in 0..count {
-                *to.add(from + i) = (*x.add(from + i)).load();
-            }
-        };
-        match len {
-            8.. => {
-                let mut done = 0;
-                while done + 8 <= len {
-                    some(done, 8);
-                    done += 8;
-                }
-                some(len - 8, 8);
-            }
-            4.. => {
-                some(0, 4);
-                some(len - 4, 4);
-            }
-            _ => some(0, len),
-        }
-    }
-}
-
-/// Folds each of some rows that lie one after the other.
-#[inline(always)]
-unsafe fn each_body<S: Elem, K: Fold<S::Compute>>(
-    x: *const S,
-    row: usize,
-    rows: usize,
-    out: *mut S::Compute,
-) {
-    // SAFETY: the caller has `rows` rows of `row` elements, and room for as many results.
-    unsafe {
-        for r in 0..rows {
-            *out.add(r) = short_or_long::<S, K>(x.add(r * row), row);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
-    x: *const S,
-    row: isize,
-    rows: usize,
-    step: isize,
-    sums: &mut [S::Compute],
-) {
-    let mut r = 0;
-    // SAFETY: the caller has `rows` rows of as many elements as there are sums.
-    unsafe {
-        while r < rows {
-            let x = x.offset(r as isize * row);
-            let at = |i: isize, j: usize| (*x.offset(i * row + j as isize * step)).load();
-            if step == 1 && rows - r >= 8 {
-                let at = |i: isize, j: usize| (*x.offset(i * row).add(j)).load();
-                for (j, sum) in sums.iter_mut().enumerate() {
-                    let low = K::join(K::join(at(0, j), at(1, j)), K::join(at(2, j), at(3, j)));
-                    let high = K::join(K::join(at(4, j), at(5, j)), K::join(at(6, j), at(7, j)));
-                    *sum = K::join(*sum, K::join(low, high));
-                }
-                r += 8;
-            } else {
-                for (j, sum) in sums.iter_mut().enumerate() {
-                    *sum = K::join(*sum, at(0, j));
-                }
-                r += 1;
-            }
-        }
-    }
-}
-
 /// Compiles a body once per instruction set and calls the one for a level. For instance
 /// `per_level!(fold_run = run_body(x: *const S, …) -> S::Compute)` makes
 /// `unsafe fn fold_run<S, K>(level: Level, x: *const S, …) -> S::Compute`, which calls `run_body`
@@ -620,9 +455,11 @@ per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isi
 per_level!(fold_each = each_body(x: *const S, row: usize, rows: usize, out: *mut S::Compute) -> ());
 
 mod arg;
+mod bodies;
 mod folder;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use arg::arg_reduce;
+use bodies::{each_body, rows_body, run_body};
 pub(crate) use folder::{Folder, Joined, folder};

@@ -1,7 +1,8 @@
 //! Calling a module with other tensors than its own.
 
 use crate::Module;
-use pullback::{Error, Result, Tensor};
+use pullback::{Error, Path, Result, Tensor, user_line};
+use std::panic::Location;
 
 /// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
 /// call writes to its buffers, it writes to copies. PyTorch's `torch.func.functional_call`.
@@ -25,7 +26,7 @@ use pullback::{Error, Result, Tensor};
 /// ```
 ///
 /// # Errors
-/// If a name is not one of the module's, or a tensor is of another shape or dtype.
+/// If a name is not one of the module's or is given twice, or a tensor is of another shape or dtype.
 #[track_caller]
 pub fn functional_call<M: Module, R>(
     module: &M,
@@ -34,20 +35,21 @@ pub fn functional_call<M: Module, R>(
 ) -> Result<(R, Vec<(String, Tensor)>)> {
     let op = "functional_call";
     let own = module.named_state();
-    for (name, x) in state {
+    for (i, (name, x)) in state.iter().enumerate() {
+        if state[..i].iter().any(|(other, _)| other == name) {
+            let message = format!("`{name}` is given twice");
+            return Err(Error::argument(op, message).at(user_line(Location::caller())));
+        }
         let error = match own.iter().find(|(known, _)| known == name) {
             Some((_, old)) if old.spec() == x.spec() => continue,
             Some((_, old)) => {
                 let message = format!("`{name}` is {}, not {}", old.spec(), x.spec());
-                Error::shape(op, message).on([old.spec(), x.spec()])
+                let kind = if old.shape() == x.shape() { Error::dtype } else { Error::shape };
+                kind(op, message).on([old.spec(), x.spec()])
             }
-            None => {
-                let known: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
-                let message = format!("the module has no `{name}`; it has {}", known.join(", "));
-                Error::argument(op, message)
-            }
+            None => Error::argument(op, unknown(module, &own, name)),
         };
-        return Err(error.at(std::panic::Location::caller()));
+        return Err(error.at(user_line(Location::caller())));
     }
     let is_buffer = |x: &Tensor| module.named_buffers().iter().any(|(_, b)| b.is_same(x));
     // One new tensor for each of the module's, so that what is tied stays tied.
@@ -65,4 +67,19 @@ pub fn functional_call<M: Module, R>(
     });
     let result = call(&called);
     Ok((result, called.named_buffers()))
+}
+
+/// What to say about a name that is none: a tied tensor has others beside its first.
+fn unknown(module: &impl Module, own: &[(String, Tensor)], name: &str) -> String {
+    let mut tied = None;
+    module.visit(&mut Path::default(), &mut |path, x| {
+        if path.to_string() == name {
+            tied = own.iter().find(|(_, known)| known.is_same(x)).map(|(first, _)| first.clone());
+        }
+    });
+    if let Some(first) = tied {
+        return format!("`{name}` is tied to `{first}`, and goes by that name");
+    }
+    let known: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+    format!("the module has no `{name}`; it has {}", known.join(", "))
 }

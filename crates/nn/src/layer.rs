@@ -1,8 +1,8 @@
 //! What takes a tensor and gives one.
 
 use crate::Summary;
-use crate::refuse::{refuse, without_our_line};
-use pullback::{Tensor, Tree, catch};
+use crate::refuse::called;
+use pullback::{Tensor, Tree};
 
 /// A module with one input and one output, so that it can be chained.
 ///
@@ -38,10 +38,8 @@ pub trait Layer: Tree {
     /// ```
     #[track_caller]
     fn summary_of(&self, x: &Tensor) -> Summary {
-        match catch(|| Summary::of_call(self, x, |model, x| model.forward(x))) {
-            Ok(summary) => summary,
-            Err(error) => refuse(without_our_line(error)),
-        }
+        let _line = called();
+        Summary::of_call(self, x, |model, x| model.forward(x))
     }
 }
 

@@ -6,9 +6,11 @@
 
 use crate::Module;
 use crate::optim::Optimizer;
+use crate::refuse::called;
 use crate::summary::holds;
 use pullback::{
-    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor, Tree,
+    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, OnBehalf, Path, Result,
+    Tensor, Tree,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -79,7 +81,7 @@ pub fn predict_memory<R>(
 }
 
 /// Says that `module` runs, until what it gives is dropped: for reports on memory. A module of your own calls it at the start of its `forward`, and what
-/// its operations make is listed under its path. Where no report is being made, this does nothing.
+/// its operations make is listed under its path. Until then the layers of this crate name the caller's line, in errors and in reports.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -100,14 +102,17 @@ pub fn predict_memory<R>(
 /// # let gate = Gate { open: Linear::new(2, 3), value: Linear::new(2, 3) };
 /// # assert_eq!(gate.forward(&Tensor::ones([1, 2])).shape(), [1, 3]);
 /// ```
+#[track_caller]
 pub fn entered(module: &impl Tree) -> Entered {
-    Entered { _part: PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module)) }
+    Entered { _part: PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module)), _line: called() }
 }
 
 /// A module runs: see [`entered()`].
 #[must_use = "the module ends when this is dropped"]
 pub struct Entered {
     _part: Option<MemoryPart>,
+    /// Lines of this crate are those of its caller.
+    _line: OnBehalf,
 }
 
 thread_local! {

@@ -1,12 +1,19 @@
 //! How a layer that is asked for the impossible says so.
 
-use pullback::{Error, catch, no_grad, raise};
+use pullback::{Error, OnBehalf, no_grad, on_behalf_of, raise, user_line};
 use std::panic::Location;
 
 /// Leaves a formula with an error that names the caller's line: a panic with its text, which [`pullback::catch`] turns back into an `Err`.
 #[track_caller]
 pub(crate) fn refuse(error: Error) -> ! {
-    raise(error.at(Location::caller()))
+    raise(error.at(user_line(Location::caller())))
+}
+
+/// Until what it gives is dropped, lines of this crate are the caller's in errors, on the tape and in reports: also where closures and
+/// pointers lie between, which the caller's line does not pass.
+#[track_caller]
+pub(crate) fn called() -> OnBehalf {
+    on_behalf_of(Location::caller(), file!().trim_end_matches("refuse.rs"))
 }
 
 /// Refuses with a sentence unless `fits`. The sentence is made only where it is needed.
@@ -17,36 +24,17 @@ pub(crate) fn demand(fits: bool, layer: &'static str, sentence: impl FnOnce() ->
     }
 }
 
-/// Runs a layer inside a closure, which the caller's line does not pass: an error names it all the same.
+/// Runs a layer for a caller whose line is known: in a closure that runs later, or elsewhere.
 pub(crate) fn called_at<R>(at: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
-    match catch(f) {
-        Ok(y) => y,
-        Err(error) => raise(without_our_line(error).at(at)),
-    }
+    let _line = on_behalf_of(at, file!().trim_end_matches("refuse.rs"));
+    f()
 }
 
 /// [`no_grad`] for what a layer does to its buffers, with the caller's line in errors.
 #[track_caller]
 pub(crate) fn unrecorded<R>(f: impl FnOnce() -> R) -> R {
-    called_at(Location::caller(), || no_grad(f))
-}
-
-/// An error that came through a pointer or a closure, which the caller's line does not pass: it names a line of this library. [`refuse`] will name
-/// the caller instead. An error at a line of the user's, in a layer of their own, stays as it is.
-pub(crate) fn without_our_line(error: Error) -> Error {
-    let ours = file!().trim_end_matches("refuse.rs");
-    if error.location().is_some_and(|at| !at.file().starts_with(ours)) {
-        return error;
-    }
-    let text = error.to_string();
-    let hint = text.lines().find_map(|line| line.strip_prefix("  hint: "));
-    let details = text.lines().filter_map(|line| line.strip_prefix("  in "));
-    let moved = Error::new(error.kind(), error.op().to_string(), error.message());
-    let moved = details.fold(moved.on(error.operands()), |e, line| e.detail(format!("in {line}")));
-    match hint {
-        Some(hint) => moved.hint(hint),
-        None => moved,
-    }
+    let _line = called();
+    no_grad(f)
 }
 
 /// Room for so many layers: a number that memory cannot hold is a sentence, not the end of the process.

@@ -96,6 +96,58 @@ fn a_hook_may_register_another() {
     assert_eq!(layer.forward(&row(1.0, 1.0)).to_vec::<f32>(), [0.0, 0.0]);
 }
 
+#[test]
+fn a_copy_has_hooks_of_its_own() {
+    let x = row(1.0, 1.0);
+    let add =
+        |layer: &Hooked<Linear>, n: f32| layer.register_forward_hook(move |_, _, y| Some(y + n));
+    let out = |layer: &Hooked<Linear>| layer.forward(&x).to_vec::<f32>();
+    let first = Hooked::new(linear());
+    let before = add(&first, 1.0);
+    let second = first.deep_copy();
+    assert_eq!(
+        (out(&first), out(&second)),
+        (vec![4.0, 8.0], vec![4.0, 8.0]),
+        "it begins with them"
+    );
+    // What comes later is of one of them, and what goes too.
+    let _on_first = add(&first, 10.0);
+    assert_eq!((out(&first), out(&second)), (vec![14.0, 18.0], vec![4.0, 8.0]));
+    let _on_second = second.register_forward_pre_hook(|_, x| Some(x * 2.0));
+    assert_eq!((out(&first), out(&second)), (vec![14.0, 18.0], vec![7.0, 15.0]));
+    before.remove();
+    assert_eq!((out(&first), out(&second)), (vec![13.0, 17.0], vec![7.0, 15.0]));
+    // Inside a sequence, and in another dtype, as well.
+    let net = Sequential::new().then(first.clone());
+    let (copy, wide) = (net.deep_copy(), net.to_dtype(pullback::DType::F64));
+    let _later = add(&first, 100.0);
+    assert_eq!(net.forward(&x).to_vec::<f32>(), [113.0, 117.0]);
+    assert_eq!(copy.forward(&x).to_vec::<f32>(), [13.0, 17.0]);
+    assert_eq!(wide.forward(&x.cast(pullback::DType::F64)).to_vec::<f64>(), [13.0, 17.0]);
+    // A clone is the same layer.
+    assert_eq!(out(&first.clone()), [113.0, 117.0]);
+}
+
+/// What is compiled takes a layer as an argument, or copies one inside: other hooks are another function.
+#[test]
+fn copies_in_what_is_compiled_follow_the_hooks() {
+    let layer = Hooked::new(linear());
+    layer.freeze();
+    let x = row(1.0, 1.0);
+    let given = jit(|(layer, x): &(Hooked<Linear>, Tensor)| layer.forward(x));
+    let inside = jit(|x: &Tensor| functional_call(&layer, &[], |m| m.forward(x)).unwrap().0);
+    let both = || {
+        let given = given.of(&(layer.clone(), x.clone())).to_vec::<f32>();
+        (given, inside.of(&x).to_vec::<f32>())
+    };
+    assert_eq!(both(), (vec![3.0, 7.0], vec![3.0, 7.0]));
+    let hook = layer.register_forward_hook(|_, _, y| Some(y + 1.0));
+    assert_eq!(both(), (vec![4.0, 8.0], vec![4.0, 8.0]));
+    hook.remove();
+    assert_eq!(both(), (vec![3.0, 7.0], vec![3.0, 7.0]));
+    assert!(given.explain().uncompiled.0 == 0 && inside.explain().uncompiled.0 == 0);
+}
+
 /// Clones share parameters, buffers and the mode; deep copies share nothing.
 fn cloned<M: Module + Clone>(what: &str, model: &M) {
     let (same, own) = (model.clone(), model.deep_copy());

@@ -256,3 +256,30 @@ fn a_functional_call_returns_the_new_buffers() {
     assert!(text.to_string().contains("`0.weight` is f32[4,3], not f32[1,4]"), "{text}");
     assert_eq!(means.dtype(), DType::F32);
 }
+
+#[test]
+fn a_functional_call_says_which_names_do_not_fit() {
+    #[derive(Tree)]
+    struct Tied {
+        first: Linear,
+        second: Linear,
+    }
+    let first = Linear::new(2, 2);
+    let net = Tied { second: Linear { weight: first.weight.clone(), bias: None }, first };
+    let called = |names: &[&str], x: Tensor| {
+        let state: Vec<_> = names.iter().map(|name| (name.to_string(), x.clone())).collect();
+        let line = line!() + 1;
+        let error = functional_call(&net, &state, |_| ()).map(drop).expect_err("a sentence");
+        assert_eq!(error.location().unwrap().line(), line, "{error}");
+        error.to_string()
+    };
+    let x = || Tensor::zeros([2, 2]);
+    let text = called(&["first.weight", "first.weight"], x());
+    assert!(text.contains("`first.weight` is given twice"), "{text}");
+    let text = called(&["second.weight"], x());
+    assert!(text.contains("`second.weight` is tied to `first.weight`"), "{text}");
+    let text = called(&["second.bias"], x());
+    assert!(text.contains("has no `second.bias`; it has first.weight, first.bias"), "{text}");
+    let text = called(&["first.weight"], x().cast(DType::F64));
+    assert!(text.contains("`first.weight` is f32[2,2], not f64[2,2]"), "{text}");
+}

@@ -234,3 +234,44 @@ fn one_stray_name_needs_no_lax_loading() {
     Weights::new().ignore("*").allow_missing("*").load(&kept, &path).unwrap();
     assert_eq!(kept[0].weight.to_vec::<f64>(), [0.0; 4]);
 }
+
+/// A rule that cannot be meant is a sentence, when loading and when saving, and the sentence names the line of the call.
+#[test]
+fn rules_that_cannot_be_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (apart(), together());
+    let path = file(&folder, &from);
+    let head = "layers.*.qkv";
+    let cases = [
+        (Names::new().of_sizes(&[3, 3, 3]).concat(&PARTS, 0, head), "comes before every rule"),
+        (
+            Names::new().rename("a", "b").of_sizes(&[1]),
+            "of_sizes([1]) comes after rename(\"a\", \"b\")",
+        ),
+        (Names::new().prefix("a", "").of_sizes(&[1]).concat(&PARTS, 0, head), "comes after prefix"),
+        (
+            Names::new().concat(&PARTS, 0, head).of_sizes(&[3; 3]).of_sizes(&[9, 0, 0]),
+            "is the second",
+        ),
+        (Names::new().concat(&PARTS, 0, head).concat(&[], 0, "head"), "names no parts"),
+        (Names::new().concat(&[], 0, "nowhere"), "concat([], 0, \"nowhere\") names no parts"),
+        (Names::new().split("layers", 0, &[]), "names no parts"),
+        (Names::new().concat(&["layers.*.q", "layers.*.q"], 0, head), "names `layers.*.q` twice"),
+        (Names::new().rename("layers.*.q", "layers.q"), "has other stars in `layers.*.q`"),
+        (Names::new().rename("layers.0", "layers.*"), "than in `layers.*`"),
+    ];
+    for (names, sentence) in cases {
+        for strict in [true, false] {
+            let weights = Weights::new().names(names.clone()).strict(strict);
+            refused(&weights, &to, &path, &[sentence, "tests/weight_rules.rs:"]);
+            let line = line!() + 1;
+            let error = weights.save(&to, folder.path().join("none")).unwrap_err();
+            assert!(error.to_string().contains(sentence), "no `{sentence}` in:\n{error}");
+            assert_eq!(error.location().unwrap().line(), line, "{error}");
+        }
+    }
+    assert!(!folder.path().join("none").exists());
+    // What cannot be opened, too.
+    let error = pullback_nn::state::load_weights(&to, folder.path().join("none")).unwrap_err();
+    assert_eq!(error.location().unwrap().line(), line!() - 1, "{error}");
+}

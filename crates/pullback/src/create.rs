@@ -137,10 +137,12 @@ impl Tensor {
     }
 
     /// Zeros of a spec, one element of memory.
+    #[track_caller]
     pub(crate) fn zeros_of(spec: &Spec) -> Tensor {
         Tensor::splat(Scalar::Int(0), &spec.shape, spec.dtype)
     }
 
+    #[track_caller]
     pub(crate) fn zeros_like_splat(&self) -> Tensor {
         Tensor::splat(Scalar::Int(0), self.shape(), self.dtype())
     }

@@ -361,14 +361,13 @@ impl<'a> Backward<'a> {
         }
         let known: Vec<_> = targets.iter().copied().filter(|t| t.0 != 0).collect();
         let plan = plan(roots.iter().map(|r| &r.0), &known);
-        let mut found =
-            of_targets(roots, &known, plan, self.manner).map_err(|e| e.at(self.at))?.into_iter();
+        let mut found = of_targets(roots, &known, plan, self.manner, self.at)?.into_iter();
         let mut grads = Vec::new();
         for (x, key) in inputs.iter().zip(targets) {
             let grad = if key.0 == 0 { None } else { found.next().flatten() };
             grads.push(match grad {
                 Some(grad) => grad,
-                None if self.allow_unused => x.zeros_like_splat(),
+                None if self.allow_unused => mode::speaking_for(self.at, || x.zeros_like_splat()),
                 None => {
                     let message = "an output does not depend on this input, so it has no gradient";
                     let why =
@@ -401,7 +400,8 @@ impl<'a> Backward<'a> {
                     dy.clone()
                 }
                 None if y.len() == 1 && y.dtype().is_float() => {
-                    Tensor::splat(Scalar::Int(1), y.shape(), y.dtype())
+                    let one = || Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
+                    mode::speaking_for(self.at, one)
                 }
                 None if !y.dtype().is_float() => {
                     let message = format!("{} has no gradient: only floats have one", y.spec());

@@ -138,7 +138,8 @@ pub use memory::{
     MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };
 pub use mode::{
-    default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, with_default_dtype,
+    OnBehalf, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, on_behalf_of,
+    user_line, with_default_dtype,
 };
 pub use ops::update;
 pub use ops::{

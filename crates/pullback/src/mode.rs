@@ -5,6 +5,7 @@ use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{DType, Error, fail, trace};
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::panic::Location;
 
 thread_local! {
@@ -18,6 +19,8 @@ thread_local! {
     /// The dtype of floats that are made without data.
     pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    /// The caller of a library of layers, and the files of that library.
+    static CLIENT: Cell<Option<(&'static Location<'static>, &'static str)>> = const { Cell::new(None) };
 }
 
 /// The bits of what `apply` may have to see to. Where all are off, it tests one number and goes on.
@@ -191,7 +194,75 @@ pub(crate) fn speaking_for_itself<R>(f: impl FnOnce() -> R) -> R {
     with(&SPEAKER, None, f)
 }
 
-/// The user's line: the caller, unless someone else is being spoken for.
-pub(crate) fn user_line(caller: &'static Location<'static>) -> &'static Location<'static> {
-    SPEAKER.get().unwrap_or(caller)
+/// Whoever is being spoken for now, for [`speaking_as`].
+pub(crate) fn speaker() -> Option<&'static Location<'static>> {
+    SPEAKER.get()
+}
+
+/// Runs `f` with the speaker of before, where the library speaks for someone around a function of the user's.
+pub(crate) fn speaking_as<R>(
+    speaker: Option<&'static Location<'static>>,
+    f: impl FnOnce() -> R,
+) -> R {
+    with(&SPEAKER, speaker, f)
+}
+
+/// Says that a library works for its caller at `at`, until what it gives is dropped: errors, the tape and reports name that line in place of every line
+/// of a file whose path begins with `library`. Lines of other files, such as of functions that the caller handed in, stay.
+///
+/// `#[track_caller]` ends at closures and at trait objects; a library of layers says this at its doors instead. Where the caller is a line of the same
+/// library, the line is the one that it works for already.
+///
+/// ```
+/// use pullback::{Tensor, catch, on_behalf_of};
+/// use std::panic::Location;
+///
+/// #[track_caller]
+/// fn product(factors: &[Tensor]) -> Tensor {
+///     let _line = on_behalf_of(Location::caller(), file!());
+///     factors.iter().cloned().reduce(|a, b| a.matmul(&b)).unwrap()
+/// }
+///
+/// let factors = [Tensor::ones([2, 3]), Tensor::ones([4, 5])];
+/// let error = catch(|| product(&factors)).unwrap_err();
+/// let line = line!() - 1;
+/// assert_eq!(error.location().unwrap().line(), line);
+/// ```
+pub fn on_behalf_of(at: &'static Location<'static>, library: &'static str) -> OnBehalf {
+    let line = user_line(at);
+    OnBehalf { before: CLIENT.replace(Some((line, library))), _thread: PhantomData }
+}
+
+/// A library works for a caller: see [`on_behalf_of`].
+#[must_use = "the library stops to work for its caller when this is dropped"]
+pub struct OnBehalf {
+    before: Option<(&'static Location<'static>, &'static str)>,
+    /// It is this thread that works for the caller.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for OnBehalf {
+    fn drop(&mut self) {
+        CLIENT.set(self.before);
+    }
+}
+
+/// The line that errors and reports name for a caller: that line, unless a library works [on behalf of](on_behalf_of) another there.
+///
+/// ```
+/// use pullback::{on_behalf_of, user_line};
+/// use std::panic::Location;
+/// let user = Location::caller();
+/// let _line = on_behalf_of(user, file!());
+/// let library = || Location::caller();
+/// assert_eq!(user_line(library()), user);
+/// ```
+pub fn user_line(caller: &'static Location<'static>) -> &'static Location<'static> {
+    if let Some(at) = SPEAKER.get() {
+        return at;
+    }
+    match CLIENT.get() {
+        Some((at, library)) if caller.file().starts_with(library) => at,
+        _ => caller,
+    }
 }

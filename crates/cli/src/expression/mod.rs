@@ -38,17 +38,8 @@ mod tests {
             "softmax(", "where(", "clamp(", "pi", "e", "nan", " ", "\t", "·", "−", "π", "é", "∂",
             "#", "\"", "x[", "a=", "..", "\u{304}",
         ];
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = |n: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n
-        };
         let mut understood = 0;
-        for _ in 0..20_000 {
-            let length = 1 + next(12);
-            let text: String = (0..length).map(|_| PIECES[next(PIECES.len())]).collect();
+        for text in crate::strange::texts(&PIECES, 12, 20_000) {
             let inputs = vec![
                 ("x".to_string(), Tensor::from(0.5)),
                 ("y".to_string(), Tensor::from([1.0, 2.0])),

@@ -275,17 +275,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let _ = Options::read(&path);
         };
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = |n: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % n
-        };
-        for _ in 0..5_000 {
-            let length = 1 + next(14);
-            read(&(0..length).map(|_| PIECES[next(PIECES.len())]).collect::<String>());
-        }
+        crate::strange::texts(&PIECES, 14, 5_000).iter().for_each(|text| read(text));
         for key in Options::keys() {
             VALUES.iter().for_each(|value| read(&format!("{key} = {value}\n")));
         }

@@ -2,7 +2,7 @@
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};
-use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled};
+use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
             return self.inner.forward(x);
         }
         // The same tensors in a layer that backward can hold.
-        let (inner, at) = (self.inner.map(&mut Tensor::clone), Location::caller());
+        let (inner, at) = (self.inner.map(&mut Tensor::clone), user_line(Location::caller()));
         checkpoint(move |x: &Tensor| called_at(at, || inner.forward(x)), x)
     }
 }
@@ -73,7 +73,7 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
     segments: Option<usize>,
     x: &Tensor,
 ) -> Tensor {
-    let at = Location::caller();
+    let at = user_line(Location::caller());
     let shared = |layer: &L| {
         let layer = Arc::new(layer.map(&mut Tensor::clone));
         move |x: &Tensor| called_at(at, || layer.forward(x))
@@ -98,7 +98,7 @@ impl Sequential {
     #[track_caller]
     #[must_use]
     pub fn forward_in_segments(&self, segments: Option<usize>, x: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let at = user_line(Location::caller());
         let single = |layer: Sequential| {
             let layer = Arc::new(layer);
             move |x: &Tensor| called_at(at, || layer.forward(x))

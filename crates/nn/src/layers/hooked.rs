@@ -1,15 +1,16 @@
 //! A layer that lets others look at what goes in and what comes out.
 
-use crate::refuse::called_at;
+use crate::refuse::called;
 use crate::{Layer, seen};
 use pullback::{Flag, Path, Tensor, Tree};
-use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A layer with forward hooks: functions that see, and may replace, its input (before) or its output (after). PyTorch's
 /// `register_forward_pre_hook` and `register_forward_hook`. Names, weights and results are those of the layer inside.
 ///
-/// A clone has the same hooks, so one goes into the model and another stays in hand:
+/// A clone has the same hooks, those that come later too, so one goes into the model and another stays in hand. A copy
+/// ([`Module::deep_copy`](crate::Module::deep_copy)) begins with them and has its own from then on, as in PyTorch.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -44,7 +45,6 @@ type Before<L> = Arc<dyn Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync>;
 type After<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;
 
 struct Hooks<L> {
-    next: u64,
     before: Vec<(u64, Before<L>)>,
     after: Vec<(u64, After<L>)>,
     /// True for as long as the hooks are these: what was compiled with them looked at it. Other hooks have a flag of their own.
@@ -52,6 +52,12 @@ struct Hooks<L> {
 }
 
 impl<L> Hooks<L> {
+    /// A list of its own of the same hooks. Who makes one depends on which they are.
+    fn copy(&self) -> Hooks<L> {
+        self.current.get();
+        Hooks { before: self.before.clone(), after: self.after.clone(), current: Flag::new(true) }
+    }
+
     fn changed(&mut self) {
         std::mem::replace(&mut self.current, Flag::new(true)).set(false);
     }
@@ -63,7 +69,7 @@ pub struct ForwardHook {
 }
 
 impl ForwardHook {
-    /// Takes the hook away, from all clones of the layer.
+    /// Takes the hook away, from all clones of the layer. Copies that were made of it since keep theirs.
     pub fn remove(self) {
         (self.remove)();
     }
@@ -73,8 +79,7 @@ impl<L: Layer + 'static> Hooked<L> {
     /// The layer, without hooks yet.
     #[must_use]
     pub fn new(inner: L) -> Hooked<L> {
-        let hooks =
-            Hooks { next: 0, before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
+        let hooks = Hooks { before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
         Hooked { inner, hooks: Arc::new(Mutex::new(hooks)) }
     }
 
@@ -95,14 +100,14 @@ impl<L: Layer + 'static> Hooked<L> {
     }
 
     fn register(&self, add: impl FnOnce(&mut Hooks<L>, u64)) -> ForwardHook {
-        let id = {
+        // Of all hooks, so that lists of equal numbers are lists of equal hooks.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        {
             let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
-            let id = hooks.next;
-            hooks.next += 1;
             add(&mut hooks, id);
             hooks.changed();
-            id
-        };
+        }
         // Weak, so that a handle keeps no layer alive.
         let hooks = Arc::downgrade(&self.hooks);
         let remove = Box::new(move || {
@@ -116,36 +121,41 @@ impl<L: Layer + 'static> Hooked<L> {
     }
 }
 
-/// The tree of the layer inside, under the same names. What is mapped has the same hooks.
+/// The tree of the layer inside, under the same names. What is mapped has the same hooks, in a list of its own.
 impl<L: Tree> Tree for Hooked<L> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        {
+            let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+            let before: Vec<u64> = hooks.before.iter().map(|hook| hook.0).collect();
+            let after: Vec<u64> = hooks.after.iter().map(|hook| hook.0).collect();
+            path.note(&(before, after));
+        }
         self.inner.visit(path, f);
     }
 
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Hooked<L> {
-        Hooked { inner: self.inner.map(f), hooks: self.hooks.clone() }
+        let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).copy();
+        Hooked { inner: self.inner.map(f), hooks: Arc::new(Mutex::new(hooks)) }
     }
 }
 
 impl<L: Layer + 'static> Layer for Hooked<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let _line = called();
         // Copied out: a hook may register another.
         let (before, after, current) = {
             let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
             (hooks.before.clone(), hooks.after.clone(), hooks.current.clone())
         };
         current.get();
-        called_at(at, || {
-            let mut x = x.clone();
-            for (_, hook) in &before {
-                x = hook(&self.inner, &x).unwrap_or(x);
-            }
-            let mut y = self.inner.forward(&x);
-            for (_, hook) in &after {
-                y = hook(&self.inner, &x, &y).unwrap_or(y);
-            }
-            seen(self, y)
-        })
+        let mut x = x.clone();
+        for (_, hook) in &before {
+            x = hook(&self.inner, &x).unwrap_or(x);
+        }
+        let mut y = self.inner.forward(&x);
+        for (_, hook) in &after {
+            y = hook(&self.inner, &x, &y).unwrap_or(y);
+        }
+        seen(self, y)
     }
 }

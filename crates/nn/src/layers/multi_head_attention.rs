@@ -187,7 +187,7 @@ impl MultiHeadAttention {
         let x = self.by_heads(query, key, value, 0);
         let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
         let dropping = self.dropout > 0.0 && self.training.get();
-        let random = dropping.then(next_key);
+        let random = if dropping { Some(next_key()) } else { None };
         let mut how = Attention::new().grouped();
         if masks.causal {
             how = how.causal();

@@ -1,6 +1,6 @@
 //! Layers of any types, one after the other.
 
-use crate::refuse::{refuse, without_our_line};
+use crate::refuse::refuse;
 use crate::{Layer, entered, seen};
 use pullback::{Path, Tensor, Tree, catch};
 use std::sync::Arc;
@@ -95,9 +95,7 @@ impl Layer for Sequential {
         for (i, layer) in self.layers.iter().enumerate() {
             x = match catch(|| layer.run(&x)) {
                 Ok(y) => y,
-                Err(error) => {
-                    refuse(without_our_line(error).detail(format!("in layer {i} of the sequence")))
-                }
+                Err(error) => refuse(error.detail(format!("in layer {i} of the sequence"))),
             };
         }
         seen(self, x)

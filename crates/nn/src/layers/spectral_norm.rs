@@ -1,10 +1,9 @@
 //! A layer whose weight has a largest singular value of one.
 
 use super::parametrised::{Bare, under};
-use crate::refuse::{called_at, demand, unrecorded};
-use crate::{Layer, seen};
+use crate::refuse::{demand, unrecorded};
+use crate::{Layer, entered, seen};
 use pullback::{Flag, Path, Tensor, Tree};
-use std::panic::Location;
 
 /// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a matrix. u and v are buffers: each forward pass in training
 /// takes a step of power iteration with them, and evaluation leaves them as they are. PyTorch's `nn.utils.parametrizations.spectral_norm`, with its
@@ -192,11 +191,11 @@ impl<L: Layer> Tree for SpectralNorm<L> {
 
 impl<L: Layer> Layer for SpectralNorm<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let _here = entered(self);
         if self.training.get() {
             self.iterate(self.iterations);
         }
         let layer = self.inner.with(&self.weight());
-        seen(self, called_at(at, || layer.forward(x)))
+        seen(self, layer.forward(x))
     }
 }

@@ -1,10 +1,8 @@
 //! A layer whose weight is a length and a direction.
 
 use super::parametrised::{Bare, under};
-use crate::refuse::called_at;
-use crate::{Layer, seen};
+use crate::{Layer, entered, seen};
 use pullback::{Path, Tensor, Tree};
-use std::panic::Location;
 
 /// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters: one length for each index of an axis, the first unless told.
 /// PyTorch's `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is g and `…original1` is v.
@@ -107,8 +105,8 @@ impl<L: Layer> Tree for WeightNorm<L> {
 
 impl<L: Layer> Layer for WeightNorm<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let _here = entered(self);
         let layer = self.inner.with(&self.weight());
-        seen(self, called_at(at, || layer.forward(x)))
+        seen(self, layer.forward(x))
     }
 }

@@ -23,6 +23,8 @@
 pub struct Names {
     pub(super) rules: Vec<Rule>,
     transposed: Vec<String>,
+    /// Calls that say nothing about any rule, in words.
+    pub(super) misplaced: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -140,12 +142,27 @@ impl Names {
         self
     }
 
-    /// How long the parts of the last [`Names::concat`] or [`Names::split`] are along its axis, where they are not equal: fewer keys than queries.
+    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its axis, where they are not equal: fewer keys than queries.
+    /// Anywhere else it is a mistake, of which loading and saving tell.
     #[must_use]
     pub fn of_sizes(mut self, lengths: &[usize]) -> Names {
-        if let Some(Rule::Concat { sizes, .. } | Rule::Split { sizes, .. }) = self.rules.last_mut()
-        {
-            *sizes = Some(lengths.to_vec());
+        match self.rules.last_mut() {
+            Some(Rule::Concat { sizes, .. } | Rule::Split { sizes, .. }) if sizes.is_none() => {
+                *sizes = Some(lengths.to_vec());
+            }
+            Some(rule @ (Rule::Concat { .. } | Rule::Split { .. })) => {
+                let rule = rule.words();
+                self.misplaced.push(format!("of_sizes({lengths:?}) is the second after {rule}"));
+            }
+            Some(rule @ (Rule::Prefix(..) | Rule::Path(..))) => {
+                let rule = rule.words();
+                self.misplaced.push(format!(
+                    "of_sizes({lengths:?}) comes after {rule}, not after a concat or split"
+                ));
+            }
+            None => self.misplaced.push(format!(
+                "of_sizes({lengths:?}) comes before every rule, not after a concat or split"
+            )),
         }
         self
     }

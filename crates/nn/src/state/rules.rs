@@ -282,23 +282,39 @@ impl Names {
 
     /// What is wrong with the rules themselves.
     fn faults(&self) -> Vec<String> {
+        let mut out = self.misplaced.clone();
+        out.extend(self.rules.iter().flat_map(Rule::faults));
+        out
+    }
+}
+
+impl Rule {
+    fn faults(&self) -> Vec<String> {
         let stars = |path: &str| path.split('.').filter(|part| *part == "*").count();
-        let mut out = Vec::new();
-        for rule in &self.rules {
-            let (Rule::Concat { parts, whole, sizes, .. }
-            | Rule::Split { parts, whole, sizes, .. }) = rule
-            else {
-                continue;
-            };
-            let words = rule.words();
-            if parts.is_empty() {
-                out.push(format!("{words} names no parts"));
+        let (words, mut out) = (self.words(), Vec::new());
+        match self {
+            Rule::Prefix(..) => {}
+            Rule::Path(file, model) => {
+                if stars(file) != stars(model) {
+                    out.push(format!("{words} has other stars in `{file}` than in `{model}`"));
+                }
             }
-            if let Some(other) = parts.iter().find(|part| stars(part) != stars(whole)) {
-                out.push(format!("{words} has other stars in `{other}` than in `{whole}`"));
-            }
-            if let Some(sizes) = sizes.as_ref().filter(|sizes| sizes.len() != parts.len()) {
-                out.push(format!("{words} has {} sizes for {} parts", sizes.len(), parts.len()));
+            Rule::Concat { parts, whole, sizes, .. } | Rule::Split { parts, whole, sizes, .. } => {
+                if parts.is_empty() {
+                    out.push(format!("{words} names no parts"));
+                }
+                if let Some(other) = parts.iter().find(|part| stars(part) != stars(whole)) {
+                    out.push(format!("{words} has other stars in `{other}` than in `{whole}`"));
+                }
+                if let Some((_, twice)) =
+                    parts.iter().enumerate().find(|(i, part)| parts[..*i].contains(part))
+                {
+                    out.push(format!("{words} names `{twice}` twice"));
+                }
+                if let Some(sizes) = sizes.as_ref().filter(|sizes| sizes.len() != parts.len()) {
+                    let (sizes, parts) = (sizes.len(), parts.len());
+                    out.push(format!("{words} has {sizes} sizes for {parts} parts"));
+                }
             }
         }
         out

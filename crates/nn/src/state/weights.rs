@@ -5,7 +5,8 @@ use super::names::Names;
 use super::place::{Fit, targets_of};
 use super::tensors::{decode, encode};
 use crate::Module;
-use pullback::{Error, Result};
+use pullback::{Error, Result, user_line};
+use std::panic::Location;
 use std::path::Path;
 
 const SAVE: &str = "save_weights";
@@ -35,6 +36,7 @@ const LOAD: &str = "load_weights";
 ///
 /// # Errors
 /// If the file cannot be written; then what was there is still there.
+#[track_caller]
 pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().save(model, path)
 }
@@ -44,6 +46,7 @@ pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
 ///
 /// # Errors
 /// If the file cannot be read or does not fit: the error names what is missing, unexpected or mismatching.
+#[track_caller]
 pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().load(model, path).map(drop)
 }
@@ -132,7 +135,13 @@ impl Weights {
     ///
     /// # Errors
     /// If the file cannot be written, or names meet.
+    #[track_caller]
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
+        let at = user_line(Location::caller());
+        self.saved(model, path.as_ref()).map_err(|error| error.at(at))
+    }
+
+    fn saved(&self, model: &impl Module, path: &Path) -> Result<()> {
         let stored = self.names.stored(model.named_state());
         let mut tensors = stored.map_err(|wrong| {
             let message = "the model's tensors cannot be stored by these rules";
@@ -149,15 +158,20 @@ impl Weights {
             let message = format!("two tensors would be named `{}` in the file", pair[0]);
             return Err(Error::argument(SAVE, message));
         }
-        replace_file(SAVE, path.as_ref(), &encode(SAVE, &tensors)?)
+        replace_file(SAVE, path, &encode(SAVE, &tensors)?)
     }
 
     /// [`load_weights`] with these options.
     ///
     /// # Errors
     /// If the file cannot be read or does not fit; then nothing is changed.
+    #[track_caller]
     pub fn load(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<Loaded> {
-        let path = path.as_ref();
+        let at = user_line(Location::caller());
+        self.loaded(model, path.as_ref()).map_err(|error| error.at(at))
+    }
+
+    fn loaded(&self, model: &impl Module, path: &Path) -> Result<Loaded> {
         let bytes = std::fs::read(path).map_err(|error| failed(LOAD, "read", path, &error))?;
         let file = decode(LOAD, path, &bytes)?;
         let (ignored, optional) = (&self.ignored, &self.optional);

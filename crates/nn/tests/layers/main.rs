@@ -4,6 +4,7 @@ mod build;
 mod dtypes;
 mod errors;
 mod init;
+mod lines;
 mod modules;
 mod pytorch;
 mod random;

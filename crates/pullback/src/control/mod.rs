@@ -247,7 +247,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         for turn_number in 0..length {
             let before = Since::now();
             let i = if reverse { length - 1 - turn_number } else { turn_number };
-            let x = xs.map(&mut |x| x.select_at(0, i as isize));
+            let x = mode::speaking_for(at, || xs.map(&mut |x| x.select_at(0, i as isize)));
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
             // A later iteration may write to what is older than this one, and y is what it was here.

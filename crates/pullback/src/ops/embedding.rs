@@ -218,10 +218,12 @@ impl EmbeddingBag {
         let counts = Tensor::zeros_with([bags + 1], picked.dtype()).scatter_add(0, &owner, &ones);
         let counts = counts.narrow(0, 0, bags).unsqueeze(-1);
         let zeros = Tensor::zeros_with([bags + 1, columns], picked.dtype());
-        let sums = || zeros.index_add(0, &owner, &picked).narrow(0, 0, bags);
         let y = match self.mode {
-            Bag::Sum => sums().contiguous(),
-            Bag::Mean => sums() / counts.clamp_min(1.0),
+            Bag::Sum => zeros.index_add(0, &owner, &picked).narrow(0, 0, bags).contiguous(),
+            Bag::Mean => {
+                let sums = zeros.index_add(0, &owner, &picked).narrow(0, 0, bags);
+                sums / counts.clamp_min(1.0)
+            }
             Bag::Max if picked.shape()[0] == 0 => {
                 Tensor::zeros_with([bags, columns], picked.dtype())
             }
@@ -262,6 +264,7 @@ impl EmbeddingBag {
     }
 
     /// Where each bag starts, and the end of the last one; and how many bags there are.
+    #[track_caller]
     fn starts(&self, table: &Tensor, rows: &Tensor) -> crate::Result<(Tensor, usize)> {
         let op = "embedding_bag";
         let refuse =

@@ -3,8 +3,9 @@
 use crate::apply::apply;
 use crate::ops::sizes::Sizes;
 use crate::rule::Grad;
-use crate::{DType, Error, Op, Result, Shape, Tensor, kinks};
+use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
 use pullback_ir::{Frame, Pool as PoolOp, Pooling, Window};
+use std::panic::Location;
 
 /// A sum spreads back over its window, and the other way round; a place does not move.
 pub(crate) fn row(kind: &Pooling) -> Grad {
@@ -200,6 +201,7 @@ impl OutputSizes {
 const MOST_PIECES: usize = 1 << 28;
 
 /// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor for each axis.
+#[track_caller]
 fn grid(divisors: &[Vec<f64>], dtype: DType) -> Tensor {
     let axes = divisors.len();
     let each = divisors.iter().enumerate().map(|(i, list)| {
@@ -207,7 +209,8 @@ fn grid(divisors: &[Vec<f64>], dtype: DType) -> Tensor {
         shape[i] = list.len();
         Tensor::from_vec(&list[..], &shape[..]).cast(dtype)
     });
-    each.reduce(|a, b| a * b).unwrap_or_else(|| Tensor::from(1.0))
+    let product = || each.reduce(|a, b| a * b).unwrap_or_else(|| Tensor::from(1.0));
+    mode::speaking_for(mode::user_line(Location::caller()), product)
 }
 
 impl Tensor {

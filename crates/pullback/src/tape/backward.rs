@@ -48,7 +48,7 @@ struct Walk {
     /// Contributions that each leaf still expects, where someone waits for the last.
     expected: Option<FxHashMap<u64, usize>>,
     /// The line that asked for the gradients of leaves.
-    at: Option<&'static Location<'static>>,
+    at: &'static Location<'static>,
 }
 
 struct Wanted {
@@ -64,7 +64,7 @@ pub(crate) fn into_leaves(
     at: &'static Location<'static>,
 ) -> Result<()> {
     let expected = any_ready_hook().then(|| contributions(&roots));
-    let mut walk = Walk { at: Some(at), ..Walk::new(manner, None, expected) };
+    let mut walk = Walk::new(manner, None, expected, at);
     walk.go(roots)
 }
 
@@ -83,14 +83,15 @@ pub(crate) fn of_targets(
     targets: &[Key],
     plan: Plan,
     manner: Manner,
+    at: &'static Location<'static>,
 ) -> Result<Vec<Option<Tensor>>> {
     let wanted = Wanted {
         targets: targets.iter().copied().collect(),
         found: FxHashMap::default(),
         leading: plan.leading,
     };
-    let mut walk = Walk::new(manner, Some(wanted), None);
-    walk.go(roots)?;
+    let mut walk = Walk::new(manner, Some(wanted), None, at);
+    walk.go(roots).map_err(|e| e.at(at))?;
     let leaves = std::mem::take(&mut walk.leaves);
     let Some(mut wanted) = walk.wanted.take() else { return Ok(Vec::new()) };
     for (leaf, grad) in leaves {
@@ -107,6 +108,7 @@ impl Walk {
         manner: Manner,
         wanted: Option<Wanted>,
         expected: Option<FxHashMap<u64, usize>>,
+        at: &'static Location<'static>,
     ) -> Walk {
         Walk {
             manner,
@@ -116,7 +118,7 @@ impl Walk {
             leaf_at: FxHashMap::default(),
             wanted,
             expected,
-            at: None,
+            at,
         }
     }
 
@@ -259,7 +261,7 @@ impl Walk {
                     Pending { node: node.clone(), grads }
                 });
                 let slot = &mut pending.grads[*k as usize];
-                told(Some(node.at), || accumulate(slot, grad));
+                mode::speaking_for(node.at, || accumulate(slot, grad));
             }
             History::Leaf(leaf) => {
                 let at = *self.leaf_at.entry(leaf.seq).or_insert_with(|| {
@@ -267,7 +269,7 @@ impl Walk {
                     self.leaves.len() - 1
                 });
                 let slot = &mut self.leaves[at].1;
-                told(self.at, || accumulate(slot, grad));
+                mode::speaking_for(self.at, || accumulate(slot, grad));
                 let Some(expected) = &mut self.expected else { return };
                 let left = expected.entry(leaf.seq).or_insert(1);
                 *left = left.saturating_sub(1);
@@ -303,7 +305,8 @@ impl Walk {
         if mode::anomaly() {
             check_finite(node, 0, dy)?;
         }
-        Ok(!node.is_freed() && sum.add_to_part_if_sole(view, dy))
+        let add = || sum.add_to_part_if_sole(view, dy);
+        Ok(!node.is_freed() && mode::speaking_for(node.at, add))
     }
 
     /// The gradients of a matrix product that are sums already are added to by the product itself: the gradient of a weight that
@@ -340,7 +343,7 @@ impl Walk {
 
     /// Adds what was collected for a leaf to its `.grad`.
     fn finish_leaf(&mut self, i: usize) {
-        let at = self.at.unwrap_or(Location::caller());
+        let at = self.at;
         let (leaf, grad) = &mut self.leaves[i];
         let Some(grad) = grad.take() else { return };
         if leaf.is_orphan() {
@@ -353,11 +356,11 @@ impl Walk {
         let mut slot = leaf.grad();
         trace::touch(leaf, &mut slot, (true, true), at);
         match &mut *slot {
-            Some(_) => told(self.at, || accumulate(&mut slot, grad)),
+            Some(_) => mode::speaking_for(self.at, || accumulate(&mut slot, grad)),
             // Stored for the user, who may write to it: it must be dense and its own.
             None if grad.is_contiguous() && grad.is_sole_owner() => *slot = Some(grad),
             None => {
-                let copy = told(self.at, || grad.deep_clone());
+                let copy = mode::speaking_for(self.at, || grad.deep_clone());
                 ledger::continues(&grad, &copy);
                 *slot = Some(copy);
             }
@@ -383,14 +386,6 @@ fn through_hooks(leaf: &Leaf, grad: Tensor) -> Result<Tensor> {
     }
     let message = format!("a hook gave {} for a gradient of spec {spec}", grad.spec());
     Err(Error::gradient("register_hook", message))
-}
-
-/// Runs `f`, which adds up gradients, under a line of the user's: a report on memory names it.
-fn told<R>(at: Option<&'static Location<'static>>, f: impl FnOnce() -> R) -> R {
-    match at.filter(|_| ledger::is_on()) {
-        Some(at) => mode::speaking_for(at, f),
-        None => f(),
-    }
 }
 
 /// The first contribution is stored, further ones are added: in place where nobody else can see it.

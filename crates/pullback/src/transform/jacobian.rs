@@ -88,6 +88,21 @@ tuples!(A 0, B 1, C 2);
 tuples!(A 0, B 1, C 2, D 3);
 tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// A transform of `f`: what it does itself is done for the caller's line, and what `f` does names its own lines.
+fn spoken<T, Y, R>(
+    caller: &'static Location<'static>,
+    f: impl Fn(&T) -> Y,
+    derivative: impl Fn(&dyn Fn(&T) -> Y, &T) -> R,
+) -> impl Fn(&T) -> R {
+    move |x| {
+        let outside = mode::speaker();
+        let own = |x: &T| mode::speaking_as(outside, || f(x));
+        mode::speaking_for(mode::user_line(caller), || derivative(&own, x))
+    }
+}
 
 /// The Jacobian by reverse mode: one backward pass per element of the result. Best where the result
 /// is smaller than the argument. Each leaf has the shape of the result followed by its own.
@@ -99,11 +114,12 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 /// ```
 ///
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+#[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    move |x| {
-        let (y, pullback) = vjp(&f, x);
+    spoken(Location::caller(), f, |f, x| {
+        let (y, pullback) = vjp(f, x);
         y.filled(&mut rows(x, &y, pullback).into_iter())
-    }
+    })
 }
 
 /// For each result, a tree of the derivatives by every leaf.
@@ -154,12 +170,13 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// ```
 ///
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+#[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    move |x| {
+    spoken(Location::caller(), f, |f, x| {
         // The structure of the results, as the last call saw it.
         let seen = RefCell::new(None);
         let push = |tangent: &T| {
-            let (_, ty) = jvp(&f, x, tangent);
+            let (_, ty) = jvp(f, x, tangent);
             let leaves = ty.leaves();
             seen.replace(Some(ty));
             leaves
@@ -173,7 +190,7 @@ pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::O
         let rows = columns(x, push, probe);
         let like = seen.into_inner().unwrap_or_else(|| f(x));
         like.filled(&mut rows.into_iter())
-    }
+    })
 }
 
 /// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
@@ -310,11 +327,12 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// assert_eq!(product_y.to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
 /// assert_eq!(sum_x.to_vec::<f64>(), [1.0, 1.0]);
 /// ```
+#[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    move |x| {
-        let (y, rows) = either(&f, x);
+    spoken(Location::caller(), f, |f, x| {
+        let (y, rows) = either(f, x);
         y.filled(&mut rows.into_iter())
-    }
+    })
 }
 
 /// [`jacobian`] of a function that gives any [`Tree`], structs among them: one entry for each tensor of the result, in the order of [`Tree::leaves`], as
@@ -334,12 +352,13 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// assert_eq!(j[0].to_vec::<f64>(), [1.0, 1.0]);
 /// assert_eq!(j[1].to_vec::<f64>(), [6.0, 8.0]);
 /// ```
+#[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
-    move |x| either(&f, x).1
+    spoken(Location::caller(), f, |f, x| either(f, x).1)
 }
 
 /// The results and the derivatives of each, by the mode that takes fewer passes.
-fn either<T: Tree, Y: Tree>(f: &impl Fn(&T) -> Y, x: &T) -> (Y, Vec<T>) {
+fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T) -> (Y, Vec<T>) {
     let (y, pullback) = vjp(f, x);
     let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
     let outputs: usize = y.leaves().iter().map(Tensor::len).sum();
@@ -383,15 +402,15 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 /// ```
 #[track_caller]
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
-    let gradient = grad(f);
-    let at = Location::caller();
-    move |x| {
+    let caller = Location::caller();
+    spoken(caller, f, |f, x: &T| {
         if x.leaves().iter().any(|x| !x.dtype().is_float()) {
             fail::raise(
                 Error::gradient("hessian", "only floats have second derivatives")
-                    .at(mode::user_line(at)),
+                    .at(mode::user_line(caller)),
             );
         }
+        let gradient = grad(f);
         // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
         let blocks = blocks(x, |tangent| jvp(&gradient, x, tangent).1.leaves());
         let tree = |(i, along): (usize, Tensor)| {
@@ -406,7 +425,7 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
             })
         };
         x.leaves().into_iter().enumerate().map(tree).collect()
-    }
+    })
 }
 
 /// The Hessian times a vector, without the Hessian: forward over reverse.

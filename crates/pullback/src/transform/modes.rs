@@ -111,7 +111,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let beside = aux.leaves();
         // What is beside the loss may depend on something out there that the loss does not.
         let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
-        let one = Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
+        let one = mode::speaking_for(at, || Tensor::splat(Scalar::Int(1), y.shape(), y.dtype()));
         let record = frame.recorded && outside;
         let mut grads = frame.pull(
             std::slice::from_ref(&y),
@@ -241,7 +241,7 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     let (value, derivatives) = pushforward(f, x, tangent, at);
     let mut derivatives = derivatives.into_iter();
     let derivative =
-        value.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y)));
+        value.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y, at)));
     mode::speaking_for(at, || start.own((value, derivative)))
 }
 
@@ -323,8 +323,8 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
 }
 
 /// Zeros that no transform outside sees.
-fn zeros_of(x: &Tensor) -> Tensor {
-    mode::set_recording(false, || x.detach().zeros_like())
+fn zeros_of(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+    mode::set_recording(false, || mode::speaking_for(at, || x.detach().zeros_like()))
 }
 
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
@@ -347,7 +347,8 @@ impl<T: Tree> Frame<T> {
         let inputs = x.map(&mut |x| {
             if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
                 // A constant stands for it where gradients are collected.
-                leaves.push(Tensor::splat(Scalar::Int(0), x.shape(), x.dtype()));
+                let zero = || Tensor::splat(Scalar::Int(0), x.shape(), x.dtype());
+                leaves.push(mode::speaking_for(at, zero));
                 buffers.push(x.clone());
                 return x.clone();
             }
@@ -407,11 +408,11 @@ impl<T: Tree> Frame<T> {
             |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
         let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
-        let found = fail::or_raise(of_targets(roots, &known, plan, manner).map_err(|e| e.at(at)));
+        let found = fail::or_raise(of_targets(roots, &known, plan, manner, at));
         let mut found = found.into_iter();
         let gradient = |(x, key): (&Tensor, Key)| match key.0 {
-            0 => zeros_of(x),
-            _ => found.next().flatten().unwrap_or_else(|| zeros_of(x)),
+            0 => zeros_of(x, at),
+            _ => found.next().flatten().unwrap_or_else(|| zeros_of(x, at)),
         };
         self.leaves.iter().zip(targets).map(gradient).collect()
     }

@@ -139,7 +139,7 @@ impl Checkpoint {
             }
             return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
         }
-        let template = x.map(&mut |x| Tensor::zeros_of(x.spec()));
+        let template = mode::speaking_for(at, || x.map(&mut |x| Tensor::zeros_of(x.spec())));
         let f = Arc::new(f);
         let again = {
             let f = f.clone();

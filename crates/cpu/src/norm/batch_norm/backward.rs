@@ -1,0 +1,183 @@
+//! The gradients of batch normalisation.
+
+use super::{Lines, Plan, STRETCH, Step, Sum, into_lines, lanes, row, stretch};
+use crate::dot::{Shared, scratch};
+use crate::elem::Elem;
+use crate::norm::lanes::{Float, Results, Scratch, Work, is_streamed, padded, vectorised};
+use crate::norm::with_float;
+use crate::operand::{Sink, Source};
+use crate::simd::Isa;
+
+/// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
+pub(crate) fn batch_norm_vjp(
+    eps: f64,
+    x_dy: [Source<'_>; 2],
+    w: Source<'_>,
+    statistics: [Source<'_>; 2],
+    dx: Sink<'_>,
+    dw_db: [Sink<'_>; 2],
+) {
+    with_float!(w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+}
+
+struct Backward<'a, E: Elem> {
+    eps: f64,
+    plan: Plan,
+    x: &'a Lines,
+    dy: &'a Lines,
+    w: &'a [E::Compute],
+    mean: &'a [E::Compute],
+    variance: &'a [E::Compute],
+    dx: *mut E,
+    streamed: bool,
+    dw_db: [*mut E; 2],
+    /// For each part, the sums of `dy · (x − mean)` and of `dy`.
+    partials: Shared<[E::Compute; 2]>,
+    step: Step,
+    from: usize,
+    to: usize,
+}
+
+fn backward<E: Elem<Compute: Float>>(
+    eps: f64,
+    [x, dy]: [Source<'_>; 2],
+    w: Source<'_>,
+    statistics: [Source<'_>; 2],
+    dx: Sink<'_>,
+    dw_db: [Sink<'_>; 2],
+) {
+    if dx.is_empty() {
+        for sink in dw_db {
+            for i in 0..sink.len() {
+                // SAFETY: an element of the sink.
+                unsafe { sink.ptr.cast::<E>().add(i).write(E::default()) };
+            }
+        }
+        return;
+    }
+    let plan = Plan::new(x.shape);
+    let (x, dy) = (&Lines::new::<E>(x, &plan), &Lines::new::<E>(dy, &plan));
+    let (w, [mean, variance]) = (&row::<E>(w)[..], &statistics.map(row::<E>));
+    let (_buffer, partials) = scratch::<[E::Compute; 2]>(plan.channels * plan.parts);
+    into_lines::<E>(&plan, dx, |dx| {
+        let streamed = is_streamed(dx, plan.line);
+        plan.run(|step, from, to| {
+            let (dx, dw_db) = ({ dx }.ptr.cast(), { dw_db }.map(|s| s.ptr.cast()));
+            let (x, dy, partials) = (x, dy, partials);
+            vectorised(Backward::<E> {
+                eps,
+                plan,
+                x,
+                dy,
+                w,
+                mean,
+                variance,
+                dx,
+                streamed,
+                dw_db,
+                partials,
+                step,
+                from,
+                to,
+            });
+        });
+    });
+}
+
+impl<E: Elem<Compute: Float>> Backward<'_, E> {
+    /// The sums of `dy · (x − mean)` and of `dy` in a part.
+    #[inline(always)]
+    fn sums<I: Isa>(
+        &self,
+        channel: usize,
+        part: usize,
+        a: &mut [E::Compute],
+        g: &mut [E::Compute],
+    ) -> [E::Compute; 2] {
+        let (plan, mean) = (&self.plan, self.mean[channel]);
+        let (from, to) = plan.samples_of(part);
+        let (mut slope, mut shift) = (Sum::new(), Sum::new());
+        for i in from..to {
+            let (x, dy) = (self.x.line::<E>(plan, i, channel), self.dy.line::<E>(plan, i, channel));
+            let mut at = 0;
+            while at < plan.line {
+                let n = stretch(plan.line - at);
+                // SAFETY: stretches of lines, which nothing writes.
+                let (x, dy) = unsafe {
+                    (lanes(x.add(at), n, mean, a), lanes(dy.add(at), n, E::Compute::default(), g))
+                };
+                slope.add_products::<I>(x, mean, dy);
+                shift.add(dy);
+                at += n;
+            }
+        }
+        [slope.get(), shift.get()]
+    }
+}
+
+impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let plan = &self.plan;
+        let wide = STRETCH.min(padded(plan.line));
+        let mut a = Scratch::new(wide, E::Compute::default());
+        let mut g = Scratch::new(wide, E::Compute::default());
+        let (a, g) = (a.as_mut(), g.as_mut());
+        let streamed = self.streamed && self.step != Step::First;
+        let mut results = Results::new(self.dx, plan.line, streamed);
+        let (one, eps) = (E::Compute::real(1.0), E::Compute::real(self.eps));
+        let count = E::Compute::real(plan.count() as f64);
+        for unit in self.from..self.to {
+            let (channel, part) = (unit / plan.parts, unit % plan.parts);
+            if self.step != Step::Second {
+                let sums = self.sums::<I>(channel, part, a, g);
+                // SAFETY: the partial of this unit is this task's alone.
+                unsafe { self.partials.at(unit).write(sums) };
+            }
+            if self.step == Step::First {
+                continue;
+            }
+            let (mean, r) = (self.mean[channel], one / (self.variance[channel] + eps).sqrt());
+            let (mut dw, mut db) = (E::Compute::default(), E::Compute::default());
+            for part in 0..plan.parts {
+                // SAFETY: the step that writes it is over.
+                let [slope, shift] = unsafe { *self.partials.at(channel * plan.parts + part) };
+                (dw, db) = (dw + slope, db + shift);
+            }
+            dw = dw * r;
+            if part == 0 {
+                // SAFETY: one task has the first part of a channel.
+                unsafe {
+                    self.dw_db[0].add(channel).write(E::store(dw));
+                    self.dw_db[1].add(channel).write(E::store(db));
+                }
+            }
+            // dx = scale · (dy − shift) − (x − mean) · slope
+            let (scale, shift) = (self.w[channel] * r, db / count);
+            let slope = E::Compute::default() - scale * (r * (dw / count));
+            let (from, to) = plan.samples_of(part);
+            for i in from..to {
+                let x = self.x.line::<E>(plan, i, channel);
+                let dy = self.dy.line::<E>(plan, i, channel);
+                let index = i * plan.channels + channel;
+                let (dx, mut at) = (results.start(index), 0);
+                while at < plan.line {
+                    let n = stretch(plan.line - at);
+                    // SAFETY: stretches of lines, whose result is this task's alone.
+                    unsafe {
+                        let x = lanes(x.add(at), n, mean, a);
+                        let dy = lanes(dy.add(at), n, shift, g);
+                        let dx = dx.add(at);
+                        for (j, (&x, &dy)) in x[..n].iter().zip(dy).enumerate() {
+                            let v = (x - mean).fma::<I>(slope, scale * (dy - shift));
+                            dx.add(j).write(E::store(v));
+                        }
+                    }
+                    at += n;
+                }
+                // SAFETY: the line is written.
+                unsafe { results.end(index) };
+            }
+        }
+    }
+}
