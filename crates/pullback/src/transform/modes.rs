@@ -117,7 +117,11 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
             std::slice::from_ref(&y),
             &[one],
             plan,
-            Manner { retain: record || (frame.recorded && beside_outside), create: record },
+            Manner {
+                retain: record || (frame.recorded && beside_outside),
+                create: record,
+                constant: None,
+            },
             at,
         );
         let count = grads.len();
@@ -218,7 +222,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
         let create =
             mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
         let plan = frame.plan(&results, at);
-        let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
+        let manner = Manner { retain: true, create, constant: None };
+        let grads = frame.pull(&results, &cotangents, plan, manner, at);
         frame.inputs.with_leaves(&mode::speaking_for(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
