@@ -189,10 +189,10 @@ impl Tensor {
         } else {
             history
         };
-        self.alias(
-            Cut::between(CutReason::Detached, op, at, [&history].into_iter()),
-            Tangents::new(),
-        )
+        let cut = Cut::between(CutReason::Detached, op, at, [&history].into_iter());
+        let constant = self.alias(cut, Tangents::new());
+        constant.is_argument_as(self);
+        constant
     }
 
     /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on. What it adds is a constant to every derivative taken outside, in

@@ -297,7 +297,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
                 state.tangents.push((level.0, t));
                 x.argument(state.history, state.tangents)
             }
-            Some(t) if t.spec() == x.spec() => x.clone(),
+            Some(t) if t.spec() == x.spec() => integers(x, at),
             other => {
                 wrong.get_or_insert((x.spec().clone(), other.map(|t| t.spec().clone())));
                 x.clone()
@@ -356,7 +356,11 @@ impl<T: Tree> Frame<T> {
                 buffers.push(x.clone());
                 return x.clone();
             }
-            let leaf = if x.dtype().is_float() { fresh(x, recorded, at) } else { x.clone() };
+            let leaf = match x.dtype().is_float() {
+                true => fresh(x, recorded, at),
+                false if is_buffer.get(leaves.len()).is_some_and(|&b| b) => x.clone(),
+                false => integers(x, at),
+            };
             leaves.push(leaf.clone());
             leaf
         });
@@ -442,6 +446,12 @@ impl<T> Drop for Frame<T> {
             }
         }
     }
+}
+
+/// An argument that has no derivative.
+fn integers(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+    let state = fail::or_raise(x.state(at));
+    x.argument(state.history, state.tangents)
 }
 
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
