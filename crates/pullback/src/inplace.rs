@@ -10,6 +10,7 @@
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
 mod methods;
+pub(crate) mod undo;
 
 use crate::apply;
 use crate::memory::report::ledger;
@@ -222,6 +223,7 @@ impl Tensor {
         if checkpoint::is_watching() {
             checkpoint::note_write(name, root, tracked, at)?;
         }
+        undo::note(root, at);
         Ok(())
     }
 
