@@ -1,6 +1,9 @@
 //! Modules with state inside transforms: what a forward pass writes to buffers is kept, and what cannot be kept is refused at the user's line.
 
-use pullback::{DType, Tensor, Tree, catch, grad, jit, jvp, no_grad, value_and_grad, vjp, vmap};
+use pullback::{
+    DType, Tensor, Tree, catch, grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, no_grad,
+    value_and_grad, vjp, vmap,
+};
 use pullback_nn::{
     BatchNorm1d, Dropout, InstanceNorm1d, Layer, Linear, Module, Relu, Sequential, SpectralNorm,
     functional_call,
@@ -282,4 +285,36 @@ fn a_functional_call_says_which_names_do_not_fit() {
     assert!(text.contains("has no `second.bias`; it has first.weight, first.bias"), "{text}");
     let text = called(&["first.weight"], x().cast(DType::F64));
     assert!(text.contains("`first.weight` is f32[2,2], not f64[2,2]"), "{text}");
+}
+
+/// Statistics after a whole derivative are those after one forward pass.
+#[test]
+fn jacobians_of_a_captured_module_update_statistics_once() {
+    let x = data();
+    let wanted = net();
+    let _ = wanted.forward(&x);
+    let wanted = wanted.named_buffers();
+    let by_rows = jacrev(|x: &Tensor| net().forward(x))(&x);
+    for compile in [false, true] {
+        let run = |name: &str, f: &dyn Fn(&Sequential, &Tensor) -> Tensor| {
+            let net = net();
+            let found = match compile {
+                true => jit(|x: &Tensor| f(&net, x)).of(&x),
+                false => f(&net, &x),
+            };
+            for ((part, x), (_, y)) in net.named_buffers().iter().zip(&wanted) {
+                let same =
+                    x.to_f64_vec().iter().zip(y.to_f64_vec()).all(|(a, b)| (a - b).abs() < 1e-6);
+                assert!(same, "{name}, compiled {compile}: {part} is {x}, not {y}");
+            }
+            found
+        };
+        let rows = run("jacrev", &|net, x| jacrev(|x: &Tensor| net.forward(x))(x));
+        assert!(close(&rows, &by_rows));
+        let columns = run("jacfwd", &|net, x| jacfwd(|x: &Tensor| net.forward(x))(x));
+        assert!(close(&columns, &by_rows));
+        let either = run("jacobian", &|net, x| jacobian(|x: &Tensor| net.forward(x))(x));
+        assert!(close(&either, &by_rows));
+        run("hessian", &|net, x| hessian(|x: &Tensor| net.forward(x).square().mean())(x));
+    }
 }

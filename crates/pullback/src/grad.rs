@@ -167,19 +167,36 @@ impl Tensor {
         if trace::in_body() && self.dtype().is_float() {
             return fail::or_raise(trace::stopped(self, at));
         }
+        self.without_history(op, at)
+    }
+
+    /// A gradient that is nobody's but the caller's, as a constant to every derivative.
+    pub(crate) fn constant(self, at: &'static Location<'static>) -> Tensor {
+        if trace::in_body() {
+            return fail::or_raise(trace::constant(&self, at));
+        }
+        match self.is_tracked() || self.carries_tangents() {
+            true => self.without_history("backward", at),
+            false => self,
+        }
+    }
+
+    /// The same memory without history and tangents.
+    fn without_history(&self, op: &'static str, at: &'static Location<'static>) -> Tensor {
         let history = self.lock().history.clone();
         let history = if trace::is_outside(history.key().map_or(u64::MAX, |key| key.0)) {
             History::None
         } else {
             history
         };
-        self.alias(
-            Cut::between(CutReason::Detached, op, at, [&history].into_iter()),
-            Tangents::new(),
-        )
+        let cut = Cut::between(CutReason::Detached, op, at, [&history].into_iter());
+        let constant = self.alias(cut, Tangents::new());
+        constant.is_argument_as(self);
+        constant
     }
 
-    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on.
+    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on. What it adds is a constant to every derivative taken outside, in
+    /// both modes, unless the pass is recorded: see [`Backward::create_graph`].
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -218,6 +235,9 @@ impl Tensor {
 
 /// The gradients of `outputs` with respect to `inputs`, which may be leaves or intermediate values.
 /// No `.grad()` is touched. An empty list of cotangents means that every output is a scalar.
+///
+/// They are constants to every derivative taken outside, in reverse and in forward mode: [`Backward::create_graph`] and the transforms
+/// ([`grad`](crate::grad), [`vjp`](crate::vjp)) give gradients that are differentiated.
 ///
 /// ```
 /// use pullback::{Tensor, grad_of};
@@ -271,12 +291,13 @@ impl<'a> Backward<'a> {
     }
 
     fn at(outputs: &[&'a Tensor], at: &'static Location<'static>) -> Backward<'a> {
+        let at = mode::user_line(at);
         Backward {
             outputs: outputs.to_vec(),
             cotangents: Vec::new(),
-            manner: Manner::default(),
+            manner: Manner { constant: Some(at), ..Manner::default() },
             allow_unused: false,
-            at: mode::user_line(at),
+            at,
         }
     }
 
@@ -301,13 +322,13 @@ impl<'a> Backward<'a> {
         self
     }
 
-    /// Records the backward pass itself, so that gradients can be differentiated. Keeps the graph.
+    /// Records the backward pass itself, so that gradients can be differentiated, in both modes. Keeps the graph. Without it they are constants.
     ///
     /// With [`Backward::run`], a leaf's `.grad()` then holds the graph, until [`Tensor::zero_grad`] or until the last handle of the leaf is
     /// dropped. [`Backward::wrt`] gives the gradients to the caller instead.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
-        self.manner = Manner { retain: true, create: true };
+        self.manner = Manner { retain: true, create: true, constant: None };
         self
     }
 

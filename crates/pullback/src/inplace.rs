@@ -10,6 +10,7 @@
 //! - A tracked value may not be written where nothing is recorded: its history would lie.
 
 mod methods;
+pub(crate) mod undo;
 
 use crate::apply;
 use crate::memory::report::ledger;
@@ -165,6 +166,12 @@ impl Tensor {
         let refuse = |why: &str, hint: &str| {
             Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
         };
+        if self.is_argument() {
+            return refuse(
+                "the argument of a function that is being differentiated, traced, mapped or checkpointed, or of a loop, a branch, a rule or a hook, is written in place",
+                "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
+            );
+        }
         if self.0.layout.overlaps() {
             return refuse(
                 "several indices of this tensor share one element, so it cannot be written in place",
@@ -178,12 +185,6 @@ impl Tensor {
             return refuse(
                 "a detached tensor, or a view made in no_grad, is written in place inside the body of a loop or of vmap",
                 "there it shares no memory with what it was made of: write to that, or to a deep_clone()",
-            );
-        }
-        if frozen.contains(&Frozen::Argument) {
-            return refuse(
-                "the argument of a function that is being differentiated, traced, mapped or checkpointed is written in place",
-                "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
             );
         }
         let (own, whole) = (self.state(at)?, root.state(at)?);
@@ -222,6 +223,7 @@ impl Tensor {
         if checkpoint::is_watching() {
             checkpoint::note_write(name, root, tracked, at)?;
         }
+        undo::note(root, at);
         Ok(())
     }
 

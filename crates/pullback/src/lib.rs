@@ -98,6 +98,7 @@ mod ops;
 mod own;
 mod random;
 mod read;
+mod read_only;
 mod rule;
 mod storage;
 mod tape;

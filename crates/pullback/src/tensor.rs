@@ -10,7 +10,7 @@ use crate::tape::{History, Leaf, Owner};
 use crate::trace;
 use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// An n-dimensional array that can be differentiated.
 ///
@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub severed: bool,
     /// For a leaf: what keeps its gradient.
     pub owner: Option<Arc<Owner>>,
+    /// The last function that was given it to read: see `read_only.rs`.
+    pub read_only: Option<Weak<()>>,
 }
 
 /// Why a tensor may not be written in place.

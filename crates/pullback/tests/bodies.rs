@@ -1,5 +1,9 @@
-//! What functions do inside bodies and compiled programs is what they do eagerly: writes in place, `no_grad`, marked tensors.
+//! What functions do inside bodies and compiled programs is what they do eagerly: writes in place, `no_grad`, marked tensors, backward passes.
 
+#[path = "bodies/arguments.rs"]
+mod arguments;
+#[path = "bodies/backward.rs"]
+mod backward;
 #[path = "bodies/inplace.rs"]
 mod inplace;
 #[path = "bodies/marked.rs"]

@@ -284,3 +284,87 @@ fn transforms_and_roots_in_loops() {
         assert!(error.to_string().contains("is not among its arguments"), "{error}");
     }
 }
+
+#[test]
+fn numbers_of_values() {
+    let numbers = [Tensor::from([1i64, 3, 1]), Tensor::from([0i64, 0, 4])];
+    let weights = Tensor::from([0.5, 2.0, 0.25]);
+    agrees("bincount", |x| x.bincount(None, 5), &numbers);
+    agrees("bincount with weights", |x| x.bincount(Some(&weights), 6), &numbers);
+    let by_weights = |w: &Tensor| (numbers[0].bincount(Some(w), 5) * w.sum()).square().sum();
+    let g = grad(by_weights)(&weights);
+    assert_eq!(jit(grad(by_weights)).of(&weights).to_vec::<f64>(), g.to_vec::<f64>());
+    // Without a length, or with one that is too small, it is refused.
+    let error = jit(|x: &Tensor| x.bincount(None, 0)).call(&numbers[0]).unwrap_err().to_string();
+    assert!(error.contains("the number of bins") && error.contains("min_length"), "{error}");
+    assert!(jit(|x: &Tensor| x.bincount(None, 2)).call(&numbers[0]).is_err());
+    let error =
+        jit(|n: &Tensor| weights.repeat_by(n, 0)).call(&numbers[0]).unwrap_err().to_string();
+    assert!(error.contains("the length of the result"), "{error}");
+    // As the hint says.
+    let places = |n: &Tensor| n.cumsum(0).searchsorted(&Tensor::arange(0, 5), true);
+    agrees("repeat_by", |n| weights.index_select(0, &places(n)), &numbers[..1]);
+    let found = weights.index_select(0, &places(&numbers[0]));
+    assert_eq!(found.to_vec::<f64>(), weights.repeat_by(&numbers[0], 0).to_vec::<f64>());
+}
+
+#[test]
+fn alignments() {
+    use pullback::losses::{Ctc, ctc, ctc_by};
+    use pullback::{Reduction, value_and_grad};
+    type Batch = (Tensor, Tensor, Tensor, Tensor);
+    let log_p = |t: usize, n: usize| {
+        let values: Vec<f64> = (0..t * n * 4).map(|i| ((i * i) as f64 * 0.37).sin()).collect();
+        Tensor::from_vec(values, [t, n, 4]).log_softmax(2)
+    };
+    let batches: [(Tensor, Vec<usize>, Vec<usize>); 3] = [
+        (Tensor::from([[1i64, 2, 2], [3, 1, 0]]), vec![6, 4], vec![3, 2]),
+        (Tensor::from([[1i64, 1, 1], [2, 9, -7]]), vec![3, 6], vec![3, 1]),
+        (Tensor::from([[1i64, 2, 3], [2, 2, 2]]), vec![0, 5], vec![0, 3]),
+    ];
+    for zero_infinity in [false, true] {
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let how = Ctc { zero_infinity, reduction, ..Ctc::default() };
+            let sum = |y: Tensor| y.sum();
+            let by = move |(x, y, t, n): &Batch| sum(ctc_by(x, y, t, n, how));
+            // One program for all lengths.
+            let compiled = jit(value_and_grad(by));
+            for (labels, times, counts) in &batches {
+                let x = log_p(6, 2);
+                let list =
+                    |k: &[usize]| Tensor::from(k.iter().map(|&k| k as i64).collect::<Vec<_>>());
+                let batch = (x.clone(), labels.clone(), list(times), list(counts));
+                let fixed = |x: &Tensor| sum(ctc(x, labels, times, counts, how));
+                let (wanted, slope) = value_and_grad(fixed)(&x);
+                let same = |a: &Tensor, b: &Tensor| {
+                    let close = |(a, b): (&f64, &f64)| {
+                        a == b || (a - b).abs() < 1e-12 || a.is_nan() && b.is_nan()
+                    };
+                    let (a, b) = (a.to_vec::<f64>(), b.to_vec::<f64>());
+                    assert!(a.iter().zip(&b).all(close), "{a:?} {b:?}");
+                };
+                for (value, (g, ..)) in [value_and_grad(by)(&batch), compiled.of(&batch)] {
+                    same(&value, &wanted);
+                    same(&g, &slope);
+                }
+                // Labels as an argument, and the lengths as numbers.
+                let of_labels = |y: &Tensor| ctc(&x, y, times, counts, how).sum();
+                same(&jit(of_labels).of(labels), &wanted);
+            }
+            assert_eq!(compiled.explain().specialisations.len(), 1);
+        }
+    }
+    // A sample at a time, for many at once.
+    let how = Ctc { reduction: Reduction::Sum, ..Ctc::default() };
+    let (x, (labels, times, counts)) = (log_p(6, 2), &batches[0]);
+    let one = |(x, y, t, n): &Batch| ctc_by(x, y, t, n, how);
+    let list = |k: &[usize]| Tensor::from(k.iter().map(|&k| k as i64).collect::<Vec<_>>());
+    let each = vmap(one, 0, 0)(&(x.transpose(0, 1), labels.clone(), list(times), list(counts)));
+    let none = Ctc { reduction: Reduction::None, ..how };
+    let wanted = ctc(&x, labels, times, counts, none).to_vec::<f64>();
+    assert!(each.to_vec::<f64>().iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-12));
+    let error = catch(|| ctc_by(&x, &labels.narrow(0, 0, 1), &list(times), &list(counts), how));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("2 samples want labels [2, most]"), "{error}");
+    assert!(error.contains("static_shapes.rs"), "{error}");
+}

@@ -3,8 +3,8 @@
 use pullback::{
     Lent, Tensor, Tree, associative_scan, associative_scan_reverse, catch, checkpoint, cond, grad,
     grad_aux, hessian, hessian_tree, jacfwd, jacobian, jacobian_tree, jacrev, jit, jvp, jvp_aux,
-    lend, linear_transpose, linearize, no_grad, scan, value_and_grad, value_and_grad_aux, vjp,
-    vjp_aux, vmap,
+    lend, linear_transpose, linearize, no_grad, scan, stack, value_and_grad, value_and_grad_aux,
+    vjp, vjp_aux, vmap,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -467,4 +467,51 @@ fn what_is_no_scan_is_refused() {
     fails(&|| associative_scan(add, &Tensor::from(1.0), 0), "no axis 0");
     fails(&|| associative_scan(|a: &Tensor, _: &Tensor| a.sum(), &matrices(3), 0), "gives the");
     fails(&|| associative_scan(then, &(angles(3), angles(4)), 0).0, "equally long");
+}
+
+/// A function that writes to state outside of it does so once, as in one call, and computes every direction with the same state.
+#[test]
+fn state_is_written_once_for_a_whole_derivative() {
+    let x = Tensor::from([1.0, 2.0]);
+    type Whole<'a> = (&'static str, Box<dyn Fn(&Tensor) -> Tensor + 'a>);
+    let (count, mean) = (Tensor::from(0.0), Tensor::from([0.0, 0.0]));
+    // The state is part of the value, and follows the argument.
+    let noted = |x: &Tensor| {
+        let scale = no_grad(|| {
+            count.add_(1.0);
+            mean.narrow(0, 0, 1).copy_(x.detach().sum().reshape([1]));
+            mean.mul_(2.0);
+            &count * 1.0
+        });
+        scale * x
+    };
+    let wide = |x: &Tensor| stack(&[&noted(x), &x.square(), &x.sin()], 0);
+    let narrow = |x: &Tensor| noted(x).square().sum();
+    let all: Vec<Whole> = vec![
+        ("jacrev", Box::new(jacrev(wide))),
+        ("jacfwd", Box::new(jacfwd(wide))),
+        ("jacobian, forward", Box::new(jacobian(wide))),
+        ("jacobian, reverse", Box::new(jacobian(narrow))),
+        ("hessian", Box::new(hessian(narrow))),
+        ("jacfwd of jacrev", Box::new(jacfwd(jacrev(narrow)))),
+        ("jacfwd of jacfwd", Box::new(jacfwd(jacfwd(narrow)))),
+        ("hvp", Box::new(|x| pullback::hvp(narrow, x, &x.ones_like()))),
+    ];
+    for (name, whole) in &all {
+        for compile in [false, true] {
+            no_grad(|| (count.copy_(0.0), mean.copy_(Tensor::from([0.0, 4.0]))));
+            let found = if compile { jit(whole).of(&x) } else { whole(&x) };
+            assert_eq!(count.item::<f64>(), 1.0, "{name}, compiled {compile}");
+            assert_eq!(list(&mean), [6.0, 8.0], "{name}, compiled {compile}");
+            // Both directions had the first state: the derivative of x is 1.
+            no_grad(|| count.copy_(0.0));
+            let again = if compile { jit(whole).of(&x) } else { whole(&x) };
+            assert_eq!(list(&found), list(&again), "{name}, compiled {compile}");
+        }
+    }
+    no_grad(|| count.copy_(0.0));
+    assert_eq!(list(&jacfwd(noted)(&x)), [1.0, 0.0, 0.0, 1.0]);
+    no_grad(|| count.copy_(0.0));
+    assert_eq!(list(&hessian(narrow)(&x)), [2.0, 0.0, 0.0, 2.0]);
+    assert_eq!(count.item::<f64>(), 1.0);
 }

@@ -6,7 +6,7 @@ use pullback::{Reduction, Tensor};
 /// −log of the probability of labels, by connectionist temporal classification. The mean is over the batch, of each loss divided by its
 /// number of labels. PyTorch's `nn.CTCLoss`.
 ///
-/// Labels and lengths decide how the loss is laid out, so they are looked at: in a compiled step they must be known, not arguments.
+/// Lengths that are numbers are part of what is compiled; a compiled step that takes them as tensors calls [`CtcLoss::forward_by`].
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
@@ -50,5 +50,21 @@ impl CtcLoss {
         counts: &[usize],
     ) -> Tensor {
         losses::ctc(log_p, labels, times, counts, self.0)
+    }
+
+    /// [`CtcLoss::forward`] with labels `[n, most]`, and both lengths as tensors of integers `[n]`: see [`losses::ctc_by`].
+    ///
+    /// # Panics
+    /// With the operands and the caller's line, if they do not fit each other.
+    #[track_caller]
+    #[must_use]
+    pub fn forward_by(
+        &self,
+        log_p: &Tensor,
+        labels: &Tensor,
+        times: &Tensor,
+        counts: &Tensor,
+    ) -> Tensor {
+        losses::ctc_by(log_p, labels, times, counts, self.0)
     }
 }

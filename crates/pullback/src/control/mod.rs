@@ -15,6 +15,7 @@ pub(crate) use split::{Traced, traced};
 use crate::apply::apply_all;
 use crate::lists::check_list;
 use crate::own::Since;
+use crate::read_only::ReadOnly;
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, Recorded};
@@ -46,7 +47,9 @@ pub fn cond<T: Tree, Y: Tree>(
     let condition = one_bool("cond", condition, at);
     if trace::knows(&condition) {
         let start = Since::now();
+        let held = ReadOnly::of(&x.leaves());
         let y = if condition.item::<bool>() { yes(x) } else { no(x) };
+        drop(held);
         return mode::speaking_for(at, || start.own(y));
     }
     let leaves = x.leaves();
@@ -86,11 +89,13 @@ pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, 
     let at = mode::user_line(Location::caller());
     let leaves = init.leaves();
     if !trace::active() {
-        let start = Since::now();
+        let (start, held) = (Since::now(), ReadOnly::of(&leaves));
         let mut state = init.with_leaves(&leaves);
         while one_bool("while_loop", &test(&state), at).item::<bool>() {
             state = checked("while_loop", &leaves, step(&state), at);
+            held.add(&state.leaves());
         }
+        drop(held);
         return mode::speaking_for(at, || start.own(state));
     }
     let specs = specs_of(&leaves);
@@ -238,7 +243,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
     // Where kinks are counted, turn by turn: inside a loop their values would not be known.
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
-        let start = Since::now();
+        let (start, held) = (Since::now(), ReadOnly::of(&carry));
         let mut state = init.with_leaves(&carry);
         mode::speaking_for(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
@@ -247,15 +252,22 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         for turn_number in 0..length {
             let before = Since::now();
             let i = if reverse { length - 1 - turn_number } else { turn_number };
-            let x = mode::speaking_for(at, || xs.map(&mut |x| x.select_at(0, i as isize)));
+            let row = |x: &Tensor| {
+                let row = x.select_at(0, i as isize);
+                held.add([&row]);
+                row
+            };
+            let x = mode::speaking_for(at, || xs.map(&mut |x| row(x)));
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
+            held.add(&state.leaves());
             // A later iteration may write to what is older than this one, and y is what it was here.
             let given = mode::speaking_for(at, || before.own_all(y.leaves()));
             versions.extend(given.iter().map(|y| y.0.storage.version()));
             parts.push(given);
             shape = Some(y);
         }
+        drop(held);
         let now = parts.iter().flatten().map(|y| (y, y.0.storage.version()));
         if let Some((y, _)) = now.zip(&versions).find(|((_, now), then)| now != *then).map(|f| f.0)
         {

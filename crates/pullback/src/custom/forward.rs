@@ -5,6 +5,7 @@ use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::reverse::{hollow, specs};
 use super::rule::{Role, Rule, checked, filled, floats, transposed};
+use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{Spec, Tensor, Tree, kinks, mode};
 use smallvec::SmallVec;
@@ -140,6 +141,7 @@ struct Forward<T, Y> {
 impl<T: Tree, Y: Tree> Forward<T, Y> {
     /// The derivative along a direction, on leaves.
     fn push(&self, x: &[Tensor], tangents: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
+        let _held = ReadOnly::of(x.iter().chain(tangents));
         let (x, t) = (self.x.with_leaves(x), self.x.with_leaves(tangents));
         let run = || (self.function.jvp)(&x, &t).leaves();
         let given = kinks::with_state(self.call.conventions, run);

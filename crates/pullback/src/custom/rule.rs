@@ -2,6 +2,7 @@
 
 use super::gate::Ticket;
 use crate::apply::Operand;
+use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::tape::History;
 use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
@@ -140,6 +141,7 @@ pub(super) fn uncut(
     rule: impl FnOnce(&[Tensor]) -> Vec<Tensor>,
 ) -> Vec<Tensor> {
     if mode::is_grad_enabled() || mode::in_no_grad() {
+        let _held = ReadOnly::of(values);
         return rule(values);
     }
     let bare = |x: &Tensor| {
@@ -147,6 +149,7 @@ pub(super) fn uncut(
         x.alias(History::None, tangents)
     };
     let values: Vec<Tensor> = values.iter().map(bare).collect();
+    let _held = ReadOnly::of(&values);
     let given = mode::set_recording(true, || rule(&values));
     if let Some(g) = given.iter().find(|g| g.dtype().is_float() && g.is_tracked()) {
         let message = format!(

@@ -1,6 +1,7 @@
 //! A tree of floats as one vector, so that solvers need not know of trees.
 
 use crate::custom::hollow;
+use crate::read_only::ReadOnly;
 use crate::{DType, Error, Spec, Tensor, Tree, autocast, cat, fail, kinks, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl<X: Tree + Send + Sync + 'static> Flat<X> {
     ) -> Map {
         let (flat, like, conventions) = (self.clone(), hollow(theta), kinks::conventions());
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
+            let _held = ReadOnly::of(theta.iter().chain([x]));
             let (theta, x) = (like.with_leaves(theta), flat.split(x));
             let run = || mode::speaking_for_itself(|| f(&theta, &x));
             flat.join(&kinks::with_state(conventions, run))

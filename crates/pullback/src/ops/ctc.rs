@@ -8,7 +8,8 @@
 //! (the difference vanishes behind a log-softmax). It enters as a term whose value is zero.
 
 use crate::ops::losses::reduced;
-use crate::{DType, Error, Reduction, Tensor, cat, stack};
+use crate::{DType, Error, Reduction, Result, Tensor, cat, mode, scan, stack, trace};
+use std::panic::Location;
 
 /// Options of [`ctc`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,67 +35,120 @@ pub struct Ctc {
 /// assert!((loss.item::<f64>() - (4.0f64 / 3.0).ln()).abs() < 1e-6);
 /// ```
 ///
+/// Labels that are traced are not looked at: a label that is no class is then an error of the run.
+///
 /// # Panics
 /// If shapes and lengths do not fit each other, or a label is no class.
 #[track_caller]
 #[must_use]
 pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], how: Ctc) -> Tensor {
-    let single = log_p.rank() == 2;
-    let x = if single { log_p.unsqueeze(1) } else { log_p.clone() };
-    let rows = log_p.checked(layout(log_p, &x, labels, times, counts, how.blank));
-    let (t_max, n) = (x.shape()[0], x.shape()[1]);
-    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let at = mode::user_line(Location::caller());
+    let x = batched(log_p);
+    let labels = log_p.checked(layout(log_p, &x, labels, times, counts, how.blank));
+    let list = |lengths: &[usize]| -> Tensor {
+        Tensor::from_vec(lengths.iter().map(|&k| k as i64).collect::<Vec<_>>(), [lengths.len()])
+    };
+    mode::speaking_for(at, || loss(log_p, &x, &labels, &list(times), &list(counts), how))
+}
+
+/// [`ctc`] with the lengths as tensors, of integers `[n]`, and labels `[n, most]`: what a compiled step takes as arguments, whatever the lengths of a batch are.
+/// A length beyond the sequence, or beyond the labels, counts as the whole.
+///
+/// Derivative: as of [`ctc`].
+///
+/// ```
+/// use pullback::{Tensor, jit, losses};
+/// let loss = jit(|(x, y, t, n): &(Tensor, Tensor, Tensor, Tensor)| {
+///     losses::ctc_by(x, y, t, n, losses::Ctc::default())
+/// });
+/// let log_p = Tensor::full([2, 1, 2], 0.5f64.ln());
+/// let (labels, times, counts) = (Tensor::from([[1i64]]), Tensor::from([2i64]), Tensor::from([1i64]));
+/// let found = loss.of(&(log_p, labels, times, counts));
+/// assert!((found.item::<f64>() - (4.0f64 / 3.0).ln()).abs() < 1e-6);
+/// ```
+///
+/// # Panics
+/// If shapes do not fit each other, or labels and lengths are not integers.
+#[track_caller]
+#[must_use]
+pub fn ctc_by(
+    log_p: &Tensor,
+    labels: &Tensor,
+    times: &Tensor,
+    counts: &Tensor,
+    how: Ctc,
+) -> Tensor {
+    let at = mode::user_line(Location::caller());
+    let x = batched(log_p);
+    log_p.checked(check_by(log_p, &x, [labels, times, counts], how.blank));
+    mode::speaking_for(at, || {
+        let [labels, times, counts] = [labels, times, counts].map(|x| x.detach().cast(DType::I64));
+        let n = x.shape()[1];
+        let most = labels.shape()[labels.rank() - 1];
+        let labels = labels.reshape([n, most]);
+        let times = times.reshape([n]).clamp(0, x.shape()[0] as i64);
+        let counts = counts.reshape([n]).clamp(0, most as i64);
+        loss(log_p, &x, &labels, &times, &counts, how)
+    })
+}
+
+/// With an axis of samples.
+fn batched(log_p: &Tensor) -> Tensor {
+    if log_p.rank() == 2 { log_p.unsqueeze(1) } else { log_p.clone() }
+}
+
+/// The loss of `[t, n, classes]` against labels `[n, most]`, with both lengths `[n]`.
+fn loss(
+    given: &Tensor,
+    x: &Tensor,
+    labels: &Tensor,
+    times: &Tensor,
+    counts: &Tensor,
+    how: Ctc,
+) -> Tensor {
+    let (t_max, n, most) = (x.shape()[0], x.shape()[1], labels.shape()[1]);
     let places = 2 * most + 1;
-    // The layout of each sample, and where it may jump over a blank.
-    let at = |row: &[i64], s: usize| {
-        if s % 2 == 1 { row.get(s / 2).copied() } else { None }.unwrap_or(how.blank as i64)
+    // The layout of each sample: blanks at even places, and after its last label.
+    let (blank, number) = (how.blank as i64, Tensor::iota(places).unsqueeze(0));
+    let ends = counts.unsqueeze(1);
+    let is_label = Tensor::iota(most).unsqueeze(0).lt(&ends);
+    let label = is_label.select(labels, blank);
+    let pairs = stack(&[&label.full_like(blank), &label], 2).reshape([n, 2 * most]);
+    let class = cat(&[&pairs, &Tensor::full([n, 1], blank)], 1);
+    // Where it may jump over a blank: to a label that is not the one before.
+    let jumps = match most {
+        0 => Tensor::full([n, places], false),
+        _ => {
+            let other = class.narrow(1, 2, places - 2).ne(class.narrow(1, 0, places - 2));
+            let odd = number.remainder(2i64).eq(1i64);
+            cat(&[&Tensor::full([n, 2], false), &other], 1).logical_and(odd)
+        }
     };
-    let all = |f: &dyn Fn(&[i64], usize) -> i64| -> Tensor {
-        let values: Vec<i64> = rows
-            .iter()
-            .flat_map(|row| (0..places).map(|s| f(row, s)).collect::<Vec<_>>())
-            .collect();
-        Tensor::from_vec(values, [n, places])
-    };
-    let class = all(&at);
-    let jumps =
-        all(&|row, s| i64::from(s >= 3 && s % 2 == 1 && at(row, s) != at(row, s - 2))).eq(1);
     let seen = x.wide().gather(2, &class.unsqueeze(0).expand([t_max, n, places]));
     let never = Tensor::splat(f64::NEG_INFINITY.into(), &[n, places], seen.dtype());
-    let lengths = Tensor::from_vec(times.iter().map(|&t| t as i64).collect::<Vec<_>>(), [n, 1]);
-    let mut alpha: Option<Tensor> = None;
-    for t in 0..t_max {
-        let here = seen.select_at(0, t as isize);
-        let next = match &alpha {
-            None => {
-                let first = all(&|_, s| i64::from(s < 2)).eq(1);
-                first.select(&here, &never)
-            }
-            Some(alpha) => {
+    let lengths = times.unsqueeze(1);
+    let start = number.eq(0i64).expand([n, places]).select(never.zeros_like(), &never);
+    let alpha = match t_max {
+        0 => start,
+        _ => {
+            let first = number.lt(2i64).select(seen.select_at(0, 0), &never);
+            let step = |alpha: &Tensor, (t, here): &(Tensor, Tensor)| {
                 let by = |k: usize| {
                     let moved = alpha.narrow(1, 0, places.saturating_sub(k));
                     cat(&[&never.narrow(1, 0, k.min(places)), &moved], 1)
                 };
                 let jumped = jumps.select(by(2), &never);
-                stack(&[alpha, &by(1), &jumped], 0).logsumexp_over(0) + here
-            }
-        };
-        let running = lengths.gt(t as i64);
-        alpha = Some(match alpha {
-            Some(before) => running.select(&next, &before),
-            None => next,
-        });
-    }
-    let start = all(&|_, s| i64::from(s == 0)).eq(1);
-    let alpha = match alpha {
-        Some(alpha) => lengths.gt(0i64).select(&alpha, start.select(never.zeros_like(), &never)),
-        None => start.select(never.zeros_like(), &never),
+                let next = stack(&[alpha, &by(1), &jumped], 0).logsumexp_over(0) + here;
+                (lengths.gt(t).select(next, alpha), ())
+            };
+            let rest = (Tensor::arange(1, t_max as i64), seen.narrow(0, 1, t_max - 1));
+            let (last, ()) = scan(step, &first, &rest);
+            lengths.gt(0i64).select(last, start)
+        }
     };
-    let ends = all(&|row, s| {
-        let last = 2 * row.len();
-        i64::from(s == last || s + 1 == last)
-    });
-    let mut losses = -ends.eq(1).select(&alpha, &never).logsumexp_over(1);
+    let last = &ends * 2i64;
+    let is_end = number.eq(&last).logical_or((&number + 1i64).eq(&last));
+    let mut losses = -is_end.select(&alpha, &never).logsumexp_over(1);
     // Σ eˣ over the times of each sample, as a gradient alone.
     let clock = Tensor::iota(t_max).reshape([t_max, 1]).lt(lengths.reshape([1, n]));
     let mass = x.wide().exp().sum_over(2).only(&clock).sum_over(0);
@@ -102,19 +156,75 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     if how.zero_infinity {
         losses = losses.only(&losses.detach().ne(f64::INFINITY));
     }
-    let losses = losses.cast(log_p.reduced_dtype());
+    let losses = losses.cast(given.reduced_dtype());
     match how.reduction {
-        Reduction::Mean => {
-            let count = |&k: &usize| k.max(1) as f64;
-            let counts = Tensor::from_vec(counts.iter().map(count).collect::<Vec<_>>(), [n]);
-            (&losses / counts.cast(losses.dtype())).mean()
-        }
-        Reduction::None if single => losses.squeeze_axis(0),
+        Reduction::Mean => (&losses / counts.clamp_min(1i64).cast(losses.dtype())).mean(),
+        Reduction::None if given.rank() == 2 => losses.squeeze_axis(0),
         other => reduced(losses, other),
     }
 }
 
-/// The labels of each sample.
+/// What holds whoever gives the lengths.
+fn check(given: &Tensor, x: &Tensor, labels: &Tensor, blank: usize) -> Result<()> {
+    let on = [given.spec(), labels.spec()];
+    if x.rank() != 3 {
+        let message = format!("takes [t, n, classes] or [t, classes], not {}", given.spec());
+        return Err(Error::shape("ctc", message).on(on));
+    }
+    if labels.dtype().is_float() || labels.dtype() == DType::Bool {
+        let message = format!("labels must be integers, not {}", labels.dtype());
+        return Err(Error::dtype("ctc", message).on(on));
+    }
+    let classes = x.shape()[2];
+    if blank >= classes {
+        let message = format!("the blank {blank} is not one of the {classes} classes");
+        return Err(Error::argument("ctc", message).on(on));
+    }
+    Ok(())
+}
+
+fn check_by(
+    given: &Tensor,
+    x: &Tensor,
+    [labels, times, counts]: [&Tensor; 3],
+    blank: usize,
+) -> Result<()> {
+    check(given, x, labels, blank)?;
+    let n = x.shape()[1];
+    let on = [given.spec(), labels.spec(), times.spec(), counts.spec()];
+    let integers = |x: &Tensor| !x.dtype().is_float() && x.dtype() != DType::Bool;
+    if !integers(times) || !integers(counts) {
+        return Err(Error::dtype("ctc", "lengths must be integers").on(on));
+    }
+    let rows = match labels.rank() {
+        1 => given.rank() == 2,
+        rank => rank == 2 && labels.shape()[0] == n,
+    };
+    if !rows || times.len() != n || counts.len() != n || times.rank() > 1 || counts.rank() > 1 {
+        let message = format!("{n} samples want labels [{n}, most], and {n} lengths of both kinds");
+        return Err(Error::shape("ctc", message).on(on));
+    }
+    let classes = x.shape()[2] as i64;
+    if trace::knows(labels) && trace::knows(counts) {
+        let most = labels.shape()[labels.rank() - 1];
+        let values = labels.detach().cast(DType::I64).to_vec::<i64>();
+        let counts = counts.detach().cast(DType::I64).to_vec::<i64>();
+        let wrong = |(i, &label): (usize, &i64)| {
+            let is_label = ((i % most) as i64) < counts[i / most];
+            (is_label && !(0..classes).contains(&label)).then_some(label)
+        };
+        if let Some(label) = values.iter().enumerate().find_map(wrong) {
+            return Err(not_a_class(label, classes).on(on));
+        }
+    }
+    Ok(())
+}
+
+fn not_a_class(label: i64, classes: i64) -> Error {
+    Error::argument("ctc", format!("label {label} is not one of the {classes} classes"))
+}
+
+/// The labels of each sample in a row, as long as the longest. What comes after them is not looked at.
 fn layout(
     given: &Tensor,
     x: &Tensor,
@@ -122,19 +232,11 @@ fn layout(
     times: &[usize],
     counts: &[usize],
     blank: usize,
-) -> crate::Result<Vec<Vec<i64>>> {
-    let op = "ctc";
+) -> Result<Tensor> {
+    check(given, x, labels, blank)?;
     let on = [given.spec(), labels.spec()];
-    if x.rank() != 3 {
-        let message = format!("takes [t, n, classes] or [t, classes], not {}", given.spec());
-        return Err(Error::shape(op, message).on(on));
-    }
-    let (t, n, classes) = (x.shape()[0], x.shape()[1], x.shape()[2]);
-    let refuse = |message: String| Err(Error::argument(op, message).on(on));
-    if labels.dtype().is_float() || labels.dtype() == DType::Bool {
-        let message = format!("labels must be integers, not {}", labels.dtype());
-        return Err(Error::dtype(op, message).on(on));
-    }
+    let (t, n, classes) = (x.shape()[0], x.shape()[1], x.shape()[2] as i64);
+    let refuse = |message: String| Err(Error::argument("ctc", message).on(on));
     if times.len() != n || counts.len() != n {
         let found = (times.len(), counts.len());
         return refuse(format!("{n} samples want {n} lengths of both kinds, not {found:?}"));
@@ -145,32 +247,24 @@ fn layout(
             given.spec()
         ));
     }
-    if blank >= classes {
-        return refuse(format!("the blank {blank} is not one of the {classes} classes"));
-    }
-    let values = labels.detach().cast(DType::I64).to_vec::<i64>();
-    let mut rows = Vec::with_capacity(n);
+    // Where each row begins.
+    let mut starts = Vec::with_capacity(n);
     match labels.rank() {
         // A single sample, or all of them in one vector.
         1 => {
             let total = counts.iter().try_fold(0usize, |sum, &k| sum.checked_add(k));
-            if total != Some(values.len()) && !(n == 1 && counts[0] <= values.len()) {
-                return refuse(format!(
-                    "{} labels are not as many as {counts:?} say",
-                    values.len()
-                ));
+            let found = labels.len();
+            if total != Some(found) && !(n == 1 && counts[0] <= found) {
+                return refuse(format!("{found} labels are not as many as {counts:?} say"));
             }
             let mut from = 0;
             for &k in counts {
-                rows.push(values[from..from + k].to_vec());
+                starts.push(from);
                 from += k;
             }
         }
         2 if labels.shape()[0] == n && counts.iter().all(|&k| k <= labels.shape()[1]) => {
-            let most = labels.shape()[1];
-            rows.extend(
-                counts.iter().enumerate().map(|(i, &k)| values[i * most..i * most + k].to_vec()),
-            );
+            starts.extend((0..n).map(|i| i * labels.shape()[1]));
         }
         _ => {
             return refuse(format!(
@@ -179,9 +273,23 @@ fn layout(
             ));
         }
     }
-    let wrong = |&&i: &&i64| i < 0 || i >= classes as i64;
-    match rows.iter().flatten().find(wrong) {
-        Some(i) => refuse(format!("label {i} is not one of the {classes} classes")),
-        None => Ok(rows),
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let places: Vec<Option<usize>> = starts
+        .iter()
+        .zip(counts)
+        .flat_map(|(&from, &k)| (0..most).map(move |j| (j < k).then_some(from + j)))
+        .collect();
+    let flat = labels.detach().cast(DType::I64).reshape([labels.len()]);
+    if trace::knows(&flat) {
+        let values = flat.to_vec::<i64>();
+        let wrong = |&place: &usize| !(0..classes).contains(&values[place]);
+        if let Some(place) = places.iter().flatten().copied().find(wrong) {
+            return Err(not_a_class(values[place], classes).on(on));
+        }
     }
+    if places.is_empty() {
+        return Ok(Tensor::zeros_with([n, most], DType::I64));
+    }
+    let index: Vec<i64> = places.iter().map(|place| place.unwrap_or(0) as i64).collect();
+    Ok(flat.index_select(0, &Tensor::from(index)).reshape([n, most]))
 }

@@ -7,7 +7,7 @@ use super::loss_shapes;
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Reduction, Tensor, kinks, trace};
 
-pub use super::ctc::{Ctc, ctc};
+pub use super::ctc::{Ctc, ctc, ctc_by};
 pub use super::margin::{
     multi_margin, multilabel_margin, multilabel_soft_margin, triplet_margin_with,
 };

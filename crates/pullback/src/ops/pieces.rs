@@ -2,7 +2,7 @@
 
 use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
-use crate::{Error, IntoAxes, IntoShape, Tensor, fail, meshgrid, mode, stack};
+use crate::{Error, ErrorKind, IntoAxes, IntoShape, Tensor, fail, meshgrid, mode, stack, trace};
 use pullback_ir::infer::args;
 use std::panic::Location;
 
@@ -210,6 +210,12 @@ impl Tensor {
             return self.checked(Err(
                 Error::argument("repeat_by", message).on([self.spec(), times.spec()])
             ));
+        }
+        if trace::check_readable(times, "repeat_by").is_err() {
+            let message = "the length of the result depends on values, which are not known here";
+            let error = Error::new(ErrorKind::Program, "repeat_by", message).on([times.spec()]);
+            let hint = "where the length is known, use index_select with times.cumsum(0).searchsorted(Tensor::arange(0, length), true)";
+            return self.checked(Err(error.hint(hint)));
         }
         let mut counts = times.detach().cast(crate::DType::I64).to_vec::<i64>();
         if counts.len() != n {

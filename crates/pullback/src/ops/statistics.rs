@@ -4,7 +4,7 @@
 //! gradient except through weights.
 
 use crate::create::known_shape;
-use crate::{DType, Error, Operand, Tensor, cat, kinks, trace};
+use crate::{DType, Error, ErrorKind, Operand, Tensor, cat, kinks, trace};
 use std::cmp::Ordering;
 
 /// What a quantile that falls between two elements is.
@@ -293,7 +293,7 @@ impl Tensor {
     }
 
     /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where it does; at least
-    /// `min_length` numbers.
+    /// `min_length` numbers. Traced, where the largest is not known, exactly so many: a larger one is then an error of the run.
     ///
     /// Derivative: for the weights, `dy` at each one's number.
     ///
@@ -311,8 +311,15 @@ impl Tensor {
             return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
         }
         let index = self.detach().cast(DType::I64);
+        let known = trace::knows(&index);
+        if !known && min_length == 0 && !index.is_empty() {
+            let message = "the number of bins depends on values, which are not known here";
+            let error = Error::new(ErrorKind::Program, "bincount", message).on([self.spec()]);
+            return self.checked(Err(error.hint("give min_length: as many bins as there can be")));
+        }
         let (low, high) = match index.len() {
             0 => (0, -1),
+            _ if !known => (0, -1),
             _ => (index.min().item::<i64>(), index.max().item::<i64>()),
         };
         let length = min_length.max(high.saturating_add(1).max(0) as usize);

@@ -29,6 +29,18 @@ pub(crate) struct Manner {
     pub retain: bool,
     /// The pass itself is recorded, so that its results can be differentiated.
     pub create: bool,
+    /// Where the gradients are constants to every derivative that is taken outside, in both modes: the line that asked for them.
+    pub constant: Option<&'static Location<'static>>,
+}
+
+impl Manner {
+    /// A gradient as the user sees it, and his hooks.
+    fn given(self, grad: Tensor) -> Tensor {
+        match self.constant {
+            Some(at) => grad.constant(at),
+            None => grad,
+        }
+    }
 }
 
 /// Gradients waiting for their node.
@@ -100,7 +112,8 @@ pub(crate) fn of_targets(
             wanted.found.insert((leaf.seq, 0), grad);
         }
     }
-    Ok(targets.iter().map(|key| wanted.found.get(key).cloned()).collect())
+    let gradient = |key| wanted.found.get(key).map(|grad| manner.given(grad.clone()));
+    Ok(targets.iter().map(gradient).collect())
 }
 
 impl Walk {
@@ -150,7 +163,7 @@ impl Walk {
     fn pass_leaf_hooks(&mut self) -> Result<()> {
         for (leaf, slot) in &mut self.leaves {
             if let Some(grad) = slot.take() {
-                *slot = Some(through_hooks(leaf, grad)?);
+                *slot = Some(through_hooks(leaf, grad, self.manner)?);
             }
         }
         Ok(())
@@ -190,7 +203,10 @@ impl Walk {
     fn visit(&mut self, node: &Arc<Node>, mut grads: Maybe) -> Result<()> {
         for (k, slot) in grads.iter_mut().enumerate() {
             let Some(grad) = slot.take() else { continue };
-            let grad = node.hooks.pass(k as u32, grad);
+            let grad = match node.hooks.is_empty() {
+                true => grad,
+                false => node.hooks.pass(k as u32, self.manner.given(grad)),
+            };
             // What a rule gave was checked there; a hook may give anything.
             if !node.hooks.is_empty() {
                 check_gradient(node, &node.out_specs[k], &grad)?;
@@ -276,7 +292,7 @@ impl Walk {
                 if *left == 0 && leaf.hooks.has_ready() {
                     let (leaf, slot) = &mut self.leaves[at];
                     if let Some(grad) = slot.take() {
-                        *slot = Some(fail::or_raise(through_hooks(leaf, grad)));
+                        *slot = Some(fail::or_raise(through_hooks(leaf, grad, self.manner)));
                     }
                     self.finish_leaf(at);
                 }
@@ -348,23 +364,26 @@ impl Walk {
         let Some(grad) = grad.take() else { return };
         if leaf.is_orphan() {
             if self.expected.is_some() {
-                leaf.hooks.tell_ready(&grad);
+                leaf.hooks.tell_ready(&self.manner.given(grad));
             }
             return;
         }
         ledger::is_gradient(leaf, &grad);
         let mut slot = leaf.grad();
         trace::touch(leaf, &mut slot, (true, true), at);
+        // In a body the constant is a value of its own.
+        let own = self.manner.constant.is_some() && trace::in_body();
         match &mut *slot {
             Some(_) => mode::speaking_for(self.at, || accumulate(&mut slot, grad)),
             // Stored for the user, who may write to it: it must be dense and its own.
-            None if grad.is_contiguous() && grad.is_sole_owner() => *slot = Some(grad),
+            None if own || (grad.is_contiguous() && grad.is_sole_owner()) => *slot = Some(grad),
             None => {
                 let copy = mode::speaking_for(self.at, || grad.deep_clone());
                 ledger::continues(&grad, &copy);
                 *slot = Some(copy);
             }
         }
+        *slot = slot.take().map(|grad| self.manner.given(grad));
         slot.iter().for_each(|grad| ledger::is_gradient(leaf, grad));
         let total = slot.as_ref().filter(|_| self.expected.is_some()).cloned();
         drop(slot);
@@ -375,12 +394,12 @@ impl Walk {
 }
 
 /// A leaf's gradient after its hooks, which must leave its spec as it is.
-fn through_hooks(leaf: &Leaf, grad: Tensor) -> Result<Tensor> {
+fn through_hooks(leaf: &Leaf, grad: Tensor, manner: Manner) -> Result<Tensor> {
     if leaf.hooks.is_empty() {
         return Ok(grad);
     }
     let spec = grad.spec().clone();
-    let grad = leaf.hooks.pass(0, grad);
+    let grad = leaf.hooks.pass(0, manner.given(grad));
     if *grad.spec() == spec {
         return Ok(grad);
     }

@@ -1,6 +1,7 @@
 //! Hooks: code that runs when a gradient passes.
 
 use super::{History, Leaf, Node};
+use crate::read_only::ReadOnly;
 use crate::{Error, Tensor, fail};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -43,9 +44,10 @@ impl Hooks {
         let list: Vec<_> =
             self.lists().grad.iter().filter(|h| h.1 == output).map(|h| h.2.clone()).collect();
         for hook in list {
-            if let Some(other) = hook(&grad) {
-                grad = other;
-            }
+            let held = ReadOnly::of([&grad]);
+            let other = hook(&grad);
+            drop(held);
+            grad = other.unwrap_or(grad);
         }
         grad
     }

@@ -347,6 +347,14 @@ pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tens
     Ok(y)
 }
 
+/// A value that nobody else holds, without a derivative: as [`stopped`], but it may be written to.
+pub(crate) fn constant(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+    match current().filter(|_| x.dtype().is_float()) {
+        Some(trace) => trace.stop(x, at),
+        None => Ok(x.clone()),
+    }
+}
+
 /// The tensor as the innermost body sees it: from outside, a plain variable.
 pub(crate) fn lift(x: &Tensor, at: &'static Location<'static>) -> Tensor {
     match current() {

@@ -3,6 +3,7 @@
 
 use super::modes::{grad, jvp, vjp};
 use super::vmap::vmap;
+use crate::inplace::undo::{self, Writes};
 use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -170,9 +171,13 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// ```
 ///
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+///
+/// A function that writes to tensors from outside (the running statistics of a layer, a counter) is called once for each direction. All calls find what the first
+/// one found, and what the last one wrote stays: so it is written once, here and in [`jacobian`] and [`hessian`].
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    spoken(Location::caller(), f, |f, x| {
+    let at = Location::caller();
+    spoken(at, f, move |f, x| {
         // The structure of the results, as the last call saw it.
         let seen = RefCell::new(None);
         let push = |tangent: &T| {
@@ -187,7 +192,7 @@ pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::O
             seen.replace(Some(y));
             leaves
         };
-        let rows = columns(x, push, probe);
+        let rows = columns(x, push, probe, &Calls::new(at));
         let like = seen.into_inner().unwrap_or_else(|| f(x));
         like.filled(&mut rows.into_iter())
     })
@@ -199,8 +204,9 @@ fn columns<T: Tree>(
     x: &T,
     push: impl Fn(&T) -> Vec<Tensor>,
     probe: impl Fn(&T) -> Vec<Tensor>,
+    calls: &Calls,
 ) -> Vec<T> {
-    let blocks = blocks(x, push);
+    let blocks = blocks(x, push, calls);
     let row_specs = match blocks.iter().find_map(Block::row_specs) {
         Some(specs) => specs,
         None => probe(x).iter().map(|t| t.spec().clone()).collect(),
@@ -224,8 +230,28 @@ fn zeros_of(x: &Tensor) -> Tensor {
     mode::set_recording(false, || x.detach().zeros_like())
 }
 
+/// Calls of one function for one derivative. It may write to memory from outside: each call finds what the first one found, and what the last one wrote
+/// stays, as if there had been one call.
+struct Calls {
+    at: &'static Location<'static>,
+    last: RefCell<Writes>,
+}
+
+impl Calls {
+    fn new(at: &'static Location<'static>) -> Calls {
+        Calls { at: mode::user_line(at), last: RefCell::default() }
+    }
+
+    fn call<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.last.take().take_back("jacobian", self.at);
+        let (result, written) = undo::noting(f);
+        self.last.replace(written);
+        result
+    }
+}
+
 /// The derivatives along every basis direction of every leaf.
-fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>) -> Vec<Block> {
+fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Vec<Block> {
     let leaves = x.leaves();
     let zeros: Vec<Tensor> = leaves.iter().map(zeros_of).collect();
     let mut blocks: Vec<Block> = Vec::new();
@@ -237,7 +263,7 @@ fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>) -> Vec<Block> {
         };
         blocks.push(match at_once(leaf, &direction) {
             Some(rows) => Block::Whole(rows),
-            None => Block::Parts(basis(leaf).map(|t| direction(&t)).collect()),
+            None => Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect()),
         });
     }
     blocks
@@ -329,8 +355,9 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// ```
 #[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    spoken(Location::caller(), f, |f, x| {
-        let (y, rows) = either(f, x);
+    let at = Location::caller();
+    spoken(at, f, move |f, x| {
+        let (y, rows) = either(f, x, at);
         y.filled(&mut rows.into_iter())
     })
 }
@@ -354,17 +381,23 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// ```
 #[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
-    spoken(Location::caller(), f, |f, x| either(f, x).1)
+    let at = Location::caller();
+    spoken(at, f, move |f, x| either(f, x, at).1)
 }
 
 /// The results and the derivatives of each, by the mode that takes fewer passes.
-fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T) -> (Y, Vec<T>) {
-    let (y, pullback) = vjp(f, x);
+fn either<T: Tree, Y: Tree>(
+    f: &dyn Fn(&T) -> Y,
+    x: &T,
+    at: &'static Location<'static>,
+) -> (Y, Vec<T>) {
+    let calls = Calls::new(at);
+    let (y, pullback) = calls.call(|| vjp(f, x));
     let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
     let outputs: usize = y.leaves().iter().map(Tensor::len).sum();
     let rows = match outputs <= inputs {
         true => rows(x, &y, pullback),
-        false => columns(x, |tangent| jvp(f, x, tangent).1.leaves(), |_| y.leaves()),
+        false => columns(x, |tangent| jvp(f, x, tangent).1.leaves(), |_| y.leaves(), &calls),
     };
     (y, rows)
 }
@@ -412,7 +445,8 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
         }
         let gradient = grad(f);
         // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
-        let blocks = blocks(x, |tangent| jvp(&gradient, x, tangent).1.leaves());
+        let push = |tangent: &T| jvp(&gradient, x, tangent).1.leaves();
+        let blocks = blocks(x, push, &Calls::new(caller));
         let tree = |(i, along): (usize, Tensor)| {
             let mut j = 0;
             x.map(&mut |leaf| {

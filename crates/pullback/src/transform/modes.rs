@@ -117,7 +117,11 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
             std::slice::from_ref(&y),
             &[one],
             plan,
-            Manner { retain: record || (frame.recorded && beside_outside), create: record },
+            Manner {
+                retain: record || (frame.recorded && beside_outside),
+                create: record,
+                constant: None,
+            },
             at,
         );
         let count = grads.len();
@@ -218,7 +222,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
         let create =
             mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
         let plan = frame.plan(&results, at);
-        let grads = frame.pull(&results, &cotangents, plan, Manner { retain: true, create }, at);
+        let manner = Manner { retain: true, create, constant: None };
+        let grads = frame.pull(&results, &cotangents, plan, manner, at);
         frame.inputs.with_leaves(&mode::speaking_for(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
@@ -292,7 +297,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
                 state.tangents.push((level.0, t));
                 x.argument(state.history, state.tangents)
             }
-            Some(t) if t.spec() == x.spec() => x.clone(),
+            Some(t) if t.spec() == x.spec() => integers(x, at),
             other => {
                 wrong.get_or_insert((x.spec().clone(), other.map(|t| t.spec().clone())));
                 x.clone()
@@ -352,7 +357,11 @@ impl<T: Tree> Frame<T> {
                 buffers.push(x.clone());
                 return x.clone();
             }
-            let leaf = if x.dtype().is_float() { fresh(x, recorded, at) } else { x.clone() };
+            let leaf = match x.dtype().is_float() {
+                true => fresh(x, recorded, at),
+                false if is_buffer.get(leaves.len()).is_some_and(|&b| b) => x.clone(),
+                false => integers(x, at),
+            };
             leaves.push(leaf.clone());
             leaf
         });
@@ -438,6 +447,12 @@ impl<T> Drop for Frame<T> {
             }
         }
     }
+}
+
+/// An argument that has no derivative.
+fn integers(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+    let state = fail::or_raise(x.state(at));
+    x.argument(state.history, state.tangents)
 }
 
 fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {

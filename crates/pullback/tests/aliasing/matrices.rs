@@ -109,6 +109,7 @@ crate::rows! {
     "multilabel_soft_margin": |g| losses::multilabel_soft_margin(&m(g), &m(g), None, R);
     "triplet_margin_with": |g| losses::triplet_margin_with(&m(g), &m(g), &m(g), |a, b| (a - b).square().sum_over(1), 1.0, false, R);
     "ctc": |g| losses::ctc(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &[3], &[2], losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
+    "ctc_by": |g| losses::ctc_by(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &g.ints(&[3]), &g.ints(&[2]), losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
     "update::sgd_": |_| Vec::new();
     "update::adam_": |_| Vec::new();
 }

@@ -5,10 +5,10 @@ use pullback::{
     while_loop,
 };
 
-type F = fn(&Tensor) -> Tensor;
-type Construct = (&'static str, Box<dyn Fn(&Tensor) -> Tensor>);
+pub(crate) type F = fn(&Tensor) -> Tensor;
+pub(crate) type Construct = (&'static str, Box<dyn Fn(&Tensor) -> Tensor>);
 
-fn x() -> Tensor {
+pub(crate) fn x() -> Tensor {
     Tensor::from([1.0, 2.0, 3.0])
 }
 
@@ -18,7 +18,7 @@ fn held(r: &Tensor) -> Tensor {
 }
 
 /// The function elementwise, by every construct there is.
-fn everywhere(f: F) -> Vec<Construct> {
+pub(crate) fn everywhere(f: F) -> Vec<Construct> {
     vec![
         ("eager", Box::new(f)),
         ("vmap", Box::new(move |x| vmap(f, 0, 0)(x))),
@@ -62,14 +62,14 @@ fn everywhere(f: F) -> Vec<Construct> {
     ]
 }
 
-fn all(name: &str, found: &Tensor, wanted: &[f64]) {
+pub(crate) fn all(name: &str, found: &Tensor, wanted: &[f64]) {
     let found = found.to_vec::<f64>();
     let near = found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-12);
     assert!(near && found.len() == wanted.len(), "{name}: {found:?} instead of {wanted:?}");
 }
 
 /// Each derivative of the function, eager and compiled, everywhere.
-fn check(f: F, first: [f64; 3], second: [f64; 3]) {
+pub(crate) fn check(f: F, first: [f64; 3], second: [f64; 3]) {
     for (name, g) in everywhere(f) {
         let (g, ones) = (&g, x().ones_like());
         let along = |x: &Tensor| jvp(|x: &Tensor| g(x), x, &x.ones_like()).1;

@@ -15,6 +15,7 @@ mod steps;
 
 use super::flat::{Flat, solving};
 use crate::custom::hollow;
+use crate::read_only::ReadOnly;
 use crate::{DType, Error, Tensor, Tree, fail, kinks, mode, trace};
 use std::panic::Location;
 use std::sync::Arc;
@@ -141,6 +142,7 @@ impl Ode {
         let flat = Arc::new(Flat::of("ode", y0, at));
         let (like, inside, conventions) = (hollow(theta), flat.clone(), kinks::conventions());
         let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
+            let _held = ReadOnly::of(theta.iter().chain([t, y]));
             let (y, theta) = (inside.split(y), like.with_leaves(theta));
             let run = || mode::speaking_for_itself(|| f(t, &y, &theta));
             inside.join(&kinks::with_state(conventions, run))

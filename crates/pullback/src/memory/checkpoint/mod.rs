@@ -33,6 +33,7 @@ pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write,
 pub(crate) use replay::{forget_since, is_replaying, mark, note_replayed_write, walking_with};
 
 use crate::own::Since;
+use crate::read_only::ReadOnly;
 use crate::tensor::Frozen;
 use crate::{Tensor, Tree, kinks, mode, trace};
 use frame::Frame;
@@ -127,14 +128,18 @@ impl Checkpoint {
     {
         let start = Since::now();
         if !mode::is_grad_enabled() && !trace::in_body() {
+            let held = ReadOnly::of(&x.leaves());
             let y = f(x);
+            drop(held);
             return mode::speaking_for(at, || start.own(y));
         }
         let leaves = x.leaves();
         if trace::in_body() {
             // Where kinks are counted, as it is: inside of an equation their values would not be known.
             if kinks::is_collecting() {
+                let held = ReadOnly::of(&leaves);
                 let y = f(x);
+                drop(held);
                 return mode::speaking_for(at, || start.own(y));
             }
             return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
@@ -219,7 +224,10 @@ where
             segment.iter().fold(copy, |x, layer| layer(&x))
         };
         x = match k + 1 == count {
-            true => run(&x),
+            true => {
+                let _held = ReadOnly::of(&x.leaves());
+                run(&x)
+            }
             false => Checkpoint::new().call_at(run, &x, at),
         };
     }

@@ -1,0 +1,102 @@
+//! Writes that are taken back: a function that runs once for every direction of one derivative leaves what it wrote once, and is given the
+//! same state each time.
+
+use crate::memory::checkpoint;
+use crate::storage::Writer;
+use crate::tape::{self, History};
+use crate::tensor::Tangents;
+use crate::{Tensor, fail, mode, trace};
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::Arc;
+
+thread_local! {
+    static ANY: Cell<bool> = const { Cell::new(false) };
+    static LOGS: RefCell<Vec<Log>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What is noted while a function runs.
+struct Log {
+    /// Memory from before this number of the tape is older than the run.
+    start: u64,
+    /// The trace that it runs in.
+    trace: u64,
+    written: Writes,
+}
+
+/// What older memory held before a function wrote to it.
+#[derive(Default)]
+pub(crate) struct Writes(Vec<Written>);
+
+struct Written {
+    tensor: Tensor,
+    old: Tensor,
+    history: History,
+    tangents: Tangents,
+}
+
+/// Runs `f` and gives what it wrote to memory that is older than the run.
+pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            let left = LOGS.with_borrow_mut(|logs| {
+                logs.pop();
+                !logs.is_empty()
+            });
+            ANY.set(left);
+        }
+    }
+    let (start, trace) = (tape::take_number(), trace::number());
+    LOGS.with_borrow_mut(|logs| logs.push(Log { start, trace, written: Writes::default() }));
+    ANY.set(true);
+    let _end = End;
+    let result = f();
+    let last = |logs: &mut Vec<Log>| logs.last_mut().map(|log| std::mem::take(&mut log.written));
+    let written = LOGS.with_borrow_mut(last).unwrap_or_default();
+    (result, written)
+}
+
+/// A tensor that is no view is about to be written to.
+pub(super) fn note(root: &Tensor, at: &'static Location<'static>) {
+    if !ANY.get() {
+        return;
+    }
+    let (trace, storage) = (trace::number(), &root.0.storage);
+    // What a body inside the function writes is its own.
+    let concerns = |log: &Log| {
+        let known = |w: &Written| {
+            Arc::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
+        };
+        log.trace == trace && storage.born <= log.start && !log.written.0.iter().any(known)
+    };
+    if !LOGS.with_borrow(|logs| logs.iter().any(concerns)) {
+        return;
+    }
+    let copy = || mode::speaking_for(at, || root.plain().deep_clone());
+    let old = mode::set_recording(false, || checkpoint::unwatched(copy));
+    let (history, tangents) = {
+        let state = root.lock();
+        (state.history.clone(), state.tangents.clone())
+    };
+    LOGS.with_borrow_mut(|logs| {
+        for log in logs.iter_mut().filter(|log| concerns(log)) {
+            let (tensor, old) = (root.clone(), old.clone());
+            let (history, tangents) = (history.clone(), tangents.clone());
+            log.written.0.push(Written { tensor, old, history, tangents });
+        }
+    });
+}
+
+impl Writes {
+    /// Puts back what was there.
+    pub fn take_back(self, op: &'static str, at: &'static Location<'static>) {
+        for Written { tensor, old, history, tangents } in self.0.into_iter().rev() {
+            let writer = Writer { op, at };
+            let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
+            fail::or_raise(mode::set_recording(false, || checkpoint::unwatched(put)));
+            let mut state = tensor.lock();
+            (state.history, state.tangents) = (history, tangents);
+        }
+    }
+}
