@@ -24,7 +24,7 @@ mod arena;
 #[cfg(test)]
 mod tests;
 
-pub use arena::Arena;
+pub use arena::{Arena, reserve_arena};
 
 use std::alloc::Layout;
 use std::cell::RefCell;

@@ -28,6 +28,12 @@ use std::sync::Arc;
 /// let g = grad(error)(&line);
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tree of tensors",
+    label = "not a `Tree`",
+    note = "a struct of tensors becomes one by `#[derive(Tree)]`",
+    note = "a reference is none: write the function for `Lent<T>` in place of `&T`, and call it with `lend(&x)`"
+)]
 pub trait Tree: Sized {
     /// Calls `f` on each tensor, in declaration order, with its path.
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));

@@ -31,7 +31,7 @@ fn over_lengths<Y: Tree + pullback::Returned<Value = Y>>(
     name: &str,
     f: impl Fn(&Tensor) -> Y + Copy,
     make: impl Fn(usize) -> Tensor,
-    axis: usize,
+    axis: isize,
 ) -> (usize, usize, Jit<Tensor, Y, impl Fn(&Tensor) -> Y + Copy>) {
     let compiled = jit(f).dynamic(axis, 40);
     for i in 0..40 {
@@ -148,7 +148,11 @@ fn a_function_that_branches_on_the_length() {
     let (_, alone, made) = over_lengths("branches", f, |n| sample(&[n], n as u64), 0);
     let said = made.explain().to_string();
     assert!(alone >= 20, "{said}");
-    assert!(said.contains("compiled alone because"), "{said}");
+    assert!(said.contains("because: at this length the function does something else"), "{said}");
+    // Each length has its reason.
+    let report = &made.explain().dynamic[0];
+    assert_eq!(report.filled.len() + report.compiled.len(), 40, "{said}");
+    assert_eq!(report.compiled[0], (vec![1], "the first length".to_string()), "{said}");
     // A value that is folded: true at all lengths that are tried, and false below.
     let f = |x: &Tensor| {
         let number = |v: f64| Tensor::full([0usize; 0], v);

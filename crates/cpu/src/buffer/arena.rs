@@ -99,6 +99,32 @@ impl Arena {
     }
 }
 
+/// Sees to it that a block of so many bytes is idle, in place of the largest that is. Where it
+/// cannot be had, or would not be kept, nothing happens: it is taken ahead of time, untouched.
+pub fn reserve_arena(bytes: usize) {
+    if bytes > isize::MAX as usize / 4 || class_of(bytes.max(1)).0 < SMALL_CLASSES {
+        return;
+    }
+    let wanted = class_of(bytes).1;
+    let outgrown = {
+        let mut idle = idle();
+        let others = idle.bytes - idle.blocks.iter().map(|block| block.1).max().unwrap_or(0);
+        if idle.blocks.iter().any(|block| block.1 >= wanted) || others + wanted > cache_limit() {
+            return;
+        }
+        idle.take_largest()
+    };
+    if let Some((block, size)) = outgrown {
+        // SAFETY: it was idle, so nobody uses it.
+        unsafe { to_system(block.0, size) };
+    }
+    if let Ok(ptr) = from_system(wanted) {
+        let mut idle = idle();
+        idle.blocks.push((Block(ptr), wanted));
+        idle.bytes += wanted;
+    }
+}
+
 impl Drop for Arena {
     fn drop(&mut self) {
         let Some(bytes) = self.lent else {
@@ -169,6 +195,18 @@ mod tests {
         assert_eq!(idle.take(1000).map(|block| block.1), None);
         assert_eq!(idle.take_largest().map(|block| block.1), Some(900));
         assert_eq!((idle.bytes, idle.blocks.len()), (200, 1));
+    }
+
+    #[test]
+    fn memory_taken_ahead_of_time_is_lent() {
+        reserve_arena(usize::MAX);
+        reserve_arena(0);
+        // Longer than what other tests take at the same time.
+        let bytes = 40 << 20;
+        reserve_arena(bytes);
+        assert!(idle().blocks.iter().any(|block| block.1 >= bytes));
+        let arena = Arena::take(bytes - 1000).expect("memory");
+        assert!(arena.len() >= bytes);
     }
 
     #[test]

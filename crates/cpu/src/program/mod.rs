@@ -35,6 +35,7 @@ mod tests;
 
 use crate::Buffer;
 use crate::buffer::Arena;
+use crate::region::native_counts;
 use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
@@ -69,6 +70,7 @@ pub struct Executable {
     inputs: Vec<Argument>,
     /// Position and bytes of the outputs that are handed out.
     outputs: Vec<(usize, usize)>,
+    native: (usize, usize),
 }
 
 struct Argument {
@@ -133,20 +135,26 @@ impl Executable {
             }
         };
         let plan = plan_bound(program, &layouts);
+        let before = native_counts();
         let code = Code::new(program, &plan)?;
-        let own = |k: &usize| program.updates.iter().all(|u| u.0 != *k);
-        let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
+        let now = native_counts();
+        let mut own = vec![true; program.outputs.len()];
+        let mut written = vec![false; program.inputs.len()];
+        for &(k, i) in &program.updates {
+            (own[k], written[i]) = (false, true);
+        }
         let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
         Ok(Executable {
             inputs: layouts
                 .into_iter()
                 .enumerate()
-                .map(|(i, layout)| Argument { layout, written: written(i) })
+                .map(|(i, layout)| Argument { layout, written: written[i] })
                 .collect(),
-            outputs: (0..program.outputs.len()).filter(own).map(bytes).collect(),
+            outputs: (0..program.outputs.len()).filter(|&k| own[k]).map(bytes).collect(),
             program: program.clone(),
             plan,
             code,
+            native: (now.0 - before.0, now.1 - before.1),
         })
     }
 
@@ -163,6 +171,12 @@ impl Executable {
     /// Bytes that it holds between calls: the constants.
     pub fn held(&self) -> usize {
         self.plan.all_constants()
+    }
+
+    /// How often native code was made for it, and how often code that was there already serves it:
+    /// that of equal regions, here or in programs that are still there.
+    pub fn native_code(&self) -> (usize, usize) {
+        self.native
     }
 
     /// The kernels, in order.

@@ -1,7 +1,7 @@
 //! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use them.
 
 use super::calls::{Kind, call};
-use super::domain::Ahead;
+use super::domain::{Ahead, SHORT};
 use super::draft::share_slots;
 use super::exec::{Scratch, enlarged};
 use super::plan::{At, CONSTANTS, Draft, Native, Place, Plan, ROWS, Ref, SCRATCH};
@@ -136,7 +136,11 @@ impl Kernel {
             let row = c.apart * region.inputs[c.input].spec.dtype.size();
             tile = tile.min((COLUMNS / row).max(64) & !63);
         }
+        // How far apart tiles lie. Code has these distances in it, so they depend on lengths as
+        // little as they can. A single element has code of its own.
+        let apart = if domain.many { tile.max(SHORT) } else { tile };
         tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
+        let pitch = if domain.len() == 1 { tile } else { apart };
         let work = domain.len().saturating_mul(plan.weight);
         let chunked = !plan.reduces.is_empty()
             && !domain.many
@@ -157,26 +161,26 @@ impl Kernel {
         let places = |(place, used): &(Vec<usize>, [usize; 4]), kinds: &[Kind]| {
             let start = |kind: Kind| {
                 let before = KINDS.iter().take_while(|&&k| k != kind);
-                before.map(|&k| (used[k as usize] * k.size() * tile).next_multiple_of(64)).sum()
+                before.map(|&k| (used[k as usize] * k.size() * pitch).next_multiple_of(64)).sum()
             };
             let disp = |(slot, &kind): (usize, &Kind)| {
                 let first: usize = start(kind);
-                (first + place[slot] * kind.size() * tile) as u32
+                (first + place[slot] * kind.size() * pitch) as u32
             };
             Slots { disp: kinds.iter().enumerate().map(disp).collect() }
         };
         let slots: Vec<Slots> =
             shared.iter().zip(&plan.passes).map(|(s, pass)| places(s, &pass.slots)).collect();
-        let through = shared.iter().map(|s| bytes(&s.1) * tile + 256).max().unwrap_or(0);
+        let through = shared.iter().map(|s| bytes(&s.1) * pitch + 256).max().unwrap_or(0);
         let through = through.next_multiple_of(64);
-        let row = 8 * together.next_multiple_of(BLOCK);
+        let row = 8 * if domain.many { pitch } else { together.next_multiple_of(BLOCK) };
         let row_count = plan.rows.iter().flatten().count();
         let mut cells = vec![0; plan.values.len()];
         plan.constants.iter().enumerate().for_each(|(n, &v)| cells[v] = 8 * n as u32);
         let first = (8 * plan.constants.len()).next_multiple_of(64);
         let tiles = (0..plan.tiles.len()).map(|n| (first + n * 8 * tile) as u32).collect();
         let size = first + plan.tiles.len() * 8 * tile + 64;
-        if size.max(through + 8 * tile).max(row_count * row) > i32::MAX as usize {
+        if size.max(through + 8 * pitch).max(row_count * row) > i32::MAX as usize {
             return Err(Error::argument("region", "is too large"));
         }
         let addresses = Addresses { plan: &plan, tile, row, through: through as u32, cells, tiles };
@@ -187,7 +191,7 @@ impl Kernel {
         let mut compiler = target.map(|target| {
             let first = plan.output_entry(0);
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
-            super::native::Compiler::new(target, domain.len(), through + 8 * tile, streamed)
+            super::native::Compiler::new(target, domain.len(), through + 8 * pitch, streamed)
         });
         let ahead: Vec<Ahead> = (domain.access.iter().enumerate())
             .filter_map(|(input, access)| {
@@ -228,14 +232,12 @@ impl Kernel {
             }
         }
         #[cfg(target_arch = "x86_64")]
-        let spilled = compiler.as_ref().map_or(0, |compiler| compiler.spilled);
+        let (code, spilled) = match compiler {
+            Some(compiler) => compiler.finish(&mut passes)?,
+            None => (None, 0),
+        };
         #[cfg(not(target_arch = "x86_64"))]
         let spilled = 0;
-        #[cfg(target_arch = "x86_64")]
-        let code = match compiler {
-            Some(compiler) => compiler.finish(&mut passes)?,
-            None => None,
-        };
         let reducing = plan.reduces.iter().map(|r| {
             let (from, to) = (plan.values[r.of].dtype, plan.values[r.value].dtype);
             Reducing {
@@ -257,7 +259,7 @@ impl Kernel {
             }
         }
         let room = Room {
-            slots: through + 8 * tile + spilled,
+            slots: through + 8 * pitch + spilled,
             rows: row_count * row,
             row,
             row_sizes: (0..plan.values.len())

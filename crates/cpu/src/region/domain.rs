@@ -8,7 +8,7 @@ use pullback_ir::{Layout, Region};
 /// go across runs and operands that are not dense are gathered.
 const RUN: usize = 256;
 /// Rows up to this length share a tile.
-const SHORT: usize = 512;
+pub(super) const SHORT: usize = 512;
 
 /// The domain of a region as it is walked.
 pub(super) struct Domain {

@@ -100,25 +100,28 @@ impl<'a, 'b> Drafter<'a, 'b> {
         }
         reduces.iter().for_each(|&r| outlives[self.plan.reduces[r].of] = true);
         // Results that are written by the piece that computes them; the others are stored at the end.
-        let mut direct: Vec<(usize, usize, bool)> = Vec::new();
+        let mut direct: Vec<Vec<(usize, bool)>> = vec![Vec::new(); self.plan.values.len()];
         let mut at_the_end = Vec::new();
+        let latest = |of: &Vec<usize>| of.iter().map(|&k| touched[k]).max().unwrap_or(0);
+        let latest = self.plan.rivals.each_ref().map(latest);
         for &(o, v) in stores {
-            let rivals = self.plan.rivals(o);
+            let class = self.plan.size_class(o);
+            let rivals = &self.plan.rivals[class];
             let piece = piece_of[v];
             let plain = Kind::plain(self.plan.values[self.plan.region.outputs[o]].dtype);
             let ok = piece != usize::MAX
                 && plain
                 && match pieces[piece].native {
-                    true => rivals.iter().all(|&k| touched[k] <= piece),
+                    true => latest[class] <= piece,
                     false => {
                         rivals.is_empty()
                             && self.kept(v).is_none()
                             && matches!(self.plan.region.body[v], Inst::Point(..))
-                            && !direct.iter().any(|d| d.1 == v)
+                            && direct[v].is_empty()
                     }
                 };
             match ok {
-                true => direct.push((o, v, !rivals.is_empty())),
+                true => direct[v].push((o, !rivals.is_empty())),
                 false => {
                     at_the_end.push((o, v));
                     outlives[v] = true;
@@ -136,13 +139,18 @@ impl<'a, 'b> Drafter<'a, 'b> {
             self.pass.steps.push(Draft::Fold { reduce: r, from });
         }
         // A result that is an operand as it is, is copied before another result may be written over that operand.
-        let written: Vec<usize> = at_the_end.iter().flat_map(|s| self.plan.rivals(s.0)).collect();
+        let mut classes = [false; 4];
+        at_the_end.iter().for_each(|s: &(usize, usize)| classes[self.plan.size_class(s.0)] = true);
+        let mut written = vec![false; self.plan.region.inputs.len()];
+        for (rivals, _) in self.plan.rivals.iter().zip(classes).filter(|(_, found)| *found) {
+            rivals.iter().for_each(|&k| written[k] = true);
+        }
         let mut moves = Vec::new();
         for (output, v) in at_the_end {
             let mut from = self.vector(v);
             if let Inst::Load(k) = self.plan.region.body[v]
                 && matches!(from, At::Memory(_))
-                && written.contains(&k)
+                && written[k]
                 && stores.len() > 1
             {
                 let to = At::Slot(self.slot(self.plan.kind(v)));
@@ -239,9 +247,9 @@ impl<'a, 'b> Drafter<'a, 'b> {
     }
 
     /// The step of a value that is not native.
-    fn single(&mut self, v: usize, direct: &[(usize, usize, bool)]) {
+    fn single(&mut self, v: usize, direct: &[Vec<(usize, bool)>]) {
         let region = self.plan.region;
-        let out = direct.iter().find(|d| d.1 == v).map(|d| At::Memory(self.plan.output_entry(d.0)));
+        let out = direct[v].first().map(|d| At::Memory(self.plan.output_entry(d.0)));
         let from: SmallVec<[At; 3]> = match &region.body[v] {
             Inst::Point(_, of) => {
                 of.iter().map(|&u| self.vector(self.plan.stands_for(u))).collect()
@@ -262,7 +270,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
     }
 
     /// The step of values that are native.
-    fn group(&mut self, values: &[usize], outlives: &[bool], direct: &[(usize, usize, bool)]) {
+    fn group(&mut self, values: &[usize], outlives: &[bool], direct: &[Vec<(usize, bool)>]) {
         let mut group = Group { values: values.to_vec(), ..Group::default() };
         let mut seen = vec![false; self.plan.values.len()];
         values.iter().for_each(|&v| seen[v] = true);
@@ -283,8 +291,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
                 self.at[v] = Some(to);
                 group.writes.push((v, to, false));
             }
-            for d in direct.iter().filter(|d| d.1 == v) {
-                group.writes.push((v, At::Memory(self.plan.output_entry(d.0)), d.2));
+            for &(output, wait) in &direct[v] {
+                group.writes.push((v, At::Memory(self.plan.output_entry(output)), wait));
             }
         }
         self.pass.steps.push(Draft::Native(group));

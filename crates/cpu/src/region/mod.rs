@@ -63,6 +63,14 @@ use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
 use steps::{Reducing, Step};
 
+/// How often this thread has made native code, and found code that was there.
+pub(crate) fn native_counts() -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    return native::counts();
+    #[cfg(not(target_arch = "x86_64"))]
+    (0, 0)
+}
+
 /// A region, ready to run.
 pub(crate) struct Kernel {
     domain: Domain,
@@ -93,7 +101,7 @@ pub(crate) struct Kernel {
     /// The same kernel, which does: for results so large that they would drive everything out of the caches.
     streaming: Option<Box<Kernel>>,
     #[cfg(target_arch = "x86_64")]
-    _code: Option<native::Code>,
+    _code: Option<std::sync::Arc<native::Code>>,
 }
 
 /// One way over the elements, with addresses.

@@ -28,7 +28,7 @@ use pullback_ir::{DType, Error, Inst, Op, Random, Reduction, Region, Result, Val
 use smallvec::SmallVec;
 
 /// An address: an entry of the table of pointers, and bytes from there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ref {
     pub(super) entry: u32,
     pub(super) disp: u32,
@@ -126,6 +126,22 @@ pub(super) struct Plan<'a> {
     /// What a value is computed from, where an instruction changes nothing.
     pub(super) same: Vec<usize>,
     level: Vec<usize>,
+    /// The operands whose memory a result may have, for results with elements of 1, 2, 4 and 8
+    /// bytes.
+    pub(super) rivals: [Vec<usize>; 4],
+}
+
+/// See [`Plan::rivals`].
+fn rivals(region: &Region, domain: &Domain) -> [Vec<usize>; 4] {
+    let mut found: [Vec<usize>; 4] = Default::default();
+    for (k, load) in region.inputs.iter().enumerate() {
+        let like =
+            load.layout.is_dense() && load.layout.offset == 0 && load.spec.len() == domain.len();
+        if like {
+            found[load.spec.dtype.size().ilog2() as usize].push(k);
+        }
+    }
+    found
 }
 
 /// Which values become native code.
@@ -174,6 +190,7 @@ impl<'a> Plan<'a> {
             }
         }
         let domain = Domain::new(region, &read, !reduces.is_empty());
+        let rivals = rivals(region, &domain);
         let is_row = |v: usize| values[v].row && live[v] && same[v] == v;
         let constants = (0..count).filter(|&v| is_row(v) && level[v] == 0).collect();
         let mut rows = vec![None; count];
@@ -193,6 +210,7 @@ impl<'a> Plan<'a> {
             weight: 1,
             same,
             level,
+            rivals,
         };
         plan.lay_out_passes(native);
         Ok(plan)
@@ -217,17 +235,9 @@ impl<'a> Plan<'a> {
         OPERANDS + (self.region.inputs.len() + self.region.outputs.len() + kept) as u32
     }
 
-    /// The operands whose memory a result may have.
-    pub(super) fn rivals(&self, output: usize) -> Vec<usize> {
-        let size = self.values[self.region.outputs[output]].dtype.size();
-        let like = |&k: &usize| {
-            let load = &self.region.inputs[k];
-            load.layout.is_dense()
-                && load.layout.offset == 0
-                && load.spec.len() == self.domain.len()
-                && load.spec.dtype.size() == size
-        };
-        (0..self.region.inputs.len()).filter(like).collect()
+    /// The number of bytes of a result's elements, as a place in [`Plan::rivals`].
+    pub(super) fn size_class(&self, output: usize) -> usize {
+        self.values[self.region.outputs[output]].dtype.size().ilog2() as usize
     }
 
     fn lay_out_passes(&mut self, native: Option<Native>) {
@@ -246,7 +256,8 @@ impl<'a> Plan<'a> {
         let stores: Vec<(usize, usize, usize)> = elements
             .iter()
             .map(|&(o, v)| {
-                let pass = if self.rivals(o).is_empty() { self.level[v] } else { last };
+                let pass =
+                    if self.rivals[self.size_class(o)].is_empty() { self.level[v] } else { last };
                 (o, v, pass)
             })
             .collect();

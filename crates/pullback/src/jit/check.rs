@@ -13,6 +13,7 @@ use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
 use pullback_cpu::Input;
 use pullback_ir::{Inst, Layout, Op, Program, Spec};
+use rustc_hash::FxHashSet;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -85,7 +86,8 @@ impl<Y: Tree> Specialisation<Y> {
         for (&v, x) in program.inputs.iter().zip(inputs) {
             values[v.index()] = Some(mode::set_recording(false, || x.deep_clone()));
         }
-        let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
+        let replaced: FxHashSet<usize> = program.updates.iter().map(|u| u.1).collect();
+        let written = |i: usize| replaced.contains(&i);
         let storages: Vec<(Arc<Storage>, bool)> =
             inputs.iter().enumerate().map(|(i, x)| (x.0.storage.clone(), written(i))).collect();
         let mut wrong = None;

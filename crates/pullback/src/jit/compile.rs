@@ -12,6 +12,7 @@ use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
 use pullback_ir::{Op, Program};
+use rustc_hash::FxHashSet;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub(super) struct Specialisation<Y> {
     pub results: usize,
     /// The tensors from outside, and after them the values that depend on a dynamic length.
     pub captures: Vec<Captured>,
+    /// The memory among them that is written, by address.
+    pub written: FxHashSet<usize>,
     pub lifted: usize,
     /// It was filled in from a program for all lengths ([`super::dynamic`]).
     pub filled: bool,
@@ -198,8 +201,8 @@ impl<Y: Tree> Specialisation<Y> {
         let Request { specs, structure, why, limit, .. } = request;
         let Traced { template, op_by_op, recorded, time: trace } = traced;
         let Recorded { program, results, captures, leaves, flags, .. } = recorded;
-        let updates = &made.program.updates;
-        let written = |i: usize| updates.iter().any(|u| u.1 == specs.len() + i);
+        let replaced: FxHashSet<usize> = made.program.updates.iter().map(|u| u.1).collect();
+        let written = |i: usize| replaced.contains(&(specs.len() + i));
         let capture = |(i, c): (usize, &trace::Capture)| match (&c.leaf, &c.handle) {
             (Some(leaf), _) => {
                 Captured::Gradient { leaf: leaf.clone(), spec: c.tensor.spec().clone() }
@@ -213,6 +216,11 @@ impl<Y: Tree> Specialisation<Y> {
         };
         let mut captures: Vec<Captured> = captures.iter().enumerate().map(capture).collect();
         captures.extend(made.lifted.iter().map(Captured::literal));
+        let address = |c: &Captured| match c {
+            Captured::Fixed { storage, written: true, .. } => Some(Arc::as_ptr(storage) as usize),
+            Captured::Fixed { .. } | Captured::Gradient { .. } => None,
+        };
+        let written = captures.iter().filter_map(address).collect();
         let timing = Timing {
             trace,
             passes: made.time,
@@ -227,6 +235,7 @@ impl<Y: Tree> Specialisation<Y> {
             template,
             results,
             captures,
+            written,
             lifted: made.lifted.len(),
             filled: made.filled,
             gradients: leaves.into_iter().map(gradient).collect(),

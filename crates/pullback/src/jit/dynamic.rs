@@ -12,7 +12,9 @@ use super::compile::{Made, Request, Specialisation, Traced, passes};
 use crate::trace::Uncompiled;
 use crate::{Error, Result, Spec, Tensor, Tree};
 use pullback_cpu::Executable;
+use pullback_cpu::buffer::reserve_arena;
 use pullback_ir::Program;
+use pullback_ir::pass::plan::plan;
 use pullback_ir::pass::{has_bodies, inline, schedule};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
 use std::panic::Location;
@@ -24,41 +26,45 @@ use std::time::{Duration, Instant};
 const TEMPLATES: usize = 4;
 /// Shorter axes are special: a broadcast that is none, a sum of one or of nothing.
 const SHORTEST: usize = 2;
+/// How many lengths a report lists.
+const LISTED: usize = 4096;
+/// A program that needs more at its maximum is not given memory for it ahead of time.
+const AHEAD: usize = 1 << 30;
 
 /// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
 ///
-/// A number is that axis of every tensor in the argument that has it. A pair names a tensor, by its
-/// place among [`Tree::leaves`], and its axis; several pairs are axes that always have the same
-/// length.
+/// A number is that axis of every tensor in the argument that has it, from the end if it is
+/// negative. A pair names a tensor, by its place among [`Tree::leaves`], and its axis; several
+/// pairs are axes that always have the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicAxes(Axes);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Axes {
-    OfAll(usize),
-    Named(Vec<(usize, usize)>),
+    OfAll(isize),
+    Named(Vec<(usize, isize)>),
 }
 
-impl From<usize> for DynamicAxes {
-    fn from(axis: usize) -> DynamicAxes {
+impl From<isize> for DynamicAxes {
+    fn from(axis: isize) -> DynamicAxes {
         DynamicAxes(Axes::OfAll(axis))
     }
 }
 
-impl From<(usize, usize)> for DynamicAxes {
-    fn from(one: (usize, usize)) -> DynamicAxes {
+impl From<(usize, isize)> for DynamicAxes {
+    fn from(one: (usize, isize)) -> DynamicAxes {
         DynamicAxes(Axes::Named(vec![one]))
     }
 }
 
-impl<const N: usize> From<[(usize, usize); N]> for DynamicAxes {
-    fn from(all: [(usize, usize); N]) -> DynamicAxes {
+impl<const N: usize> From<[(usize, isize); N]> for DynamicAxes {
+    fn from(all: [(usize, isize); N]) -> DynamicAxes {
         DynamicAxes(Axes::Named(all.to_vec()))
     }
 }
 
-impl From<&[(usize, usize)]> for DynamicAxes {
-    fn from(all: &[(usize, usize)]) -> DynamicAxes {
+impl From<&[(usize, isize)]> for DynamicAxes {
+    fn from(all: &[(usize, isize)]) -> DynamicAxes {
         DynamicAxes(Axes::Named(all.to_vec()))
     }
 }
@@ -69,28 +75,42 @@ pub(super) struct Dimension {
     pub max: usize,
 }
 
+/// The axis of a number, from the end if that is negative.
+fn counted(axis: isize, spec: &Spec) -> Option<usize> {
+    let rank = spec.shape.len();
+    let axis = if axis < 0 { rank.checked_add_signed(axis)? } else { axis as usize };
+    (axis < rank).then_some(axis)
+}
+
 impl Dimension {
-    /// The axes among tensors of such specs.
-    fn places(&self, specs: &[Spec]) -> Vec<(usize, usize)> {
+    /// The axes among tensors of such specs: the tensor, the axis as it was declared, and as it is
+    /// counted from the front, if the tensor has it.
+    fn places(&self, specs: &[Spec]) -> Vec<(usize, isize, Option<usize>)> {
         match &self.axes.0 {
             Axes::OfAll(axis) => {
-                let has = |(_, spec): &(usize, &Spec)| *axis < spec.shape.len();
-                specs.iter().enumerate().filter(has).map(|(leaf, _)| (leaf, *axis)).collect()
+                let place = |(leaf, spec)| Some((leaf, *axis, Some(counted(*axis, spec)?)));
+                specs.iter().enumerate().filter_map(place).collect()
             }
-            Axes::Named(all) => all.clone(),
+            Axes::Named(all) => {
+                let place = |&(leaf, axis): &(usize, isize)| {
+                    (leaf, axis, specs.get(leaf).and_then(|spec| counted(axis, spec)))
+                };
+                all.iter().map(place).collect()
+            }
         }
     }
 
     /// The length of these axes.
     fn length(&self, specs: &[Spec], at: &'static Location<'static>) -> Result<usize> {
         let wrong = |message: String| Error::argument("jit", message).on(specs).at(at);
-        let mut found: Option<(usize, usize, usize)> = None;
-        for (leaf, axis) in self.places(specs) {
+        let mut found: Option<(usize, usize, isize)> = None;
+        for (leaf, axis, counted) in self.places(specs) {
             let name = format!("axis {axis} of tensor {leaf}");
-            let Some(&length) = specs.get(leaf).and_then(|spec| spec.shape.get(axis)) else {
+            let Some(counted) = counted else {
                 let message = format!("{name} was declared dynamic, and the argument has none");
                 return Err(wrong(message));
             };
+            let length = specs[leaf].shape[counted];
             if length > self.max {
                 let max = self.max;
                 return Err(wrong(format!(
@@ -141,8 +161,10 @@ pub(super) fn with_lengths(
 ) -> Vec<Spec> {
     let mut out = specs.to_vec();
     for (dimension, &length) in dimensions.iter().zip(lengths) {
-        for (leaf, axis) in dimension.places(specs) {
-            out[leaf].shape[axis] = length;
+        for (leaf, _, axis) in dimension.places(specs) {
+            if let Some(axis) = axis {
+                out[leaf].shape[axis] = length;
+            }
         }
     }
     out
@@ -163,6 +185,8 @@ pub(super) struct Family {
     first: Option<(Vec<usize>, Duration)>,
     pub open: Vec<Arc<Open>>,
     attempts: usize,
+    /// Why there is no program for all lengths.
+    none: Option<String>,
     pub report: DynamicReport,
 }
 
@@ -174,8 +198,16 @@ pub struct DynamicReport {
     /// For how many lengths a program was compiled as if nothing had been declared: the first,
     /// those of 0 and 1, and where `why` says.
     pub alone: usize,
-    /// Why one of those was, the last time.
+    /// Why the last of those was, unless it was the first length.
     pub why: Option<String>,
+    /// The lengths that it was filled in for, one for each that was declared, in the order in which
+    /// they came; of thousands, the first.
+    pub filled: Vec<Vec<usize>>,
+    /// The lengths that were compiled alone, and why each was.
+    pub compiled: Vec<(Vec<usize>, String)>,
+    /// How often native code had to be made where it was filled in, and how often that of another
+    /// length was there already.
+    pub native: (usize, usize),
     /// How long it took to make the program for all lengths.
     pub making: Duration,
     /// How long a new length took on average: trace, filling in, plan and kernels.
@@ -201,7 +233,7 @@ impl Family {
         match made {
             Ok(open) => self.open.push(open.clone()),
             // What failed once fails again.
-            Err(why) => (self.attempts, self.report.why) = (TEMPLATES, Some(why.clone())),
+            Err(why) => (self.attempts, self.none) = (TEMPLATES, Some(why.clone())),
         }
     }
 
@@ -212,11 +244,16 @@ impl Family {
         self.open.pop();
     }
 
-    /// Notes a length that was compiled or filled in.
-    pub fn note<Y>(&mut self, made: &Specialisation<Y>, lengths: &[usize]) {
+    /// Notes a length that was filled in, or compiled for this reason.
+    pub fn note<Y>(&mut self, made: &Specialisation<Y>, lengths: &[usize], why: &str) {
         let t = &made.timing;
         let report = &mut self.report;
         if made.filled {
+            let (new, found) = made.executable.native_code();
+            report.native = (report.native.0 + new, report.native.1 + found);
+            if report.filled.len() < LISTED && !report.filled.iter().any(|n| *n == lengths) {
+                report.filled.push(lengths.to_vec());
+            }
             let n = report.lengths as u32;
             for (mean, new) in report.each.iter_mut().zip([t.trace, t.passes, t.prepare]) {
                 *mean = (*mean * n + new) / (n + 1);
@@ -225,16 +262,22 @@ impl Family {
             return;
         }
         report.alone += 1;
+        if self.first.is_some() {
+            report.why = Some(why.to_string());
+        }
+        let known = report.compiled.iter().any(|(n, because)| *n == lengths && because == why);
+        if report.compiled.len() < LISTED && !known {
+            report.compiled.push((lengths.to_vec(), why.to_string()));
+        }
         let full = t.trace + t.passes + t.prepare;
         if self.first.is_none() {
             (self.first, report.full) = (Some((lengths.to_vec(), full)), full);
         }
     }
 
-    pub fn say(&mut self, why: &str) {
-        if self.report.why.is_none() {
-            self.report.why = Some(why.to_string());
-        }
+    /// Why there is no program for all lengths, if there is none.
+    pub fn why_none(&self) -> Option<&str> {
+        self.none.as_deref()
     }
 }
 
@@ -304,11 +347,23 @@ impl Open {
                 continue;
             };
             match Open::sampled(f, dimensions, specs, &traced, &points, at) {
-                Ok(open) => return Ok(open),
+                Ok(open) => {
+                    open.take_ahead(&dimensions.iter().map(|d| d.max).collect::<Vec<_>>());
+                    return Ok(open);
+                }
                 Err(found) => why = found,
             }
         }
         Err(why)
+    }
+
+    /// Sees to it that there is memory for the longest, so that lengths that grow do not take a new
+    /// block each.
+    fn take_ahead(&self, longest: &[usize]) {
+        let bytes = self.optimised.at(longest).map(|program| plan(&schedule(&program)).arena);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes <= AHEAD) {
+            reserve_arena(bytes);
+        }
     }
 
     fn sampled<Y: Tree>(

@@ -5,7 +5,7 @@ use super::dynamic::DynamicReport;
 use crate::{Tree, UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Specialised {
     pub passes: Vec<(&'static str, usize, usize, Duration)>,
     /// The kernels, and how often each is called.
     pub kernels: BTreeMap<String, usize>,
+    /// How often native code was made for it, and how often code that was there already serves it.
+    pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
     pub captures: (usize, usize),
     /// The planned peak: bytes of intermediate values at the worst moment, of constants and of outputs. Arguments and captured tensors are not in it.
@@ -77,6 +79,7 @@ impl<Y: Tree> Specialisation<Y> {
             why: self.why.clone(),
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
+            native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
             budget: self.budget,
@@ -122,19 +125,45 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for DynamicReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DynamicReport { lengths, alone, why, making, each, full } = self;
+        let DynamicReport { lengths, alone, making, each, full, filled, native, .. } = self;
         writeln!(f, "dynamic lengths: {lengths} by one program, {alone} compiled alone")?;
-        if let Some(why) = why {
-            writeln!(f, "  compiled alone because: {why}")?;
+        if !filled.is_empty() {
+            let all: Vec<String> = filled.iter().map(|n| length(n)).collect();
+            writeln!(f, "  by one program: {}", few(&all))?;
+        }
+        let mut reasons: Vec<&str> = self.compiled.iter().map(|(_, why)| &why[..]).collect();
+        let mut seen = BTreeSet::new();
+        reasons.retain(|why| seen.insert(*why));
+        for why in reasons {
+            let of = self.compiled.iter().filter(|(_, other)| other == why);
+            let all: Vec<String> = of.map(|(n, _)| length(n)).collect();
+            writeln!(f, "  compiled alone: {}, because: {why}", few(&all))?;
         }
         if *lengths > 0 {
             let (all, [trace, fill, prepare]) = (each.iter().sum::<Duration>(), each);
             write!(f, "  a new length took {all:.1?} (trace {trace:.1?}, sizes {fill:.1?}, ")?;
             writeln!(f, "plan and kernels {prepare:.1?}), compiling the first {full:.1?}")?;
+            let (new, found) = native;
+            writeln!(
+                f,
+                "  native code: {new} times compiled, {found} times that of another length"
+            )?;
             writeln!(f, "  the program for all lengths took {making:.1?} to make")?;
         }
         Ok(())
     }
+}
+
+/// The lengths of a call in words: a number, or several with a cross between.
+fn length(all: &[usize]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("×")
+}
+
+/// The first of many.
+fn few(all: &[String]) -> String {
+    let (shown, more) = (&all[..all.len().min(24)], all.len().saturating_sub(24));
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }
 
 impl fmt::Display for Specialised {
@@ -161,6 +190,10 @@ impl fmt::Display for Specialised {
         let list: Vec<String> =
             self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
+        if self.native != (0, 0) {
+            let (new, found) = self.native;
+            writeln!(f, "  native code: {new} compiled, {found} found")?;
+        }
         for UncheckedRule { name, line, reason, .. } in &self.unchecked {
             writeln!(f, "  unchecked rule: `{name}`, {reason} ({line})")?;
         }

@@ -90,6 +90,17 @@ impl<T: Tree> Returned for Result<T> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
+/// An argument is a [`Tree`], which a reference is not: what is borrowed, as a model beside a batch,
+/// is lent.
+///
+/// ```
+/// use pullback::{Lent, Tensor, jit, lend};
+/// let weights = vec![Tensor::from([[1.0, 2.0]]), Tensor::from([0.5])];
+/// let layer = jit(|(w, x): &(Lent<Vec<Tensor>>, Tensor)| w[0].matmul(x) + &w[1]);
+/// let y = layer.of(&(lend(&weights), Tensor::from([3.0, 4.0])));
+/// assert_eq!(y.to_vec::<f64>(), [11.5]);
+/// ```
+///
 /// # What is compiled, and what is frozen
 ///
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags and rates in it), while it is traced; what it
@@ -205,7 +216,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// assert_eq!((said.lengths, said.alone), (37, 1), "{}", g.explain());
     /// ```
     ///
-    /// The axis is that of every tensor in the argument that has it. Where only some of them
+    /// The axis, from the end if it is negative, is that of every tensor in the argument that has it. Where only some of them
     /// change, or lengths change apart from each other, name them by tensor and axis:
     /// `.dynamic([(0, 1), (1, 1)], 512)` is one length that axis 1 of the first two tensors share.
     /// Called twice, it declares two lengths; there may be two.
@@ -216,9 +227,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// becomes one program with open sizes. A new length then costs a trace and filling in the
     /// sizes, without the passes. The trace is compared with what was expected, so a function that
     /// does something else for some lengths is right: it is compiled for those alone. So is what
-    /// has no such program; [`Explanation::dynamic`] says how many lengths one program served, and
-    /// why not more. Results are what they are without this, up to the order of sums in fused
-    /// reductions. Lengths of 0 and 1, and calls within a [`memory_budget`](Jit::memory_budget),
+    /// has no such program; [`Explanation::dynamic`] says which lengths one program served, and why
+    /// others were compiled alone. Native code does not depend on lengths, and is not made again;
+    /// memory for the longest is taken ahead of time, if that is no more than a GiB. Results are
+    /// what they are without this, up to the order of sums in fused reductions. Lengths of 0 and 1, and calls within a [`memory_budget`](Jit::memory_budget),
     /// are compiled alone.
     ///
     /// # Errors of a call
@@ -379,14 +391,15 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
         let mut cache = self.lock();
         let family = cache.families.entry(family).or_default();
-        family.note(&made, lengths);
-        match why_not {
-            Some(why) => family.say(why),
-            None if changed && !made.filled => {
-                family.say("at some lengths the function does something else");
-            }
-            None => {}
-        }
+        let why = match why_not {
+            _ if !changed => "the first length".to_string(),
+            Some(why) => why.to_string(),
+            None => family
+                .why_none()
+                .unwrap_or("at this length the function does something else")
+                .to_string(),
+        };
+        family.note(&made, lengths, &why);
         Ok(made)
     }
 

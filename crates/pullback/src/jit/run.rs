@@ -92,13 +92,8 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// An argument as dense memory that the program does not write to.
     fn apart(&self, x: &Tensor) -> Tensor {
-        let written = |c: &Captured| match c {
-            Captured::Fixed { storage, written, .. } => {
-                *written && Arc::ptr_eq(storage, &x.0.storage)
-            }
-            Captured::Gradient { .. } => false,
-        };
-        match self.captures.iter().any(written) || !x.is_contiguous() {
+        let written = self.written.contains(&(Arc::as_ptr(&x.0.storage) as usize));
+        match written || !x.is_contiguous() {
             true => mode::set_recording(false, || x.plain().deep_clone()),
             false => x.clone(),
         }

@@ -1,14 +1,32 @@
 //! A trace that is going on: which variable each tensor is, and what was noted about the world outside.
 
-use super::{Before, Capture, Effect, GOING_ON, Kind, Recorded, Root, Trace, lift};
+use super::{Before, Capture, Effect, GOING_ON, Kind, Log, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
-use pullback_ir::{ErrorKind, Layout, Op, Shape, Spec, Unary, Var, View};
+use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var, View};
 use std::panic::Location;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+
+impl Log {
+    /// Notes that `y` shows what `x` shows.
+    pub(super) fn follow(&mut self, y: &Tensor, x: &Tensor) {
+        self.followed += 1;
+        // Now and then, so that it costs nothing for each.
+        if self.followed > 64 + 2 * self.followers.len() {
+            self.followed = 0;
+            self.followers.retain(|_, all| {
+                all.retain(|(y, _)| y.strong_count() > 0);
+                !all.is_empty()
+            });
+        }
+        let key = Arc::as_ptr(&x.0.storage) as usize;
+        let follower = (Arc::downgrade(&y.0.storage), x.clone());
+        self.followers.entry(key).or_default().push(follower);
+    }
+}
 
 impl Trace {
     pub(super) fn is_body(&self) -> bool {
@@ -27,26 +45,9 @@ impl Trace {
         at: &'static Location<'static>,
     ) -> Result<bool> {
         let (var, _) = self.root_of(x, "in-place", at)?;
-        let log = self.log.borrow();
-        let program = &log.program;
-        let mut depends = vec![false; program.specs.len()];
-        let is_float = |v: Var| program.spec(v).dtype.is_float();
-        let captures = program.inputs.len() - log.captures.len();
-        for (i, &v) in program.inputs.iter().enumerate() {
-            let constant = i.checked_sub(captures).is_some_and(|i| {
-                let outside = &log.captures[i].tensor;
-                outside.0.storage.as_traced().is_none()
-                    && !outside.is_tracked()
-                    && !outside.carries_tangents()
-            });
-            depends[v.index()] = is_float(v) && !constant;
-        }
-        for e in &program.equations {
-            let stops = matches!(e.op, Op::Unary(Unary::Stop));
-            let any = !stops && e.inputs.iter().any(|v| depends[v.index()]);
-            e.outputs.iter().for_each(|&v| depends[v.index()] = any && is_float(v));
-        }
-        Ok(depends[var.index()])
+        let log = &mut *self.log.borrow_mut();
+        log.floats.follow(&log.program, &log.captures);
+        Ok(log.floats.depends[var.index()])
     }
 
     /// Whether a tensor's storage was made in this trace.
@@ -151,12 +152,13 @@ impl Trace {
     fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
-            self.log.borrow_mut().followers.retain(|(y, _)| y.strong_count() > 0);
-            let of = |(y, x): &(Weak<Storage>, Tensor)| {
-                Arc::ptr_eq(&x.0.storage, &source).then(|| Some((y.upgrade()?, x.clone())))?
+            let key = Arc::as_ptr(&source) as usize;
+            let all: Vec<(Arc<Storage>, Tensor)> = {
+                let mut log = self.log.borrow_mut();
+                let Some(all) = log.followers.get_mut(&key) else { continue };
+                all.retain(|(y, _)| y.strong_count() > 0);
+                all.iter().filter_map(|(y, x)| Some((y.upgrade()?, x.clone()))).collect()
             };
-            let all: Vec<(Arc<Storage>, Tensor)> =
-                self.log.borrow().followers.iter().filter_map(of).collect();
             for (y, x) in all {
                 let var = self.stop_var(&x, writer.at)?;
                 let key = Arc::as_ptr(&y) as usize;
@@ -415,6 +417,39 @@ impl Trace {
             looks: log.looks,
             tracked_state: log.handles.iter().any(|(x, _)| can_be_differentiated(x)),
         })
+    }
+}
+
+/// Which variables follow from floats that somebody outside may be differentiating, as far as the
+/// program was looked at: it only grows, so a write does not go through all of it again.
+#[derive(Default)]
+pub(super) struct Floats {
+    depends: Vec<bool>,
+    /// How many inputs and equations were looked at.
+    inputs: usize,
+    equations: usize,
+}
+
+impl Floats {
+    fn follow(&mut self, program: &Program, captures: &[Capture]) {
+        self.depends.resize(program.specs.len(), false);
+        let is_float = |v: Var| program.spec(v).dtype.is_float();
+        let arguments = program.inputs.len() - captures.len();
+        for (i, &v) in program.inputs.iter().enumerate().skip(self.inputs) {
+            let constant = i.checked_sub(arguments).is_some_and(|i| {
+                let outside = &captures[i].tensor;
+                outside.0.storage.as_traced().is_none()
+                    && !outside.is_tracked()
+                    && !outside.carries_tangents()
+            });
+            self.depends[v.index()] = is_float(v) && !constant;
+        }
+        for e in &program.equations[self.equations..] {
+            let stops = matches!(e.op, Op::Unary(Unary::Stop));
+            let any = !stops && e.inputs.iter().any(|v| self.depends[v.index()]);
+            e.outputs.iter().for_each(|&v| self.depends[v.index()] = any && is_float(v));
+        }
+        (self.inputs, self.equations) = (program.inputs.len(), program.equations.len());
     }
 }
 

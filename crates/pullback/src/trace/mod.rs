@@ -80,8 +80,13 @@ struct Log {
     /// Windows on storages that have a variable, for a version of the storage.
     windows: FxHashMap<(usize, Layout), (u64, Var)>,
     captures: Vec<Capture>,
-    /// Values that were cut off others and show what those show, each with the other.
-    followers: Vec<(Weak<Storage>, Tensor)>,
+    /// Values that were cut off others and show what those show, each with the other, by the
+    /// storage of that.
+    followers: FxHashMap<usize, Vec<(Weak<Storage>, Tensor)>>,
+    /// How many of them were added since those that are gone were let go.
+    followed: usize,
+    /// What follows from floats outside.
+    floats: log::Floats,
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
     /// What was changed about tensors from outside, to be put back.
@@ -341,8 +346,7 @@ pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tens
     let y = trace.stop(x, at)?;
     y.lock().frozen = Frozen::Cut;
     if trace.owns(x) {
-        let follower = (Arc::downgrade(&y.0.storage), x.clone());
-        trace.log.borrow_mut().followers.push(follower);
+        trace.log.borrow_mut().follow(&y, x);
     }
     Ok(y)
 }

@@ -35,7 +35,7 @@ use std::ops::Range;
 type Emitted<T> = Result<T, IcedError>;
 
 /// Which instructions there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Set {
     Avx512,
     Avx2,

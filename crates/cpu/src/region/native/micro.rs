@@ -5,9 +5,10 @@
 
 use crate::region::plan::{At, Group, Plan, Ref};
 use pullback_ir::{Binary, Compare as Test, DType, Error, Inst, Op, Result, Unary};
+use std::collections::HashMap;
 
 /// What a register holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     F32,
     F64,
@@ -39,7 +40,7 @@ const GT: u8 = 0x1E;
 const GE: u8 = 0x1D;
 
 /// What is done to registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Micro {
     Add,
     Sub,
@@ -91,7 +92,7 @@ pub(super) enum Micro {
 }
 
 /// Where a value comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum From {
     Does(Micro, [usize; 3], usize),
     Elements(Ref),
@@ -99,14 +100,14 @@ pub(super) enum From {
     Number(u64),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Val {
     pub(super) lane: Lane,
     pub(super) from: From,
 }
 
 /// One thing after the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Item {
     /// A value is computed.
     Make(usize),
@@ -115,6 +116,7 @@ pub(super) enum Item {
 }
 
 /// The body of a native loop.
+#[derive(PartialEq, Eq, Hash)]
 pub(super) struct Body {
     pub(super) values: Vec<Val>,
     pub(super) items: Vec<Item>,
@@ -215,6 +217,8 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
 /// Writes a body.
 pub(super) struct Writer {
     body: Body,
+    /// The numbers among the values.
+    numbers: HashMap<(Lane, u64), usize>,
 }
 
 impl Micro {
@@ -224,7 +228,7 @@ impl Micro {
 
 impl Writer {
     pub(super) fn new() -> Writer {
-        Writer { body: Body { values: Vec::new(), items: Vec::new() } }
+        Writer { body: Body { values: Vec::new(), items: Vec::new() }, numbers: HashMap::new() }
     }
 
     pub(super) fn finish(self) -> Body {
@@ -305,11 +309,12 @@ impl Writer {
     }
 
     pub(super) fn bits(&mut self, lane: Lane, bits: u64) -> usize {
-        let same = |v: &Val| v.lane == lane && matches!(v.from, From::Number(b) if b == bits);
-        match self.body.values.iter().position(same) {
-            Some(known) => known,
-            None => self.value(lane, From::Number(bits)),
+        if let Some(&known) = self.numbers.get(&(lane, bits)) {
+            return known;
         }
+        let made = self.value(lane, From::Number(bits));
+        self.numbers.insert((lane, bits), made);
+        made
     }
 
     /// The sign bit, or all the others.

@@ -3,7 +3,7 @@
 //! A slice kernel reads and writes tiles for every operation: for an addition that is three memory accesses for one instruction. Here a
 //! group of such operations becomes one loop whose values stay in registers: [`micro`] writes the group as a list of what vector
 //! instructions do, [`registers`] says which value is in which register, [`emit`] writes machine code, with `iced-x86` as the
-//! encoder. The loops use AVX-512 where the machine has it, else AVX2; where it has neither, there is no native code.
+//! encoder, and [`store`] finds code that was made before. The loops use AVX-512 where the machine has it, else AVX2; where it has neither, there is no native code.
 //!
 //! A region over one element (a scalar program) is compiled as a straight list of instructions in the lowest lane.
 //!
@@ -18,17 +18,20 @@ mod emit;
 mod functions;
 mod micro;
 mod registers;
+mod store;
 pub(crate) mod straight;
+
+pub(crate) use store::{Code, counts};
 
 use super::plan::{At, Group, Plan, Ref, SCRATCH};
 use super::steps::Step;
 use super::{How, Pass};
-use emit::{Emitter, Loop, Set};
-use memmap2::{Mmap, MmapMut};
-use micro::{Lane, Writer};
-use pullback_ir::{DType, Error, ErrorKind, Op, Result};
-use registers::{Registers, assign};
+use emit::Set;
+use micro::Writer;
+use pullback_ir::{DType, Op, Result};
 use std::ops::Range;
+use std::sync::Arc;
+use store::Source;
 
 /// A machine that code can be made for.
 #[derive(Clone, Copy)]
@@ -62,109 +65,45 @@ impl Target {
     }
 }
 
-/// Executable memory.
-pub(super) struct Code {
-    _memory: Mmap,
-}
-
 /// Makes the code of a kernel, group by group.
 pub(super) struct Compiler {
-    target: Target,
-    scalar: bool,
-    emitter: Emitter,
-    entries: Vec<usize>,
-    patches: Vec<(usize, i32)>,
-    /// Where values that have no register are written, in scratch, and how many bytes that takes.
-    spill: u32,
-    pub(super) spilled: usize,
-    /// The table entries of what is written past the caches.
-    streamed: Range<u32>,
+    source: Source,
 }
 
 impl Compiler {
     /// For a domain of `len` elements, with scratch for spilled values from `spill` on. What has an entry in `streamed` begins on
     /// cache lines, and is written past the caches.
     pub(super) fn new(target: Target, len: usize, spill: usize, streamed: Range<u32>) -> Compiler {
-        Compiler {
-            target,
-            scalar: len == 1,
-            emitter: Emitter::new(),
-            entries: Vec::new(),
-            patches: Vec::new(),
-            spill: spill as u32,
-            spilled: 0,
-            streamed,
-        }
+        let spill = Ref { entry: SCRATCH, disp: spill as u32 };
+        let (set, scalar) = (target.set, len == 1);
+        Compiler { source: Source { set, scalar, spill, streamed, bodies: Vec::new() } }
     }
 
-    /// Compiles a group.
+    /// Adds a group.
     pub(super) fn group(
         &mut self,
         plan: &Plan,
         group: &Group,
         of: &dyn Fn(At) -> Ref,
     ) -> Result<()> {
-        let body = Writer::group(plan, group, of)?;
-        let registers = match self.target.set {
-            // The last one is for truth values on their way to a mask.
-            Set::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
-            Set::Avx2 => Registers { vectors: 12, masks: None },
-        };
-        let assigned = assign(&body, registers, !self.scalar);
-        let double = body.values.iter().any(|v| v.lane == Lane::F64);
-        let lanes = match (self.scalar, self.target.set, double) {
-            (true, _, _) => 1,
-            (_, Set::Avx512, false) => 16,
-            (_, Set::Avx512, true) | (_, Set::Avx2, false) => 8,
-            (_, Set::Avx2, true) => 4,
-        };
-        let size = if self.scalar { 16 } else { 64 };
-        self.spilled = self.spilled.max(assigned.places * size);
-        let spill = Ref { entry: SCRATCH, disp: self.spill };
-        let set = self.target.set;
-        let streamed = self.streamed.clone();
-        let it = Loop { body: &body, assigned: &assigned, set, lanes, spill, streamed };
-        let (entry, patches) = emit::emit(&mut self.emitter, &it).map_err(|error| {
-            Error::argument("region", format!("an instruction could not be encoded: {error}"))
-        })?;
-        self.entries.push(entry);
-        self.patches.extend(patches);
+        self.source.bodies.push(Writer::group(plan, group, of)?);
         Ok(())
     }
 
-    /// Makes the code executable, and the native steps of the passes call it, in the order in which they were compiled.
-    pub(super) fn finish(self, passes: &mut [Pass]) -> Result<Option<Code>> {
-        if self.entries.is_empty() {
-            return Ok(None);
+    /// Makes the native steps of the passes call the code, in the order in which they were added; gives it, and the bytes for
+    /// spilled values. The code must live as long as the steps.
+    pub(super) fn finish(self, passes: &mut [Pass]) -> Result<(Option<Arc<Code>>, usize)> {
+        if self.source.bodies.is_empty() {
+            return Ok((None, 0));
         }
-        let memory = mapped(self.emitter.finish(), self.patches)?;
+        let code = self.source.compiled()?;
         let steps = passes.iter_mut().flat_map(|pass| &mut pass.steps);
         let natives = steps.filter_map(|step| match step {
             Step::Native(call) => Some(call),
             _ => None,
         });
-        for (call, entry) in natives.zip(self.entries) {
-            let start = memory.as_ptr().wrapping_add(entry);
-            // SAFETY: a function of this type begins there; it lives as long as the kernel that has the steps.
-            *call = unsafe {
-                std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*const *mut u8, usize)>(
-                    start,
-                )
-            };
-        }
-        Ok(Some(Code { _memory: memory }))
+        natives.zip(code.functions()).for_each(|(call, function)| *call = function);
+        let spilled = code.spilled;
+        Ok((Some(code), spilled))
     }
-}
-
-/// Code in memory that can be executed, with the jumps put in.
-fn mapped(mut code: Vec<u8>, patches: Vec<(usize, i32)>) -> Result<Mmap> {
-    for (place, distance) in patches {
-        code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
-    }
-    let none = |error: std::io::Error| {
-        Error::new(ErrorKind::Memory, "region", format!("no memory for code: {error}"))
-    };
-    let mut memory = MmapMut::map_anon(code.len()).map_err(none)?;
-    memory[..code.len()].copy_from_slice(&code);
-    memory.make_exec().map_err(none)
 }

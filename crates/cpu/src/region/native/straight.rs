@@ -4,16 +4,16 @@
 //! list is written by the caller: loads, pointwise ops and stores, in order, through a table of pointers. What one step stores and a later one
 //! loads stays in its register.
 
-use super::emit::{Emitter, Loop, Set, emit};
+use super::Target;
+use super::emit::Set;
 use super::micro::{From, Lane, Micro, Writer};
-use super::registers::{Registers, assign};
-use super::{Target, mapped};
+use super::store::{Code, Function, Source};
 use crate::region::How;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
-use memmap2::Mmap;
 use pullback_ir::{Binary, Compare, DType, Error, Op, Result, Scalar, Unary};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// A scalar.
 pub(crate) type Value = usize;
@@ -24,19 +24,19 @@ pub(crate) struct Lines {
     writer: Writer,
     dtypes: HashMap<Value, DType>,
     /// What is known to lie in memory, by entry and byte.
-    known: HashMap<(u32, u32), Value>,
-    /// Values that were loaded, and may be loaded again when they are wanted again.
-    loaded: Vec<(Ref, Value)>,
+    known: BTreeMap<(u32, u32), Value>,
+    /// Values that were loaded, and may be loaded again when they are wanted again, by place too.
+    loaded: BTreeMap<(u32, u32), Vec<Value>>,
     /// What stands for a loaded value since its memory was written.
     instead: HashMap<Value, Value>,
 }
 
 /// Straight code, ready to run.
 pub(crate) struct Straight {
-    run: unsafe extern "sysv64" fn(*const *mut u8, usize),
+    run: Function,
     /// Bytes that it needs at the scratch entry.
     pub(crate) scratch: usize,
-    _memory: Mmap,
+    _code: Arc<Code>,
 }
 
 impl Lines {
@@ -47,8 +47,8 @@ impl Lines {
             target,
             writer: Writer::new(),
             dtypes: HashMap::default(),
-            known: HashMap::default(),
-            loaded: Vec::new(),
+            known: BTreeMap::new(),
+            loaded: BTreeMap::new(),
             instead: HashMap::default(),
         })
     }
@@ -82,7 +82,7 @@ impl Lines {
         let value = self.writer.load(lane(dtype), place);
         self.dtypes.insert(value, dtype);
         self.known.insert((place.entry, place.disp), value);
-        self.loaded.push((place, value));
+        self.loaded.entry((place.entry, place.disp)).or_default().push(value);
         value
     }
 
@@ -148,28 +148,33 @@ impl Lines {
         if self.known.get(&(to.entry, to.disp)) == Some(&value) {
             return;
         }
-        let over = |at: Ref, size: usize| {
-            at.entry == to.entry
-                && (at.disp as usize) < byte + dtype.size()
-                && byte < at.disp as usize + size
-        };
-        let size =
-            |dtypes: &HashMap<Value, DType>, v: Value| dtypes.get(&v).map_or(8, |d| d.size());
+        let end = byte + dtype.size();
+        // No element is longer than eight bytes: what lies over these begins in this range.
+        let range = (to.entry, to.disp.saturating_sub(7))..(to.entry, end as u32);
+        let size = |v: &Value| self.dtypes.get(v).map_or(8, |d| d.size());
+        let over = |at: &(u32, u32), v: &Value| byte < at.1 as usize + size(v);
         // What was loaded from there may be wanted later: from now on it stays in a register, or is written elsewhere.
-        let lost: Vec<Value> = (self.loaded.iter())
-            .filter(|(at, v)| over(*at, size(&self.dtypes, *v)))
-            .map(|(_, v)| *v)
+        let lost: Vec<((u32, u32), Value)> = (self.loaded.range(range.clone()))
+            .flat_map(|(at, values)| values.iter().map(|v| (*at, *v)))
+            .filter(|(at, v)| over(at, v))
             .collect();
-        self.loaded.retain(|(_, v)| !lost.contains(v));
-        for v in lost {
+        let gone: Vec<(u32, u32)> =
+            (self.known.range(range)).filter(|(at, v)| over(at, v)).map(|(at, _)| *at).collect();
+        for (at, v) in &lost {
+            if let Some(values) = self.loaded.get_mut(at) {
+                values.retain(|other| other != v);
+            }
+        }
+        for (_, v) in lost {
             let dtype = self.dtypes.get(&v).copied().unwrap_or(DType::F64);
             let same = if dtype == DType::Bool { Micro::Both } else { Micro::Or };
             let copy = self.writer.does(lane(dtype), same, &[v, v]);
             self.dtypes.insert(copy, dtype);
             self.instead.insert(v, copy);
         }
-        let dtypes = &self.dtypes;
-        self.known.retain(|&(entry, disp), v| !over(Ref { entry, disp }, size(dtypes, *v)));
+        for at in gone {
+            self.known.remove(&at);
+        }
         let value = self.now(value);
         self.writer.store(value, to);
         self.known.insert((to.entry, to.disp), value);
@@ -184,30 +189,18 @@ impl Lines {
     /// # Errors
     /// If an instruction cannot be encoded, or there is no memory for code.
     pub(crate) fn finish(self, scratch: usize) -> Result<Straight> {
-        let body = self.writer.finish();
-        let assigned = assign(&body, Registers { vectors: 31, masks: Some((2, 5)) }, false);
-        let spill = Ref { entry: scratch as u32, disp: 0 };
-        let it = Loop {
-            body: &body,
-            assigned: &assigned,
+        let code = Source {
             set: self.target.set,
-            lanes: 1,
-            spill,
+            scalar: true,
+            spill: Ref { entry: scratch as u32, disp: 0 },
             streamed: 0..0,
+            bodies: vec![self.writer.finish()],
+        }
+        .compiled()?;
+        let Some(run) = code.functions().next() else {
+            return Err(Error::argument("program", "straight code has no function"));
         };
-        let mut emitter = Emitter::new();
-        let (entry, patches) = emit(&mut emitter, &it).map_err(|error| {
-            Error::argument("program", format!("an instruction could not be encoded: {error}"))
-        })?;
-        let memory = mapped(emitter.finish(), patches)?;
-        let start = memory.as_ptr().wrapping_add(entry);
-        // SAFETY: a function of this type begins there, in memory that lives as long as the pointer to it.
-        let run = unsafe {
-            std::mem::transmute::<*const u8, unsafe extern "sysv64" fn(*const *mut u8, usize)>(
-                start,
-            )
-        };
-        Ok(Straight { run, scratch: assigned.places * 16, _memory: memory })
+        Ok(Straight { run, scratch: code.spilled, _code: code })
     }
 }
 

@@ -42,6 +42,8 @@
 //! ```
 
 mod compose;
+mod lend;
+mod overwrite;
 mod pack;
 mod share;
 mod slots;

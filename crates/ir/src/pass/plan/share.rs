@@ -1,6 +1,7 @@
 //! Which results may be written over which operands: one table.
 
 use crate::{Binary, DType, Flow, Fused, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
+use rustc_hash::FxHashSet;
 
 /// How a result may share the memory of an operand that nobody reads afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,11 @@ pub enum Sharing {
 ///
 /// Backends rely on this table from the other side: a kernel named here keeps the promise.
 pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
+    sharing_by(op, None, result, operand)
+}
+
+/// [`sharing`], with what is known of a region that is asked about more than once.
+pub(super) fn sharing_by(op: &Op, facts: Option<&Facts>, result: usize, operand: usize) -> Sharing {
     let if_it = |holds: bool, sharing: Sharing| if holds { sharing } else { Sharing::Never };
     match op {
         Op::Unary(_)
@@ -31,7 +37,12 @@ pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
         Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => if_it(operand == result, Sharing::InStep),
         Op::Region(region) => {
-            let over = in_step(region, operand) && is_last(region, region.outputs[result]);
+            let last = |facts: &Facts| facts.last[region.outputs[result]];
+            let over = in_step(region, operand)
+                && match facts {
+                    Some(facts) => last(facts) && !facts.keys.contains(&operand),
+                    None => last(&Facts::of(region)) && !is_key(region, operand),
+                };
             if_it(over, Sharing::Alone)
         }
         Op::DotRegion(region) => {
@@ -113,41 +124,52 @@ pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Optio
     lies.then_some(at)
 }
 
-/// Whether the operand is read at the index that is written: it is loaded as it lies, and it is no key of random numbers.
-fn in_step(region: &Region, operand: usize) -> bool {
-    let load = &region.inputs[operand];
-    let as_it_lies = load.layout.is_dense()
-        && load.layout.offset == 0
-        && load.layout.shape == region.shape
-        && load.spec.len() == load.layout.len();
-    let fits = |inst: &Inst| match inst {
-        Inst::Random(_, key, _) => *key != operand,
-        Inst::Load(_)
-        | Inst::Literal(..)
-        | Inst::Index(..)
-        | Inst::Point(..)
-        | Inst::Reduce(..) => true,
-    };
-    as_it_lies && region.body.iter().all(fits)
+/// What a walk through a region finds out.
+pub(super) struct Facts {
+    /// The operands that are keys of random numbers.
+    keys: FxHashSet<usize>,
+    /// By value: whether it is an element value that waits for as many reductions as any other, so
+    /// that nothing comes back to a row after it was written there. (A kernel goes over a row once
+    /// for each level of reductions, and once more.)
+    last: Vec<bool>,
 }
 
-/// Whether an element value waits for as many reductions as any other, so that nothing comes back to a row after it was written there: a kernel goes
-/// over a row once for each level of reductions, and once more.
-fn is_last(region: &Region, value: usize) -> bool {
-    let mut values: Vec<(usize, bool)> = Vec::with_capacity(region.body.len());
-    for inst in &region.body {
-        values.push(match inst {
-            Inst::Load(_) | Inst::Index(..) | Inst::Random(..) => (0, false),
-            Inst::Literal(..) => (0, true),
-            Inst::Point(_, of) => (
-                of.iter().map(|&v| values[v].0).max().unwrap_or(0),
-                of.iter().all(|&v| values[v].1),
-            ),
-            Inst::Reduce(_, v) => (values[*v].0 + 1, true),
-        });
+impl Facts {
+    pub(super) fn of(region: &Region) -> Facts {
+        let mut values: Vec<(usize, bool)> = Vec::with_capacity(region.body.len());
+        let mut keys = FxHashSet::default();
+        for inst in &region.body {
+            values.push(match inst {
+                Inst::Random(_, key, _) => {
+                    keys.insert(*key);
+                    (0, false)
+                }
+                Inst::Load(_) | Inst::Index(..) => (0, false),
+                Inst::Literal(..) => (0, true),
+                Inst::Point(_, of) => (
+                    of.iter().map(|&v| values[v].0).max().unwrap_or(0),
+                    of.iter().all(|&v| values[v].1),
+                ),
+                Inst::Reduce(_, v) => (values[*v].0 + 1, true),
+            });
+        }
+        let most = values.iter().map(|v| v.0).max().unwrap_or(0);
+        let last = values.iter().map(|&(level, row)| !row && level == most).collect();
+        Facts { keys, last }
     }
-    let most = values.iter().map(|v| v.0).max();
-    values.get(value).is_some_and(|&(level, row)| !row && Some(level) == most)
+}
+
+fn is_key(region: &Region, operand: usize) -> bool {
+    region.body.iter().any(|inst| matches!(inst, Inst::Random(_, key, _) if *key == operand))
+}
+
+/// Whether the operand is loaded as it lies, at the index that is written.
+fn in_step(region: &Region, operand: usize) -> bool {
+    let load = &region.inputs[operand];
+    load.layout.is_dense()
+        && load.layout.offset == 0
+        && load.layout.shape == region.shape
+        && load.spec.len() == load.layout.len()
 }
 
 /// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
@@ -177,6 +199,9 @@ fn reduces(region: &Region) -> bool {
 pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();
-    let may = |j: usize| in_step(region, 0) && is_last(region, region.outputs[j]);
-    (0..results.len()).find(|&j| fits(results[j]) && may(j) && !reduces(region))
+    if !in_step(region, 0) || is_key(region, 0) || reduces(region) {
+        return None;
+    }
+    let last = Facts::of(region).last;
+    (0..results.len()).find(|&j| fits(results[j]) && last[region.outputs[j]])
 }

@@ -3,28 +3,31 @@
 //! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
 
 use super::compose::compose;
-use super::pack::{Block, Shelf, most_alive, pack, padded};
-use super::share::{Sharing, piece, product_result, sharing};
+use super::overwrite::Large;
+use super::pack::{Block, most_alive, pack, padded};
+use super::share::{piece, product_result};
 use super::{ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
 use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
+use rustc_hash::FxHashMap;
 
 /// Variables that follow each other in one place.
-struct Slot {
-    base: Base,
+pub(super) struct Slot {
+    pub base: Base,
     /// The first byte, where it is not the packer who says.
-    offset: usize,
-    bytes: usize,
+    pub offset: usize,
+    pub bytes: usize,
     /// When it begins, and which result of the equation begins it.
-    start: usize,
-    result: usize,
+    pub start: usize,
+    pub result: usize,
     /// The time of the last use of its last variable.
-    end: usize,
+    pub end: usize,
+    /// The time of the last equation that asked whether it is free.
+    pub asked: usize,
     /// Each variable that lives here and the time when it is made.
-    members: Vec<(usize, Var)>,
+    pub members: Vec<(usize, Var)>,
 }
 
 const NONE: usize = usize::MAX;
-
 /// Plans a program on its own, whose outputs are aligned as the arena is.
 pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
     let mut planner = Planner::new(program, updates, inputs);
@@ -41,9 +44,12 @@ fn plan_inner(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) 
     planner.finish(false)
 }
 
-struct Planner<'a> {
-    program: &'a Program,
-    updates: &'a [(usize, usize)],
+pub(super) struct Planner<'a> {
+    pub program: &'a Program,
+    /// By output: the inputs that it replaces.
+    replaces: Vec<Vec<usize>>,
+    /// By variable: whether it is an input that is replaced.
+    replaced: Vec<bool>,
     /// The variable whose elements each one shows.
     roots: Vec<Var>,
     /// Where they lie in the memory of the root.
@@ -52,11 +58,13 @@ struct Planner<'a> {
     last: Vec<usize>,
     /// By root: where it is wanted in the end, if it can be computed there.
     wanted: Vec<Vec<Base>>,
-    slots: Vec<Slot>,
+    pub slots: Vec<Slot>,
     /// By root.
     slot_of: Vec<usize>,
     /// By root: how many bytes after the first of its slot it begins.
     shifts: Vec<usize>,
+    /// By equation, those with many operands or results.
+    pub large: FxHashMap<usize, Large>,
     constants: usize,
     /// The time of the last equation that may fail. Inputs are not written before it is over, so that a failed call has changed nothing.
     risky: usize,
@@ -70,9 +78,16 @@ impl<'a> Planner<'a> {
     fn new(program: &'a Program, updates: &'a [(usize, usize)], inputs: &[Layout]) -> Planner<'a> {
         let count = program.equations.len();
         let dense = |v: usize| Layout::dense(program.specs[v].shape.clone());
+        let mut replaces = vec![Vec::new(); program.outputs.len()];
+        let mut replaced = vec![false; program.specs.len()];
+        for &(k, i) in updates {
+            replaces[k].push(i);
+            replaced[program.inputs[i].index()] = true;
+        }
         let mut planner = Planner {
             program,
-            updates,
+            replaces,
+            replaced,
             roots: (0..program.specs.len() as u32).map(Var).collect(),
             layouts: (0..program.specs.len()).map(dense).collect(),
             last: vec![0; program.specs.len()],
@@ -80,6 +95,7 @@ impl<'a> Planner<'a> {
             slots: Vec::new(),
             slot_of: vec![NONE; program.specs.len()],
             shifts: vec![0; program.specs.len()],
+            large: FxHashMap::default(),
             constants: 0,
             risky: 0,
             inner: vec![Vec::new(); count],
@@ -141,10 +157,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Where output `k` goes.
-    fn destinations(&self, k: usize) -> impl Iterator<Item = Base> + use<'a> {
-        let replaced = self.updates.iter().filter(move |u| u.0 == k).map(|u| Base::Input(u.1));
-        let own = self.updates.iter().all(|u| u.0 != k).then_some(Base::Output(k));
-        replaced.chain(own)
+    fn destinations(&self, k: usize) -> impl Iterator<Item = Base> + use<'_> {
+        let replaced = self.replaces[k].iter().map(|&i| Base::Input(i));
+        replaced.chain(self.is_own(k).then_some(Base::Output(k)))
+    }
+
+    /// Whether an output replaces no input.
+    pub fn is_own(&self, k: usize) -> bool {
+        self.replaces[k].is_empty()
     }
 
     /// Whether an equation only shows the memory of its operand.
@@ -153,7 +173,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether a variable shows all of its root's memory, as it lies.
-    fn is_whole(&self, v: Var) -> bool {
+    pub fn is_whole(&self, v: Var) -> bool {
         let layout = &self.layouts[v.index()];
         let root = self.program.spec(self.roots[v.index()]);
         layout.is_dense()
@@ -162,7 +182,7 @@ impl<'a> Planner<'a> {
             && self.layouts[self.roots[v.index()].index()].is_dense()
     }
 
-    fn slot(&self, v: Var) -> usize {
+    pub fn slot(&self, v: Var) -> usize {
         self.slot_of[self.roots[v.index()].index()]
     }
 
@@ -170,7 +190,7 @@ impl<'a> Planner<'a> {
         self.slot_of[v.index()] = self.slots.len();
         let (start, result) = begun;
         let members = vec![(start, v)];
-        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, members });
+        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, asked: 0, members });
     }
 
     fn fill_slots(&mut self) {
@@ -185,9 +205,10 @@ impl<'a> Planner<'a> {
                 self.constants += CONSTANT;
                 continue;
             }
-            let mut taken = Vec::new();
+            self.look_at(e);
+            let mut free = self.used_up(e);
             for result in 0..equation.outputs.len() {
-                self.settle(e, result, &mut taken);
+                self.settle(e, result, &mut free);
             }
             match &equation.op {
                 Op::Region(region) => self.load(e, region, 0),
@@ -210,9 +231,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `taken` are the slots that other results of
-    /// the equation have taken over.
-    fn settle(&mut self, e: usize, result: usize, taken: &mut Vec<usize>) {
+    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `free` are the slots that the equation has used up and no
+    /// other of its results has taken over.
+    fn settle(&mut self, e: usize, result: usize, free: &mut Vec<usize>) {
         let v = self.program.equations[e].outputs[result];
         let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
         if let Some((root, by)) = self.piece_of(e) {
@@ -221,29 +242,21 @@ impl<'a> Planner<'a> {
         let mut wanted = self.wanted[v.index()].clone();
         // Replacing an input saves a copy; a fresh output is there for whoever comes.
         wanted.sort_by_key(|base| !matches!(base, Base::Input(_)));
-        let mut over = None;
-        for &x in &self.program.equations[e].inputs {
-            let slot = self.slot(x);
-            let free = self.slots[slot].base == Base::Arena
-                && self.slots[slot].end == e + 1
-                && !taken.contains(&slot);
-            if over.is_none() && free && self.may_overwrite(e, result, slot) {
-                over = Some(slot);
-            }
-        }
-        let begun = over.map(|slot| (self.slots[slot].start, self.slots[slot].result));
+        let over = free.iter().position(|&slot| self.may_overwrite(e, result, slot));
+        let over = over.map(|at| (at, free[at]));
+        let begun = over.map(|(_, slot)| (self.slots[slot].start, self.slots[slot].result));
         let there = |begun: (usize, usize)| {
             wanted.iter().copied().find(|&base| self.is_free(base, begun.0, begun.1))
         };
         let (alone, together) = (there((e + 1, result)), begun.and_then(there));
         match over {
             // Not at the price of a copy at the end.
-            Some(slot) if together.is_some() || alone.is_none() => {
+            Some((at, slot)) if together.is_some() || alone.is_none() => {
                 self.slots[slot].base = together.unwrap_or(Base::Arena);
                 self.slots[slot].end = end;
                 self.slots[slot].members.push((e + 1, v));
                 self.slot_of[v.index()] = slot;
-                taken.push(slot);
+                free.remove(at);
             }
             _ => {
                 self.open(v, alone.unwrap_or(Base::Arena), bytes, (e + 1, result), end);
@@ -266,12 +279,12 @@ impl<'a> Planner<'a> {
             let (root, lies) = (self.roots[x.index()], &self.layouts[x.index()]);
             let slot = self.slot(x);
             let free = self.slots[slot].base == Base::Arena && self.slots[slot].end == e + 1;
-            let alone = equation.inputs.iter().filter(|&&y| self.slot(y) == slot).count() == 1;
+            let alone = || equation.inputs.iter().filter(|&&y| self.slot(y) == slot).count() == 1;
             // Not for a small part of either.
             let most = 2 * lies.len() >= spec.len().max(self.program.spec(root).len());
             let kept = lies.is_dense() && !lies.is_empty() && self.base_is_plain(e);
             let by = (lies.offset as isize - at as isize) * spec.dtype.size() as isize;
-            (free && alone && most && kept).then_some((root, by))
+            (free && most && kept && alone()).then_some((root, by))
         })
     }
 
@@ -313,29 +326,6 @@ impl<'a> Planner<'a> {
             }
             Base::Arena | Base::Constants => false,
         }
-    }
-
-    /// Whether a result may be written over the memory of a slot that the equation may also read.
-    fn may_overwrite(&self, e: usize, result: usize, slot: usize) -> bool {
-        let equation = &self.program.equations[e];
-        let spec = self.program.spec(equation.outputs[result]);
-        let there = || {
-            let operands = equation.inputs.iter().enumerate();
-            operands.filter(|&(_, &x)| self.slot(x) == slot)
-        };
-        // Sizes first: an equation may have thousands of operands, and to count them takes a look at each.
-        if self.slots[slot].bytes != spec.bytes() {
-            return false;
-        }
-        let alone = there().count() == 1;
-        there().all(|(k, &x)| {
-            let fits = match sharing(&equation.op, result, k) {
-                Sharing::Never => false,
-                Sharing::InStep => true,
-                Sharing::Alone => alone,
-            };
-            fits && self.is_whole(x) && self.program.spec(x).dtype == spec.dtype
-        })
     }
 
     /// Operands of regions must lie dense, or so that the layout through which the region sees them can say where.
@@ -399,38 +389,6 @@ impl<'a> Planner<'a> {
         self.inner[e] = inner;
     }
 
-    /// The memory of an output is free until its slot begins: slots that are over by then may have it.
-    fn borrow(&mut self) {
-        let end = self.program.equations.len() + 1;
-        let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();
-        let own = |k: &usize| self.updates.iter().all(|u| u.0 != *k);
-        let mut lenders: Vec<usize> = (0..self.program.outputs.len()).filter(own).collect();
-        lenders.sort_by_key(|&k| std::cmp::Reverse(bytes(k)));
-        let mut lenders: Vec<(usize, usize, Shelf)> =
-            lenders.into_iter().map(|k| (k, bytes(k), Shelf::default())).collect();
-        for (k, bytes, shelf) in &mut lenders {
-            let taken = self.slots.iter().find(|slot| slot.base == Base::Output(*k));
-            let start = taken.map_or(end, |slot| slot.start);
-            shelf.put(Block { bytes: padded(*bytes), start, end }, 0);
-        }
-        let mut order: Vec<usize> = (0..self.slots.len())
-            .filter(|&s| self.slots[s].base == Base::Arena && self.slots[s].bytes > 0)
-            .collect();
-        order.sort_by_key(|&s| (std::cmp::Reverse(self.slots[s].bytes), self.slots[s].start));
-        for s in order {
-            let slot = &mut self.slots[s];
-            let block = Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end };
-            for (k, bytes, shelf) in &mut lenders {
-                let offset = shelf.spot(&block);
-                if offset.saturating_add(slot.bytes) <= *bytes {
-                    shelf.put(block, offset);
-                    (slot.base, slot.offset) = (Base::Output(*k), offset);
-                    break;
-                }
-            }
-        }
-    }
-
     /// What has to be moved when all is done, without waiting places.
     fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
@@ -451,10 +409,7 @@ impl<'a> Planner<'a> {
 
     /// Whether a move reads an input that another one overwrites.
     fn must_wait(&self, m: &Move) -> bool {
-        let root = self.roots[m.var.index()];
-        let read = self.program.inputs.iter().position(|&v| v == root);
-        let replaced = |i: usize| self.updates.iter().any(|u| u.1 == i);
-        matches!(m.to, Base::Input(_)) && read.is_some_and(replaced)
+        matches!(m.to, Base::Input(_)) && self.replaced[self.roots[m.var.index()].index()]
     }
 
     /// Packs the arena. The outputs of a program inside another one are memory of that one, and not counted here.
@@ -537,7 +492,7 @@ impl<'a> Planner<'a> {
         let mut outputs = 0usize;
         let defined = self.program.definitions();
         for (k, &var) in self.program.outputs.iter().enumerate() {
-            if alone && self.updates.iter().all(|u| u.0 != k) {
+            if alone && self.is_own(k) {
                 let bytes = self.program.spec(var).bytes();
                 let at = defined[var.index()].and_then(|e| made_at(e + 1));
                 live.push(Live { var, bytes, at, scratch: false });

@@ -1,0 +1,151 @@
+//! Machine code that was made before, found by all that it was made from.
+//!
+//! Code says nothing about how long a domain is: it takes the number of elements, and finds memory
+//! through the table. So programs that differ in lengths alone, and equal layers of one program,
+//! run the same code. What code was made from (the instructions with their places in the table, the
+//! machine, the registers to spare) is kept beside it and compared in full; nothing is taken for
+//! something else because of a hash.
+//!
+//! Kernels own the code: the last of them takes it along, with its entry here.
+
+use super::emit::{Emitter, Loop, Set, emit};
+use super::micro::{Body, Lane};
+use super::registers::{Registers, assign};
+use crate::region::plan::Ref;
+use memmap2::{Mmap, MmapMut};
+use pullback_ir::{Error, ErrorKind, Result};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// All that code is made from.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct Source {
+    pub(super) set: Set,
+    /// A domain of one element, without a loop.
+    pub(super) scalar: bool,
+    /// Where values that have no register are written.
+    pub(super) spill: Ref,
+    /// The table entries of what is written past the caches.
+    pub(super) streamed: Range<u32>,
+    /// What each of its functions does.
+    pub(super) bodies: Vec<Body>,
+}
+
+/// Executable memory.
+pub(crate) struct Code {
+    memory: Mmap,
+    /// Where its functions begin.
+    entries: Vec<usize>,
+    /// Bytes that they need for values that have no register.
+    pub(super) spilled: usize,
+    source: Arc<Source>,
+}
+
+/// A function of a table of pointers and a number of elements.
+pub(super) type Function = unsafe extern "sysv64" fn(*const *mut u8, usize);
+
+type Known = HashMap<Arc<Source>, Weak<Code>>;
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// How often this thread has made code, and found code that was there.
+pub(crate) fn counts() -> (usize, usize) {
+    COUNTS.get()
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Source {
+    /// The code, made now or before.
+    ///
+    /// # Errors
+    /// If an instruction cannot be encoded, or there is no memory for code.
+    pub(super) fn compiled(self) -> Result<Arc<Code>> {
+        let (made, found) = COUNTS.get();
+        // Released before anything is compiled: threads do not wait for each other.
+        let there = known().get(&self).and_then(Weak::upgrade);
+        if let Some(code) = there {
+            COUNTS.set((made, found + 1));
+            return Ok(code);
+        }
+        COUNTS.set((made + 1, found));
+        let code = Arc::new(Code::make(Arc::new(self))?);
+        let mut all = known();
+        // The old key goes with the old code.
+        all.remove(&code.source);
+        all.insert(code.source.clone(), Arc::downgrade(&code));
+        Ok(code)
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        let mut all = known();
+        if all.get(&self.source).is_some_and(|code| code.strong_count() == 0) {
+            all.remove(&self.source);
+        }
+    }
+}
+
+impl Code {
+    fn make(source: Arc<Source>) -> Result<Code> {
+        let registers = match source.set {
+            // The last one is for truth values on their way to a mask.
+            Set::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
+            Set::Avx2 => Registers { vectors: 12, masks: None },
+        };
+        let (mut emitter, mut entries, mut patches) = (Emitter::new(), Vec::new(), Vec::new());
+        let mut places = 0;
+        for body in &source.bodies {
+            let assigned = assign(body, registers, !source.scalar);
+            let double = body.values.iter().any(|v| v.lane == Lane::F64);
+            let lanes = match (source.scalar, source.set, double) {
+                (true, _, _) => 1,
+                (_, Set::Avx512, false) => 16,
+                (_, Set::Avx512, true) | (_, Set::Avx2, false) => 8,
+                (_, Set::Avx2, true) => 4,
+            };
+            places = places.max(assigned.places);
+            let (set, spill, streamed) = (source.set, source.spill, source.streamed.clone());
+            let it = Loop { body, assigned: &assigned, set, lanes, spill, streamed };
+            let (entry, jumps) = emit(&mut emitter, &it).map_err(|error| {
+                Error::argument("region", format!("an instruction could not be encoded: {error}"))
+            })?;
+            entries.push(entry);
+            patches.extend(jumps);
+        }
+        let memory = mapped(emitter.finish(), patches)?;
+        let spilled = places * if source.scalar { 16 } else { 64 };
+        Ok(Code { memory, entries, spilled, source })
+    }
+
+    /// Its functions, in the order of the bodies. They are there as long as the code is.
+    pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
+        self.entries.iter().map(|&entry| {
+            let start = self.memory.as_ptr().wrapping_add(entry);
+            // SAFETY: a function of this type begins there.
+            unsafe { std::mem::transmute::<*const u8, Function>(start) }
+        })
+    }
+}
+
+/// Code in memory that can be executed, with the jumps put in.
+fn mapped(mut code: Vec<u8>, patches: Vec<(usize, i32)>) -> Result<Mmap> {
+    for (place, distance) in patches {
+        code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
+    }
+    let none = |error: std::io::Error| {
+        Error::new(ErrorKind::Memory, "region", format!("no memory for code: {error}"))
+    };
+    let mut memory = MmapMut::map_anon(code.len()).map_err(none)?;
+    memory[..code.len()].copy_from_slice(&code);
+    memory.make_exec().map_err(none)
+}
