@@ -396,8 +396,20 @@ impl Failure {
     /// Whether a smaller program fails in the same way.
     pub fn remains(&self, program: &Program) -> bool {
         let mut checker = Checker::new(program);
-        checker.pair(&self.pair).is_some_and(|found| found.what.is_like(&self.what))
+        checker.pair(&self.pair).is_some_and(|found| {
+            let said = |f: &Failure| [sentence(&f.got), sentence(&f.wanted)];
+            found.what.is_like(&self.what)
+                && (found.what != What::Refused || said(&found) == said(self))
+        })
     }
+}
+
+/// What a refusal says, without the names and numbers in it.
+fn sentence(outcome: &str) -> Option<String> {
+    let text = outcome.strip_prefix("refused: ")?;
+    let text = text.split_once(": ").map_or(text, |parts| parts.1);
+    let words = text.split(' ').filter(|word| !word.contains(['`', '[']));
+    Some(words.collect::<Vec<_>>().join(" ").replace(|c: char| c.is_ascii_digit(), ""))
 }
 
 /// The pairs of one program.

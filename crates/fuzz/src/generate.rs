@@ -263,6 +263,13 @@ impl Generator {
     }
 
     fn call(&mut self, scope: &mut Scope, row: &'static Row) -> bool {
+        // Few statements give indices and masks, and many take them: where there are none, some are made first.
+        for (kind, by) in [(Kind::Index, "to_index"), (Kind::Mask, "gt_number")] {
+            let lacks = row.args.contains(&kind) && !scope.vars.iter().any(|v| v.1 == kind);
+            if lacks && let Some(maker) = crate::ops::row(by) {
+                self.call(scope, maker);
+            }
+        }
         let Some(args) = self.vars(scope, row.args) else { return false };
         let draws = self.draws();
         let root = match (args.first(), row.has(VIEW)) {

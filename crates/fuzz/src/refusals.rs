@@ -8,6 +8,7 @@
 //! | what backward needs was overwritten | a way that goes backward, beside one that goes forward, or backward through what forward mode gave | forward mode keeps nothing |
 //! | | an eager tape, beside a body (`vmap`, `scan`, `cond`) that is differentiated outside | in a body a write makes a new value |
 //! | | a traced loop or branch in the program, beside one of the host | traced, it is one op, which keeps its operands and results |
+//! | | a tape without a budget, beside one with | what the budget drops is no longer saved, and made again from memory that it copies before it is overwritten |
 //! | a write inside a body to what was cut off, or inside `no_grad` | a body, traced or mapped | there it shares no memory, or may be differentiated outside |
 //! | a checkpoint whose arguments or captures were overwritten | a way that goes backward through one | it computes them again |
 //! | reading values | what is traced | there are none yet |
@@ -45,6 +46,7 @@ fn in_place(program: &Program, refused: &Way, gave: &Way, text: &str) -> Option<
     let checkpoints = program.nests(|n| n == Nest::Checkpoint)
         || refused.has(&[Step::Checkpoint])
         || gave.has(&[Step::Checkpoint]);
+    let budgets = program.nests(|n| n == Nest::MemoryBudget) || gave.has(&[Step::Budget]);
     let back = refused.goes_back() || program.nests(Nest::differentiates);
     let body = refused.has_body() || control || mapped;
     let has = |part: &str| text.contains(part);
@@ -57,6 +59,7 @@ fn in_place(program: &Program, refused: &Way, gave: &Way, text: &str) -> Option<
             }
             () if gave.has_body() => Some("overwritten: in a body a write makes a new value"),
             () if control || mapped => Some("overwritten: a traced loop is one op of the tape"),
+            () if budgets => Some("overwritten: a budget makes what it dropped again"),
             () if checkpoints => Some("overwritten: a checkpoint keeps its arguments alone"),
             () => None,
         };
