@@ -188,9 +188,11 @@ impl Way {
         // One that is bounded is a scan of a branch, and takes as long from the third order on; `linearize` is a derivative of a derivative.
         let twice = self.0.iter().filter(|s| **s == Linearize).count();
         let orders = self.order() + twice + program.order();
-        let slow = traced
-            && (deep && program.nests(|n| n == Nest::WhileLoop)
-                || orders > 2 && program.nests(|n| n == Nest::WhileLoopBounded));
+        // Programs of third derivatives have thousands of equations, for which the least budget takes long to find.
+        let slow = self.has(&[JitBudget]) && orders > 2
+            || traced
+                && (deep && program.nests(|n| n == Nest::WhileLoop)
+                    || orders > 2 && program.nests(|n| n == Nest::WhileLoopBounded));
         // What is not linear in the cotangent sees the sum of all examples where the operand is shared.
         let shared = self.has(&[Vmap1]) && program.has(crate::ops::ONE_WAY);
         // State is written once for each call: what runs the function in a loop, as a body or twice to know its bytes has no plain way beside it.
