@@ -1,6 +1,6 @@
 //! A program as data: statements on numbered variables. It can be run on tensors (`interpret.rs`), printed (`print.rs`) and shrunk (`shrink.rs`).
 
-use crate::ops::{Kind, Row, WriteRow};
+use crate::ops::{Kind, LOW, Row, WriteRow};
 use pullback::{DType, Tensor};
 use std::sync::Arc;
 
@@ -49,6 +49,8 @@ pub struct Program {
     pub dtype: DType,
     /// What it takes.
     pub inputs: Vec<Input>,
+    /// Tensors that it captures and writes to: the variable, and its value before the first call.
+    pub state: Vec<(Var, Input)>,
     /// What it does.
     pub body: Arc<Block>,
     /// The first number that is no variable yet.
@@ -90,6 +92,8 @@ pub enum Stmt {
         args: Vec<Var>,
         /// Its plain numbers.
         draws: Vec<u32>,
+        /// Into state of the program: inside `no_grad`, of detached values, as running statistics are written.
+        apart: bool,
     },
     /// Something that takes functions.
     Nest {
@@ -116,14 +120,24 @@ pub enum Nest {
     WhileLoop,
     WhileLoopBounded,
     ForiLoop,
+    ScanTimes,
+    AssociativeScan,
+    AssociativeScanReverse,
     Checkpoint,
     NoGrad,
+    Autocast,
     Vmap,
     Grad,
+    GradAux,
     Jvp,
+    JvpAux,
     Vjp,
+    VjpAux,
+    Linearize,
+    Hvp,
     Jacrev,
     Jacfwd,
+    Jacobian,
     Hessian,
     Jit,
     MemoryBudget,
@@ -131,21 +145,31 @@ pub enum Nest {
 
 impl Nest {
     /// All of them.
-    pub const ALL: [Nest; 17] = [
+    pub const ALL: [Nest; 27] = [
         Nest::Cond,
         Nest::Scan,
         Nest::ScanReverse,
         Nest::WhileLoop,
         Nest::WhileLoopBounded,
         Nest::ForiLoop,
+        Nest::ScanTimes,
+        Nest::AssociativeScan,
+        Nest::AssociativeScanReverse,
         Nest::Checkpoint,
         Nest::NoGrad,
+        Nest::Autocast,
         Nest::Vmap,
         Nest::Grad,
+        Nest::GradAux,
         Nest::Jvp,
+        Nest::JvpAux,
         Nest::Vjp,
+        Nest::VjpAux,
+        Nest::Linearize,
+        Nest::Hvp,
         Nest::Jacrev,
         Nest::Jacfwd,
+        Nest::Jacobian,
         Nest::Hessian,
         Nest::Jit,
         Nest::MemoryBudget,
@@ -153,13 +177,58 @@ impl Nest {
 
     /// Whether it differentiates.
     pub fn differentiates(self) -> bool {
+        self.order() > 0
+    }
+
+    /// How often it differentiates.
+    pub fn order(self) -> usize {
         use Nest::*;
-        matches!(self, Grad | Jvp | Vjp | Jacrev | Jacfwd | Hessian)
+        match self {
+            Hessian | Hvp => 2,
+            Grad | GradAux | Jvp | JvpAux | Vjp | VjpAux | Linearize | Jacrev | Jacfwd
+            | Jacobian => 1,
+            Cond
+            | Scan
+            | ScanReverse
+            | WhileLoop
+            | WhileLoopBounded
+            | ForiLoop
+            | ScanTimes
+            | AssociativeScan
+            | AssociativeScanReverse
+            | Checkpoint
+            | NoGrad
+            | Autocast
+            | Vmap
+            | Jit
+            | MemoryBudget => 0,
+        }
+    }
+
+    /// Whether its body becomes one op of the tape where it is traced, and a loop of the host where it is not.
+    pub fn is_control(self) -> bool {
+        use Nest::*;
+        matches!(
+            self,
+            Cond | Scan | ScanReverse | WhileLoop | WhileLoopBounded | ForiLoop | ScanTimes
+        )
+    }
+
+    /// Whether it maps a function over many examples, so that the body is traced.
+    pub fn is_mapped(self) -> bool {
+        use Nest::*;
+        matches!(
+            self,
+            Vmap | AssociativeScan | AssociativeScanReverse | Jacrev | Jacfwd | Jacobian | Hessian
+        )
     }
 
     /// Whether the body is the same function of the same arguments: it can be taken out of it.
     pub fn is_transparent(self) -> bool {
-        matches!(self, Nest::Checkpoint | Nest::NoGrad | Nest::Jit | Nest::MemoryBudget)
+        matches!(
+            self,
+            Nest::Checkpoint | Nest::NoGrad | Nest::Autocast | Nest::Jit | Nest::MemoryBudget
+        )
     }
 }
 
@@ -223,7 +292,7 @@ impl Block {
 
 impl Program {
     /// Whether an op with this flag is in it.
-    pub fn has(&self, flag: u8) -> bool {
+    pub fn has(&self, flag: u16) -> bool {
         self.body.any(|stmt| matches!(stmt, Stmt::Call { row, .. } if row.has(flag)))
     }
 
@@ -237,8 +306,25 @@ impl Program {
         self.body.any(|stmt| matches!(stmt, Stmt::Nest { how, .. } if test(*how)))
     }
 
+    /// How often it differentiates inside itself, at most.
+    pub fn order(&self) -> usize {
+        deepest(&self.body)
+    }
+
+    /// The dtype of the fewest digits that some value in it has.
+    pub fn coarsest(&self) -> DType {
+        if self.dtype == DType::BF16 || self.has(LOW) || self.nests(|n| n == Nest::Autocast) {
+            DType::BF16
+        } else {
+            self.dtype
+        }
+    }
+
     /// Whether no operation rounds: ops on small dyadic numbers, and nothing that divides.
     pub fn is_exact(&self) -> bool {
+        if matches!(self.coarsest(), DType::BF16 | DType::F16) {
+            return false;
+        }
         let dyadic = self.inputs.iter().flat_map(|x| &x.values).all(|v| v.fract() % 0.25 == 0.0);
         dyadic
             && !self.body.any(|stmt| match stmt {
@@ -268,4 +354,12 @@ impl Program {
     pub fn stacked(&self) -> Vec<Tensor> {
         self.inputs.iter().map(|x| x.stacked(self.dtype)).collect()
     }
+}
+
+fn deepest(block: &Block) -> usize {
+    let of = |stmt: &Stmt| {
+        let inside = stmt.bodies().iter().map(|body| deepest(body)).max().unwrap_or(0);
+        inside + if let Stmt::Nest { how, .. } = stmt { how.order() } else { 0 }
+    };
+    block.stmts.iter().map(of).max().unwrap_or(0)
 }

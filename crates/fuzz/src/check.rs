@@ -1,14 +1,16 @@
 //! One program, all ways. Says what differs.
 
 use crate::ast::{Nest, Program};
-use crate::compare::{NUMERIC, Outcome, SAME, SAME_F32, Value, distance, gap, outcome};
-use crate::interpret::noting;
+use crate::budget::{self, Work};
+use crate::compare::{NUMERIC, Outcome, SAME, Value, distance, gap, outcome, tolerance};
 use crate::numeric::{self, Numeric};
-use crate::ops::{ONE_WAY, READS, SURROGATE};
+use crate::ops::{ONE_WAY, SURROGATE};
+use crate::refusals;
 use crate::rng::Rng;
+use crate::slopes;
 use crate::switches::Switches;
-use crate::ways::{ALWAYS, DIRECTION, LOSS, Step, Way};
-use pullback::{DType, ErrorKind, Tensor};
+use crate::ways::{ALWAYS, DIRECTION, LOSS, Way};
+use pullback::{DType, Tensor};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -94,6 +96,10 @@ pub struct Tally {
     pub unstable: usize,
     /// Derivatives that differences say nothing about.
     pub unclear: usize,
+    /// Budgets, and how many of them made values be dropped or computed again.
+    pub budgets: usize,
+    /// See `budgets`.
+    pub tight: usize,
     /// How often each sentence was the reason of a documented refusal.
     pub documented: HashMap<&'static str, usize>,
 }
@@ -106,6 +112,8 @@ impl Tally {
         self.both_refused += other.both_refused;
         self.unstable += other.unstable;
         self.unclear += other.unclear;
+        self.budgets += other.budgets;
+        self.tight += other.tight;
         for (why, n) in &other.documented {
             *self.documented.entry(why).or_default() += n;
         }
@@ -118,12 +126,14 @@ pub struct Checker<'a> {
     known: HashMap<Way, Outcome>,
     /// What was seen.
     pub tally: Tally,
+    /// Whether pairs are printed as they come.
+    pub print: bool,
 }
 
 impl<'a> Checker<'a> {
     /// Of a program.
     pub fn new(program: &'a Program) -> Checker<'a> {
-        Checker { program, known: HashMap::new(), tally: Tally::default() }
+        Checker { program, known: HashMap::new(), tally: Tally::default(), print: false }
     }
 
     /// All pairs of a program, some chosen by `rng`; the first failure.
@@ -143,12 +153,19 @@ impl<'a> Checker<'a> {
             }
         };
         let pairs: Vec<Pair> = pairs.into_iter().filter(allowed).collect();
-        pairs.iter().find_map(|pair| self.pair(pair))
+        budget::take_work();
+        let failure = pairs.iter().find_map(|pair| self.pair(pair));
+        let Work { budgets, tight } = budget::take_work();
+        (self.tally.budgets, self.tally.tight) = (budgets, tight);
+        failure
     }
 
     /// One pair.
     pub fn pair(&mut self, pair: &Pair) -> Option<Failure> {
         self.tally.compared += 1;
+        if self.print {
+            println!("// {pair}");
+        }
         match pair {
             Pair::Plain(way) => self.plain(pair, way),
             Pair::Numeric(way) => self.numeric(pair, way),
@@ -167,6 +184,10 @@ impl<'a> Checker<'a> {
     }
 
     fn again(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
+        // What writes to its state gives something else the second time.
+        if !self.program.state.is_empty() {
+            return None;
+        }
         let f = way.function(self.program);
         let xs = way.inputs(self.program);
         let (first, second) = (outcome(|| f(&xs)), outcome(|| f(&xs)));
@@ -177,7 +198,7 @@ impl<'a> Checker<'a> {
         {
             return failure(pair, What::InputChanged, &after, &before);
         }
-        self.judge(pair, way, &second, &first, 0.0)
+        self.judge(pair, (way, way), &second, &first, 0.0)
     }
 
     fn plain(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
@@ -189,8 +210,7 @@ impl<'a> Checker<'a> {
                 return Some(found);
             }
         }
-        let tolerance = if self.program.dtype == DType::F32 { SAME_F32 } else { SAME };
-        self.judge(pair, way, &got, &wanted, tolerance)
+        self.judge(pair, (way, &way.plain()), &got, &wanted, tolerance(way.coarsest(self.program)))
     }
 
     fn numeric(&mut self, pair: &Pair, way: &Way) -> Option<Failure> {
@@ -210,7 +230,8 @@ impl<'a> Checker<'a> {
         values: &[Value],
     ) -> Option<Failure> {
         let under = numeric::under(way)?;
-        let smooth = self.program.dtype == DType::F64
+        let smooth = way.coarsest(self.program) == DType::F64
+            && self.program.state.is_empty()
             && !self.program.has(SURROGATE)
             && !self.program.nests(|n| n == Nest::NoGrad);
         if !smooth {
@@ -218,9 +239,13 @@ impl<'a> Checker<'a> {
         }
         let claimed = numeric::claimed(way, values);
         let slope = match numeric::slope(program, &under) {
-            // What is not finite is 0 · ∞ somewhere, as documented, and compared with the other ways.
-            Numeric::Slope(slope) if claimed.is_finite() => slope,
-            Numeric::Slope(_) | Numeric::Unclear => {
+            // What is not finite is 0 · ∞ somewhere, as documented, where a slope is infinite.
+            Numeric::Slope(_) if !claimed.is_finite() && slopes::infinite(program, way) => {
+                *self.tally.documented.entry(INFINITE).or_default() += 1;
+                return None;
+            }
+            Numeric::Slope(slope) => slope,
+            Numeric::Unclear => {
                 self.tally.unclear += 1;
                 return None;
             }
@@ -229,13 +254,13 @@ impl<'a> Checker<'a> {
         if far <= 1.0 {
             return None;
         }
-        let f = way.function(program);
-        let moved = |xs: &Vec<Tensor>| match outcome(|| f(xs)) {
+        let moved = |xs: &Vec<Tensor>| match outcome(|| way.function(program)(xs)) {
             Outcome::Gave(values) => (numeric::claimed(way, &values) - claimed).abs(),
             Outcome::Refused(_) | Outcome::Panicked(_) => f64::INFINITY,
         };
         let size = (claimed - slope).abs();
-        if shaken(program, way, 1e-12).iter().any(|xs| moved(xs) * 1e3 >= size) {
+        if size.is_finite() && shaken(program, way, 1e-12).iter().any(|xs| moved(xs) * 1e3 >= size)
+        {
             self.tally.unstable += 1;
             return None;
         }
@@ -254,24 +279,24 @@ impl<'a> Checker<'a> {
         let (mut got, mut wanted) = (self.run(a), self.run(b));
         // Of first order, a gradient and a derivative along a direction have one number in common.
         if a.order() == 1 {
+            let states = self.program.state.len();
             let scalar = |came: Outcome, salt| match came {
                 Outcome::Gave(values) => Outcome::Gave(vec![Value {
                     dtype: DType::F64,
                     shape: vec![],
-                    data: vec![numeric::weighted(&values, salt)],
+                    data: vec![numeric::weighted(&values[..values.len() - states], salt)],
                 }]),
                 other => other,
             };
             (got, wanted) = (scalar(got, LOSS), scalar(wanted, DIRECTION));
         }
-        let tolerance = if self.program.dtype == DType::F32 { SAME_F32 } else { SAME };
-        self.judge(pair, a, &got, &wanted, tolerance)
+        self.judge(pair, (a, b), &got, &wanted, tolerance(a.coarsest(self.program)))
     }
 
     fn judge(
         &mut self,
         pair: &Pair,
-        way: &Way,
+        (way, other): (&Way, &Way),
         got: &Outcome,
         wanted: &Outcome,
         tolerance: f64,
@@ -285,7 +310,9 @@ impl<'a> Checker<'a> {
                 None
             }
             (Outcome::Refused(error), _) | (_, Outcome::Refused(error)) => {
-                match documented(self.program, way, error) {
+                let refused = if matches!(got, Outcome::Refused(_)) { way } else { other };
+                let gave = if matches!(got, Outcome::Refused(_)) { other } else { way };
+                match refusals::documented(self.program, refused, gave, error) {
                     Some(why) => {
                         *self.tally.documented.entry(why).or_default() += 1;
                         None
@@ -299,10 +326,7 @@ impl<'a> Checker<'a> {
                     Some(far) => far,
                     None => return failure(pair, What::Shapes, got, wanted),
                 };
-                // Between two modes a slope may be infinite although every value is finite: a tangent of
-                // 0 meets it in forward mode, where reverse mode selects it away.
-                let modes = matches!(pair, Pair::Modes(..));
-                if gap(a, b).is_infinite() && (modes || self.meets_infinity(way)) {
+                if gap(a, b).is_infinite() && slopes::infinite(self.program, way) {
                     *self.tally.documented.entry(INFINITE).or_default() += 1;
                     return None;
                 }
@@ -315,14 +339,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether something on the way is not finite.
-    fn meets_infinity(&self, way: &Way) -> bool {
-        let way = if way.is_batched() { Way(vec![Step::Loop]) } else { Way::default() };
-        let f = way.function(self.program);
-        let (_, notes) = noting(|| outcome(|| f(&way.inputs(self.program))));
-        notes.values().any(|noted| noted.not_finite)
-    }
-
     /// Whether a change of the inputs in the twelfth digit (in `f32`, the fifth) changes the plain result by as much as the ways differ: ties that rounding
     /// decides, and sums of which nothing is left. What is exact has no such excuse.
     fn is_unstable(&mut self, way: &Way, far: f64, values: &[Value]) -> bool {
@@ -330,12 +346,13 @@ impl<'a> Checker<'a> {
             return false;
         }
         let way = way.plain();
-        let f = way.function(self.program);
-        let (size, factor) = match self.program.dtype {
+        let (size, factor) = match way.coarsest(self.program) {
             DType::F32 => (2e-6, 30.0),
+            DType::BF16 => (8e-3, 10.0),
+            DType::F16 => (1e-3, 10.0),
             _ => (1e-12, 1e3),
         };
-        shaken(self.program, &way, size).iter().any(|xs| match outcome(|| f(xs)) {
+        shaken(self.program, &way, size).iter().any(|xs| match run_on(self.program, &way, xs) {
             Outcome::Gave(moved) => gap(&moved, values) * factor >= far,
             Outcome::Refused(_) | Outcome::Panicked(_) => true,
         })
@@ -355,13 +372,18 @@ fn shaken(program: &Program, way: &Way, size: f64) -> Vec<Vec<Tensor>> {
     (0..4).map(once).collect()
 }
 
-/// Runs a program one way, twice where it is compiled: the second call is that of a cached program.
+/// Runs a program one way, twice where it is compiled (the second call is that of a cached program) or has state.
 pub fn run(program: &Program, way: &Way) -> Outcome {
-    let f = way.function(program);
-    let xs = way.inputs(program);
-    let first = outcome(|| f(&xs));
-    match (&first, way.has(&[Step::Jit, Step::JitBudget])) {
-        (Outcome::Gave(_), true) => outcome(|| f(&xs)),
+    run_on(program, way, &way.inputs(program))
+}
+
+fn run_on(program: &Program, way: &Way, xs: &Vec<Tensor>) -> Outcome {
+    let (f, state) = way.instance(program);
+    let first = outcome(|| f(xs));
+    let twice = way.is_compiled() || !state.is_empty();
+    match (&first, twice) {
+        // What it gives, and what is in its state then.
+        (Outcome::Gave(_), true) => outcome(|| [f(xs), state.clone()].concat()),
         _ => first,
     }
 }
@@ -374,8 +396,20 @@ impl Failure {
     /// Whether a smaller program fails in the same way.
     pub fn remains(&self, program: &Program) -> bool {
         let mut checker = Checker::new(program);
-        checker.pair(&self.pair).is_some_and(|found| found.what.is_like(&self.what))
+        checker.pair(&self.pair).is_some_and(|found| {
+            let said = |f: &Failure| [sentence(&f.got), sentence(&f.wanted)];
+            found.what.is_like(&self.what)
+                && (found.what != What::Refused || said(&found) == said(self))
+        })
     }
+}
+
+/// What a refusal says, without the names and numbers in it.
+fn sentence(outcome: &str) -> Option<String> {
+    let text = outcome.strip_prefix("refused: ")?;
+    let text = text.split_once(": ").map_or(text, |parts| parts.1);
+    let words = text.split(' ').filter(|word| !word.contains(['`', '[']));
+    Some(words.collect::<Vec<_>>().join(" ").replace(|c: char| c.is_ascii_digit(), ""))
 }
 
 /// The pairs of one program.
@@ -411,20 +445,3 @@ fn pairs(rng: &mut Rng, only: Option<&Way>) -> Vec<Pair> {
 /// Why one way may give NaN where another has a number.
 const INFINITE: &str =
     "0 · ∞ in a derivative that another way does not compute (docs/conventions.md)";
-
-/// Why one way may refuse what another computes, where that is meant to be so.
-fn documented(program: &Program, way: &Way, error: &pullback::Error) -> Option<&'static str> {
-    let budget =
-        way.has(&[Step::Budget, Step::JitBudget]) || program.nests(|n| n == Nest::MemoryBudget);
-    match error.kind() {
-        ErrorKind::Memory if budget => Some("a budget that cannot be met (docs/memory.md)"),
-        // Right or refused, never different: what is needed for backward is not the same for a tape, a body and forward mode.
-        ErrorKind::InPlace if program.writes() => {
-            Some("a value that this way needs was overwritten")
-        }
-        ErrorKind::Program if program.has(READS) => {
-            Some("an op that reads the values of its operand")
-        }
-        _ => None,
-    }
-}

@@ -10,8 +10,22 @@ use std::sync::Once;
 pub const SAME: f64 = 1e-7;
 /// The same in `f32`.
 pub const SAME_F32: f64 = 2e-3;
+/// The same in `f16`, and in `bf16`: a few roundings of 2⁻¹¹ and 2⁻⁸ for each op.
+pub const SAME_F16: f64 = 2e-2;
+/// See [`SAME_F16`].
+pub const SAME_BF16: f64 = 1e-1;
 /// Of a derivative beside differences, where the differences of two step sizes agree to a tenth of it.
 pub const NUMERIC: f64 = 2e-5;
+
+/// How closely two ways must agree, whose values have at least the digits of this dtype.
+pub fn tolerance(coarsest: DType) -> f64 {
+    match coarsest {
+        DType::BF16 => SAME_BF16,
+        DType::F16 => SAME_F16,
+        DType::F32 => SAME_F32,
+        _ => SAME,
+    }
+}
 
 /// The elements of a tensor.
 #[derive(Clone, Debug, PartialEq)]

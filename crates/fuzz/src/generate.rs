@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Values beyond this are thrown away: derivatives of derivatives of them mean nothing any more.
 const LARGEST: f64 = 100.0;
 /// More elements than this are thrown away.
-const LONGEST: usize = 48;
+const LONGEST: usize = 128;
 
 /// The program of a seed.
 pub fn program(seed: u64, switches: Switches) -> Program {
@@ -29,15 +29,30 @@ pub fn program_with(seed: u64, switches: Switches, row: &'static Row) -> Program
 
 fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Program {
     let mut rng = Rng::new(seed);
-    let dtype = if rng.chance(0.12) { DType::F32 } else { DType::F64 };
+    let dtype = match rng.unit() {
+        p if p < 0.1 => DType::F32,
+        p if p < 0.14 => DType::BF16,
+        p if p < 0.18 => DType::F16,
+        _ => DType::F64,
+    };
     let dyadic = rng.chance(0.3);
     let inputs: Vec<Input> = (0..1 + rng.below(3)).map(|_| input(&mut rng, dyadic)).collect();
     let size = 2 + rng.below(9);
-    let mut make = Generator { rng, switches, fresh: inputs.len(), inject, ended: false };
+    // Some programs write to tensors that they capture.
+    let states = if inject.is_none() && rng.chance(0.12) { 1 + rng.below(2) } else { 0 };
+    let first_state = inputs.len();
+    let state: Vec<(Var, Input)> =
+        (0..states).map(|k| (first_state + k, input(&mut rng, dyadic))).collect();
+    let fresh = first_state + states;
+    let mut make =
+        Generator { rng, switches, fresh, inject, state: state.clone(), dtype, ended: false };
     let args: Vec<Tensor> = inputs.iter().map(|x| x.first(dtype)).collect();
     let params: Vec<Var> = (0..inputs.len()).collect();
-    let body = make.block(&Env::default(), &[], params, &args, size, Place::default());
-    let mut program = Program { dtype, inputs, body: Arc::new(body), fresh: make.fresh };
+    let mut env = Env::default();
+    state.iter().for_each(|(var, x)| env.set(*var, x.first(dtype)));
+    let outer: Vec<(Var, Kind)> = state.iter().map(|s| (s.0, Kind::Float)).collect();
+    let body = make.block(&env, &outer, params, &args, size, Place::default());
+    let mut program = Program { dtype, inputs, state, body: Arc::new(body), fresh: make.fresh };
     // Most writes to a value that backward needs are refused: some such programs are kept, to see that all ways refuse them.
     while program.writes() && !make.rng.chance(0.1) {
         let way = Way::of("grad");
@@ -101,7 +116,13 @@ fn without_last_write(block: &Block) -> (Block, bool) {
 
 fn input(rng: &mut Rng, dyadic: bool) -> Input {
     let rank = *rng.pick(&[0, 1, 1, 1, 2, 2, 2, 3]);
-    let length = |rng: &mut Rng| if rng.chance(0.04) { 0 } else { 1 + rng.below(3) };
+    // Values of 64 bytes or less are no matter for a budget of the tape: some are longer.
+    let long = rng.chance(0.15);
+    let length = |rng: &mut Rng| match () {
+        () if rng.chance(0.04) => 0,
+        () if long => 3 + rng.below(4),
+        () => 1 + rng.below(3),
+    };
     let shape: Vec<usize> = (0..rank).map(|_| length(rng)).collect();
     let n = EXAMPLES * shape.iter().product::<usize>();
     let value = |rng: &mut Rng| match dyadic {
@@ -123,6 +144,9 @@ struct Generator {
     switches: Switches,
     fresh: Var,
     inject: Option<&'static Row>,
+    /// What the program captures and may write to, and the dtype of it.
+    state: Vec<(Var, Input)>,
+    dtype: DType,
     /// A statement that fails was added: nothing may follow.
     ended: bool,
 }
@@ -164,6 +188,9 @@ impl Generator {
         }
         let block = Block { params, ..Block::default() };
         let mut scope = Scope { around, args, env, vars, root: HashMap::new(), block };
+        if place.depth == 0 {
+            scope.root.extend(self.state.iter().map(|s| (s.0, Some(s.0))));
+        }
         let inject_at = self.rng.below(size);
         for i in 0..size {
             if place.depth == 0
@@ -236,6 +263,13 @@ impl Generator {
     }
 
     fn call(&mut self, scope: &mut Scope, row: &'static Row) -> bool {
+        // Few statements give indices and masks, and many take them: where there are none, some are made first.
+        for (kind, by) in [(Kind::Index, "to_index"), (Kind::Mask, "gt_number")] {
+            let lacks = row.args.contains(&kind) && !scope.vars.iter().any(|v| v.1 == kind);
+            if lacks && let Some(maker) = crate::ops::row(by) {
+                self.call(scope, maker);
+            }
+        }
         let Some(args) = self.vars(scope, row.args) else { return false };
         let draws = self.draws();
         let root = match (args.first(), row.has(VIEW)) {
@@ -263,7 +297,9 @@ impl Generator {
         let row = self.rng.pick(WRITES);
         let Some(args) = self.vars(scope, &vec![Kind::Float; row.operands]) else { return false };
         let draws = self.draws();
-        self.add(scope, Stmt::Write { row, target, args, draws }, None)
+        let root = scope.root.get(&target).copied().flatten();
+        let apart = self.state.iter().any(|s| Some(s.0) == root);
+        self.add(scope, Stmt::Write { row, target, args, draws, apart }, None)
     }
 
     fn nest(&mut self, scope: &mut Scope, place: Place) -> bool {
@@ -276,8 +312,9 @@ impl Generator {
             return false;
         }
         let count = match how {
-            Nest::WhileLoop | Nest::WhileLoopBounded | Nest::ForiLoop => 1,
-            Nest::Jacrev | Nest::Jacfwd | Nest::Hessian => 1,
+            Nest::WhileLoop | Nest::WhileLoopBounded | Nest::ForiLoop | Nest::ScanTimes => 1,
+            Nest::Jacrev | Nest::Jacfwd | Nest::Jacobian | Nest::Hessian => 1,
+            Nest::AssociativeScan | Nest::AssociativeScanReverse => 1,
             Nest::Scan | Nest::ScanReverse => 2 + self.rng.below(2),
             _ => 1 + self.rng.below(2),
         };
@@ -289,6 +326,9 @@ impl Generator {
         };
         let given: Option<Vec<Tensor>> = match how {
             Nest::Vmap => values.iter().map(row).collect(),
+            Nest::AssociativeScan | Nest::AssociativeScanReverse => {
+                row(&values[0]).map(|x| vec![x.clone(), x])
+            }
             Nest::Scan | Nest::ScanReverse => {
                 let (carry, xs) = values.split_at(1);
                 xs.iter().map(row).collect::<Option<Vec<_>>>().map(|xs| [carry, &xs].concat())
@@ -399,6 +439,9 @@ impl Generator {
     /// The values as they were before a write that was not kept.
     fn start_over(&mut self, scope: &mut Scope) {
         let mut env = scope.around.clone();
+        for (var, x) in self.state.iter().filter(|s| scope.root.contains_key(&s.0)) {
+            env.set(*var, x.first(self.dtype));
+        }
         for (&param, x) in scope.block.params.iter().zip(scope.args) {
             env.set(param, x.clone());
         }

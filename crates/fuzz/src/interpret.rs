@@ -2,10 +2,12 @@
 
 use crate::ast::{Block, Nest, Program, Stmt, Var};
 use crate::ops::{Draws, fit, lines};
+use crate::slopes;
 use pullback::{
-    Error, ErrorKind, Tensor, catch, checkpoint, cond, fori_loop, grad, hessian, jacfwd, jacrev,
-    jit, jvp, memory_budget, no_grad, raise, scan, scan_reverse, vjp, vmap, while_loop,
-    while_loop_bounded,
+    DType, Error, ErrorKind, Tensor, associative_scan, associative_scan_reverse, autocast, catch,
+    checkpoint, cond, fori_loop, grad, grad_aux, hessian, hvp, jacfwd, jacobian, jacrev, jit, jvp,
+    jvp_aux, linearize, no_grad, raise, scan, scan_reverse, scan_times, vjp, vjp_aux, vmap,
+    while_loop, while_loop_bounded,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,15 +43,26 @@ impl Env {
         self.0[var] = Some(x);
     }
 
-    fn all(&self, vars: &[Var]) -> Vec<Tensor> {
+    pub(crate) fn all(&self, vars: &[Var]) -> Vec<Tensor> {
         vars.iter().map(|&v| self.get(v).clone()).collect()
     }
 }
 
-/// The function that a program is.
+/// The function that a program is, with state of its own.
 pub fn function(program: &Program) -> Func {
-    let body = program.body.clone();
-    Arc::new(move |xs: &Vec<Tensor>| call(&body, &Env::default(), xs))
+    instance(program).0
+}
+
+/// The function that a program is, and the tensors that it captures and writes to.
+pub fn instance(program: &Program) -> (Func, Vec<Tensor>) {
+    let (body, mut env) = (program.body.clone(), Env::default());
+    let mut state = Vec::new();
+    for (var, value) in &program.state {
+        let value = value.first(program.dtype);
+        state.push(value.clone());
+        env.set(*var, value);
+    }
+    (Arc::new(move |xs: &Vec<Tensor>| call(&body, &env, xs)), state)
 }
 
 /// Runs a block on these arguments.
@@ -88,6 +101,9 @@ pub fn noting<R>(f: impl FnOnce() -> R) -> (R, HashMap<usize, Noted>) {
 
 /// Runs one statement.
 pub fn step(stmt: &Stmt, env: &mut Env) {
+    if slopes::is_looking() {
+        slopes::look(stmt, env);
+    }
     let said = perform(stmt, env);
     NOTES.with_borrow_mut(|notes| {
         if let Some(notes) = notes {
@@ -112,9 +128,14 @@ fn perform(stmt: &Stmt, env: &mut Env) -> Vec<String> {
             define(outs, results, env);
             draws.said
         }
-        Stmt::Write { row, target, draws, .. } => {
+        Stmt::Write { row, target, draws, apart, .. } => {
             let mut draws = Draws::new(draws);
-            (row.run)(env.get(*target), &args, &mut draws);
+            if *apart {
+                let args: Vec<Tensor> = args.iter().map(Tensor::detach).collect();
+                no_grad(|| (row.run)(env.get(*target), &args, &mut draws));
+            } else {
+                (row.run)(env.get(*target), &args, &mut draws);
+            }
             draws.said
         }
         Stmt::Nest { how, bodies, draws, outs, .. } => {
@@ -147,7 +168,7 @@ pub fn weighted(ys: &[Tensor], salt: usize) -> Tensor {
 }
 
 /// Arguments as lists of rows of one length.
-fn rows_of(xs: &[Tensor]) -> Vec<Tensor> {
+pub(crate) fn rows_of(xs: &[Tensor]) -> Vec<Tensor> {
     let xs: Vec<Tensor> = xs.iter().map(lines).collect();
     let n = xs.iter().map(|x| x.shape()[0]).min().unwrap_or(0);
     xs.iter().map(|x| x.narrow(0, 0, n)).collect()
@@ -164,7 +185,7 @@ fn few(ys: &[Tensor]) -> Tensor {
 }
 
 /// The elements of a tensor in the shape and dtype of another.
-fn fit_like(x: &Tensor, like: &Tensor) -> Tensor {
+pub(crate) fn fit_like(x: &Tensor, like: &Tensor) -> Tensor {
     fit(x, like.shape()).cast(like.dtype())
 }
 
@@ -179,6 +200,11 @@ fn nest(
     let outer = env.clone();
     let f = move |xs: &Vec<Tensor>| call(&body, &outer, xs);
     let first = args[0].clone();
+    if slopes::is_looking()
+        && let Some(results) = slopes::by_hand(how, &f, bodies, env, &args, draws)
+    {
+        return results;
+    }
     match how {
         Nest::Cond => {
             let other = &bodies[1];
@@ -220,6 +246,24 @@ fn nest(
             };
             vec![fori_loop(0, turns, turn, &first)]
         }
+        Nest::ScanTimes => {
+            let turns = draws.from_to(0, 3);
+            let turn = |s: &Tensor, _: &()| {
+                let mut ys = f(&vec![s.clone()]);
+                (fit_like(&ys.remove(0), &first), ys)
+            };
+            let (last, ys) = scan_times(turns, turn, &first);
+            [vec![last], ys].concat()
+        }
+        Nest::AssociativeScan | Nest::AssociativeScanReverse => {
+            let x = rows_of(&args[..1]).remove(0);
+            let join = |a: &Tensor, b: &Tensor| fit_like(&f(&vec![a.clone(), b.clone()])[0], a);
+            vec![match how {
+                Nest::AssociativeScan => associative_scan(join, &x, 0),
+                _ => associative_scan_reverse(join, &x, 0),
+            }]
+        }
+        Nest::Autocast => autocast(draws.pick(&[DType::BF16, DType::F16]), || f(&args)),
         Nest::Checkpoint => {
             let f: Func = Arc::new(f);
             checkpoint(move |xs: &Vec<Tensor>| f(xs), &args)
@@ -227,13 +271,40 @@ fn nest(
         Nest::NoGrad => no_grad(|| f(&args)),
         Nest::Vmap => vmap(f, 0, 0)(&rows_of(&args)),
         Nest::Grad => grad(|xs: &Vec<Tensor>| weighted(&f(xs), 1))(&args),
+        Nest::GradAux => {
+            let both = |xs: &Vec<Tensor>| {
+                let ys = f(xs);
+                (weighted(&ys, 1), ys)
+            };
+            let (grads, aux) = grad_aux(both)(&args);
+            [grads, aux].concat()
+        }
         Nest::Jvp => {
-            let k = args.len();
-            let turned: Vec<Tensor> =
-                (0..k).map(|i| fit_like(&args[(i + 1) % k], &args[i])).collect();
-            let (ys, dys) = jvp(|xs: &Vec<Tensor>| floats(f(xs)), &args, &turned);
+            let (ys, dys) = jvp(|xs: &Vec<Tensor>| floats(f(xs)), &args, &turned(&args));
             [dys, ys].concat()
         }
+        Nest::JvpAux => {
+            let both = |xs: &Vec<Tensor>| {
+                let ys = floats(f(xs));
+                (weighted(&ys, 1), ys)
+            };
+            let (y, dy, aux) = jvp_aux(both, &args, &turned(&args));
+            [vec![dy, y], aux].concat()
+        }
+        Nest::Linearize => {
+            let (ys, push) = linearize(|xs: &Vec<Tensor>| floats(f(xs)), &args);
+            [push(&turned(&args)), ys].concat()
+        }
+        Nest::Hvp => hvp(|xs: &Vec<Tensor>| weighted(&f(xs), 2), &args, &turned(&args)),
+        Nest::VjpAux => {
+            let both = |xs: &Vec<Tensor>| {
+                let ys = floats(f(xs));
+                (ys[0].clone(), ys)
+            };
+            let (y, pull, aux) = vjp_aux(both, &args);
+            [pull(&fit_like(&first, &y)), aux].concat()
+        }
+        Nest::Jacobian => vec![jacobian(|x: &Tensor| few(&f(&vec![x.clone()])))(&first)],
         Nest::Vjp => {
             let (ys, pull) = vjp(|xs: &Vec<Tensor>| floats(f(xs)), &args);
             let cotangents = ys.iter().map(|y| fit_like(&first, y)).collect();
@@ -246,6 +317,15 @@ fn nest(
             vec![hessian(|x: &Tensor| weighted(&f(&vec![x.clone()]), 2))(&x)]
         }
         Nest::Jit => jit(f).of(&args),
-        Nest::MemoryBudget => memory_budget(draws.pick(&[1 << 20, 4096]), || f(&args)),
+        Nest::MemoryBudget => {
+            let tight = draws.flag();
+            crate::budget::eager(tight, || f(&args))
+        }
     }
+}
+
+/// A direction for each argument: the next one, in its shape.
+fn turned(args: &[Tensor]) -> Vec<Tensor> {
+    let k = args.len();
+    (0..k).map(|i| fit_like(&args[(i + 1) % k], &args[i])).collect()
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ast;
+pub mod budget;
 pub mod check;
 pub mod compare;
 pub mod generate;
@@ -9,8 +10,10 @@ pub mod interpret;
 pub mod numeric;
 pub mod ops;
 pub mod print;
+pub mod refusals;
 pub mod report;
 pub mod rng;
 pub mod shrink;
+pub mod slopes;
 pub mod switches;
 pub mod ways;

@@ -25,7 +25,7 @@ struct Words {
     /// Only this way, as `jit.grad.vmap`, beside the plain one.
     #[arg(long)]
     only: Option<Way>,
-    /// Print every program.
+    /// Print every program, and the pairs that are compared.
     #[arg(long)]
     print: bool,
     /// Leave out what the switches of `switches.rs` name.
@@ -49,13 +49,11 @@ fn main() -> ExitCode {
         failures: words.failures,
         only: words.only,
         print: words.print,
+        tell: true,
         shrink: !words.as_it_is,
         switches: if words.careful { Switches::off() } else { Switches::default() },
         inject: None,
     });
-    for text in &found.failures {
-        println!("{text}");
-    }
     println!("{}", found.summary());
     if found.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

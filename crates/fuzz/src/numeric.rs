@@ -26,12 +26,11 @@ pub fn weighted(values: &[Value], salt: usize) -> f64 {
 
 /// The derivative of the weighted results of `way` along the direction.
 pub fn slope(program: &Program, way: &Way) -> Numeric {
-    let f = way.function(program);
     let at = way.inputs(program);
     let moved = |h: f64| {
         let xs: Vec<Tensor> =
             at.iter().enumerate().map(|(k, x)| x + weights(x, k + DIRECTION) * h).collect();
-        match outcome(|| f(&xs)) {
+        match outcome(|| way.function(program)(&xs)) {
             Outcome::Gave(values) => Some(weighted(&values, LOSS)),
             Outcome::Refused(_) | Outcome::Panicked(_) => None,
         }

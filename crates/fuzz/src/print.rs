@@ -22,6 +22,9 @@ pub fn text(program: &Program) -> String {
     let _ = writeln!(out, "fn program({}) {{", params.join(", "));
     lines(&program.body, &notes, 1, &mut out);
     let _ = writeln!(out, "}}");
+    for (v, x) in &program.state {
+        let _ = writeln!(out, "// v{v} is captured: {}{:?} {:?}", program.dtype, x.shape, x.values);
+    }
     for (v, x) in program.body.params.iter().zip(&program.inputs) {
         let _ = writeln!(out, "// v{v}, {} examples: {:?}", crate::ast::EXAMPLES, x.values);
     }
@@ -50,9 +53,10 @@ fn lines(block: &Block, notes: &HashMap<usize, Noted>, depth: usize, out: &mut S
             Stmt::Call { row, args, .. } => {
                 let _ = writeln!(out, "{pad}{left}{}({}{said});{specs}", row.name, names(args));
             }
-            Stmt::Write { row, target, args, .. } => {
+            Stmt::Write { row, target, args, apart, .. } => {
                 let args = [&[*target], &args[..]].concat();
-                let _ = writeln!(out, "{pad}{}({}{said});{specs}", row.name, names(&args));
+                let apart = if *apart { "no_grad, detached: " } else { "" };
+                let _ = writeln!(out, "{pad}{apart}{}({}{said});{specs}", row.name, names(&args));
             }
             Stmt::Nest { how, args, bodies, .. } => {
                 let _ = write!(out, "{pad}{left}{}({}{said}", name(*how), names(args));
@@ -81,12 +85,22 @@ fn name(how: Nest) -> &'static str {
         Nest::WhileLoop => "while_loop",
         Nest::WhileLoopBounded => "while_loop_bounded",
         Nest::ForiLoop => "fori_loop",
+        Nest::ScanTimes => "scan_times",
+        Nest::AssociativeScan => "associative_scan",
+        Nest::AssociativeScanReverse => "associative_scan_reverse",
         Nest::Checkpoint => "checkpoint",
         Nest::NoGrad => "no_grad",
+        Nest::Autocast => "autocast",
         Nest::Vmap => "vmap",
         Nest::Grad => "grad",
+        Nest::GradAux => "grad_aux",
         Nest::Jvp => "jvp",
+        Nest::JvpAux => "jvp_aux",
         Nest::Vjp => "vjp",
+        Nest::VjpAux => "vjp_aux",
+        Nest::Linearize => "linearize",
+        Nest::Hvp => "hvp",
+        Nest::Jacobian => "jacobian",
         Nest::Jacrev => "jacrev",
         Nest::Jacfwd => "jacfwd",
         Nest::Hessian => "hessian",

@@ -26,6 +26,8 @@ pub struct Options {
     pub only: Option<Way>,
     /// Whether programs are printed as they come.
     pub print: bool,
+    /// Whether failures are printed as they come.
+    pub tell: bool,
     /// Whether failures are shrunk.
     pub shrink: bool,
     /// What programs may contain.
@@ -43,6 +45,7 @@ impl Default for Options {
             failures: 10,
             only: None,
             print: false,
+            tell: false,
             shrink: true,
             switches: Switches::default(),
             inject: None,
@@ -66,13 +69,15 @@ impl Found {
     pub fn summary(&self) -> String {
         let t = &self.tally;
         let mut text = format!(
-            "{} programs, {} comparisons, {} failures; {} pairs both refused, {} unstable, {} without clear differences",
+            "{} programs, {} comparisons, {} failures; {} pairs both refused, {} unstable, {} without clear differences; {} budgets, {} of which made something be computed again",
             t.programs,
             t.compared,
             self.failures.len(),
             t.both_refused,
             t.unstable,
-            t.unclear
+            t.unclear,
+            t.budgets,
+            t.tight
         );
         for (why, n) in &t.documented {
             let _ = write!(text, "\n  {n} times: {why}");
@@ -105,6 +110,7 @@ fn one(options: &Options, seed: u64, found: &mut Found) {
     }
     let mut rng = Rng::new(seed ^ 0xa5a5_5a5a);
     let mut checker = Checker::new(&program);
+    checker.print = options.print;
     let failure = checker.all(&mut rng, options.switches, options.only.as_ref());
     found.tally.add(&checker.tally);
     let Some(failure) = failure else { return };
@@ -123,6 +129,9 @@ fn one(options: &Options, seed: u64, found: &mut Found) {
         "   again: cargo run --release -p pullback-fuzz -- --seed {seed} --programs 1{careful}"
     );
     text.push_str(&print::text(&small));
+    if options.tell {
+        println!("{text}");
+    }
     found.failures.push(text);
     found.programs.push((small, last));
 }

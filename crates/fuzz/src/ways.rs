@@ -3,11 +3,13 @@
 //! Each has a plain way to compare with: without what changes nothing (`jit`, `checkpoint`, `cond`, budgets), and with a loop in place of `vmap` and `scan`.
 
 use crate::ast::{EXAMPLES, Program};
-use crate::interpret::{Func, function, weighted, weights};
+use crate::budget;
+use crate::interpret::{Func, instance, weighted, weights};
 use crate::rng::Rng;
 use crate::switches::Switches;
 use pullback::{
-    Tensor, checkpoint, cond, grad, jit, jvp, memory_budget, no_grad, scan, stack, vmap,
+    DType, Tensor, autocast, cat, checkpoint, cond, grad, jit, jvp, linearize, no_grad, scan,
+    stack, vmap,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -38,21 +40,29 @@ pub enum Step {
     Loop1,
     /// Compiled.
     Jit,
-    /// Compiled, within a number of bytes.
+    /// Compiled for all numbers of examples, after calls with other numbers of them.
+    Dynamic,
+    /// Compiled, within the least bytes that will do.
     JitBudget,
     /// Computed again for backward.
     Checkpoint,
     /// As a branch.
     Cond,
-    /// Eagerly, within a number of bytes.
+    /// Eagerly, within the bytes that are kept at least.
     Budget,
     /// By `requires_grad` and `backward`, as `Grad`.
     Backward,
+    /// The same, where the function marks the very argument that it is given.
+    Marks,
+    /// By `linearize`, as `Jvp`.
+    Linearize,
+    /// Inside `autocast`, which the plain way is too.
+    Autocast,
 }
 
 use Step::*;
 
-const NAMES: [(Step, &str); 14] = [
+const NAMES: [(Step, &str); 18] = [
     (Grad, "grad"),
     (Pull, "pull"),
     (Jvp, "jvp"),
@@ -62,11 +72,15 @@ const NAMES: [(Step, &str); 14] = [
     (Loop, "loop"),
     (Loop1, "loop1"),
     (Jit, "jit"),
+    (Dynamic, "dynamic"),
     (JitBudget, "jitbudget"),
     (Checkpoint, "checkpoint"),
     (Cond, "cond"),
     (Budget, "budget"),
     (Backward, "backward"),
+    (Marks, "marks"),
+    (Linearize, "linearize"),
+    (Autocast, "autocast"),
 ];
 
 /// A composition of transforms, the outermost first.
@@ -111,18 +125,41 @@ impl Way {
     /// The plain way to the same numbers.
     pub fn plain(&self) -> Way {
         let plain = |step: &Step| match step {
-            Jit | JitBudget | Checkpoint | Cond | Budget => None,
+            Jit | Dynamic | JitBudget | Checkpoint | Cond | Budget => None,
             Vmap | Scan => Some(Loop),
             Vmap1 => Some(Loop1),
-            Backward => Some(Grad),
-            Grad | Pull | Jvp | Loop | Loop1 => Some(*step),
+            Backward | Marks => Some(Grad),
+            Linearize => Some(Jvp),
+            Grad | Pull | Jvp | Loop | Loop1 | Autocast => Some(*step),
         };
         Way(self.0.iter().filter_map(plain).collect())
     }
 
     /// How often it differentiates.
     pub fn order(&self) -> usize {
-        self.0.iter().filter(|s| matches!(s, Grad | Pull | Jvp | Backward)).count()
+        self.0
+            .iter()
+            .filter(|s| matches!(s, Grad | Pull | Jvp | Backward | Marks | Linearize))
+            .count()
+    }
+
+    /// Whether it goes backward somewhere.
+    pub fn goes_back(&self) -> bool {
+        self.has(&[Grad, Pull, Backward, Marks, Linearize])
+    }
+
+    /// The dtype of the fewest digits that some value has on this way.
+    pub fn coarsest(&self, program: &Program) -> DType {
+        // Only `f32` is cast.
+        match program.coarsest() {
+            DType::F32 if self.has(&[Autocast]) => DType::BF16,
+            dtype => dtype,
+        }
+    }
+
+    /// Whether it is compiled.
+    pub fn is_compiled(&self) -> bool {
+        self.has(&[Jit, Dynamic, JitBudget])
     }
 
     /// Whether one of these is in it.
@@ -147,11 +184,22 @@ impl Way {
         let differentiates = program.nests(Nest::differentiates);
         let deep = self.order() + usize::from(differentiates) > 1;
         // Backward of a traced `while_loop` runs it again piece by piece, and each further order does so for each piece: minutes, even for a few turns.
-        let traced = self.has_body() || self.has(&[Jit, JitBudget]);
-        let slow = traced && deep && program.nests(|n| n == Nest::WhileLoop);
+        let traced = self.has_body() || self.is_compiled();
+        // One that is bounded is a scan of a branch, and takes as long from the third order on; `linearize` is a derivative of a derivative.
+        let twice = self.0.iter().filter(|s| **s == Linearize).count();
+        let orders = self.order() + twice + program.order();
+        // Programs of third derivatives have thousands of equations, for which the least budget takes long to find.
+        let slow = self.has(&[JitBudget]) && orders > 2
+            || traced
+                && (deep && program.nests(|n| n == Nest::WhileLoop)
+                    || orders > 2 && program.nests(|n| n == Nest::WhileLoopBounded));
         // What is not linear in the cotangent sees the sum of all examples where the operand is shared.
         let shared = self.has(&[Vmap1]) && program.has(crate::ops::ONE_WAY);
+        // State is written once for each call: what runs the function in a loop, as a body or twice to know its bytes has no plain way beside it.
+        let stateful = !program.state.is_empty()
+            && self.has(&[Vmap, Vmap1, Scan, Cond, Dynamic, JitBudget, Budget]);
         slow || shared
+            || stateful
             || !switches.writes_in_bodies && program.writes() && (self.has_body() || deep)
             || !switches.derivatives_and_checkpoints && checkpoints && (deep || differentiates)
             || !switches.no_grad_forward && self.has(&[Jvp]) && program.nests(|n| n == Nest::NoGrad)
@@ -164,7 +212,13 @@ impl Way {
 
     /// The function.
     pub fn function(&self, program: &Program) -> Func {
-        self.0.iter().rev().fold(function(program), |f, step| apply(*step, f))
+        self.instance(program).0
+    }
+
+    /// The function, and the tensors that it writes to besides.
+    pub fn instance(&self, program: &Program) -> (Func, Vec<Tensor>) {
+        let (f, state) = instance(program);
+        (self.0.iter().rev().fold(f, |f, step| apply(*step, f)), state)
     }
 
     /// Some compositions, at random.
@@ -172,22 +226,34 @@ impl Way {
         let mut steps: Vec<Step> = Vec::new();
         let pool = [
             Grad, Grad, Jvp, Pull, Vmap, Vmap, Vmap1, Scan, Jit, Jit, Checkpoint, Cond, Budget,
-            JitBudget,
+            JitBudget, Linearize, Autocast,
         ];
         let depth = 1 + rng.below(4);
         let batches = [Vmap, Vmap1, Scan];
-        let identities = [Jit, JitBudget, Checkpoint, Cond, Budget];
+        let identities = [Jit, JitBudget, Checkpoint, Cond, Budget, Autocast];
         while steps.len() < depth {
             let step = *rng.pick(&pool);
             let way = Way(steps.clone());
             let twice = identities.contains(&step) && way.has(&[step])
                 || batches.contains(&step) && way.has(&batches)
-                || matches!(step, Grad | Jvp | Pull) && way.order() > 1;
+                || matches!(step, Grad | Jvp | Pull | Linearize) && way.order() > 1
+                // A budget of the tape has no tape where it is traced.
+                || step == Budget && (way.has_body() || way.is_compiled());
             if !twice {
                 steps.push(step);
             }
         }
-        Way(steps)
+        // Outermost alone: what needs leaves of its own, or calls with other numbers of examples.
+        let way = Way(steps);
+        match rng.below(8) {
+            0 if way.is_batched() && !way.has(&[Jit, Budget]) => {
+                Way([vec![Dynamic], way.0].concat())
+            }
+            1 if way.order() < 2 => Way([vec![Backward], way.0].concat()),
+            2 if way.order() < 2 => Way([vec![Marks], way.0].concat()),
+            3 if way.order() < 2 => Way([vec![Jit, Marks], way.0].concat()),
+            _ => way,
+        }
     }
 }
 
@@ -199,11 +265,7 @@ fn apply(step: Step, f: Func) -> Func {
     match step {
         Grad => Arc::new(move |xs| grad(|xs: &Vec<Tensor>| weighted(&f(xs), LOSS))(xs)),
         Pull => Arc::new(move |xs| grad(|xs: &Vec<Tensor>| weighted(&f(xs), DIRECTION))(xs)),
-        Jvp => Arc::new(move |xs| {
-            let along: Vec<Tensor> =
-                xs.iter().enumerate().map(|(k, x)| weights(x, k + DIRECTION)).collect();
-            jvp(|xs: &Vec<Tensor>| floats(f(xs)), xs, &along).1
-        }),
+        Jvp => Arc::new(move |xs| jvp(|xs: &Vec<Tensor>| floats(f(xs)), xs, &direction(xs)).1),
         Vmap => Arc::new(move |xs| vmap(|xs: &Vec<Tensor>| f(xs), 0, 0)(xs)),
         Vmap1 => Arc::new(move |xs| {
             let axes: Vec<Option<isize>> = (0..xs.len()).map(|k| (k == 0).then_some(0)).collect();
@@ -228,10 +290,18 @@ fn apply(step: Step, f: Func) -> Func {
             let compiled = jit(move |xs: &Vec<Tensor>| f(xs));
             Arc::new(move |xs| compiled.of(xs))
         }
-        JitBudget => {
-            let compiled = jit(move |xs: &Vec<Tensor>| f(xs)).memory_budget(8192);
-            Arc::new(move |xs| compiled.of(xs))
+        Dynamic => {
+            let compiled = jit(move |xs: &Vec<Tensor>| f(xs)).dynamic(0, 64);
+            Arc::new(move |xs| {
+                // The first length is compiled, the second makes the program for all, and the third is filled in.
+                let fewer: Vec<Tensor> = xs.iter().map(|x| x.narrow(0, 0, 2)).collect();
+                let more = xs.iter().zip(&fewer).map(|(x, y)| cat(&[x, y], 0)).collect();
+                compiled.of(&fewer);
+                compiled.of(&more);
+                compiled.of(xs)
+            })
         }
+        JitBudget => budget::compiled(f),
         Checkpoint => Arc::new(move |xs| {
             let f = f.clone();
             checkpoint(move |xs: &Vec<Tensor>| f(xs), xs)
@@ -244,18 +314,37 @@ fn apply(step: Step, f: Func) -> Func {
             };
             cond(&xs[0].sum().lt(1e30), yes, no, xs)
         }),
-        Budget => Arc::new(move |xs| memory_budget(4096, || f(xs))),
+        Budget => Arc::new(move |xs| budget::eager(true, || f(xs))),
+        Autocast => Arc::new(move |xs| autocast(DType::BF16, || f(xs))),
+        Linearize => Arc::new(move |xs| {
+            let (_, push) = linearize(|xs: &Vec<Tensor>| floats(f(xs)), xs);
+            push(&direction(xs))
+        }),
         Backward => Arc::new(move |xs| {
-            let leaves: Vec<Tensor> =
-                xs.iter().map(|x| x.detach().deep_clone().requires_grad()).collect();
-            let loss = weighted(&f(&leaves), LOSS);
-            if loss.is_tracked() {
-                loss.backward().unwrap_or_else(|error| pullback::raise(error));
-            }
-            let slope = |x: &Tensor| x.grad().unwrap_or_else(|| no_grad(|| x.zeros_like()));
-            leaves.iter().map(slope).collect()
+            let fresh = |x: &Tensor| x.detach().deep_clone().requires_grad();
+            backward(&f, &xs.iter().map(fresh).collect())
+        }),
+        Marks => Arc::new(move |xs| {
+            let leaves: Vec<Tensor> = xs.iter().map(|x| x.clone().requires_grad()).collect();
+            // Gradients add up from call to call.
+            leaves.iter().for_each(Tensor::zero_grad);
+            backward(&f, &leaves)
         }),
     }
+}
+
+/// The gradients of leaves, by `backward`.
+fn backward(f: &Func, leaves: &Vec<Tensor>) -> Vec<Tensor> {
+    let loss = weighted(&f(leaves), LOSS);
+    if loss.is_tracked() {
+        loss.backward().unwrap_or_else(|error| pullback::raise(error));
+    }
+    let slope = |x: &Tensor| x.grad().unwrap_or_else(|| no_grad(|| x.zeros_like()));
+    leaves.iter().map(slope).collect()
+}
+
+fn direction(xs: &[Tensor]) -> Vec<Tensor> {
+    xs.iter().enumerate().map(|(k, x)| weights(x, k + DIRECTION)).collect()
 }
 
 /// Of stacked inputs, the first as it is and one example of the others.

@@ -10,7 +10,7 @@ use pullback_fuzz::switches::Switches;
 use pullback_fuzz::ways::Way;
 
 /// About 30 s of an optimised build on two cores; a number and not a time, so that it never fails by being slow.
-const PROGRAMS: u64 = 600;
+const PROGRAMS: u64 = 2000;
 
 #[test]
 fn all_ways_agree() {

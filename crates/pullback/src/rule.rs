@@ -25,8 +25,9 @@ pub(crate) enum Grad {
     Bilinear(Bilinear),
     /// Anything else.
     Hand(Hand),
-    /// Control flow: keeps everything, which costs nothing inside a program.
-    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe),
+    /// Control flow: keeps its operands, which costs nothing inside a program.
+    /// Both modes, and whether backward reads results: what a scan kept.
+    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe, bool),
     /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
     /// As its user says.
@@ -242,7 +243,7 @@ impl Grad {
             }
             Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
             Grad::Hand(hand) => hand.uses.contains(&val),
-            Grad::Flow(..) => true,
+            Grad::Flow(_, _, results) => *results || matches!(val, Val::In(_)),
             Grad::Custom(custom) => custom.rule().keeps(val),
         }
     }
@@ -263,7 +264,7 @@ impl Grad {
             Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(facts, i, dy)),
             Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(facts, i, dy)),
             Grad::Hand(hand) => (hand.vjp)(facts, dys),
-            Grad::Flow(vjp, _) => vjp(facts, dys),
+            Grad::Flow(vjp, ..) => vjp(facts, dys),
             Grad::Custom(custom) => custom.rule().vjp(facts, dys),
         })
     }
@@ -303,7 +304,7 @@ impl Grad {
                 one(sum(&mut left.into_iter().chain(right)))
             }
             Grad::Hand(hand) => all((hand.jvp)(facts, tangents)),
-            Grad::Flow(_, jvp) => Some(jvp(facts, tangents)),
+            Grad::Flow(_, jvp, _) => Some(jvp(facts, tangents)),
             Grad::Custom(custom) => all(custom.rule().jvp(facts, tangents)),
         }
     }

@@ -218,7 +218,10 @@ impl Tensor {
     /// assert!(!x.deep_clone().shares_memory(&x));
     /// ```
     pub fn shares_memory(&self, other: &Tensor) -> bool {
-        Arc::ptr_eq(&self.0.storage, &other.0.storage)
+        let same = |a: &Tensor, b: &Tensor| Arc::ptr_eq(&a.0.storage, &b.0.storage);
+        // In a body, a variable stands for what is from outside, and views are made of that.
+        let lifted = |a: &Tensor, b: &Tensor| trace::lifted(a).is_some_and(|a| same(&a, b));
+        same(self, other) || trace::active() && (lifted(self, other) || lifted(other, self))
     }
 
     /// Whether both are handles of one tensor.

@@ -43,20 +43,22 @@ impl Kind {
 }
 
 /// On small dyadic numbers it computes without rounding, so ties are ties in every way of running it.
-pub const EXACT: u8 = 1;
+pub const EXACT: u16 = 1;
 /// The result may share memory with the first operand.
-pub const VIEW: u8 = 2;
+pub const VIEW: u16 = 2;
 /// Its derivative is not that of its values, on purpose: differences say nothing about it.
-pub const SURROGATE: u8 = 4;
+pub const SURROGATE: u16 = 4;
 /// Forward and reverse mode differ, on purpose.
-pub const ONE_WAY: u8 = 8;
+pub const ONE_WAY: u16 = 8;
 /// Shares memory with its operand in some cases, which is a defect (`switches::SOMETIMES_ALIASES`).
-pub const SOMETIMES: u8 = 16;
+pub const SOMETIMES: u16 = 16;
 /// Is not compiled or batched yet, which is a defect (`switches::REFUSED_IN_TRACES`).
-pub const UNTRACED: u8 = 32;
+pub const UNTRACED: u16 = 32;
 
 /// Reads the values of an operand on the host, so it can be neither compiled nor batched.
-pub const READS: u8 = 64;
+pub const READS: u16 = 64;
+/// Rounds to 16 bits.
+pub const LOW: u16 = 128;
 
 /// One op.
 pub struct Row {
@@ -65,14 +67,14 @@ pub struct Row {
     /// What it takes.
     pub args: &'static [Kind],
     /// What holds for it, of the constants above.
-    pub flags: u8,
+    pub flags: u16,
     /// Calls it.
     pub run: fn(&[Tensor], &mut Draws) -> Outs,
 }
 
 impl Row {
     /// Whether one of these flags holds.
-    pub fn has(&self, flag: u8) -> bool {
+    pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 }

@@ -1,7 +1,7 @@
 //! Element by element.
 
 use super::{
-    EXACT, READS, Row, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
+    EXACT, LOW, READS, Row, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
 };
 use pullback::DType;
 
@@ -96,6 +96,9 @@ pub const UNARY: &[Row] = rows! {
     positive(x: Float) EXACT, |_d| positive(x);
     unit(x: Float) 0, |_d| unit(x);
     cast_same(x: Float) EXACT | VIEW, |_d| x.cast(DType::F64).cast(x.dtype());
+    to_bf16(x: Float) LOW | VIEW, |_d| x.cast(DType::BF16);
+    to_f16(x: Float) LOW | VIEW, |_d| x.cast(DType::F16);
+    to_f32(x: Float) LOW | VIEW, |_d| x.cast(DType::F32);
     deep_clone(x: Float) EXACT, |_d| x.deep_clone();
     contiguous(x: Float) EXACT | VIEW, |_d| x.contiguous();
     heaviside(x: Float) EXACT, |_d| x.heaviside(0.5);

@@ -16,16 +16,16 @@ use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe};
 use crate::trace::evaluate;
 use crate::transform::pushforward;
-use crate::{Result, Tensor, custom, mode, vjp};
-use pullback_ir::{Flow, Op, Program, Scan, Unary, Var, View};
+use crate::{Result, Spec, Tensor, custom, mode, vjp};
+use pullback_ir::{Flow, Op, Program, Scalar, Scan, Unary, Var, View};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
 /// The row of control flow.
-pub(crate) fn row() -> Grad {
-    Grad::Flow(vjp_of, jvp_of)
+pub(crate) fn row(flow: &Flow) -> Grad {
+    Grad::Flow(vjp_of, jvp_of, matches!(flow, Flow::Scan(_)))
 }
 
 /// What is applied instead of a construct whose result will be differentiated.
@@ -134,6 +134,12 @@ fn cotangent(dys: &Maybe, k: usize, like: &Tensor) -> Tensor {
     dys[k].clone().unwrap_or_else(|| like.zeros_like_splat())
 }
 
+/// The same for a result that is not kept: a branch and a loop are run again from their operands, so what they gave may be written over.
+fn cotangent_of(dys: &Maybe, k: usize, spec: &Spec) -> Tensor {
+    let zeros = || Tensor::splat(Scalar::Int(0), &spec.shape, spec.dtype);
+    dys[k].clone().unwrap_or_else(zeros)
+}
+
 fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
     let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
     let at = line();
@@ -141,8 +147,9 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
         Flow::Scan(scan) => vjp_scan(scan, facts, dys, at),
         Flow::Cond { yes, no } => vjp_cond(yes, no, facts, dys, at),
         Flow::While { test, body, shared } => {
-            let state = floats(&output_specs(body)).into_iter();
-            let cotangents = state.map(|k| cotangent(dys, k, facts.y(k)).contiguous()).collect();
+            let specs = output_specs(body);
+            let state = floats(&specs).into_iter();
+            let cotangents = state.map(|k| cotangent_of(dys, k, &specs[k]).contiguous()).collect();
             let l = Loop { test, turn: body, shared: *shared };
             mode::speaking_for(at, || vjp_while(&l, facts, cotangents))
         }
@@ -248,7 +255,7 @@ fn vjp_cond(
     share_constants(&mut yes_back, &mut no_back);
     let (inputs, outputs) = (input_specs(yes), output_specs(yes));
     let mut operands: Vec<Tensor> = (0..=inputs.len()).map(|i| facts.x(i).clone()).collect();
-    operands.extend(floats(&outputs).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
+    operands.extend(floats(&outputs).into_iter().map(|k| cotangent_of(dys, k, &outputs[k])));
     operands.extend(yes_back.constants);
     let flow = Flow::Cond { yes: yes_back.program, no: no_back.program };
     let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);

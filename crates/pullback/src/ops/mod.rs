@@ -108,7 +108,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Fft(f) => fft::row(*f),
         Op::Fused(f) => norm::row(*f),
         Op::Region(_) | Op::DotRegion(_) => region::row(),
-        Op::Flow(_) => crate::control::row(),
+        Op::Flow(flow) => crate::control::row(flow),
         Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
     }
 }

@@ -85,6 +85,7 @@ impl Trace {
             spec: spec.clone(),
             var,
             capture: None,
+            lifted: false,
             written: false,
             before: (0, None),
         };
@@ -100,8 +101,24 @@ impl Trace {
             return Ok(lifted.clone());
         }
         let lifted = self.capture(Capture::of(x), x.spec().clone(), at);
-        self.log.borrow_mut().lifted.insert(key, (x.clone(), lifted.clone()));
+        let mut log = self.log.borrow_mut();
+        if let Some(root) = log.roots.get_mut(&(Arc::as_ptr(&lifted.0.storage) as usize)) {
+            root.lifted = true;
+        }
+        log.lifted.insert(key, (x.clone(), lifted.clone()));
         Ok(lifted)
+    }
+
+    /// The variable that stands for a tensor from outside, if it was used.
+    pub(super) fn lifted(&self, x: &Tensor) -> Option<Tensor> {
+        let key = Arc::as_ptr(&x.0) as usize;
+        self.log.borrow().lifted.get(&key).map(|(_, lifted)| lifted.clone())
+    }
+
+    /// Whether the memory is that of a tensor from outside: a view of one is made of its variable.
+    fn is_lifted(&self, x: &Tensor) -> bool {
+        let key = Arc::as_ptr(&x.0.storage) as usize;
+        self.log.borrow().roots.get(&key).is_some_and(|root| root.lifted)
     }
 
     pub(super) fn capture(
@@ -226,6 +243,7 @@ impl Trace {
             spec: spec.clone(),
             var,
             capture: Some(log.captures.len() - 1),
+            lifted: false,
             written: false,
             before: (storage.version(), storage.writer()),
         };
@@ -276,7 +294,7 @@ impl Trace {
 
     pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
         if let Kind::Body(name) = self.kind
-            && !self.owns(target)
+            && (!self.owns(target) || self.is_lifted(target))
         {
             let message = format!("a tensor from outside is written in place inside {name}");
             return Err(Error::new(ErrorKind::InPlace, writer.op, message)

@@ -112,6 +112,8 @@ struct Root {
     var: Var,
     /// For memory from outside: which capture it is, and whether it was written to.
     capture: Option<usize>,
+    /// It stands for a tensor from outside in a body, where that may not be written to.
+    lifted: bool,
     written: bool,
     before: (u64, Option<Writer>),
 }
@@ -365,6 +367,12 @@ pub(crate) fn lift(x: &Tensor, at: &'static Location<'static>) -> Tensor {
         Some(trace) if trace.is_body() && !trace.owns(x) => fail::or_raise(trace.lift(x, at)),
         _ => x.clone(),
     }
+}
+
+/// What stands for a tensor from outside in the body that is being traced, if it was used there.
+pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
+    let trace = current()?;
+    if trace.is_body() && !trace.owns(x) { trace.lifted(x) } else { None }
 }
 
 /// What is left of a tensor's history and tangents inside the innermost trace.
