@@ -1,6 +1,6 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
 
-use super::levels::Level;
+use super::levels::{self, Level};
 use crate::own::Since;
 use crate::tape::backward::{Manner, Plan, of_targets, plan};
 use crate::tape::{History, Key};
@@ -106,7 +106,8 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
             };
             fail::raise(Error::gradient("grad", message).at(at).hint(hint));
         }
-        let plan = frame.plan(std::slice::from_ref(&y), at);
+        let mut plan = frame.plan(std::slice::from_ref(&y), at);
+        plan.outside |= frame.moves_outside(std::slice::from_ref(&y), at);
         let outside = plan.outside;
         let beside = aux.leaves();
         // What is beside the loss may depend on something out there that the loss does not.
@@ -199,7 +200,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     let frame = Frame::enter(x, at);
     let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
     let results: Vec<Tensor> = y.leaves().into_iter().map(|y| frame.kept(y, at)).collect();
-    let outside = frame.plan(&results, at).outside;
+    let outside = frame.plan(&results, at).outside || frame.moves_outside(&results, at);
     let value = y.map(&mut |y| frame.value(y, outside));
     let beside_outside = frame.plan(&aux.leaves(), at).outside;
     let aux = aux.map(&mut |a| frame.value(a, beside_outside));
@@ -219,8 +220,9 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
             }
         }
         let start = Since::now();
-        let create =
-            mode::is_grad_enabled() && (outside || cotangents.iter().any(Tensor::is_tracked));
+        let tracked =
+            || cotangents.iter().chain(&all_tangents(&cotangents, at)).any(Tensor::is_tracked);
+        let create = mode::is_grad_enabled() && (outside || tracked());
         let plan = frame.plan(&results, at);
         let manner = Manner { retain: true, create, constant: None };
         let grads = frame.pull(&results, &cotangents, plan, manner, at);
@@ -327,6 +329,23 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
     (value, derivatives)
 }
 
+/// The tangents of tensors, those of the tangents themselves, and so on.
+fn all_tangents(of: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
+    let mut all: Vec<Tensor> = Vec::new();
+    let push = |x: &Tensor, all: &mut Vec<Tensor>| {
+        all.extend(
+            levels::alive(&fail::or_raise(x.own_state(at)).tangents).into_iter().map(|t| t.1),
+        );
+    };
+    of.iter().for_each(|x| push(x, &mut all));
+    let mut next = 0;
+    while let Some(x) = all.get(next).cloned() {
+        push(&x, &mut all);
+        next += 1;
+    }
+    all
+}
+
 /// Zeros that no transform outside sees.
 fn zeros_of(x: &Tensor, at: &'static Location<'static>) -> Tensor {
     mode::set_recording(false, || mode::speaking_for(at, || x.detach().zeros_like()))
@@ -400,6 +419,12 @@ impl<T: Tree> Frame<T> {
         // A leaf made by an identity has someone behind it.
         plan.outside |= self.leaves.iter().any(|x| matches!(x.lock().history, History::Node(..)));
         plan
+    }
+
+    /// Whether the results' tangents depend on something tracked out there: then those of the gradients do, whoever pushes them.
+    fn moves_outside(&self, results: &[Tensor], at: &'static Location<'static>) -> bool {
+        let tangents = all_tangents(results, at);
+        !tangents.is_empty() && self.plan(&tangents, at).outside
     }
 
     /// The gradients of the results with respect to the leaves; zeros where there is no path.
