@@ -1,6 +1,9 @@
 //! Random draws: moments, reproducibility, independence of keys, and sentences for wrong arguments.
 
-use pullback::{DType, Key, Tensor, catch, manual_seed, next_key, with_threads};
+use pullback::{
+    DType, Key, Tensor, catch, hessian, jacfwd, jacobian, jacrev, jit, manual_seed, next_key,
+    with_threads,
+};
 use std::sync::{Mutex, PoisonError};
 
 fn mean(v: &[f64]) -> f64 {
@@ -268,4 +271,37 @@ fn errors_are_sentences() {
         said(|_| Key::from_tensor(&t([1.0, 2.0])).tensor().clone()),
         "key: a key is i64[2], not f64[2]"
     );
+}
+
+/// A Jacobian or Hessian is the derivative of one function: what it draws is drawn once, however many passes there are.
+#[test]
+fn whole_derivatives_draw_once() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let x = Tensor::from([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let pair = (x.clone(), x.narrow(0, 0, 2));
+    let dropped = |x: &Tensor| x.sin().dropout(0.5, Some(&next_key())) * x.sum();
+    // One that looks at a value cannot take all directions at once.
+    let looking = |x: &Tensor| if x.at(0).item::<f64>() > 0.0 { dropped(x) } else { x.clone() };
+    let again = |f: &dyn Fn() -> Tensor, g: &dyn Fn() -> Tensor, what: &str| {
+        manual_seed(7);
+        let first = f();
+        manual_seed(7);
+        assert_eq!(first.to_vec::<f64>(), g().to_vec::<f64>(), "{what}");
+    };
+    for (name, f) in
+        [("all at once", &dropped as &dyn Fn(&Tensor) -> Tensor), ("looking", &looking)]
+    {
+        again(&|| jacrev(f)(&x), &|| jacfwd(f)(&x), name);
+        again(&|| jacrev(f)(&x), &|| jacobian(f)(&x), name);
+        let h = hessian(|x: &Tensor| f(x).square().sum())(&x);
+        assert!((&h - h.t()).abs().max().item::<f64>() < 1e-10, "{name}: {h}");
+        // Over two arguments, whose directions are different passes.
+        let both = |(a, b): &(Tensor, Tensor)| f(a).square().sum() * b.square().sum();
+        let ((_, ab), (ba, _)) = hessian(both)(&pair);
+        assert!((&ab - ba.t()).abs().max().item::<f64>() < 1e-10, "{name}: {ab} {ba}");
+    }
+    manual_seed(7);
+    let compiled = jit(|x: &Tensor| hessian(|x: &Tensor| dropped(x).square().sum())(x));
+    let h = compiled.of(&x);
+    assert!((&h - h.t()).abs().max().item::<f64>() < 1e-10, "{h}");
 }

@@ -60,7 +60,7 @@ pub(crate) struct Trace {
     first_level: u64,
     /// Whether it began inside `no_grad`.
     in_no_grad: bool,
-    /// The number of examples that the body stands for, where it stands for several.
+    /// The number of examples that the body stands for, where each draws random numbers of its own.
     lanes: Option<usize>,
     /// Why a whole function must not be compiled, once that is known.
     uncompiled: Uncompiled,
@@ -494,7 +494,7 @@ pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
-        (Kind::Body("cond" | "custom" | "checkpoint"), None) => {
+        (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
             Some(outside(|| mode::speaking_for(at, crate::next_key)))
         }
         (Kind::Body(name), None) => {

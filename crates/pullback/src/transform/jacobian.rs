@@ -2,8 +2,9 @@
 //! there is one for each, in the structure of the results.
 
 use super::modes::{grad, jvp, vjp};
-use super::vmap::vmap;
+use super::vmap::along_directions;
 use crate::inplace::undo::{self, Writes};
+use crate::random::{self, Draws};
 use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -230,22 +231,33 @@ fn zeros_of(x: &Tensor) -> Tensor {
     mode::set_recording(false, || x.detach().zeros_like())
 }
 
-/// Calls of one function for one derivative. It may write to memory from outside: each call finds what the first one found, and what the last one wrote
-/// stays, as if there had been one call.
+/// Calls of one function for one derivative, as if there had been one. It may write to memory from outside: each call finds what the first one found, and what
+/// the last one wrote stays. And each draws from the global generator what the first one drew.
 struct Calls {
     at: &'static Location<'static>,
     last: RefCell<Writes>,
+    draws: RefCell<Option<Draws>>,
 }
 
 impl Calls {
     fn new(at: &'static Location<'static>) -> Calls {
-        Calls { at: mode::user_line(at), last: RefCell::default() }
+        Calls { at: mode::user_line(at), last: RefCell::default(), draws: RefCell::default() }
     }
 
     fn call<R>(&self, f: impl FnOnce() -> R) -> R {
         self.last.take().take_back("jacobian", self.at);
-        let (result, written) = undo::noting(f);
+        let (result, written) = undo::noting(|| self.drawing(f));
         self.last.replace(written);
+        result
+    }
+
+    fn drawing<R>(&self, f: impl FnOnce() -> R) -> R {
+        let known = self.draws.borrow().clone();
+        if let Some(draws) = known {
+            return random::repeating(draws, f);
+        }
+        let (result, keys) = random::noting(f);
+        self.draws.replace(Some(Draws { state: None, keys, trace: trace::number() }));
         result
     }
 }
@@ -261,9 +273,14 @@ fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Ve
             tangents[j] = t.clone();
             push(&x.with_leaves(&tangents))
         };
-        blocks.push(match at_once(leaf, &direction) {
+        let drawn = calls.draws.borrow().clone();
+        blocks.push(match calls.drawing(|| at_once(leaf, &direction)) {
             Some(rows) => Block::Whole(rows),
-            None => Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect()),
+            None => {
+                // What was drawn up to where it could not go on does not count.
+                calls.draws.replace(drawn);
+                Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect())
+            }
         });
     }
     blocks
@@ -326,7 +343,7 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
     let shape = [&[n], like.shape()].concat();
     // Known beforehand: inside a trace it is a constant of the program.
     let all = trace::computing(|| Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]));
-    match fail::catch(|| vmap(f, 0, 0)(&all)) {
+    match fail::catch(|| along_directions(f, &all)) {
         Ok(all) => Some(all),
         Err(error) if matches!(error.kind(), ErrorKind::Program | ErrorKind::InPlace) => None,
         Err(error) => fail::raise(error),

@@ -94,8 +94,15 @@ pub fn vmap<T: Tree, Y: Tree>(
     let (from, to, caller) = (in_axes.into(), out_axes.into(), Location::caller());
     move |x| {
         let at = mode::user_line(caller);
-        fail::or_raise(mapped(&f, &from, &to, x, at).map_err(|e| e.at(at)))
+        fail::or_raise(mapped(&f, &from, &to, x, true, at).map_err(|e| e.at(at)))
     }
+}
+
+/// `f` of every part of `x` along its first axis, as one computation: what it draws from the global generator is drawn once, for all of them.
+#[track_caller]
+pub(crate) fn along_directions<Y: Tree>(f: &impl Fn(&Tensor) -> Y, x: &Tensor) -> Y {
+    let (first, at) = (BatchAxes::from(0), mode::user_line(Location::caller()));
+    fail::or_raise(mapped(f, &first, &first, x, false, at).map_err(|e| e.at(at)))
 }
 
 fn mapped<T: Tree, Y: Tree>(
@@ -103,6 +110,7 @@ fn mapped<T: Tree, Y: Tree>(
     from: &BatchAxes,
     to: &BatchAxes,
     x: &T,
+    own_keys: bool,
     at: &'static Location<'static>,
 ) -> Result<Y> {
     let start = Since::now();
@@ -111,7 +119,7 @@ fn mapped<T: Tree, Y: Tree>(
     let (n, lanes) = lanes_of(&leaves, &axes)?;
     let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
     let is_buffer = x.buffers();
-    let traced = trace::record(Kind::Body("vmap"), Some(n), &specs, at, |args| {
+    let traced = trace::record(Kind::Body("vmap"), own_keys.then_some(n), &specs, at, |args| {
         let buffers = || args.iter().enumerate().filter(|(i, _)| is_buffer[*i]);
         buffers().for_each(|(_, x)| x.lock().frozen = Frozen::State);
         let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
