@@ -11,6 +11,8 @@ mod expression;
 #[path = "../../cli/src/number.rs"]
 #[allow(dead_code)]
 mod number;
+#[path = "../../cli/src/strange.rs"]
+mod strange;
 
 use hostile::{babble, damaged, feed};
 use pullback::{Op, Program, Spec, Tensor, catch, einsum};
