@@ -1,5 +1,6 @@
 //! Every loss beside PyTorch's, with every reduction: values and the gradients of all float inputs.
 
+#[path = "recorded/mod.rs"]
 #[allow(dead_code)]
 mod recorded;
 

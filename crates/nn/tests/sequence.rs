@@ -1,5 +1,6 @@
 //! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what PyTorch does not have beside naive formulas.
 
+#[path = "recorded/mod.rs"]
 #[allow(dead_code)]
 mod recorded;
 

@@ -1,0 +1,20 @@
+//! Operations: their values, derivatives, dtypes and shapes. Each file is a module; those that need a process of their own are tests of their own.
+
+mod attention;
+mod docs;
+mod dtypes;
+mod einsum;
+mod empty_reductions;
+mod extremes;
+mod fft;
+mod images;
+mod kinks;
+mod layers;
+mod linalg;
+mod places;
+mod singular;
+mod sizes;
+mod static_shapes;
+mod statistics;
+mod surrogates;
+mod update;

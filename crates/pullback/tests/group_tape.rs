@@ -1,0 +1,14 @@
+//! The tape: recording, backward passes, writes in place, and what errors say. Each file is a module; those that need a process of their own are tests of their own.
+
+mod accumulate;
+mod anomaly;
+mod bad_input;
+mod determinism;
+mod errors;
+mod errors_derivatives;
+mod flags;
+mod inplace;
+mod lines;
+mod properties;
+mod tape;
+mod watch;

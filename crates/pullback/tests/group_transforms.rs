@@ -1,0 +1,18 @@
+//! Transforms, control flow and rules of the user's. Each file is a module; those that need a process of their own are tests of their own.
+
+mod autocast;
+mod batching;
+mod control;
+mod control_tangents;
+mod conventions;
+mod conventions_peers;
+mod custom;
+mod custom_gate;
+mod custom_gate_around;
+mod custom_op;
+mod custom_sizes;
+mod custom_traced;
+mod trace;
+mod transform_forms;
+mod transforms;
+mod vmap;
