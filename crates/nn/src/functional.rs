@@ -2,6 +2,7 @@
 
 use crate::Module;
 use pullback::{Error, Path, Result, Tensor, user_line};
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 
 /// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
@@ -35,14 +36,16 @@ pub fn functional_call<M: Module, R>(
 ) -> Result<(R, Vec<(String, Tensor)>)> {
     let op = "functional_call";
     let own = module.named_state();
-    for (i, (name, x)) in state.iter().enumerate() {
-        if state[..i].iter().any(|(other, _)| other == name) {
+    let by_name: HashMap<&str, &Tensor> = own.iter().map(|(name, x)| (&name[..], x)).collect();
+    let mut given: HashMap<&str, &Tensor> = HashMap::new();
+    for (name, x) in state {
+        if given.insert(name, x).is_some() {
             let message = format!("`{name}` is given twice");
             return Err(Error::argument(op, message).at(user_line(Location::caller())));
         }
-        let error = match own.iter().find(|(known, _)| known == name) {
-            Some((_, old)) if old.spec() == x.spec() => continue,
-            Some((_, old)) => {
+        let error = match by_name.get(&name[..]) {
+            Some(old) if old.spec() == x.spec() => continue,
+            Some(old) => {
                 let message = format!("`{name}` is {}, not {}", old.spec(), x.spec());
                 let kind = if old.shape() == x.shape() { Error::dtype } else { Error::shape };
                 kind(op, message).on([old.spec(), x.spec()])
@@ -51,20 +54,16 @@ pub fn functional_call<M: Module, R>(
         };
         return Err(error.at(user_line(Location::caller())));
     }
-    let is_buffer = |x: &Tensor| module.named_buffers().iter().any(|(_, b)| b.is_same(x));
+    let buffers: HashSet<usize> = module.named_buffers().iter().map(|(_, b)| b.id()).collect();
     // One new tensor for each of the module's, so that what is tied stays tied.
-    let new: Vec<(Tensor, Tensor)> = own
-        .iter()
-        .map(|(name, old)| {
-            let given = state.iter().find(|(known, _)| known == name).map_or(old, |(_, x)| x);
-            // Buffers are constants, as they are in transforms.
-            let value = if is_buffer(old) { given.detach().deep_clone() } else { given.clone() };
-            (old.clone(), value)
-        })
-        .collect();
-    let called = module.map(&mut |x| {
-        new.iter().find(|(old, _)| old.is_same(x)).map_or_else(|| x.clone(), |(_, new)| new.clone())
-    });
+    let renewed = |(name, old): &(String, Tensor)| {
+        let x = given.get(&name[..]).copied().unwrap_or(old);
+        // Buffers are constants, as they are in transforms.
+        let constant = buffers.contains(&old.id());
+        (old.id(), if constant { x.detach().deep_clone() } else { x.clone() })
+    };
+    let new: HashMap<usize, Tensor> = own.iter().map(renewed).collect();
+    let called = module.map(&mut |x| new.get(&x.id()).unwrap_or(x).clone());
     let result = call(&called);
     Ok((result, called.named_buffers()))
 }

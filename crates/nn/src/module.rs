@@ -2,6 +2,7 @@
 
 use crate::Summary;
 use pullback::{DType, Flag, Path, Tensor, Tree};
+use std::collections::{HashMap, HashSet};
 
 /// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and options of such.
 ///
@@ -131,9 +132,9 @@ impl<T: Tree> Module for T {}
 
 /// The tensors at paths that `wanted` accepts, each under its first name.
 fn named(module: &impl Tree, wanted: impl Fn(&Path) -> bool) -> Vec<(String, Tensor)> {
-    let mut out: Vec<(String, Tensor)> = Vec::new();
+    let (mut out, mut met): (Vec<(String, Tensor)>, _) = (Vec::new(), HashSet::new());
     module.visit(&mut Path::default(), &mut |path, x| {
-        if wanted(path) && !out.iter().any(|(_, known)| known.is_same(x)) {
+        if wanted(path) && met.insert(x.id()) {
             out.push((path.to_string(), x.clone()));
         }
     });
@@ -160,14 +161,14 @@ pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
 
 /// The module with every tensor replaced by a new leaf, tied ones by the same.
 fn rebuilt<M: Tree>(module: &M, new: &mut dyn FnMut(&Tensor) -> Tensor) -> M {
-    let mut made: Vec<(Tensor, Tensor)> = Vec::new();
+    let mut made: HashMap<usize, Tensor> = HashMap::new();
     module.map(&mut |old| {
-        if let Some((_, new)) = made.iter().find(|(known, _)| known.is_same(old)) {
+        if let Some(new) = made.get(&old.id()) {
             return new.clone();
         }
         let copy = new(&old.detach());
         let copy = if old.is_leaf() { copy.requires_grad() } else { copy };
-        made.push((old.clone(), copy.clone()));
+        made.insert(old.id(), copy.clone());
         copy
     })
 }

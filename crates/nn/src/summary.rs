@@ -7,6 +7,7 @@
 use crate::module::in_evaluation;
 use crate::seen::{Call, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
+use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 /// A module's parts with their output shapes and parameters, and the totals: see [`Module::summary`](crate::Module::summary).
@@ -86,12 +87,9 @@ impl Summary {
             output_bytes: 0,
             products: 0,
         };
-        let mut met: Vec<Tensor> = Vec::new();
+        let mut met = HashSet::new();
         module.visit(&mut Path::default(), &mut |path, x| {
-            let again = met.iter().any(|known| known.is_same(x));
-            if !again {
-                met.push(x.clone());
-            }
+            let again = !met.insert(x.id());
             summary.note(path, x, again);
         });
         summary

@@ -368,12 +368,22 @@ fn how_many_examples_a_second() {
 fn accuracy_and_confusion() {
     let scores =
         Tensor::from([[0.1, 0.7, 0.2], [0.5, 0.5, 0.0], [f64::NAN, 0.0, 1.0], [0.2, 0.3, 0.5]]);
-    let labels = Tensor::from([1i64, 1, 2, -1]);
+    let labels = Tensor::from([1i64, 1, 2, 0]);
     let mut first = Accuracy::new();
     first.add(&scores, &labels);
     assert_eq!(first.value(), 0.25);
     let mut second = Accuracy::top(2);
     second.add(&scores, &labels);
+    assert_eq!(second.value(), 0.75);
+    for (labels, words) in [
+        (Tensor::from([1i64, 1, 2, 3]), "label 3 is not one of 3 classes"),
+        (Tensor::from([1i64, 1, 2, -1]), "label -1 is not one of 3 classes"),
+        (Tensor::from([1.0, 1.0, 2.0, 0.0]), "numbers of classes, not f64"),
+        (Tensor::from([1i64, 1, 2]), "3 labels do not fit"),
+    ] {
+        let text = pullback::catch(|| second.add(&scores, &labels)).unwrap_err().to_string();
+        assert!(text.contains(words) && text.contains("train.rs"), "{text}");
+    }
     assert_eq!(second.value(), 0.75);
     let mut confusion = Confusion::new(3);
     confusion.add(&scores.narrow(0, 0, 2), &labels.narrow(0, 0, 2));

@@ -164,6 +164,25 @@ fn examples_a_second_are_those_that_were_seen() {
 }
 
 #[test]
+fn examples_a_second_count_the_time_of_loading_where_an_epoch_has_no_length() {
+    let model = model();
+    let optimizer = over(&model);
+    let rates = Rates::default();
+    let slow = |i| {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(i)
+    };
+    let loader = StreamLoader::new(stream(move |_| Ok((0..50i64).map(slow)))).batch_size(10);
+    let trainer = Trainer::new(&model, &optimizer).batch_size(10).epochs(1);
+    trainer.callback(rates.clone()).run(&loader, |_: &Tensor| Ok(0.0)).unwrap();
+    // At most one example in 2 ms, at every step.
+    for rate in rates.0.borrow().iter() {
+        assert!(*rate <= 500.0, "{rate}");
+    }
+    assert_eq!(rates.0.borrow().len(), 5);
+}
+
+#[test]
 fn loaders_know_how_many_items_they_handed_out() {
     for workers in [0, 2] {
         let loader = Loader::new(from_fn(10, |i| Ok(i as i64))).batch_size(4).workers(workers);

@@ -77,7 +77,8 @@ impl Tensor {
     }
 
     /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
-    /// computed from one.
+    /// computed from one. Inside a body (of [`vmap`](crate::vmap), a compiled loop or branch) only what is
+    /// tracked inside counts: a derivative that is taken outside sees the body as a whole.
     pub fn is_tracked(&self) -> bool {
         match self.state(Location::caller()) {
             Ok(state) => state.history.is_tracked(),

@@ -229,6 +229,18 @@ impl Tensor {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// A number that handles of one tensor have in common, and no other tensor while it lives: for maps from tensors.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2]);
+    /// assert!(x.id() == x.clone().id() && x.id() != x.deep_clone().id());
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
     /// How often the memory was written to in place.
     pub fn version(&self) -> u64 {
         self.0.storage.version()

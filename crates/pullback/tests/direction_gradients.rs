@@ -34,7 +34,7 @@ fn a_product_with_the_hessian_is_linear_in_its_direction() {
         close(&grad(|v: &Tensor| hvp(f, &a, v).sum())(&v), &wanted);
         close(&jvp(|v: &Tensor| hvp(f, &a, v), &v, &v.ones_like()).1, &wanted);
         close(&jit(grad(by_direction)).of(&v), &wanted);
-        let rows = Tensor::stack(&[&v, &v], 0);
+        let rows = stack(&[&v, &v], 0);
         let each = vmap(grad(by_direction), 0, 0)(&rows);
         close(&each.select_at(0, 1), &wanted);
     }
@@ -84,4 +84,42 @@ fn the_transpose_of_a_custom_rule_by_forward_over_reverse_is_its_own() {
         &[2.0 * 1.5 * 0.5, 2.0 * 2.0 * -1.0],
     );
     close(&jvp(|x: &Tensor| square.call(x), &a, &v).1, &[2.0 * 1.5 * 0.5, 2.0 * 2.0 * -1.0]);
+}
+
+#[test]
+fn a_rule_that_differentiates_inside_may_be_differentiated_in_any_order() {
+    let x = Tensor::from([0.3, 0.8]);
+    // y = sin(0.3 a + 0.5 y), and a rule with a pullback in it.
+    let solved = |x: &Tensor| {
+        fixed_point(|a: &Tensor, y: &Tensor| (a * 0.3 + y * 0.5).sin(), x, &x.zeros_like()).sum()
+    };
+    let ruled = custom_vjp(
+        "exp_sin",
+        |a: &Tensor| {
+            let y = a.sin().exp();
+            (y.clone(), (a.clone(), y))
+        },
+        |(a, y): &(Tensor, Tensor), dy: &Tensor| vjp(|a: &Tensor| a.sin() * y, a).1(dy),
+    );
+    let ruled = |x: &Tensor| ruled.call(x).sum();
+    for f in [&solved as &dyn Fn(&Tensor) -> Tensor, &ruled] {
+        let wanted = jacrev(grad(f))(&x);
+        for found in [hessian(f)(&x), jacfwd(grad(f))(&x), jacfwd(jacfwd(f))(&x)] {
+            assert!((&found - &wanted).abs().max().item::<f64>() < 1e-9, "{found} {wanted}");
+        }
+        let v = Tensor::from([1.0, -2.0]);
+        let along = hvp(f, &x, &v);
+        assert!((along - wanted.matmul(&v)).abs().max().item::<f64>() < 1e-9);
+    }
+}
+
+#[test]
+fn what_a_jvp_wrote_is_a_plain_value_once_it_has_returned() {
+    let (x, k) = (Tensor::from([1.0, 2.0]), Tensor::zeros_with([2], DType::F64));
+    let wrote = |x: &Tensor| {
+        k.add_(x);
+        x.square().sum()
+    };
+    let _ = jvp(wrote, &x, &x);
+    close(&jit(|x: &Tensor| x * &k).of(&x), &[1.0, 4.0]);
 }

@@ -1,8 +1,8 @@
 //! Random draws: moments, reproducibility, independence of keys, and sentences for wrong arguments.
 
 use pullback::{
-    DType, Key, Tensor, catch, hessian, jacfwd, jacobian, jacrev, jit, manual_seed, next_key,
-    with_threads,
+    DType, Key, Tensor, catch, grad, hessian, jacfwd, jacobian, jacrev, jit, manual_seed, next_key,
+    random_state, with_threads,
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -300,6 +300,16 @@ fn whole_derivatives_draw_once() {
         let ((_, ab), (ba, _)) = hessian(both)(&pair);
         assert!((&ab - ba.t()).abs().max().item::<f64>() < 1e-10, "{name}: {ab} {ba}");
     }
+    // One that draws first and looks then uses the numbers that `grad` would, and the generator goes on by one key a call.
+    let late = |x: &Tensor| {
+        let y = dropped(x);
+        if y.sum().item::<f64>() > 1e9 { x.sum() } else { y.square().sum() }
+    };
+    again(&|| grad(late)(&x), &|| jacfwd(late)(&x), "drawing before looking");
+    again(&|| jacrev(grad(late))(&x), &|| hessian(late)(&x), "drawing before looking");
+    manual_seed(7);
+    let _ = hessian(late)(&x);
+    assert_eq!(random_state().to_vec::<i64>(), [7, 1]);
     manual_seed(7);
     let compiled = jit(|x: &Tensor| hessian(|x: &Tensor| dropped(x).square().sum())(x));
     let h = compiled.of(&x);

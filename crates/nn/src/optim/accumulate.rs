@@ -30,8 +30,9 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// The count is a tensor, so a step that contains this compiles, to one program for all parts: there the optimiser steps at every part, and nothing is left of it
-/// where the part is not the last. A clone counts along.
+/// The count is a tensor, so a step that contains this compiles, to the same program for all parts after the first: there the optimiser steps at every part, and its
+/// parameters and its state are put back where the part is not the last. Compiled, `before_step` therefore runs at every part too: what else it writes (a moving average, a counter) stays, and belongs
+/// behind a `select` by what [`Accumulate::backward`] gives. And gradients are zeros after a step, not absent. A clone counts along.
 ///
 /// ```
 /// use pullback::{Tensor, jit};

@@ -13,6 +13,7 @@ use super::wolfe::{self, Point};
 use super::{Optimizer, Within};
 use pullback::{DType, Error, Result, Tensor, cat, catch, enable_grad, no_grad};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// L-BFGS: `torch.optim.LBFGS`, with its meanings and defaults, except that the line search is on.
 ///
@@ -85,9 +86,9 @@ impl Lbfgs {
             ("history_size", self.history_size as f64, Within::Positive),
         ];
         super::stepper::check_options(NAME, &rows)?;
-        let mut all: Vec<Tensor> = Vec::new();
+        let (mut all, mut known): (Vec<Tensor>, _) = (Vec::new(), HashSet::new());
         for x in parameters {
-            super::stepper::check_parameter(NAME, &x, all.iter())?;
+            super::stepper::check_parameter(NAME, &x, &mut known)?;
             if let Some(first) = all.first().filter(|first| first.dtype() != x.dtype()) {
                 let message =
                     format!("parameters of one dtype, not {} and {}", first.spec(), x.spec());

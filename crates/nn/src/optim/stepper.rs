@@ -2,6 +2,7 @@
 
 use super::{Optimizer, OptionRow, Rule, Update, Within};
 use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
+use std::collections::HashSet;
 
 /// An optimiser: a [`Rule`] over groups of parameters, each with options of its own.
 ///
@@ -64,9 +65,10 @@ impl<R: Rule> Stepper<R> {
         options.extend(rule.options());
         check_options(R::NAME, &options)?;
         let mut members: Vec<Member> = Vec::new();
+        let known = self.groups.iter().flat_map(|group| &group.members);
+        let mut known: HashSet<usize> = known.map(|member| member.x.id()).collect();
         for x in parameters {
-            let known = self.groups.iter().flat_map(|group| &group.members).chain(&members);
-            check_parameter(R::NAME, &x, known.map(|member| &member.x))?;
+            check_parameter(R::NAME, &x, &mut known)?;
             rule.accepts(&x)?;
             let state = rule.state(&x.detach());
             members.push(Member { x, step: Tensor::from(0i64), state });
@@ -96,13 +98,13 @@ pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Resu
 }
 
 /// What keeps a tensor from being a parameter of an optimiser, beside those it has.
-pub(super) fn check_parameter<'a>(
+pub(super) fn check_parameter(
     optimizer: &'static str,
     x: &Tensor,
-    mut known: impl Iterator<Item = &'a Tensor>,
+    known: &mut HashSet<usize>,
 ) -> Result<()> {
     let refused = |message: String| Error::argument(optimizer, message).on([x.spec()]);
-    if known.any(|known| known.is_same(x)) {
+    if !known.insert(x.id()) {
         return Err(refused(format!("the parameter {} is listed twice", x.spec()))
             .hint("`Module::parameters` lists tied parameters once"));
     }

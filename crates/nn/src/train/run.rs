@@ -20,7 +20,7 @@ use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const OP: &str = "train";
 
@@ -220,13 +220,12 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                     return Ok(Ended::Interrupted);
                 }
                 let began = Instant::now();
-                let told = |batch| (batch, batches.examples());
-                let Some((batch, examples)) = next.take().or_else(|| rest.next().map(told)) else {
-                    break;
-                };
+                let told = |batch| (batch, batches.examples(), Duration::ZERO);
+                let taken = next.take().or_else(|| rest.next().map(told));
+                let Some((batch, examples, loaded)) = taken else { break };
                 let metrics = self.step(&batch?, step)?;
                 if let Some(size) = self.trainer.batch_size {
-                    self.throughput.add(examples.unwrap_or(size), began.elapsed());
+                    self.throughput.add(examples.unwrap_or(size), loaded + began.elapsed());
                 }
                 self.position = batches.position();
                 let ends_epoch = match count {
@@ -234,6 +233,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                     // Where it is not known how long an epoch is, the next batch is asked for, to know whether there is one. The
                     // position stays that before it; after the last, it is that of the next epoch.
                     None => {
+                        let began = Instant::now();
+                        let told = |batch| (batch, batches.examples(), began.elapsed());
                         next = rest.next().map(told);
                         if next.is_none() {
                             self.position = batches.position();

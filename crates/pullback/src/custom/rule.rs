@@ -144,10 +144,6 @@ pub(super) fn uncut(
         let _held = ReadOnly::of(values);
         return rule(values);
     }
-    let bare = |x: &Tensor| {
-        let tangents = x.lock().tangents.clone();
-        x.alias(History::None, tangents)
-    };
     let values: Vec<Tensor> = values.iter().map(bare).collect();
     let _held = ReadOnly::of(&values);
     let given = mode::set_recording(true, || rule(&values));
@@ -162,6 +158,12 @@ pub(super) fn uncut(
         );
     }
     given
+}
+
+/// A value without a history, and with tangents that have none: what is not recorded has no use for theirs, and a derivative inside would be recorded for it.
+fn bare(x: &Tensor) -> Tensor {
+    let tangents = x.lock().tangents.clone();
+    x.alias(History::None, tangents.iter().map(|(level, t)| (*level, bare(t))).collect())
 }
 
 /// The transpose of a linear map, applied: the pullback of the map at zero.

@@ -57,6 +57,18 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
     (result, written)
 }
 
+/// Runs `f`, whose writes are not taken back.
+pub(crate) fn unnoted<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ANY.set(self.0);
+        }
+    }
+    let _restore = Restore(ANY.replace(false));
+    f()
+}
+
 /// A tensor that is no view is about to be written to.
 pub(super) fn note(root: &Tensor, at: &'static Location<'static>) {
     if !ANY.get() {

@@ -99,6 +99,14 @@ impl<Y: Tree> Cache<Y> {
         self.gone.contains(&key)
     }
 
+    /// What is known of arguments of one kind. Of more kinds than there may be specialisations, all are begun anew.
+    pub fn family(&mut self, key: u64) -> &mut Family {
+        if self.families.len() >= self.limit && !self.families.contains_key(&key) {
+            self.families.clear();
+        }
+        self.families.entry(key).or_default()
+    }
+
     /// Adds one; those unused for longest give way if there are too many.
     pub fn insert(&mut self, mut made: Specialisation<Y>) -> u64 {
         let id = self.next;

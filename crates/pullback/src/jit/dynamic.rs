@@ -415,6 +415,8 @@ impl Open {
 /// Four lengths to try up to a maximum that are no size of the program, so that no size is another
 /// by chance: apart, primes of the upper fifth if there are any, or else the largest.
 fn tries(max: usize, apart: bool, taken: &[usize]) -> Vec<usize> {
+    // Longer ones take long to try, and tell no more.
+    let max = max.min(1 << 20);
     let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let mut found: Vec<usize> = Vec::new();
     for part in [16, 15, 14, 13] {

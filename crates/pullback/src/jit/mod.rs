@@ -35,6 +35,7 @@ use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
 use cache::Cache;
 use compile::{Request, Specialisation, Traced};
 use dynamic::{Dimension, Open};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -247,6 +248,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// # Errors
     /// What the function or an op in it fails with, under the user's line; or a [`memory_budget`](Jit::memory_budget) that cannot be met.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
+        // A custom op may call the function that it is part of. Its cache is taken until that call is over.
+        if Running::has(self) {
+            return self.plain(x);
+        }
         let (leaves, structure) = leaves_and_hash(x);
         if let Some(why) = must_be_seen(&leaves) {
             return self.op_by_op(x, why);
@@ -263,7 +268,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             return Err(compiler_error("a program was evicted before it ran"));
         };
         match fit.op_by_op {
-            None => fit.call(&leaves, self.at),
+            None => {
+                let _running = Running::of(self);
+                fit.call(&leaves, self.at)
+            }
             Some(why) => {
                 drop(cache);
                 self.op_by_op(x, why)
@@ -347,7 +355,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let family = cache::key(masked.iter(), hash, self.budget);
         let (changed, known) = {
             let mut cache = self.lock();
-            let family = cache.families.entry(family).or_default();
+            let family = cache.family(family);
             (family.has_changed(lengths), family.open.clone())
         };
         let traced = Traced::new(f, &request.specs, uncompiled, self.at)?;
@@ -375,7 +383,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
                         Ok(filled) => made = Some(filled),
                         Err(back) => {
                             left = Some(*back);
-                            self.lock().families.entry(family).or_default().give_up();
+                            self.lock().family(family).give_up();
                         }
                     },
                 }
@@ -390,7 +398,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             return Ok(made);
         }
         let mut cache = self.lock();
-        let family = cache.families.entry(family).or_default();
+        let family = cache.family(family);
         let why = match why_not {
             _ if !changed => "the first length".to_string(),
             Some(why) => why.to_string(),
@@ -411,14 +419,14 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         traced: &Traced<Y::Value>,
         request: &Request,
     ) -> Option<Arc<Open>> {
-        if !self.lock().families.entry(family).or_default().may_try() {
+        if !self.lock().family(family).may_try() {
             return None;
         }
         let start = Instant::now();
         let program = &traced.recorded.program;
         let made = Open::make(f, &self.dynamic, &request.specs, program, self.at).map(Arc::new);
         let mut cache = self.lock();
-        cache.families.entry(family).or_default().tried(&made, start.elapsed());
+        cache.family(family).tried(&made, start.elapsed());
         made.ok()
     }
 
@@ -494,10 +502,40 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             let mut cache = self.lock();
             cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
         }
+        self.plain(x)
+    }
+
+    /// Calls the function as it is.
+    fn plain(&self, x: &T) -> Result<Y::Value> {
         let start = Since::now();
         // As a compiled call does, this gives memory of its own.
         let own = |y| mode::speaking_for(mode::user_line(self.at), || start.own(y));
         fail::catch(|| (self.f)(x).into_result().map(own))?
+    }
+}
+
+thread_local! {
+    /// The compiled functions that this thread is running, by address.
+    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A compiled function runs on this thread while this lives.
+struct Running;
+
+impl Running {
+    fn of<J>(jit: &J) -> Running {
+        RUNNING.with_borrow_mut(|all| all.push(std::ptr::from_ref(jit) as usize));
+        Running
+    }
+
+    fn has<J>(jit: &J) -> bool {
+        RUNNING.with_borrow(|all| all.contains(&(std::ptr::from_ref(jit) as usize)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.with_borrow_mut(Vec::pop);
     }
 }
 

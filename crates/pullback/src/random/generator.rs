@@ -1,6 +1,7 @@
 //! The global generator, and draws that are repeated.
 
 use super::Key;
+use crate::inplace::undo;
 use crate::memory::checkpoint;
 use crate::{DType, IntoShape, Tensor, mode, trace};
 use pullback_ir::Random;
@@ -85,7 +86,8 @@ fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
     }
     let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let state = held.get_or_insert_with(|| trace::computing(|| Tensor::from([0i64, 0])));
-    checkpoint::unwatched(|| mode::set_recording(false, || f(state)))
+    // Whole derivatives repeat the keys that they drew and leave the generator where the first pass left it.
+    undo::unnoted(|| checkpoint::unwatched(|| mode::set_recording(false, || f(state))))
 }
 
 /// Seeds the global generator: what follows is the same in every run. Without this the seed is 0.

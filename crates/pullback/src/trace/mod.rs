@@ -382,7 +382,13 @@ pub(crate) fn strip(
     at: &'static Location<'static>,
 ) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
-    let older = operand.tangents.iter().any(|t| (mode::cut()..trace.first_level).contains(&t.0));
+    let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
+    let mut older = operand.tangents.iter().any(is_older);
+    if older && trace.kind == Kind::Whole {
+        // Those of a `jvp` that has returned are nobody's.
+        operand.tangents = levels::alive(&operand.tangents);
+        older = operand.tangents.iter().any(is_older);
+    }
     match trace.kind {
         Kind::Body(_) => {
             operand.tangents.retain(|t| t.0 >= trace.first_level);

@@ -5,7 +5,7 @@ use super::modes::{grad, jvp, vjp};
 use super::vmap::along_directions;
 use crate::inplace::undo::{self, Writes};
 use crate::random::{self, Draws};
-use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
+use crate::{ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -253,11 +253,15 @@ impl Calls {
 
     fn drawing<R>(&self, f: impl FnOnce() -> R) -> R {
         let known = self.draws.borrow().clone();
-        if let Some(draws) = known {
-            return random::repeating(draws, f);
+        let count = known.as_ref().map_or(0, |draws| draws.keys.len());
+        let (result, keys) = random::noting(|| match known {
+            Some(draws) => random::repeating(draws, f),
+            None => f(),
+        });
+        // The first call may have failed on the way: the next one goes on from there.
+        if keys.len() > count {
+            self.draws.replace(Some(Draws { state: None, keys, trace: trace::number() }));
         }
-        let (result, keys) = random::noting(f);
-        self.draws.replace(Some(Draws { state: None, keys, trace: trace::number() }));
         result
     }
 }
@@ -267,20 +271,20 @@ fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Ve
     let leaves = x.leaves();
     let zeros: Vec<Tensor> = leaves.iter().map(zeros_of).collect();
     let mut blocks: Vec<Block> = Vec::new();
+    let is_buffer = x.buffers();
     for (j, leaf) in leaves.iter().enumerate() {
+        if !leaf.dtype().is_float() || is_buffer.get(j).is_some_and(|&b| b) {
+            blocks.push(Block::Constant);
+            continue;
+        }
         let direction = |t: &Tensor| {
             let mut tangents = zeros.clone();
             tangents[j] = t.clone();
             push(&x.with_leaves(&tangents))
         };
-        let drawn = calls.draws.borrow().clone();
         blocks.push(match calls.drawing(|| at_once(leaf, &direction)) {
             Some(rows) => Block::Whole(rows),
-            None => {
-                // What was drawn up to where it could not go on does not count.
-                calls.draws.replace(drawn);
-                Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect())
-            }
+            None => Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect()),
         });
     }
     blocks
@@ -292,6 +296,8 @@ enum Block {
     Whole(Vec<Tensor>),
     /// For each direction, one tensor a row.
     Parts(Vec<Vec<Tensor>>),
+    /// Integers and buffers are no variables.
+    Constant,
 }
 
 impl Block {
@@ -303,6 +309,7 @@ impl Block {
             Block::Parts(parts) => {
                 parts.first().map(|rows| rows.iter().map(|t| t.spec().clone()).collect())
             }
+            Block::Constant => None,
         }
     }
 
@@ -310,6 +317,7 @@ impl Block {
     fn rows(&self, i: usize, directions: usize) -> Option<Tensor> {
         match self {
             _ if directions == 0 => None,
+            Block::Constant => None,
             Block::Whole(rows) => Some(rows[i].clone()),
             Block::Parts(parts) => {
                 Some(stack(&parts.iter().map(|rows| &rows[i]).collect::<Vec<_>>(), 0))
@@ -321,6 +329,7 @@ impl Block {
     fn columns(&self, i: usize, directions: usize) -> Option<Tensor> {
         match self {
             _ if directions == 0 => None,
+            Block::Constant => None,
             Block::Whole(rows) => {
                 let order: Vec<isize> = (1..rows[i].rank() as isize).chain([0]).collect();
                 Some(rows[i].permute(&order[..]))
@@ -442,7 +451,7 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 }
 
 /// The Hessian over any [`Tree`], in blocks: entry `i` of the list holds the second derivatives by leaf
-/// `i` and every other leaf, shaped `leaf i ++ leaf j`.
+/// `i` and every other leaf, shaped `leaf i ++ leaf j`. Those of integers and buffers, which are no variables, are zeros.
 ///
 /// ```
 /// use pullback::{Tensor, hessian_tree};
@@ -454,12 +463,6 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Location::caller();
     spoken(caller, f, |f, x: &T| {
-        if x.leaves().iter().any(|x| !x.dtype().is_float()) {
-            fail::raise(
-                Error::gradient("hessian", "only floats have second derivatives")
-                    .at(mode::user_line(caller)),
-            );
-        }
         let gradient = grad(f);
         // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
         let push = |tangent: &T| jvp(&gradient, x, tangent).1.leaves();

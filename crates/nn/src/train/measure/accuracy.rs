@@ -1,6 +1,7 @@
 //! How often the right class was given.
 
-use pullback::Tensor;
+use crate::refuse::refuse;
+use pullback::{Error, Tensor};
 
 /// How many examples were right: those whose largest score is at their label, or among the `top`.
 ///
@@ -41,22 +42,27 @@ impl Accuracy {
     /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype.
     ///
     /// # Panics
-    /// If there are not as many labels as rows of scores.
+    /// If there are not as many labels as rows of scores, or a label is not the number of a class.
     #[track_caller]
     pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
         let classes = *scores.shape().last().unwrap_or(&1);
+        let refused = |message: String| -> ! {
+            refuse(Error::argument("accuracy", message).on([scores.spec(), labels.spec()]))
+        };
+        if labels.dtype().is_float() {
+            refused(format!("labels are numbers of classes, not {}", labels.dtype()));
+        }
         let rows = scores.to_f64_vec();
-        let labels = labels.to_f64_vec();
-        assert_eq!(
-            labels.len() * classes,
-            rows.len(),
-            "accuracy: {} labels do not fit {}",
-            labels.len(),
-            scores.spec()
-        );
-        for (row, &label) in rows.chunks(classes.max(1)).zip(&labels) {
+        let found = labels.to_f64_vec();
+        if found.len() * classes != rows.len() {
+            refused(format!("{} labels do not fit {}", found.len(), scores.spec()));
+        }
+        if let Some(label) = found.iter().find(|&&l| l < 0.0 || l >= classes as f64) {
+            refused(format!("label {label} is not one of {classes} classes"));
+        }
+        for (row, &label) in rows.chunks(classes.max(1)).zip(&found) {
             self.all += 1;
-            let Some(&own) = row.get(label as usize).filter(|_| label >= 0.0) else { continue };
+            let own = row[label as usize];
             // Of equal scores the first wins, as with argmax; a NaN is never right.
             let ahead = row.iter().enumerate().filter(|&(i, &score)| {
                 score > own || score.is_nan() || (score == own && i < label as usize)
