@@ -286,7 +286,10 @@ fn whole_derivatives_draw_once() {
         manual_seed(7);
         let first = f();
         manual_seed(7);
-        assert_eq!(first.to_vec::<f64>(), g().to_vec::<f64>(), "{what}");
+        let second = g();
+        let apart = (&first - &second).abs().max().item::<f64>();
+        // The modes round differently; another draw would be another number altogether.
+        assert!(apart <= 1e-12 * first.abs().max().item::<f64>(), "{what}: {first} {second}");
     };
     for (name, f) in
         [("all at once", &dropped as &dyn Fn(&Tensor) -> Tensor), ("looking", &looking)]

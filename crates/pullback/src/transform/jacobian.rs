@@ -5,7 +5,7 @@ use super::modes::{grad, jvp, vjp};
 use super::vmap::along_directions;
 use crate::inplace::undo::{self, Writes};
 use crate::random::{self, Draws};
-use crate::{ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
+use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -463,6 +463,10 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Location::caller();
     spoken(caller, f, |f, x: &T| {
+        if !x.leaves().iter().any(|x| x.dtype().is_float()) {
+            let message = "only floats have second derivatives, and there are none";
+            fail::raise(Error::gradient("hessian", message).at(mode::user_line(caller)));
+        }
         let gradient = grad(f);
         // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
         let push = |tangent: &T| jvp(&gradient, x, tangent).1.leaves();

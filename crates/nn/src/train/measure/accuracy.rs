@@ -46,19 +46,21 @@ impl Accuracy {
     #[track_caller]
     pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
         let classes = *scores.shape().last().unwrap_or(&1);
-        let refused = |message: String| -> ! {
-            refuse(Error::argument("accuracy", message).on([scores.spec(), labels.spec()]))
-        };
-        if labels.dtype().is_float() {
-            refused(format!("labels are numbers of classes, not {}", labels.dtype()));
-        }
         let rows = scores.to_f64_vec();
         let found = labels.to_f64_vec();
-        if found.len() * classes != rows.len() {
-            refused(format!("{} labels do not fit {}", found.len(), scores.spec()));
-        }
-        if let Some(label) = found.iter().find(|&&l| l < 0.0 || l >= classes as f64) {
-            refused(format!("label {label} is not one of {classes} classes"));
+        let strange = found.iter().find(|&&label| label < 0.0 || label >= classes as f64);
+        let wrong = match strange {
+            _ if labels.dtype().is_float() => {
+                Some(format!("labels are numbers of classes, not {}", labels.dtype()))
+            }
+            _ if found.len() * classes != rows.len() => {
+                Some(format!("{} labels do not fit {}", found.len(), scores.spec()))
+            }
+            Some(label) => Some(format!("label {label} is not one of {classes} classes")),
+            None => None,
+        };
+        if let Some(message) = wrong {
+            refuse(Error::argument("accuracy", message).on([scores.spec(), labels.spec()]));
         }
         for (row, &label) in rows.chunks(classes.max(1)).zip(&found) {
             self.all += 1;
