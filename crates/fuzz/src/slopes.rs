@@ -41,11 +41,13 @@ pub fn infinite(program: &Program, way: &Way) -> bool {
     FOUND.take() || !matches!(came, Outcome::Gave(_))
 }
 
+type Run<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;
+
 /// Looks at one statement, before it runs.
 pub fn look(stmt: &Stmt, env: &Env) {
     let order = LOOKING.replace(0);
     let args: Vec<Tensor> = env.all(stmt.args());
-    let (start, run): (Vec<Tensor>, Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>) = match stmt {
+    let (start, run): (Vec<Tensor>, Run) = match stmt {
         Stmt::Call { row, draws, .. } => {
             (args, Box::new(move |xs| (row.run)(xs, &mut Draws::new(draws)).0))
         }

@@ -1,12 +1,8 @@
 //! Every loss beside PyTorch's, with every reduction: values and the gradients of all float inputs.
 
-#[path = "recorded/mod.rs"]
-#[allow(dead_code)]
-mod recorded;
-
+use crate::recorded::{Inputs, Recording, near};
 use pullback::{Tensor, catch, jit};
 use pullback_nn::losses::*;
-use recorded::{Inputs, Recording, near};
 
 const WITHIN: f64 = 1e-9;
 

@@ -1,16 +1,12 @@
 //! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what PyTorch does not have beside naive formulas.
 
-#[path = "recorded/mod.rs"]
-#[allow(dead_code)]
-mod recorded;
-
+use crate::recorded::{Inputs, Recording, near};
 use pullback::{DType, Key, Tensor, Tree, catch, grad, hvp, jit, no_grad, stack, vmap};
 use pullback_nn::{
     AttentionConfig, AttentionMasks, GruCell, KeyValueCache, Layer, Lstm, LstmCell, Module,
     MultiHeadAttention, Recurrence, Recurrent, RecurrentConfig, Rnn, RnnCell, Rotary,
     TransformerConfig, TransformerEncoderLayer,
 };
-use recorded::{Inputs, Recording, near};
 
 /// All sums are short, so results differ from PyTorch's by a few roundings of `f64`.
 const WITHIN: f64 = 1e-9;

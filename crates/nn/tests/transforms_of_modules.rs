@@ -19,7 +19,7 @@ fn net() -> Sequential {
     for (k, p) in net.parameters().iter().enumerate() {
         let value = |i: usize| ((i + 7 * k) as f32 * 0.83).sin() * 0.5;
         let values: Vec<f32> = (0..p.len()).map(value).collect();
-        no_grad(|| p.copy_(&Tensor::from_vec(values, p.shape())));
+        no_grad(|| p.copy_(Tensor::from_vec(values, p.shape())));
     }
     net
 }

@@ -47,12 +47,12 @@ impl Gpt {
         let (one, zero) = (Tensor::full([WIDTH], 1f32), Tensor::full([WIDTH], 0f32));
         let norm = |h: &Tensor| h.layer_norm(&one, &zero, 1e-5);
         let mut h = p[0].index_select(0, &x.reshape([BATCH * n])).reshape([BATCH, n, WIDTH]);
-        h = h + p[1].narrow(0, 0, n);
+        h += p[1].narrow(0, 0, n);
         for block in p[3..].chunks(4).take(self.blocks) {
             let qkv = norm(&h).matmul(&block[0]).reshape([BATCH, n, 3, 4, WIDTH / 4]);
             let part = |i: isize| qkv.select_at(2, i).transpose(1, 2);
             let mixed = part(0).attention(&part(1), &part(2), Attention::new().causal());
-            h = h + mixed.transpose(1, 2).reshape([BATCH, n, WIDTH]).matmul(&block[1]);
+            h += mixed.transpose(1, 2).reshape([BATCH, n, WIDTH]).matmul(&block[1]);
             h = &h + norm(&h).matmul(&block[2]).gelu().matmul(&block[3]);
         }
         let logits = h.matmul(&p[2]).reshape([BATCH * n, VOCABULARY]);

@@ -9,10 +9,11 @@ use pullback::{
 use std::panic::Location;
 
 type Function = fn(&Tensor) -> Tensor;
+type Transformed = Box<dyn Fn(&Tensor) -> Tensor>;
 
 /// Every transform of a function [4] → [4], or of its sum, as a function [4] → whatever, flattened.
 #[rustfmt::skip]
-fn transforms(f: Function) -> Vec<(&'static str, Box<dyn Fn(&Tensor) -> Tensor>)> {
+fn transforms(f: Function) -> Vec<(&'static str, Transformed)> {
     let loss = move |x: &Tensor| f(x).sum();
     let aux = move |x: &Tensor| (f(x).sum(), x * 2.0);
     // Integers and what does not depend on the argument have zeros, which someone must make.

@@ -51,7 +51,7 @@ fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
     let (low, high) = (sizes.min_over(-1), sizes.max_over(-1));
     let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let part = epsilon.powf(if n <= FEW { 0.25 } else { 0.5 });
-    low.le(&(&high * part)).logical_and(&high.lt(f64::INFINITY))
+    low.le(&(&high * part)).logical_and(high.lt(f64::INFINITY))
 }
 
 /// ±1, the determinant of the exchanges that pivots stand for.
