@@ -1,6 +1,8 @@
 //! The frequencies of a spectrum, and where they lie.
 
 use super::{Signal, several};
+#[cfg(doc)]
+use super::{fft, rfft};
 use crate::{DType, Error, Tensor, fail, mode};
 use std::panic::Location;
 
