@@ -161,14 +161,15 @@ pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
 
 /// The module with every tensor replaced by a new leaf, tied ones by the same.
 fn rebuilt<M: Tree>(module: &M, new: &mut dyn FnMut(&Tensor) -> Tensor) -> M {
-    let mut made: HashMap<usize, Tensor> = HashMap::new();
+    // The old ones are held, so that their numbers stay their own.
+    let mut made: HashMap<usize, (Tensor, Tensor)> = HashMap::new();
     module.map(&mut |old| {
-        if let Some(new) = made.get(&old.id()) {
+        if let Some((_, new)) = made.get(&old.id()) {
             return new.clone();
         }
         let copy = new(&old.detach());
         let copy = if old.is_leaf() { copy.requires_grad() } else { copy };
-        made.insert(old.id(), copy.clone());
+        made.insert(old.id(), (old.clone(), copy.clone()));
         copy
     })
 }

@@ -7,7 +7,7 @@
 use crate::module::in_evaluation;
 use crate::seen::{Call, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::{self, Display};
 
 /// A module's parts with their output shapes and parameters, and the totals: see [`Module::summary`](crate::Module::summary).
@@ -87,9 +87,10 @@ impl Summary {
             output_bytes: 0,
             products: 0,
         };
-        let mut met = HashSet::new();
+        let mut met = HashMap::new();
         module.visit(&mut Path::default(), &mut |path, x| {
-            let again = !met.insert(x.id());
+            // Held, so that its number stays its own.
+            let again = met.insert(x.id(), x.clone()).is_some();
             summary.note(path, x, again);
         });
         summary

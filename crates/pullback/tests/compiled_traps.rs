@@ -2,9 +2,10 @@
 //! provenance, examples that go different ways, loops with nothing to keep.
 
 use pullback::{
-    DType, Result, Tensor, Tree, catch, cond, fori_loop, grad, hessian, jit, jvp, no_grad, scan,
-    vmap, while_loop,
+    CustomOp, DType, Derivative, HostInput, HostOutput, Result, Spec, Tensor, Tree, catch, cond,
+    custom_op, fori_loop, grad, hessian, jit, jvp, no_grad, scan, vmap, while_loop,
 };
+use std::sync::OnceLock;
 
 fn values(x: &Tensor) -> Vec<f64> {
     x.to_vec::<f64>()
@@ -263,4 +264,73 @@ fn a_write_through_a_cut_inside_a_body_is_refused() {
     let error = catch(|| vmap(write, 0, 0)(&xs)).unwrap_err();
     assert!(error.to_string().contains("a detached tensor"), "{error}");
     assert!(error.to_string().contains("compiled_traps.rs"), "{error}");
+}
+
+/// An op of the host that calls the compiled function which it is part of, on one element less.
+struct Shorter;
+
+static WHOLE: OnceLock<Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>> = OnceLock::new();
+
+impl CustomOp for Shorter {
+    fn name(&self) -> &'static str {
+        "shorter"
+    }
+
+    fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
+        Ok(inputs.to_vec())
+    }
+
+    fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+        let x = inputs[0].as_slice::<f64>()?;
+        let first = match (x.len(), WHOLE.get()) {
+            (2.., Some(whole)) => values(&whole(&Tensor::from(x[1..].to_vec())))[0],
+            _ => 0.0,
+        };
+        let y = outputs[0].as_mut_slice::<f64>()?;
+        y.copy_from_slice(x);
+        y[0] += first;
+        Ok(())
+    }
+
+    fn derivative(&self) -> Derivative {
+        Derivative::Refused("it has none")
+    }
+}
+
+#[test]
+fn a_compiled_function_may_be_called_from_inside_itself() {
+    let op = custom_op(Shorter);
+    let whole = jit(move |x: &Tensor| op.call(&[&(x * 2.0)])[0].clone());
+    assert!(WHOLE.set(Box::new(move |x| whole.of(x))).is_ok());
+    // The inner call doubles what is doubled already: 2·1 + (2·4 + 2·12).
+    let y = (WHOLE.get().unwrap())(&Tensor::from([1.0, 2.0, 3.0]));
+    assert_eq!(values(&y), [2.0 + 8.0 + 24.0, 4.0, 6.0]);
+}
+
+#[test]
+fn a_dynamic_length_without_a_limit_is_tried_at_lengths_that_can_be() {
+    let f = jit(|x: &Tensor| x.square().sum()).dynamic(0, usize::MAX);
+    for n in 2..6 {
+        assert_eq!(f.of(&Tensor::full([n], 2.0)).item::<f64>(), 4.0 * n as f64);
+    }
+}
+
+#[test]
+fn kinds_of_arguments_are_as_limited_as_programs() {
+    let f = jit(|(x, k): &(Tensor, i64)| x * *k as f64).cache_limit(8).dynamic(0, 64);
+    for k in 0..100 {
+        let _ = f.of(&(Tensor::full([3], 1.0), k));
+    }
+    assert!(f.explain().dynamic.len() <= 8);
+}
+
+#[test]
+fn integers_and_buffers_have_no_second_derivatives() {
+    let x = (Tensor::from([1.0, 2.0]), Tensor::from([3i64, 4]));
+    let f = |(x, k): &(Tensor, Tensor)| (x.square() * k.cast(DType::F64)).sum();
+    let ((xx, xk), (kx, kk)) = hessian(f)(&x);
+    assert_eq!(values(&xx), [6.0, 0.0, 0.0, 8.0]);
+    for zeros in [xk, kx, kk] {
+        assert!(zeros.to_f64_vec() == [0.0; 4] && zeros.shape() == [2, 2], "{zeros}");
+    }
 }

@@ -2,6 +2,8 @@
 
 mod autocast;
 mod batching;
+mod captured_writes;
+mod checkpoint_nested;
 mod control;
 mod control_tangents;
 mod conventions;
@@ -12,6 +14,9 @@ mod custom_gate_around;
 mod custom_op;
 mod custom_sizes;
 mod custom_traced;
+mod direction_gradients;
+mod implicit;
+mod surrogates_shared;
 mod trace;
 mod transform_forms;
 mod transforms;
