@@ -463,7 +463,8 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Location::caller();
     spoken(caller, f, |f, x: &T| {
-        if !x.leaves().iter().any(|x| x.dtype().is_float()) {
+        let leaves = x.leaves();
+        if !leaves.is_empty() && !leaves.iter().any(|x| x.dtype().is_float()) {
             let message = "only floats have second derivatives, and there are none";
             fail::raise(Error::gradient("hessian", message).at(mode::user_line(caller)));
         }
