@@ -9,17 +9,15 @@
 use crate::memory::report::ledger;
 use crate::memory::{budget, checkpoint};
 use crate::rule::{Facts, Grad, Maybe, Outs, Val};
-use crate::storage::Storage;
 use crate::tape::saved::{From, Saved};
 use crate::tape::{Cut, CutReason, History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
-    Error, Result, Tensor, autocast, control, custom, fail, kinks, lock, mode, ops, trace, watch,
+    Error, Result, Tensor, autocast, backend, control, fail, kinks, mode, ops, trace, watch,
 };
-use pullback_cpu::Output;
-use pullback_ir::infer::{Specs, infer, infer_one};
-use pullback_ir::{Layout, Op, Spec, View};
+use pullback_ir::infer::{Specs, infer};
+use pullback_ir::{Op, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::panic::Location;
 use std::sync::Arc;
@@ -164,7 +162,7 @@ fn run_one(
         }
         return outs.into_iter().next().ok_or_else(|| Error::argument("apply", "no result"));
     }
-    let y = run(&op, inputs).map_err(|e| e.at(at))?;
+    let y = backend::run(&op, inputs).map_err(|e| e.at(at))?;
     if noting {
         budget::note(&op, inputs, std::slice::from_ref(&y), at);
     }
@@ -207,7 +205,7 @@ fn run_all(
         }
         return Ok(outs);
     }
-    let outs = compute_all(&op, inputs).map_err(|e| e.at(at))?;
+    let outs = backend::run_all(&op, inputs).map_err(|e| e.at(at))?;
     if noting {
         budget::note(&op, inputs, &outs, at);
     }
@@ -277,65 +275,6 @@ fn traced(
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
     Ok((lifted, outs))
-}
-
-/// A tensor that stands for a variable of a program has no memory to run on.
-fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
-    match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
-        Some(traced) => Err(traced.escaped(op.name())),
-        None => Ok(()),
-    }
-}
-
-/// Computes the results, and nothing else.
-pub(crate) fn compute(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
-    match op.results() {
-        1 => Ok(smallvec![run(op, inputs)?]),
-        _ => compute_all(op, inputs),
-    }
-}
-
-fn compute_all(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
-    check_memory(op, inputs)?;
-    match custom::body(op) {
-        Some(body) => Ok(custom::run_body(body, inputs)),
-        None => {
-            let outs = lock::read(inputs, |inputs| pullback_cpu::run_all(op, inputs))?;
-            Ok(outs.into_iter().map(from_output).collect())
-        }
-    }
-}
-
-/// Computes the value.
-fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
-    check_memory(op, inputs)?;
-    match op {
-        Op::View(view) => run_view(op, view, inputs),
-        _ => match custom::body(op) {
-            Some(body) => Ok(custom::run_body(body, inputs).swap_remove(0)),
-            None => lock::read(inputs, |inputs| pullback_cpu::run(op, inputs)).map(from_output),
-        },
-    }
-}
-
-fn from_output(output: Output) -> Tensor {
-    let shape = output.spec.shape.clone();
-    let layout = if output.splat { Layout::splat(shape) } else { Layout::dense(shape) };
-    Tensor::new(output.spec, layout, Arc::new(Storage::new(output.buffer)))
-}
-
-/// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
-fn run_view(op: &Op, view: &View, inputs: &[&Tensor]) -> Result<Tensor> {
-    let &[x] = inputs else {
-        return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len())));
-    };
-    let spec = infer_one(op, &[x.spec()])?;
-    if let Some(layout) = x.0.layout.view(view) {
-        let parent = Some(Box::new((x.clone(), view.clone())));
-        return Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent));
-    }
-    let buffer = lock::read(&[x], |inputs| pullback_cpu::run(&Op::Copy, inputs))?.buffer;
-    Ok(Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer))))
 }
 
 /// Puts the results of an op on the tape and gives them their tangents.

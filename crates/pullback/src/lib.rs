@@ -77,6 +77,7 @@ extern crate self as pullback;
 
 mod apply;
 mod autocast;
+mod backend;
 mod batch;
 pub mod check;
 mod control;

@@ -5,7 +5,7 @@ use crate::memory::report::ledger;
 use crate::mode::extra::KEPT;
 use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
-use crate::{Error, Result, Tensor, apply, trace};
+use crate::{Error, Result, Tensor, backend, trace};
 use pullback_ir::ErrorKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -141,7 +141,7 @@ impl Book {
             if ledger::is_on() {
                 ledger::begins(&recipe.op, &operands, at);
             }
-            apply::compute(&recipe.op, &operands)
+            backend::compute(&recipe.op, &operands)
         };
         // As it ran before: nothing is cast, noted or looked at. But it takes memory.
         let results = mode::with(&EXTRAS, mode::extras() & KEPT, || trace::computing(run))?;

@@ -43,7 +43,7 @@ use crate::memory::report::ledger as report;
 use crate::mode::extra::NOTING;
 use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
-use crate::{Error, Op, Tensor, apply, fail, trace};
+use crate::{Error, Op, Tensor, backend, fail, trace};
 use ledger::Book;
 use packer::{Overflow, Packer};
 use pullback_ir::ErrorKind;
@@ -345,7 +345,7 @@ pub(crate) fn before_write(written: &Tensor) {
         return;
     }
     let copy = |whole: &Tensor| -> Arc<Storage> {
-        let copied = fail::or_raise(apply::compute(&Op::Copy, &[whole]));
+        let copied = fail::or_raise(backend::compute(&Op::Copy, &[whole]));
         copied[0].0.storage.clone()
     };
     LEDGERS.with_borrow(|all| all.iter().for_each(|l| l.book().before_write(written, copy)));
