@@ -12,9 +12,9 @@ mod few;
 mod flow;
 pub mod infer;
 mod layout;
+mod line;
 mod op;
 pub mod pass;
-mod place;
 mod program;
 mod region;
 mod scalar;
@@ -32,11 +32,11 @@ pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
+pub use line::Line;
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
     Padding, Random, Reduction, Sgd, Unary,
 };
-pub use place::Place;
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};
 pub use scalar::{Real, Scalar};
