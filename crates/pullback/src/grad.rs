@@ -1,12 +1,35 @@
 //! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
 
-use crate::memory::report::ledger;
+use crate::cut::{Cut, CutReason};
 use crate::own::Since;
-use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
-use crate::tape::{Cut, CutReason, History};
+use crate::tape::History;
+use crate::tape::backward::{into_leaves, of_targets};
 use crate::tensor::Tangents;
-use crate::{Error, Result, Scalar, Tensor, fail, mode, trace};
+use crate::transform::reach::plan;
+use crate::{Error, Result, Scalar, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
+
+/// How a backward pass treats the graph.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BackwardOptions {
+    /// Saved values stay, so that the graph can be gone through again.
+    pub retain: bool,
+    /// The pass itself is recorded, so that its results can be differentiated.
+    pub create: bool,
+    /// Where the gradients are constants to every derivative that is taken outside, in both modes: the
+    /// line that asked for them.
+    pub constant: Option<Line>,
+}
+
+impl BackwardOptions {
+    /// A gradient as users and their hooks see it.
+    pub fn shown(self, grad: Tensor) -> Tensor {
+        match self.constant {
+            Some(at) => grad.constant(at),
+            None => grad,
+        }
+    }
+}
 
 impl Tensor {
     /// Makes this tensor a leaf whose gradient `backward` computes.
@@ -121,7 +144,7 @@ impl Tensor {
         }
         let mut slot = leaf.grad();
         trace::touch(&leaf, &mut slot, (false, true), at);
-        grad.iter().for_each(|grad| ledger::is_gradient(&leaf, grad));
+        grad.iter().for_each(|grad| events::gradient_of(&leaf, grad));
         let old = std::mem::replace(&mut *slot, grad);
         // Dropped after the lock is released, here and below.
         drop(slot);
@@ -273,7 +296,7 @@ pub fn grad_of(
 pub struct Backward<'a> {
     outputs: Vec<&'a Tensor>,
     cotangents: Vec<&'a Tensor>,
-    manner: Manner,
+    options: BackwardOptions,
     allow_unused: bool,
     at: Line,
 }
@@ -296,7 +319,7 @@ impl<'a> Backward<'a> {
         Backward {
             outputs: outputs.to_vec(),
             cotangents: Vec::new(),
-            manner: Manner { constant: Some(at), ..Manner::default() },
+            options: BackwardOptions { constant: Some(at), ..BackwardOptions::default() },
             allow_unused: false,
             at,
         }
@@ -319,7 +342,7 @@ impl<'a> Backward<'a> {
     /// Keeps the saved values, so that the graph can be gone through again.
     #[must_use]
     pub fn retain_graph(mut self) -> Backward<'a> {
-        self.manner.retain = true;
+        self.options.retain = true;
         self
     }
 
@@ -329,7 +352,7 @@ impl<'a> Backward<'a> {
     /// dropped. [`Backward::wrt`] gives the gradients to the caller instead.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
-        self.manner = Manner { retain: true, create: true, constant: None };
+        self.options = BackwardOptions { retain: true, create: true, constant: None };
         self
     }
 
@@ -349,7 +372,7 @@ impl<'a> Backward<'a> {
         if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
             return Err(self.untracked(self.outputs[i]));
         }
-        into_leaves(roots, self.manner, self.at).map_err(|e| e.at(self.at))
+        into_leaves(roots, self.options, self.at).map_err(|e| e.at(self.at))
     }
 
     /// Gives the gradients with respect to these tensors and touches no `.grad()`.
@@ -383,7 +406,7 @@ impl<'a> Backward<'a> {
         }
         let known: Vec<_> = targets.iter().copied().filter(|t| t.0 != 0).collect();
         let plan = plan(roots.iter().map(|r| &r.0), &known);
-        let mut found = of_targets(roots, &known, plan, self.manner, self.at)?.into_iter();
+        let mut found = of_targets(roots, &known, plan, self.options, self.at)?.into_iter();
         let mut grads = Vec::new();
         for (x, key) in inputs.iter().zip(targets) {
             let grad = if key.0 == 0 { None } else { found.next().flatten() };
@@ -404,7 +427,7 @@ impl<'a> Backward<'a> {
             });
         }
         let own = || mode::with_line(self.at, || start.own_all(grads));
-        Ok(mode::set_recording(self.manner.create, own))
+        Ok(mode::set_recording(self.options.create, own))
     }
 
     /// Each output's history with its cotangent.

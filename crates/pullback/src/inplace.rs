@@ -13,14 +13,13 @@ mod methods;
 pub(crate) mod undo;
 
 use crate::apply;
-use crate::memory::report::ledger;
-use crate::memory::{budget, checkpoint};
 use crate::rule::Val;
 use crate::storage::Writer;
+use crate::tape::record::record_as;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, autocast, fail, lock, mode, ops, trace, watch};
+use crate::{Error, Result, Tensor, autocast, events, fail, lock, mode, ops, trace, watch};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
@@ -30,6 +29,14 @@ use std::collections::HashSet;
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
     pub(crate) fn state(&self, at: Line) -> Result<apply::Operand> {
+        let state = self.lock();
+        let current = state.version == self.0.storage.version();
+        // Nearly always there is nothing but a history.
+        if current && state.tangents.is_empty() && !trace::active() {
+            let history = state.history.clone();
+            return Ok(apply::Operand { history, ..apply::Operand::default() });
+        }
+        drop(state);
         let mut operand = self.own_state(at)?;
         if trace::active() {
             trace::strip(self, &mut operand, at)?;
@@ -83,8 +90,7 @@ impl Tensor {
             (Some(parent), _) => {
                 let fresh = self.plain();
                 // The view was made outside of a `no_grad` that goes on now, or it would be severed.
-                let record =
-                    || apply::record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
+                let record = || record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
                 mode::lifted(record)?;
                 let state = fresh.lock();
                 (state.history.clone(), state.tangents.clone())
@@ -210,9 +216,7 @@ impl Tensor {
                 "write outside no_grad, or to a deep_clone() of the detached value",
             );
         }
-        if checkpoint::is_watching() {
-            checkpoint::note_write(name, root, tracked, at)?;
-        }
+        events::write_wanted(name, root, tracked, at)?;
         undo::note(root, at);
         Ok(())
     }
@@ -251,9 +255,7 @@ impl Tensor {
         let known = trace::knows(self) && !watch::is_looking();
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
-            if ledger::is_on() {
-                ledger::works(name, [self].into_iter().chain(&operands), at);
-            }
+            events::work_starts(name, [self].into_iter().chain(&operands), at);
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
@@ -271,8 +273,8 @@ impl Tensor {
         // What is written keeps the dtype of what it is written to.
         let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
         let new = &new[0];
-        if at_once && ledger::is_on() {
-            ledger::overwrites(new);
+        if at_once {
+            events::written_as(new);
         }
         self.write_value(new, &root, views, plain, writer)
     }
@@ -316,10 +318,8 @@ impl Tensor {
         let at_once =
             plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
         if at_once && !trace::active() && !watch::is_looking() {
-            if ledger::is_on() {
-                ledger::works(name, all.iter().copied(), at);
-            }
-            targets.iter().for_each(|target| budget::before_write(target));
+            events::work_starts(name, all.iter().copied(), at);
+            targets.iter().for_each(|target| events::writing(target));
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
                 Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
@@ -335,8 +335,8 @@ impl Tensor {
             return Ok(());
         }
         let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
-        if at_once && ledger::is_on() {
-            new.iter().for_each(ledger::overwrites);
+        if at_once {
+            new.iter().for_each(events::written_as);
         }
         // All or none: what could fail for a later target is found before the first is written.
         for ((target, (root, views)), new) in targets.iter().zip(&roots).zip(&new) {
@@ -359,7 +359,7 @@ impl Tensor {
         let inner = &*self.0;
         let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
         let with_self = !matches!(op, Op::Copy);
-        budget::before_write(self);
+        events::writing(self);
         let version = lock::write(&inner.storage, &refs, |buffer, inputs| {
             let target = with_self.then_some(None);
             let all: SmallVec<[Option<Input>; 4]> =
@@ -423,11 +423,11 @@ impl Tensor {
             true => None,
             false => {
                 let after = root.alias(History::None, Tangents::new());
-                apply::record_as(Op::Put(views), &[root, new], &after, writer.at)?;
+                record_as(Op::Put(views), &[root, new], &after, writer.at)?;
                 Some(after)
             }
         };
-        budget::before_write(self);
+        events::writing(self);
         let version = match trace::active() {
             true => {
                 [self, root].into_iter().for_each(note_change);

@@ -7,6 +7,7 @@ use crate::{DType, Error, fail, trace};
 use pullback_ir::Line;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::thread::LocalKey;
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
@@ -14,8 +15,6 @@ thread_local! {
     /// also switches recording off for itself, which cuts nothing.
     static NO_GRAD: Cell<u64> = const { Cell::new(0) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
-    /// What `apply` sees to besides the op itself, in the bits of [`extra`].
-    pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     /// The dtype of floats that are made without data.
     pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
     /// The line that ops name instead of their own: see [`with_line`].
@@ -24,35 +23,29 @@ thread_local! {
     static CLIENT: Cell<Option<(Line, &'static str)>> = const { Cell::new(None) };
 }
 
-/// The bits of what `apply` may have to see to. Where all are off, it tests one number and goes on.
-pub(crate) mod extra {
-    /// The low dtype of `autocast`, if there is one.
-    pub const LOW: u8 = 0b11;
-    /// Values are looked at: `watch_overflow`.
-    pub const WATCH: u8 = 0b100;
-    /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
-    pub const COUNT: u8 = 0b1000;
-    /// A convention is not the default: `with_conventions`.
-    pub const AGREED: u8 = 0b1_0000;
-    /// A ledger of storages is kept: `memory_report`.
-    pub const KEPT: u8 = 0b10_0000;
-    /// It is noted how values were made: `memory_budget`.
-    pub const NOTING: u8 = 0b100_0000;
+/// A thread-local that gets back the value it had, when this is dropped.
+pub(crate) struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
+
+impl<T: Copy + 'static> Restore<T> {
+    /// Sets it until then.
+    pub fn set(key: &'static LocalKey<Cell<T>>, value: T) -> Restore<T> {
+        Restore(key, key.replace(value))
+    }
+}
+
+impl<T: Copy + 'static> Drop for Restore<T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
 }
 
 /// Sets a thread-local for the duration of a call, also if the call panics.
 pub(crate) fn with<T: Copy + 'static, R>(
-    key: &'static std::thread::LocalKey<Cell<T>>,
+    key: &'static LocalKey<Cell<T>>,
     value: T,
     f: impl FnOnce() -> R,
 ) -> R {
-    struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
-    impl<T: Copy + 'static> Drop for Restore<T> {
-        fn drop(&mut self) {
-            self.0.set(self.1);
-        }
-    }
-    let _restore = Restore(key, key.replace(value));
+    let _restore = Restore::set(key, value);
     f()
 }
 
@@ -154,6 +147,11 @@ pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, on, f)
 }
 
+/// [`set_recording`] until what it gives is dropped.
+pub(crate) fn recording(on: bool) -> Restore<bool> {
+    Restore::set(&RECORDING, on)
+}
+
 /// Whether operations on this thread are being recorded.
 pub fn is_grad_enabled() -> bool {
     RECORDING.get()
@@ -173,11 +171,6 @@ pub fn is_grad_enabled() -> bool {
 /// ```
 pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
     with(&ANOMALY, true, f)
-}
-
-/// The bits of [`EXTRAS`].
-pub(crate) fn extras() -> u8 {
-    EXTRAS.get()
 }
 
 pub(crate) fn anomaly() -> bool {

@@ -1,7 +1,6 @@
 //! Reading values back.
 
-use crate::memory::checkpoint;
-use crate::{DType, Error, Result, Tensor, fail, lock, mode, trace};
+use crate::{DType, Error, Result, Tensor, events, fail, lock, mode, trace};
 use pullback_cpu::HostElement;
 use pullback_ir::Line;
 
@@ -40,9 +39,7 @@ impl Tensor {
             return Err(Error::dtype(op, message).on([self.spec()]).hint(hint));
         }
         trace::check_readable(self, op)?;
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(caller));
-        }
+        events::values_read(&[self], mode::user_line(caller));
         let at = mode::user_line(caller);
         let dense = || mode::with_line(at, || self.detach().contiguous());
         let dense = mode::set_recording(false, || trace::computing(dense));
@@ -94,9 +91,7 @@ impl Tensor {
             return Ok(self.elements("item", caller)?[0]);
         }
         trace::check_readable(self, "item")?;
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(caller));
-        }
+        events::values_read(&[self], mode::user_line(caller));
         let cast = |x: &Tensor, dtype| {
             mode::set_recording(false, || trace::computing(|| x.detach().cast(dtype)))
         };
@@ -117,9 +112,7 @@ impl Tensor {
     #[must_use]
     pub fn to_f64_vec(&self) -> Vec<f64> {
         fail::or_raise(trace::check_readable(self, "to_f64_vec"));
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(Line::caller()));
-        }
+        events::values_read(&[self], mode::user_line(Line::caller()));
         trace::computing(|| {
             let wide = mode::set_recording(false, || self.detach().cast(DType::F64));
             fail::or_raise(wide.try_to_vec())

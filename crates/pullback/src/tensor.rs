@@ -4,9 +4,10 @@
 //! values, gradient and history. What may change (the history after an in-place write, the tangents
 //! of forward mode) sits behind one lock, in [`State`].
 
+use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
-use crate::tape::{History, Leaf, Owner};
+use crate::tape::History;
 use crate::trace;
 use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

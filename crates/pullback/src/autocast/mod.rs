@@ -20,9 +20,10 @@ mod policy;
 
 pub use policy::{Policy, autocast_policy};
 
-use crate::mode::extra::LOW;
-use crate::mode::{self, DEFAULT_DTYPE, EXTRAS};
-use crate::tape::{History, Leaf};
+use crate::events::{self, LOW};
+use crate::leaf::Leaf;
+use crate::mode::{self, DEFAULT_DTYPE};
+use crate::tape::History;
 use crate::{DType, Error, Op, Tensor, fail, trace};
 use pullback_ir::Line;
 use rustc_hash::FxHashMap;
@@ -65,7 +66,7 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
         }
     };
     let _scope = Scope::enter();
-    mode::with(&EXTRAS, mode::extras() & !LOW | low as u8, f)
+    events::replacing(LOW, low as u16, f)
 }
 
 /// Runs `f` without [`autocast`], also inside it.
@@ -92,7 +93,7 @@ enum Low {
 /// what a recomputation goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    low: u8,
+    low: u16,
     default: DType,
 }
 
@@ -121,7 +122,7 @@ impl fmt::Display for State {
 
 /// How it is on this thread now.
 pub(crate) fn state() -> State {
-    State { low: mode::extras() & LOW, default: mode::default_dtype() }
+    State { low: events::mask() & LOW, default: mode::default_dtype() }
 }
 
 /// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
@@ -136,20 +137,17 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     let _scope = Scope::enter();
     let _return = Return(CACHE.take());
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
-    mode::with(&EXTRAS, mode::extras() & !LOW | state.low, f)
+    events::replacing(LOW, state.low, f)
 }
 
 /// Runs `f` with the dtypes that its operands have.
 pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & LOW {
-        0 => f(),
-        _ => mode::with(&EXTRAS, mode::extras() & !LOW, f),
-    }
+    events::without(LOW, f)
 }
 
 /// Runs `f`, the body of a trace, with a cache of its own.
-pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & LOW == 0 && DEPTH.get() == 0 {
+pub(crate) fn with_own_cache<R>(f: impl FnOnce() -> R) -> R {
+    match !events::is_on(LOW) && DEPTH.get() == 0 {
         true => f(),
         false => with_state(state(), f),
     }
@@ -295,7 +293,11 @@ impl Tensor {
 }
 
 /// The operands as the table wants them, where that is not as they are.
-pub(crate) fn settled(op: &Op, inputs: &[&Tensor], at: Line) -> Option<SmallVec<[Tensor; 4]>> {
+pub(crate) fn cast_operands(
+    op: &Op,
+    inputs: &[&Tensor],
+    at: Line,
+) -> Option<SmallVec<[Tensor; 4]>> {
     let low = state().dtype()?;
     let wanted = |x: &Tensor| -> Option<DType> {
         match (policy::policy(op), x.dtype()) {

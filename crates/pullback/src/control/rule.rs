@@ -36,6 +36,15 @@ pub(crate) struct Prepared {
     pub constants: (usize, Vec<Tensor>),
 }
 
+impl Prepared {
+    /// The operands of the construct and those that were put in.
+    pub fn operands<'a>(&'a self, inputs: &[&'a Tensor]) -> Vec<&'a Tensor> {
+        let (place, constants) = &self.constants;
+        let (before, after) = inputs.split_at(*place);
+        before.iter().copied().chain(constants).chain(after.iter().copied()).collect()
+    }
+}
+
 pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
     match op {
         Op::Flow(flow) => match &**flow {

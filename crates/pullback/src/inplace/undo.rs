@@ -3,9 +3,9 @@
 
 use crate::memory::checkpoint;
 use crate::storage::Writer;
-use crate::tape::{self, History};
+use crate::tape::History;
 use crate::tensor::Tangents;
-use crate::{Tensor, fail, mode, trace};
+use crate::{Tensor, fail, mode, sequence, trace};
 use pullback_ir::Line;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
             ANY.set(left);
         }
     }
-    let (start, trace) = (tape::take_number(), trace::number());
+    let (start, trace) = (sequence::take_number(), trace::number());
     LOGS.with_borrow_mut(|logs| logs.push(Log { start, trace, written: Writes::default() }));
     ANY.set(true);
     let _end = End;

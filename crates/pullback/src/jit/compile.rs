@@ -2,8 +2,8 @@
 
 use super::cache::Cache;
 use super::compiler_error;
+use crate::leaf::Leaf;
 use crate::storage::Storage;
-use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, kinks, mode,

@@ -1,11 +1,9 @@
 //! A call of a compiled function: bind, run, and do outside what the trace noted.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
-use crate::memory::budget;
-use crate::memory::report::ledger;
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
-use crate::{Result, Tensor, Tree, mode};
+use crate::{Result, Tensor, Tree, events, mode};
 use pullback_cpu::buffer::rise;
 use pullback_cpu::{Bound, Buffer};
 use pullback_ir::{Layout, Line, Spec};
@@ -42,12 +40,12 @@ impl<Y: Tree> Specialisation<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
-        if ledger::is_on() {
+        if events::is_on(events::LEDGER) {
             self.note_memory(&arguments, at);
         }
         for capture in &self.captures {
             if let Captured::Fixed { written: true, handle, .. } = capture {
-                budget::before_write(handle);
+                events::writing(handle);
             }
         }
         let operands = operands(&self.captures, &gradients, &arguments);
@@ -70,9 +68,9 @@ impl<Y: Tree> Specialisation<Y> {
             Captured::Fixed { handle, .. } => Some(handle),
             Captured::Gradient { .. } => None,
         });
-        ledger::works("jit", arguments.iter().chain(captured), at);
+        events::work_starts("jit", arguments.iter().chain(captured), at);
         let plan = self.executable.plan();
-        ledger::takes_arena(plan.arena + plan.all_constants(), at);
+        events::arena_taken(plan.arena + plan.all_constants(), at);
     }
 
     /// What is in `.grad()` of the leaves whose gradient is an input.
@@ -120,7 +118,7 @@ impl<Y: Tree> Specialisation<Y> {
                     continue;
                 }
             };
-            new.iter().for_each(|new| ledger::is_gradient(&gradient.leaf, new));
+            new.iter().for_each(|new| events::gradient_of(&gradient.leaf, new));
             // Dropped after the lock is released.
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
             drop(old);

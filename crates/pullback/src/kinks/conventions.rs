@@ -1,9 +1,8 @@
 //! Other derivatives at kinks, where frameworks differ.
 
-use super::{Kind, settled};
-use crate::mode::extra::AGREED;
-use crate::mode::{self, EXTRAS};
-use crate::{Error, Op, Result, Tensor, fail};
+use super::{Kind, off};
+use crate::events::{self, AGREED};
+use crate::{Error, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, Line, Reduction, Spec, Unary};
 use smallvec::SmallVec;
@@ -361,7 +360,7 @@ pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> 
 
 /// Those that hold for the ops that are applied now.
 pub(crate) fn conventions() -> Conventions {
-    match mode::extras() & AGREED {
+    match events::mask() & AGREED {
         0 => DEFAULT,
         _ => CONVENTIONS.get(),
     }
@@ -370,7 +369,7 @@ pub(crate) fn conventions() -> Conventions {
 /// Runs `f` as it was when the conventions were taken.
 pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> R {
     let bit = if conventions == DEFAULT { 0 } else { AGREED };
-    let run = || mode::with(&EXTRAS, mode::extras() & !AGREED | bit, f);
+    let run = || events::replacing(AGREED, bit, f);
     mode::with(&CONVENTIONS, conventions, run)
 }
 
@@ -402,7 +401,7 @@ pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Ten
         (Op::Reduce(kind, axes), [x]) => first_extreme(x, *kind, axes),
         _ => unreachable!("one of the ops above"),
     };
-    Ok(Some(settled(|| mode::with_line(at, make))))
+    Ok(Some(off(|| mode::with_line(at, make))))
 }
 
 /// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is added is 0.

@@ -8,6 +8,7 @@ pub(crate) mod budget;
 pub(crate) mod checkpoint;
 mod compress;
 pub(crate) mod door;
+pub(crate) mod kept;
 mod offload;
 mod piece;
 pub(crate) mod report;

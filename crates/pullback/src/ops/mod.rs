@@ -76,8 +76,8 @@ pub use sizes::Sizes;
 pub use slice::{Index, Indices, IntoIndex};
 pub use statistics::Between;
 
-use crate::Op;
-use crate::rule::{Grad, Linear, Set};
+use crate::rule::{Adds, Facts, Grad, Linear, Set};
+use crate::{Op, Tensor};
 
 /// The row of an op: how it differentiates.
 pub(crate) fn row(op: &Op) -> Grad {
@@ -88,7 +88,10 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Binary(f) => pointwise::binary_row(*f),
         Op::Compare(_) => Grad::Zero,
         Op::Select => compare::select_row(),
-        Op::Cast(_) => linear("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype)),
+        Op::Cast(_) => {
+            let to_leaf = Adds::AtLeaf(|spec, dy| dy.cast(spec.dtype));
+            linear_adding("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype), to_leaf)
+        }
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
         Op::After => after_row(),
         Op::View(v) => view::row(v),
@@ -117,13 +120,20 @@ pub(crate) fn row(op: &Op) -> Grad {
 fn after_row() -> Grad {
     let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
-    Grad::Linear(Linear { wrt: Set::Of(&[0]), uses: Set::Of(&[]), transpose, formula })
+    let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Apart);
+    Grad::Linear(Linear { wrt, uses, transpose, adds, formula })
 }
 
 /// Linear in all operands.
-fn linear(
+fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor) -> Grad {
+    linear_adding(formula, transpose, Adds::Apart)
+}
+
+/// The row of an op that is linear in all operands, and whose gradients are added up in a way of their own.
+fn linear_adding(
     formula: &'static str,
-    transpose: fn(&crate::rule::Facts, usize, &crate::Tensor) -> crate::Tensor,
+    transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    adds: Adds,
 ) -> Grad {
-    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, formula })
+    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, adds, formula })
 }

@@ -6,7 +6,7 @@ use crate::ops::slopes::{
     normal_pdf, silu_slope,
 };
 use crate::ops::{Operand, linear};
-use crate::rule::{A, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
+use crate::rule::{A, Adds, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail};
 use pullback_ir::{Binary, DType, Unary};
 use smallvec::smallvec;
@@ -95,6 +95,7 @@ pub(crate) fn binary_row(f: Binary) -> Grad {
         Sub       => linear("`da = dy`, `db = -dy`", |_, i, dy| if i == 0 { dy.clone() } else { -dy }),
         Mul       => Grad::Bilinear(Bilinear {
             transpose: |f, i, dy| chain(dy, f.x(1 - i)),
+            adds: Adds::Apart,
             formula: "`da = dy * b`, `db = dy * a`",
         }),
         Div       => DIV,

@@ -1,6 +1,6 @@
 //! A trace that is going on: which variable each tensor is, and what was noted about the world outside.
 
-use super::{Before, Capture, Effect, GOING_ON, Kind, Log, Recorded, Root, Trace, lift};
+use super::{ACTIVE, Before, Capture, Effect, Kind, Log, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
@@ -123,9 +123,7 @@ impl Trace {
     /// A tensor of another trace must be one that is going on around this one.
     pub(super) fn check_reachable(&self, x: &Tensor, op: &str, at: Line) -> Result<()> {
         match x.0.storage.as_traced() {
-            Some(traced)
-                if !GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) =>
-            {
+            Some(traced) if !ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) => {
                 Err(traced.escaped(op).at(at))
             }
             _ => Ok(()),

@@ -1,6 +1,6 @@
 //! What a function does to the tensors of its caller that no program can do, and what a body cannot do to `no_grad` around it.
 
-use super::{GOING_ON, Kind, address, current};
+use super::{ACTIVE, Kind, address, current};
 use crate::{Error, Result, Tensor, fail};
 use pullback_ir::{ErrorKind, Line};
 
@@ -10,7 +10,7 @@ const ASKS: &str = "it asks for the gradient of an argument";
 
 /// The innermost whole function that is traced is not to be compiled.
 fn go_op_by_op(why: &'static str) {
-    GOING_ON.with_borrow(|all| {
+    ACTIVE.with_borrow(|all| {
         if let Some(whole) = all.iter().rev().find(|trace| !trace.is_body()) {
             whole.uncompiled.set(Some(why));
         }

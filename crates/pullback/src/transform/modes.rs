@@ -1,11 +1,14 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
 
 use super::levels::{self, Level};
+use super::reach::{Plan, plan};
+use crate::grad::BackwardOptions;
 use crate::own::Since;
-use crate::tape::backward::{Manner, Plan, of_targets, plan};
+use crate::tape::backward::of_targets;
+use crate::tape::record::record_as;
 use crate::tape::{History, Key};
 use crate::tensor::Tangents;
-use crate::{Error, Op, Scalar, Tensor, Tree, apply, fail, mode};
+use crate::{Error, Op, Scalar, Tensor, Tree, fail, mode};
 use pullback_ir::Line;
 
 /// The gradient of a scalar function.
@@ -118,7 +121,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
             std::slice::from_ref(&y),
             &[one],
             plan,
-            Manner {
+            BackwardOptions {
                 retain: record || (frame.recorded && beside_outside),
                 create: record,
                 constant: None,
@@ -224,8 +227,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
             || cotangents.iter().chain(&all_tangents(&cotangents, at)).any(Tensor::is_tracked);
         let create = mode::is_grad_enabled() && (outside || tracked());
         let plan = frame.plan(&results, at);
-        let manner = Manner { retain: true, create, constant: None };
-        let grads = frame.pull(&results, &cotangents, plan, manner, at);
+        let options = BackwardOptions { retain: true, create, constant: None };
+        let grads = frame.pull(&results, &cotangents, plan, options, at);
         frame.inputs.with_leaves(&mode::with_line(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
@@ -433,7 +436,7 @@ impl<T: Tree> Frame<T> {
         results: &[Tensor],
         cotangents: &[Tensor],
         plan: Plan,
-        manner: Manner,
+        options: BackwardOptions,
         at: Line,
     ) -> Vec<Tensor> {
         let targets = self.targets();
@@ -442,7 +445,7 @@ impl<T: Tree> Frame<T> {
             |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
         let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
-        let found = fail::or_raise(of_targets(roots, &known, plan, manner, at));
+        let found = fail::or_raise(of_targets(roots, &known, plan, options, at));
         let mut found = found.into_iter();
         let gradient = |(x, key): (&Tensor, Key)| match key.0 {
             0 => zeros_of(x, at),
@@ -488,6 +491,6 @@ fn fresh(x: &Tensor, recorded: bool, at: Line) -> Tensor {
         return leaf;
     }
     let copy = x.argument(History::None, Tangents::new());
-    fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));
+    fail::or_raise(record_as(Op::Copy, &[x], &copy, at));
     copy
 }

@@ -16,7 +16,7 @@ use super::BudgetUse;
 use super::candidates::Candidates;
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
-use crate::{Op, Tensor, tape};
+use crate::{Op, Tensor, sequence};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Layout, Line, Program, Spec};
@@ -167,7 +167,7 @@ impl Book {
     /// A scope begins: what is there already is not its own, unless another one of the account is open.
     pub fn open(&mut self) {
         if self.scopes == 0 {
-            self.since = tape::take_number();
+            self.since = sequence::take_number();
         }
         self.scopes += 1;
         self.start.get_or_insert_with(live_bytes);

@@ -37,13 +37,12 @@ mod overwrite;
 mod packer;
 mod room;
 
+use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
 use crate::memory::door::{self, Pack};
 use crate::memory::report::ledger as report;
-use crate::mode::extra::NOTING;
-use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
-use crate::{Error, Op, Tensor, backend, fail, trace};
+use crate::{Error, Op, Tensor, backend, fail, mode, trace};
 use ledger::Book;
 use packer::{Overflow, Packer};
 use pullback_ir::{ErrorKind, Line};
@@ -207,7 +206,7 @@ impl MemoryBudget {
         let packer = Packer { ledger: self.ledger.clone(), overflow: self.overflow.clone() };
         let all =
             LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
-        let noted = || mode::with(&EXTRAS, mode::extras() | NOTING, f);
+        let noted = || events::with(BUDGET, f);
         with_ledgers(all, || door::with_packing(Arc::new(packer), noted))
     }
 
@@ -316,19 +315,6 @@ fn with_ledgers<R>(ledgers: Vec<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Whether ops are noted.
-pub(crate) fn is_noting() -> bool {
-    mode::extras() & NOTING != 0
-}
-
-/// Runs a backward pass. If nothing of it is recorded, nothing of it will be asked for again.
-pub(crate) fn backward<R>(recorded: bool, f: impl FnOnce() -> R) -> R {
-    match is_noting() && !recorded {
-        true => mode::with(&EXTRAS, mode::extras() & !NOTING, f),
-        false => f(),
-    }
-}
-
 /// Notes how an op made its results.
 pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     LEDGERS.with_borrow(|all| {
@@ -340,7 +326,7 @@ pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
 
 /// Memory is about to be written in place.
 pub(crate) fn before_write(written: &Tensor) {
-    if !is_noting() || trace::active() {
+    if trace::active() {
         return;
     }
     let copy = |whole: &Tensor| -> Arc<Storage> {

@@ -1,12 +1,14 @@
 //! The first run of a checkpointed function: what is noted of it.
 
 use super::replay;
+use crate::events::{self, CHECKPOINT};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::memory::kept::{Kept, Window};
 use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
+use crate::sequence::{moment, take_number};
 use crate::storage::Storage;
-use crate::tape::saved::{Kept, Window};
-use crate::tape::{History, moment, take_number};
+use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
@@ -15,7 +17,7 @@ use crate::{
 };
 use pullback_ir::{ErrorKind, Layout, Line};
 use rustc_hash::{FxHashSet, FxHasher};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -255,7 +257,6 @@ pub(super) fn hash(x: &Tensor) -> u64 {
 }
 
 thread_local! {
-    static ANY: Cell<bool> = const { Cell::new(false) };
     /// The checkpointed calls that are going on, the outermost first.
     static FRAMES: RefCell<Vec<Arc<Frame>>> = const { RefCell::new(Vec::new()) };
 }
@@ -264,19 +265,19 @@ pub(super) fn with_frames<R>(frames: Vec<Arc<Frame>>, f: impl FnOnce() -> R) -> 
     struct Return(Vec<Arc<Frame>>);
     impl Drop for Return {
         fn drop(&mut self) {
-            ANY.set(!self.0.is_empty());
+            events::switch(CHECKPOINT, !self.0.is_empty());
             FRAMES.set(std::mem::take(&mut self.0));
         }
     }
     let any = !frames.is_empty();
     let _return = Return(FRAMES.replace(frames));
-    ANY.set(any);
+    events::switch(CHECKPOINT, any);
     f()
 }
 
 /// Whether a checkpointed function runs for the first time.
 pub(crate) fn is_watching() -> bool {
-    ANY.get()
+    events::is_on(CHECKPOINT)
 }
 
 /// Runs `f`, what it reads and writes being nobody's business.

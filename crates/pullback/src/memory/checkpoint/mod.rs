@@ -30,7 +30,7 @@ mod frame;
 mod replay;
 
 pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
-pub(crate) use replay::{forget_since, is_replaying, mark, note_replayed_write, walking_with};
+pub(crate) use replay::{Replays, is_replaying, note_replayed_write, walking_with};
 
 use crate::own::Since;
 use crate::read_only::ReadOnly;

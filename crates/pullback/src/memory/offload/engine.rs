@@ -12,10 +12,10 @@
 use super::OffloadStats;
 use super::file::{Create, OnFile};
 use super::room::{Claim, Room};
+use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
 use crate::storage::Storage;
-use crate::tape::saved::Window;
 use crate::{Error, ErrorKind, Result, SavedValue, Tensor};
 use pullback_ir::Line;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

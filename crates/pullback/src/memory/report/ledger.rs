@@ -1,11 +1,11 @@
 //! Who is alive when: the book that a report is made of.
 
 use super::{MemoryKind, MemoryPhase};
-use crate::mode::extra::KEPT;
-use crate::mode::{self, EXTRAS};
+use crate::events::{self, LEDGER as ON};
+use crate::leaf::Leaf;
+use crate::sequence::take_number;
 use crate::storage::{Storage, Traced};
-use crate::tape::{Leaf, take_number};
-use crate::{Tensor, trace};
+use crate::{Tensor, mode, trace};
 use pullback_ir::{Line, Op};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -134,12 +134,12 @@ pub(super) fn with<R>(ledger: &Shared, f: impl FnOnce() -> R) -> R {
         }
     }
     let _return = Return(LEDGER.replace(Some(ledger.clone())));
-    mode::with(&EXTRAS, mode::extras() | KEPT, f)
+    events::with(ON, f)
 }
 
 /// Whether a ledger is kept on this thread.
 pub(crate) fn is_on() -> bool {
-    mode::extras() & KEPT != 0
+    events::is_on(ON)
 }
 
 /// The ledger that is kept.
@@ -228,7 +228,10 @@ impl Ledger {
 
 /// Which life in this ledger a storage has.
 fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
-    let tickets = storage.tickets();
+    if storage.marks.is_empty() {
+        return None;
+    }
+    let tickets = storage.marks.tickets();
     let mine = |ticket: &&Ticket| std::ptr::eq(ticket.ledger.as_ptr(), Arc::as_ptr(ledger));
     tickets.iter().find(mine).map(|ticket| ticket.number)
 }
@@ -236,7 +239,7 @@ fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
 /// Gives a storage a life.
 fn admit(ledger: &Shared, storage: &Storage, life: Life) {
     let ticket = Ticket { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
-    let mut tickets = storage.tickets();
+    let mut tickets = storage.marks.tickets();
     tickets.retain(|old| old.ledger.strong_count() > 0);
     tickets.push(ticket);
 }
@@ -465,18 +468,19 @@ pub(crate) fn is_one(x: &Tensor) -> bool {
     number(&ledger, &x.0.storage).is_some_and(|number| of(&ledger).lives[number].one)
 }
 
-/// Runs `f`, a backward pass.
-pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave(Shared);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            let mut book = of(&self.0);
-            book.walks -= 1;
-            book.walked = true;
-        }
+/// A backward pass that is going on.
+pub(crate) struct Walk(Shared);
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        let mut book = of(&self.0);
+        book.walks -= 1;
+        book.walked = true;
     }
-    let Some(ledger) = kept() else { return f() };
+}
+
+pub(crate) fn walk_starts() -> Option<Walk> {
+    let ledger = kept()?;
     of(&ledger).walks += 1;
-    let _leave = Leave(ledger);
-    f()
+    Some(Walk(ledger))
 }

@@ -1,10 +1,44 @@
-//! Why a tensor gets no gradient: walks the tape from an output and looks behind every cut.
+//! Where a path of derivatives was cut, and why a tensor gets no gradient: walks the tape from an output
+//! and looks behind every cut.
 
-use super::{Cut, CutFrom, CutReason, History, Key};
 use crate::Tensor;
+use crate::leaf::Leaf;
+use crate::tape::{History, Key, Node};
+use pullback_ir::Line;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// A place where a path was cut.
+pub(crate) struct Cut {
+    pub why: CutReason,
+    pub op: &'static str,
+    pub at: Line,
+    /// What was cut off. Weak, so that a detached value does not keep a graph alive.
+    from: SmallVec<[CutFrom; 1]>,
+    /// How many earlier cuts hang on this one. Bounded: a long evaluation keeps the newest few.
+    depth: usize,
+}
+
+/// How many cuts behind each other are remembered.
+const CUTS_KEPT: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutReason {
+    /// `detach` or `stop_gradient`.
+    Detached,
+    /// Recording was off.
+    NoGrad,
+    /// The op is piecewise constant, or gives integers.
+    Constant,
+}
+
+enum CutFrom {
+    Leaf(Weak<Leaf>),
+    Node(Weak<Node>),
+    Cut(Arc<Cut>),
+}
 
 impl Tensor {
     /// Says why `backward` from this tensor gives `target` no gradient: where the path was cut,
@@ -141,6 +175,35 @@ impl Search {
 }
 
 impl Cut {
+    /// A note that a value made from `sources` is a constant, or the note they already carry.
+    pub fn between<'a>(
+        why: CutReason,
+        op: &'static str,
+        at: Line,
+        sources: impl Iterator<Item = &'a History>,
+    ) -> History {
+        let mut from: SmallVec<[CutFrom; 1]> = SmallVec::new();
+        let mut earlier = None;
+        for source in sources {
+            match source {
+                History::None => {}
+                History::Cut(cut) => earlier = Some(cut.clone()),
+                History::Leaf(leaf) => from.push(CutFrom::Leaf(Arc::downgrade(leaf))),
+                History::Node(node, _) => from.push(CutFrom::Node(Arc::downgrade(node))),
+            }
+        }
+        match (from.is_empty(), earlier) {
+            (true, None) => History::None,
+            (true, Some(cut)) => History::Cut(cut),
+            (false, earlier) => {
+                let earlier = earlier.filter(|cut| cut.depth < CUTS_KEPT);
+                let depth = earlier.as_ref().map_or(0, |cut| cut.depth + 1);
+                from.extend(earlier.map(CutFrom::Cut));
+                History::Cut(Arc::new(Cut { why, op, at, from, depth }))
+            }
+        }
+    }
+
     pub(crate) fn describe(&self) -> String {
         let how = match self.why {
             CutReason::Detached => format!("by `{}`", self.op),

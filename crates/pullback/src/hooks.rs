@@ -1,9 +1,11 @@
 //! Hooks: code that runs when a gradient passes.
 
-use super::{History, Leaf, Node};
+use crate::leaf::Leaf;
 use crate::read_only::ReadOnly;
+use crate::tape::{History, Node};
 use crate::{Error, Tensor, fail};
 use pullback_ir::Line;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -23,11 +25,11 @@ struct Lists {
 }
 
 impl Hooks {
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.get().is_none()
     }
 
-    pub(super) fn has_ready(&self) -> bool {
+    pub fn has_ready(&self) -> bool {
         !self.is_empty() && !self.lists().ready.is_empty()
     }
 
@@ -37,7 +39,7 @@ impl Hooks {
 
     /// Passes a gradient through the hooks. They run without the lock, so that they may register or
     /// remove hooks themselves.
-    pub(super) fn pass(&self, output: u32, mut grad: Tensor) -> Tensor {
+    pub fn pass(&self, output: u32, mut grad: Tensor) -> Tensor {
         if self.is_empty() {
             return grad;
         }
@@ -52,7 +54,7 @@ impl Hooks {
         grad
     }
 
-    pub(super) fn tell_ready(&self, grad: &Tensor) {
+    pub fn call_ready(&self, grad: &Tensor) {
         if self.is_empty() {
             return;
         }
@@ -76,7 +78,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 /// How many ready hooks exist: without any, backward need not find out when a leaf is complete.
 static READY_HOOKS: AtomicUsize = AtomicUsize::new(0);
 
-pub(crate) fn any_ready_hook() -> bool {
+fn any_ready_hook() -> bool {
     READY_HOOKS.load(Ordering::Acquire) > 0
 }
 
@@ -184,4 +186,26 @@ fn untracked(op: &'static str, x: &Tensor) -> Error {
         .on([x.spec()])
         .at(Line::caller())
         .hint("call requires_grad() on it, or on what it is computed from, first")
+}
+
+/// How many contributions each leaf will get, where someone waits for the last.
+pub(crate) fn contributions(roots: &[(History, Tensor)]) -> Option<FxHashMap<u64, usize>> {
+    if !any_ready_hook() {
+        return None;
+    }
+    let mut counts = FxHashMap::default();
+    let mut seen = FxHashSet::default();
+    let mut stack: Vec<History> = roots.iter().map(|r| r.0.clone()).collect();
+    while let Some(history) = stack.pop() {
+        match history {
+            History::None | History::Cut(_) => {}
+            History::Leaf(leaf) => *counts.entry(leaf.seq).or_insert(0) += 1,
+            History::Node(node, _) => {
+                if seen.insert(node.seq) {
+                    stack.extend(node.inputs.iter().cloned());
+                }
+            }
+        }
+    }
+    Some(counts)
 }
