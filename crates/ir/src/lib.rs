@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod custom;
+mod device;
 mod dtype;
 mod error;
 mod few;
@@ -27,6 +28,7 @@ mod view;
 mod window;
 
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
+pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
@@ -44,7 +46,7 @@ pub use shape::{
     Axes, Shape, Strides, broadcast_shapes, dense_strides, element_count, inverse_order,
     normalize_axis, other_axes,
 };
-pub use spec::{Device, Spec};
+pub use spec::Spec;
 pub use text::ParseOpError;
 pub use view::{Span, View};
 pub use window::{Conv, Frame, Pool, Pooling, Role, Window};

@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, mode, trace};
-use pullback_ir::{DType, ErrorKind, Layout, Op, Spec};
+use pullback_ir::{DType, Device, ErrorKind, Layout, Op, Spec};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) enum Kept {
 #[derive(Clone)]
 pub(crate) struct Window {
     dtype: DType,
+    device: Device,
     layout: Layout,
     pub storage: Arc<Storage>,
     pub version: u64,
@@ -50,6 +51,7 @@ impl Window {
         let inner = &*value.0;
         Window {
             dtype: inner.spec.dtype,
+            device: inner.spec.device,
             layout: inner.layout.clone(),
             storage: inner.storage.clone(),
             version: inner.storage.version(),
@@ -58,7 +60,7 @@ impl Window {
 
     /// What it shows, without history; `None` if it was written to since.
     pub fn tensor(&self) -> Option<Tensor> {
-        let spec = Spec::new(self.dtype, self.layout.shape.clone());
+        let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         (self.storage.version() == self.version)
             .then(|| Tensor::new(spec, self.layout.clone(), self.storage.clone()))
     }
