@@ -35,8 +35,8 @@ pub use few::Few;
 pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use op::{
-    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
-    Padding, Random, Reduction, Sgd, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Takes, Unary,
 };
 pub use place::Place;
 pub use program::{Equation, Program, Var, Vars};
