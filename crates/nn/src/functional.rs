@@ -1,9 +1,8 @@
 //! Calling a module with other tensors than its own.
 
 use crate::Module;
-use pullback::{Error, Path, Result, Tensor, user_line};
+use pullback::{Error, Line, Path, Result, Tensor, user_line};
 use std::collections::{HashMap, HashSet};
-use std::panic::Location;
 
 /// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
 /// call writes to its buffers, it writes to copies. PyTorch's `torch.func.functional_call`.
@@ -41,7 +40,7 @@ pub fn functional_call<M: Module, R>(
     for (name, x) in state {
         if given.insert(name, x).is_some() {
             let message = format!("`{name}` is given twice");
-            return Err(Error::argument(op, message).at(user_line(Location::caller())));
+            return Err(Error::argument(op, message).at(user_line(Line::caller())));
         }
         let error = match by_name.get(&name[..]) {
             Some(old) if old.spec() == x.spec() => continue,
@@ -52,7 +51,7 @@ pub fn functional_call<M: Module, R>(
             }
             None => Error::argument(op, unknown(module, &own, name)),
         };
-        return Err(error.at(user_line(Location::caller())));
+        return Err(error.at(user_line(Line::caller())));
     }
     let buffers: HashSet<usize> = module.named_buffers().iter().map(|(_, b)| b.id()).collect();
     // One new tensor for each of the module's, so that what is tied stays tied.

@@ -40,7 +40,7 @@ use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, ErrorKind, Layout, Op, Place, Program, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec};
 use std::time::Instant;
 
 /// A program that is ready to run. See the head of the module.
@@ -107,7 +107,7 @@ pub struct Timed {
     /// The kernel, its operands and its results.
     pub step: String,
     /// The line of the user's program.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Nanoseconds.
     pub nanos: u64,
 }

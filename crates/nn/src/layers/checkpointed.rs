@@ -2,8 +2,7 @@
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};
-use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
-use std::panic::Location;
+use pullback::{Line, Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::sync::Arc;
 
 /// A layer that keeps only its input for backward, and runs again when backward gets there: see [`pullback::checkpoint`]. Names, weights and results are
@@ -49,7 +48,7 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
             return self.inner.forward(x);
         }
         // The same tensors in a layer that backward can hold.
-        let (inner, at) = (self.inner.map(&mut Tensor::clone), user_line(Location::caller()));
+        let (inner, at) = (self.inner.map(&mut Tensor::clone), user_line(Line::caller()));
         checkpoint(move |x: &Tensor| called_at(at, || inner.forward(x)), x)
     }
 }
@@ -73,7 +72,7 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
     segments: Option<usize>,
     x: &Tensor,
 ) -> Tensor {
-    let at = user_line(Location::caller());
+    let at = user_line(Line::caller());
     let shared = |layer: &L| {
         let layer = Arc::new(layer.map(&mut Tensor::clone));
         move |x: &Tensor| called_at(at, || layer.forward(x))
@@ -98,7 +97,7 @@ impl Sequential {
     #[track_caller]
     #[must_use]
     pub fn forward_in_segments(&self, segments: Option<usize>, x: &Tensor) -> Tensor {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         let single = |layer: Sequential| {
             let layer = Arc::new(layer);
             move |x: &Tensor| called_at(at, || layer.forward(x))

@@ -5,8 +5,7 @@ use super::names::Names;
 use super::place::{Fit, targets_of};
 use super::tensors::{decode, encode};
 use crate::Module;
-use pullback::{Error, Result, user_line};
-use std::panic::Location;
+use pullback::{Error, Line, Result, user_line};
 use std::path::Path;
 
 const SAVE: &str = "save_weights";
@@ -137,7 +136,7 @@ impl Weights {
     /// If the file cannot be written, or names meet.
     #[track_caller]
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         self.saved(model, path.as_ref()).map_err(|error| error.at(at))
     }
 
@@ -167,7 +166,7 @@ impl Weights {
     /// If the file cannot be read or does not fit; then nothing is changed.
     #[track_caller]
     pub fn load(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<Loaded> {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         self.loaded(model, path.as_ref()).map_err(|error| error.at(at))
     }
 

@@ -13,9 +13,8 @@ use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, mode, trace};
-use pullback_ir::{DType, Device, ErrorKind, Layout, Op, Spec};
+use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 
 pub(crate) struct Saved {
@@ -70,7 +69,7 @@ impl Kept {
     /// Keeps a value, by way of those who pack what is saved.
     pub fn pack(
         value: &Tensor,
-        saver: (Option<&Op>, &str, &'static Location<'static>),
+        saver: (Option<&Op>, &str, Line),
         is_output: bool,
         history: &History,
     ) -> Kept {
@@ -103,7 +102,7 @@ impl Saved {
         from: From,
         value: &Tensor,
         tangents: &Tangents,
-        (op, at): (&Op, &'static Location<'static>),
+        (op, at): (&Op, Line),
         history: &History,
     ) -> Saved {
         let is_output = matches!(from, From::Output(_));
