@@ -16,10 +16,9 @@
 //! relative to it, so that nothing overflows.
 
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::{Work, vectorised};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 use pullback_ir::Cumulation;
 

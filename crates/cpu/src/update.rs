@@ -6,10 +6,10 @@
 //! written), and narrow floats are rounded once.
 
 use crate::elem::Elem;
-use crate::norm::lanes::{Float, Work, vectorised};
+use crate::norm::lanes::Float;
 use crate::norm::with_float;
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::{Buffer, par, pointwise};
 use pullback_ir::{Adam, Sgd};
 use smallvec::SmallVec;

@@ -7,10 +7,10 @@ use crate::dot::tile::Tiled;
 use crate::dot::{Shared, scratch};
 use crate::elem::Elem;
 use crate::movement::zero;
-use crate::norm::lanes::{Float, Work, padded, vectorised};
+use crate::norm::lanes::{Float, padded};
 use crate::norm::with_float;
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 

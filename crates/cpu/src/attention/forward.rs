@@ -5,11 +5,11 @@ use crate::dot::pack::{Matrix, Packing};
 use crate::dot::tile::Tiled;
 use crate::dot::{Shared, scratch};
 use crate::elem::Elem;
-use crate::norm::lanes::{Float, Work, larger, largest, padded, sum, vectorised};
+use crate::norm::lanes::{Float, larger, largest, padded, sum};
 use crate::norm::with_float;
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 

@@ -20,8 +20,8 @@
 //! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a channel is
 //! one line. Where parts and tasks begin depends on the shape alone.
 
-use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, total};
-use super::lanes::{settled, vectorised, view};
+use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, total};
+use super::lanes::{settled, view};
 use super::with_float;
 use crate::buffer::Buffer;
 use crate::dot::{Shared, scratch};
@@ -29,7 +29,7 @@ use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::pointwise::{copy, copy_to};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::{Shape, dense_strides};
 
 mod backward;

@@ -1,15 +1,13 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{
-    Ahead, Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view,
-};
+use super::lanes::{Ahead, Float, Scratch, exp_sum, largest, padded, shift, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 
 /// Elements that one task takes.
 const TASK: usize = 1 << 14;

@@ -10,13 +10,13 @@
 //! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
 //! ```
 
-use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, share};
-use super::lanes::{distances, settled, squares, store, sum, total, vectorised, view};
+use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, share};
+use super::lanes::{distances, settled, squares, store, sum, total, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 
 /// Blocks of rows with a partial sum each: at most this many, of at least `ROWS` rows.

@@ -9,13 +9,13 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Ahead, Float, Results, Scratch, Work};
-use super::lanes::{is_streamed, load, padded, share, store, vectorised, view};
+use super::lanes::{Ahead, Float, Results, Scratch};
+use super::lanes::{is_streamed, load, padded, share, store, view};
 use super::with_float;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 use pullback_ir::{Shape, Strides};
 use std::marker::PhantomData;

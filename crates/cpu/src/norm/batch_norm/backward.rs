@@ -3,10 +3,10 @@
 use super::{Lines, Plan, STRETCH, Step, Sum, into_lines, lanes, row, stretch};
 use crate::dot::{Shared, scratch};
 use crate::elem::Elem;
-use crate::norm::lanes::{Float, Results, Scratch, Work, is_streamed, padded, vectorised};
+use crate::norm::lanes::{Float, Results, Scratch, is_streamed, padded};
 use crate::norm::with_float;
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 
 /// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
 pub(crate) fn batch_norm_vjp(
