@@ -6,9 +6,9 @@
 //! of it: probabilities softened by a temperature. The teacher runs under `no_grad`: nothing of it is recorded or trained.
 
 use pullback::{Reduction, Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
-use pullback_nn::data::{Loader, TensorDataset, digits};
+use pullback_nn::data::{DataLoader, TensorDataset, digits};
 use pullback_nn::losses::{KlDivLoss, Loss};
-use pullback_nn::optim::{AdamW, Optimizer, Rule};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 const TEMPERATURE: f64 = 4.0;
@@ -29,7 +29,7 @@ fn train(
     epochs: usize,
     loss_of: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor,
 ) -> Result<()> {
-    let opt = AdamW { rate: 3e-3, ..AdamW::default() }.over(model.parameters())?;
+    let opt = AdamW { lr: 3e-3, ..AdamW::default() }.over(model.parameters())?;
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = loss_of(&model.forward(x), x, y);
@@ -38,7 +38,7 @@ fn train(
         Ok(loss)
     });
     let data = TensorDataset::new((images.clone(), labels.clone()))?;
-    let loader = Loader::new(data).batch_size(BATCH).shuffle(0).drop_last(true);
+    let loader = DataLoader::new(data).batch_size(BATCH).shuffle(0).drop_last(true);
     for _ in 0..epochs {
         for batch in &loader {
             step.call(&batch?)?;

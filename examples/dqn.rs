@@ -8,8 +8,8 @@
 
 use pullback::{Key, Reduction, Result, Tensor, jit, manual_seed, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 const CARTS: usize = 16;
@@ -87,7 +87,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let mut random = uniform_numbers();
     let online = network();
     let target = online.deep_copy();
-    let opt = Adam { rate: 1e-3, ..Adam::default() }.over(online.parameters())?;
+    let opt = Adam { lr: 1e-3, ..Adam::default() }.over(online.parameters())?;
     let criterion = MseLoss::new(Reduction::Mean);
 
     let learn = jit(|(state, action, went_on, next): &(Tensor, Tensor, Tensor, Tensor)| {
@@ -112,7 +112,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let mut carts: Vec<Cart> = (0..CARTS).map(|_| Cart::new(&mut random)).collect();
     let mut memory: Vec<Transition> = Vec::new();
     let rounds = if quick { 4000 } else { 10_000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps: rounds, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: rounds, eta_min: 0.0 });
     for round in 0..rounds {
         // Explore much at first, little later.
         let explore = (1.0 - 2.0 * round as f32 / rounds as f32).max(0.05);

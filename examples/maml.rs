@@ -7,7 +7,7 @@
 //! `grad` gives the step, `vmap` does all tasks at once, `backward` goes through everything.
 
 use pullback::{DType, Result, Tensor, Tree, grad, jit, manual_seed, next_key, no_grad, vmap};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 type Network = (Linear, Relu, Linear, Relu, Linear);
@@ -60,7 +60,7 @@ fn trained(inner: usize, iterations: usize) -> Result<Network> {
     let width = 40;
     let (first, second) = (Linear::new(1, width), Linear::new(width, width));
     let model = (first, Relu, second, Relu, Linear::new(width, 1));
-    let opt = Adam { rate: 2e-3, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 2e-3, ..Adam::default() }.over(model.parameters())?;
     let step = jit(|_: &()| {
         opt.zero_grad();
         let loss = loss_after(&model, &tasks(25), inner);

@@ -7,8 +7,8 @@
 //! differences of two throws.
 
 use pullback::{Result, Tensor, jit, no_grad, scan_times, value_and_grad};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 
 /// Seconds per step, and how many there are.
 const STEP: f64 = 0.005;
@@ -62,7 +62,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let velocity = Tensor::from([2.0, 2.5]).requires_grad();
     let far = || no_grad(|| miss(&velocity)).sqrt().item::<f64>();
     let before = far();
-    let opt = Adam { rate: 0.1, ..Adam::default() }.over([velocity.clone()])?;
+    let opt = Adam { lr: 0.1, ..Adam::default() }.over([velocity.clone()])?;
     let step = jit(|_: &()| {
         opt.zero_grad();
         let loss = miss(&velocity);
@@ -71,7 +71,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 150 } else { 400 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     for _ in 0..steps {
         step.call(&())?;
         schedule.step();

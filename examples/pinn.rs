@@ -7,8 +7,8 @@
 //! parameters: third derivatives, by composition.
 
 use pullback::{Result, Tensor, Tree, cat, jit, jvp, manual_seed, no_grad};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Tanh};
 use std::f64::consts::PI;
 
@@ -56,7 +56,7 @@ pub struct Figures {
 pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let model = Heat::new(32);
-    let opt = Adam { rate: 5e-3, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 5e-3, ..Adam::default() }.over(model.parameters())?;
     let step = jit(|_: &()| {
         let (x, t) = (Tensor::rand([128, 1]), Tensor::rand([128, 1]));
         opt.zero_grad();
@@ -66,7 +66,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 1500 } else { 10_000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     let mut residual = f32::NAN;
     for _ in 0..steps {
         residual = step.call(&())?.item();

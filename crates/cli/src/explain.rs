@@ -10,7 +10,7 @@ use clap::Args;
 use pullback::{
     DType, Jit, Key, Program, Result, Returned, Specialised, Tensor, Tree, jit, value_and_grad,
 };
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Module};
 use serde_json::{Value, json};
 

@@ -120,7 +120,7 @@ pub trait Module: Tree {
     /// use pullback_nn::{Bilinear, Module};
     /// let inputs = (Tensor::zeros([8, 3]), Tensor::zeros([8, 4]));
     /// let summary = Bilinear::new(3, 4, 2).summary_with(&inputs, |m, (a, b)| m.forward(a, b));
-    /// assert_eq!((summary.parameters, summary.products), (26, 8 * 2 * 3 * 4));
+    /// assert_eq!((summary.parameters, summary.macs), (26, 8 * 2 * 3 * 4));
     /// ```
     #[track_caller]
     fn summary_with<T: Tree, R>(&self, inputs: &T, call: impl FnOnce(&Self, &T) -> R) -> Summary {

@@ -1,11 +1,11 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
 //! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output is learned from a call: layers report to
-//! [`seen`](crate::seen()). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
+//! [`ModuleScope::output`](crate::ModuleScope::output). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
 //! deepest comes first, as it ends first; layers without tensors are matched in the order of their calls.
 
 use crate::module::in_evaluation;
-use crate::seen::{Call, watched};
+use crate::module_scope::{Call, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
@@ -30,7 +30,7 @@ pub struct Summary {
     /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of their gradients.
     pub output_bytes: usize,
     /// Multiplications whose results are added up: of linear layers and convolutions.
-    pub products: usize,
+    pub macs: usize,
 }
 
 /// A part.
@@ -85,7 +85,7 @@ impl Summary {
             buffer_bytes: 0,
             input_bytes: 0,
             output_bytes: 0,
-            products: 0,
+            macs: 0,
         };
         let mut met = HashMap::new();
         module.visit(&mut Path::default(), &mut |path, x| {
@@ -133,7 +133,7 @@ impl Summary {
         summary.called = true;
         summary.input_bytes = inputs.leaves().iter().map(|x| x.len() * x.dtype().size()).sum();
         for call in calls {
-            summary.products += call.products;
+            summary.macs += call.macs;
             if let Some(row) = summary.row_of(&call) {
                 summary.rows[row].call = Some(call);
             }
@@ -250,7 +250,7 @@ impl Display for Summary {
         writeln!(f, "Buffers: {}", grouped(self.buffers))?;
         let megabytes = |bytes: usize| bytes as f64 / 1e6;
         if self.called {
-            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.products))?;
+            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.macs))?;
             writeln!(f, "{rule}")?;
             writeln!(f, "Input size (MB): {:.2}", megabytes(self.input_bytes))?;
             writeln!(f, "Forward/backward pass size (MB): {:.2}", megabytes(self.output_bytes))?;

@@ -172,7 +172,7 @@ fn every_layer_and_model_is_clone() {
     cloned("Conv2d", &Conv2d::new(1, 2, 2));
     cloned("ConvTranspose3d", &ConvTranspose3d::new(1, 2, 2));
     cloned("BatchNorm1d", &BatchNorm1d::new(2));
-    cloned("InstanceNorm2d", &InstanceNorm2d::new(2).affine().running_stats());
+    cloned("InstanceNorm2d", &InstanceNorm2d::new(2).affine().track_running_stats());
     cloned("LayerNorm", &LayerNorm::new([4]));
     cloned("GroupNorm", &GroupNorm::new(2, 4));
     cloned("RmsNorm", &RmsNorm::new([4]));

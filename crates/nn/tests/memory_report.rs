@@ -5,10 +5,10 @@ use pullback::{
     manual_seed, memory_stats, random_state,
 };
 use pullback_nn::models::{Gpt, GptConfig};
-use pullback_nn::optim::{Adam, AdamW, Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Adam, AdamW, Optimizer, Sgd, UpdateRule};
 use pullback_nn::{
-    Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential, Tanh, entered, memory_report,
-    predict_memory, seen,
+    Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential, Tanh, memory_report,
+    module_scope, predict_memory,
 };
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -97,9 +97,9 @@ struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let h = self.up.forward(x).sin();
-        seen(self, x + self.down.forward(&self.dropout.forward(&h)))
+        scope.output(x + self.down.forward(&self.dropout.forward(&h)))
     }
 }
 
@@ -115,7 +115,7 @@ struct Stack<B> {
 
 impl<B: Layer> Layer for Stack<B> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         self.head.forward(&self.blocks.forward(x).relu())
     }
 }
@@ -130,7 +130,7 @@ fn active(report: &MemoryReport) -> Vec<&str> {
 fn parts_of_a_model_of_ones_own() {
     let _turn = turn();
     let model = Stack { blocks: vec![block(), block()], head: Linear::new(32, 4) };
-    let sgd = Sgd { rate: 0.1, momentum: 0.9, ..Sgd::default() };
+    let sgd = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() };
     let sgd = sgd.over(model.parameters()).unwrap();
     let x = batch([16, 32]);
     let predicted = predict_memory(&model, &sgd, || step(&model, &sgd, &x)).unwrap();

@@ -8,6 +8,8 @@ mod around;
 mod lbfgs;
 #[path = "optim/problem.rs"]
 mod problem;
+#[path = "optim/pytorch_names.rs"]
+mod pytorch_names;
 #[path = "optim/refusals.rs"]
 mod refusals;
 #[path = "optim/state.rs"]

@@ -2,7 +2,7 @@
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
-use pullback_nn::optim::{Rule, Sgd};
+use pullback_nn::optim::{Sgd, UpdateRule};
 use pullback_nn::train::plots::{Chart, Plots, learning_curves};
 use pullback_nn::train::{Every, JsonLog, Metrics, Row, Trainer};
 use std::path::Path;
@@ -142,7 +142,7 @@ fn a_run_leaves_its_plots() -> Result<()> {
     let files = std::fs::read_dir(folder.path().join("plots")).unwrap().flatten();
     let mut names: Vec<String> = files.map(|f| f.file_name().into_string().unwrap()).collect();
     names.sort();
-    let wanted = ["loss.png", "loss.svg", "rate.png", "rate.svg"];
+    let wanted = ["loss.png", "loss.svg", "lr.png", "lr.svg"];
     assert_eq!(names[..4], wanted);
     assert_eq!(names[4..], ["top_5_accuracy.png", "top_5_accuracy.svg"]);
     let error = Chart::new("").save(folder.path().join("chart.gif")).unwrap_err().to_string();

@@ -6,7 +6,7 @@
 use pullback::{DType, Result, Tensor, autocast, jit, manual_seed, no_grad};
 use pullback_nn::data::digits;
 use pullback_nn::models::{Cnn, Mlp};
-use pullback_nn::optim::{Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
 use pullback_nn::{Layer, Module};
 use std::sync::{Mutex, PoisonError};
@@ -50,9 +50,9 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
         How::Plain(dtype) => network().to_dtype(dtype),
         How::F32 | How::Mixed(_) | How::Scaled(_) => network(),
     };
-    let sgd = Sgd { rate: 0.05 / weight, momentum: 0.9, ..Sgd::default() };
+    let sgd = Sgd { lr: 0.05 / weight, momentum: 0.9, ..Sgd::default() };
     let opt = sgd.over(net.parameters()).unwrap();
-    let scaling = Scaling { interval: 10, ..Scaling::default() };
+    let scaling = Scaling { growth_interval: 10, ..Scaling::default() };
     let scaler = GradScaler::new(scaling).unwrap();
     let loss_of = |x: &Tensor, y: &Tensor| match how {
         How::F32 => pullback::cross_entropy(&net.forward(x), y),
@@ -83,7 +83,7 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
     while taken < STEPS {
         // The rate ends at zero: the noise of the last steps would be larger than what is compared.
         let left = 1.0 - taken as f64 / STEPS as f64;
-        opt.rates()[0].fill_(0.05 / weight * left);
+        opt.lrs()[0].fill_(0.05 / weight * left);
         let at = (taken % batches * 96) as isize;
         let batch = (images.narrow(0, at, 96), labels.narrow(0, at, 96));
         match compiled {
@@ -159,7 +159,7 @@ fn weights_in_bf16_lose_updates_that_master_weights_keep() {
     // A rate so small that a step is less than half the distance of neighbours in bf16.
     let x = Tensor::ones([1, 1]);
     let run = |w: Tensor, low: bool| {
-        let opt = Sgd { rate: 1e-3, ..Sgd::default() }.over([w.clone()]).unwrap();
+        let opt = Sgd { lr: 1e-3, ..Sgd::default() }.over([w.clone()]).unwrap();
         for _ in 0..100 {
             opt.zero_grad();
             let y = match low {

@@ -56,7 +56,7 @@ fn compiled_is_eager<M: Module>(
 #[test]
 fn a_compiled_lstm_step_is_the_eager_one() {
     // With dropout between the layers: the keys come from the same generator.
-    let config = RecurrentConfig::new(3, 4).layers(2).bidirectional().dropout(0.3);
+    let config = RecurrentConfig::new(3, 4).num_layers(2).bidirectional().dropout(0.3);
     compiled_is_eager(|| config.lstm(), |m, x| m.forward(x).0.square().mean(), &[5, 2, 3]);
     let lengths = Tensor::from([3i64, 5]);
     compiled_is_eager(
@@ -68,7 +68,7 @@ fn a_compiled_lstm_step_is_the_eager_one() {
 
 #[test]
 fn a_compiled_transformer_step_is_the_eager_one() {
-    let config = TransformerConfig::new(8, 2).feedforward(12).dropout(0.2).norm_first().gelu();
+    let config = TransformerConfig::new(8, 2).dim_feedforward(12).dropout(0.2).norm_first().gelu();
     let causal = AttentionMasks::new().causal();
     let loss =
         |m: &TransformerEncoderLayer, x: &Tensor| m.forward_masked(x, causal).square().mean();

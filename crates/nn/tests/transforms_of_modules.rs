@@ -115,7 +115,7 @@ fn forward_and_reverse_mode_agree_on_a_module() {
 #[test]
 fn other_layers_with_state() {
     let net = (
-        InstanceNorm1d::new(2).running_stats(),
+        InstanceNorm1d::new(2).track_running_stats(),
         SpectralNorm::new(Linear::new(3, 3)),
         Dropout::new(0.5),
     );

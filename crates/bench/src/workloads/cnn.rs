@@ -18,7 +18,7 @@ fn case() -> Case<Cnn> {
 }
 
 pub fn step() -> Vec<Row> {
-    model::train(&case(), Sgd { rate: 0.01, momentum: 0.9, ..Sgd::default() })
+    model::train(&case(), Sgd { lr: 0.01, momentum: 0.9, ..Sgd::default() })
 }
 
 pub fn ratio() -> Vec<Row> {

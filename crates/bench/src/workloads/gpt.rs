@@ -19,7 +19,7 @@ fn case() -> Case<Gpt> {
 }
 
 pub fn step() -> Vec<Row> {
-    model::train(&case(), AdamW { rate: 3e-4, ..AdamW::default() })
+    model::train(&case(), AdamW { lr: 3e-4, ..AdamW::default() })
 }
 
 pub fn ratio() -> Vec<Row> {

@@ -20,7 +20,7 @@ impl Gpt {
     /// A network for so many different tokens.
     pub fn new(tokens: usize, size: &Size) -> Gpt {
         let config = TransformerConfig::new(size.width, size.heads)
-            .feedforward(4 * size.width)
+            .dim_feedforward(4 * size.width)
             .dropout(size.dropout)
             .gelu()
             .norm_first()

@@ -10,7 +10,7 @@ use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::schedule::{Scheduler, WarmUp};
+use pullback_nn::schedule::{Scheduler, Warmup};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
@@ -58,7 +58,7 @@ pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
 
 /// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
-    let mut options = json!({ "rate": settings.rate });
+    let mut options = json!({ "lr": settings.lr });
     if let Some(decay) = settings.weight_decay {
         options["weight_decay"] = json!(decay);
     }
@@ -122,8 +122,8 @@ impl Job<'_> {
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
-            Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
-        let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
+            Along { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
+        let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
@@ -152,7 +152,7 @@ impl Job<'_> {
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             .stop_at(self.stop.clone())
-            .batch_size(settings.batch as u64)
+            .batch_size(settings.batch_size as u64)
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());

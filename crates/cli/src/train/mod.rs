@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 #[command(allow_negative_numbers = true)] // so that they are refused with their name
 #[command(after_long_help = "Examples:
   pullback train                        a small convolutional network on handwritten digits: above 97% in seconds
-  pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
+  pullback train digits --model mlp --epochs 20 --optimizer sgd --lr 0.1
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
   pullback train digits --precision f16 --precision-report lost.txt

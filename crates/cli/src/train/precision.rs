@@ -21,7 +21,8 @@ impl Mixed {
     /// # Errors
     /// If the scale is none.
     pub fn new(settings: &Settings) -> Result<Mixed> {
-        let scaling = |initial: f64| GradScaler::new(Scaling { initial, ..Scaling::default() });
+        let scaling =
+            |initial: f64| GradScaler::new(Scaling { init_scale: initial, ..Scaling::default() });
         let scaler = settings.loss_scale.map(scaling).transpose()?;
         Ok(Mixed { low: settings.low, scaler })
     }

@@ -39,6 +39,7 @@ impl<'a> AttentionMasks<'a> {
     }
 
     /// Query i sees the keys up to i.
+    #[doc(alias = "is_causal")]
     pub fn causal(self) -> AttentionMasks<'a> {
         AttentionMasks { causal: true, ..self }
     }

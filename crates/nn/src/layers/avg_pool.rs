@@ -1,7 +1,7 @@
 //! The mean of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Pool, Tensor};
 
 /// The mean of each window over one axis.
@@ -73,14 +73,14 @@ impl<const N: usize> AvgPool<N> {
 
     /// What the sums are divided by, instead of the number of elements.
     #[must_use]
-    pub fn divisor(self, divisor: i64) -> Self {
+    pub fn divisor_override(self, divisor: i64) -> Self {
         AvgPool { divisor_override: Some(divisor), ..self }
     }
 }
 
 impl<const N: usize> Layer for AvgPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let mut pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)
@@ -94,6 +94,6 @@ impl<const N: usize> Layer for AvgPool<N> {
             2 => x.avg_pool2d(&pool),
             _ => x.avg_pool3d(&pool),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

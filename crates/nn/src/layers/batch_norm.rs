@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
@@ -86,12 +86,14 @@ impl<const N: usize> BatchNorm<N> {
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "affine")]
     pub fn without_affine(self) -> Self {
         BatchNorm { weight: None, bias: None, ..self }
     }
 
     /// Without running statistics: those of the batch are used after training too.
     #[must_use]
+    #[doc(alias = "track_running_stats")]
     pub fn without_running_stats(self) -> Self {
         BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
     }
@@ -137,7 +139,7 @@ impl<const N: usize> BatchNorm<N> {
 
 impl<const N: usize> Layer for BatchNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);
         demand(rank && x.shape()[1] == self.num_features, Self::NAME, || {
             let shape = ["[n, c] or [n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];
@@ -150,6 +152,6 @@ impl<const N: usize> Layer for BatchNorm<N> {
             }
             running => self.by_batch(x, running),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use super::dropout::probability;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, next_key};
 
 /// [`ChannelDropout`] over one axis.
@@ -37,11 +37,11 @@ impl<const N: usize> ChannelDropout<N> {
 
 impl<const N: usize> Layer for ChannelDropout<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.channel_dropout(self.p, N, Some(&next_key())),
             false => x.clone(),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -3,7 +3,7 @@
 use super::conv::{positive, weights, whole_groups};
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Conv, Tensor};
 
 /// A transposed convolution over one axis: `[n, channels, l]`.
@@ -118,6 +118,7 @@ impl<const N: usize> TransposedConvolution<N> {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {
         TransposedConvolution { bias: None, ..self }
     }
@@ -125,7 +126,7 @@ impl<const N: usize> TransposedConvolution<N> {
 
 impl<const N: usize> Layer for TransposedConvolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let options = Conv::new()
             .stride(self.stride)
             .padding(self.padding)
@@ -138,6 +139,6 @@ impl<const N: usize> Layer for TransposedConvolution<N> {
             2 => x.conv_transpose2d(w, b, &options),
             _ => x.conv_transpose3d(w, b, &options),
         };
-        seen_with(self, y, |_| x.len() * w.len() / w.shape()[0])
+        scope.output_with_macs(y, |_| x.len() * w.len() / w.shape()[0])
     }
 }

@@ -1,7 +1,6 @@
 //! A layer that lets others look at what goes in and what comes out.
 
-use crate::refuse::called;
-use crate::{Layer, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -141,7 +140,7 @@ impl<L: Tree> Tree for Hooked<L> {
 
 impl<L: Layer + 'static> Layer for Hooked<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _line = called();
+        let scope = module_scope(self);
         // Copied out: a hook may register another.
         let (before, after, current) = {
             let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,6 +155,6 @@ impl<L: Layer + 'static> Layer for Hooked<L> {
         for (_, hook) in &after {
             y = hook(&self.inner, &x, &y).unwrap_or(y);
         }
-        seen(self, y)
+        scope.output(y)
     }
 }

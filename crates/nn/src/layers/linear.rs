@@ -2,7 +2,7 @@
 
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// `x·weightᵀ + bias` over the last axis.
@@ -43,6 +43,7 @@ impl Linear {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Linear {
         Linear { bias: None, ..self }
     }
@@ -50,8 +51,8 @@ impl Linear {
 
 impl Layer for Linear {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = x.linear(&self.weight, self.bias.as_ref());
-        seen_with(self, y, |y| y.len() * self.weight.shape()[1])
+        scope.output_with_macs(y, |y| y.len() * self.weight.shape()[1])
     }
 }

@@ -6,7 +6,7 @@ use super::key_value_cache::{KeyValueCache, KeyValues};
 use super::rotary::Rotary;
 use crate::init::xavier_uniform_;
 use crate::refuse::refuse;
-use crate::{Layer, Linear, entered, seen_with};
+use crate::{Layer, Linear, ModuleScope, module_scope};
 use pullback::{Attention, Error, Flag, Tensor, Tree, next_key};
 
 /// What a [`MultiHeadAttention`] is made from.
@@ -66,6 +66,7 @@ impl AttentionConfig {
     }
 
     /// No biases.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> AttentionConfig {
         AttentionConfig { bias: false, ..self }
     }
@@ -183,7 +184,7 @@ impl MultiHeadAttention {
         value: &Tensor,
         masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let x = self.by_heads(query, key, value, 0);
         let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
         let dropping = self.dropout > 0.0 && self.training.get();
@@ -198,7 +199,7 @@ impl MultiHeadAttention {
         if let Some(random) = &random {
             how = how.dropout(self.dropout, random);
         }
-        self.out(&x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
+        self.out(&scope, &x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
     }
 
     /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the heads, or `[batch, heads, queries, keys]`. It
@@ -216,7 +217,7 @@ impl MultiHeadAttention {
         masks: AttentionMasks,
         average: bool,
     ) -> (Tensor, Tensor) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let ByHeads { q, k, v } = self.by_heads(query, key, value, 0);
         let dtype = q.dtype();
         let times = self.heads / self.kv_heads;
@@ -239,7 +240,7 @@ impl MultiHeadAttention {
             true => weights.dropout(self.dropout, Some(&next_key())),
             false => weights,
         };
-        let y = self.out(&weights.matmul(&v), (&q, &k), query.rank());
+        let y = self.out(&scope, &weights.matmul(&v), (&q, &k), query.rank());
         let weights = if average { weights.mean_over(1) } else { weights };
         (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
     }
@@ -253,7 +254,7 @@ impl MultiHeadAttention {
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let x = x.detach();
         let mut new = self.projected(&x, &x, &x);
         if let Some(rotary) = &self.rotary {
@@ -264,7 +265,7 @@ impl MultiHeadAttention {
         let seen = cache.append(&new.k, &new.v);
         let how = Attention::new().grouped().mask(&seen);
         let y = new.q.detach().attention(&cache.keys, &cache.values, how);
-        self.out(&y, (&new.q, &cache.keys), x.rank()).detach()
+        self.out(&scope, &y, (&new.q, &cache.keys), x.rank()).detach()
     }
 
     /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written over, and through which gradients pass.
@@ -274,7 +275,7 @@ impl MultiHeadAttention {
     #[track_caller]
     #[must_use]
     pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let before = past.map_or(0, KeyValues::positions);
         let ByHeads { q, k, v } = self.by_heads(x, x, x, before);
         let all = match past {
@@ -286,7 +287,7 @@ impl MultiHeadAttention {
         let seen = Tensor::arange(0, keys).le(here);
         let how = Attention::new().grouped().mask(&seen);
         let y = q.attention(&all.keys, &all.values, how);
-        (self.out(&y, (&q, &all.keys), x.rank()), all)
+        (self.out(&scope, &y, (&q, &all.keys), x.rank()), all)
     }
 
     /// An empty cache for a batch of this size.
@@ -370,11 +371,17 @@ impl MultiHeadAttention {
 
     /// The heads side by side, through the last projection.
     #[track_caller]
-    fn out(&self, y: &Tensor, (q, k): (&Tensor, &Tensor), rank: usize) -> Tensor {
+    fn out(
+        &self,
+        scope: &ModuleScope<Self>,
+        y: &Tensor,
+        (q, k): (&Tensor, &Tensor),
+        rank: usize,
+    ) -> Tensor {
         let [batch, heads, queries, features] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
         let y = self.out_proj.forward(&y.transpose(1, 2).flatten(2, 3));
         let y = if rank == 2 { y.squeeze_axis(0) } else { y };
-        seen_with(self, y, |_| {
+        scope.output_with_macs(y, |_| {
             let keys = k.shape()[2];
             let [embed, kdim, vdim] = self.widths();
             let width = |heads: usize| heads * features;

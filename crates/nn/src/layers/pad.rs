@@ -1,6 +1,6 @@
 //! More elements around an image.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Fill, Path, Tensor, Tree};
 
 /// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and circular padding.
@@ -47,7 +47,7 @@ impl Tree for Pad {
 
 impl Layer for Pad {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.pad_last(&self.padding, self.fill))
+        let scope = module_scope(self);
+        scope.output(x.pad_last(&self.padding, self.fill))
     }
 }

@@ -11,8 +11,8 @@
 
 use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
+use crate::module_scope;
 use crate::refuse::{demand, refuse, room_for};
-use crate::{entered, seen_with};
 use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
@@ -20,7 +20,7 @@ use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{Module, RecurrentConfig};
-/// let lstm = RecurrentConfig::new(3, 5).layers(2).bidirectional().lstm();
+/// let lstm = RecurrentConfig::new(3, 5).num_layers(2).bidirectional().lstm();
 /// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
 /// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..]));
 /// assert_eq!(lstm.named_parameters()[4].0, "weight_ih_l0_reverse");
@@ -54,7 +54,7 @@ impl RecurrentConfig {
     }
 
     /// This many layers, each of which goes through the outputs of the one before.
-    pub fn layers(self, layers: usize) -> RecurrentConfig {
+    pub fn num_layers(self, layers: usize) -> RecurrentConfig {
         RecurrentConfig { layers, ..self }
     }
 
@@ -64,6 +64,7 @@ impl RecurrentConfig {
     }
 
     /// No biases.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> RecurrentConfig {
         RecurrentConfig { bias: false, ..self }
     }
@@ -143,7 +144,7 @@ impl<K: Recurrence> Recurrent<K> {
         state: Option<&K::State>,
         lengths: Option<&Tensor>,
     ) -> (Tensor, K::State) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let RecurrentConfig { inputs, dropout, batch_first, .. } = self.config;
         if !(2..=3).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let order = if batch_first { "[batch, steps" } else { "[steps, batch" };
@@ -197,7 +198,7 @@ impl<K: Recurrence> Recurrent<K> {
             stacked.push(if single { all.squeeze_axis(1) } else { all });
         }
         let products: usize = self.cells.iter().map(RecurrentCell::products).sum();
-        (seen_with(self, y, |_| steps * batch * products), shape.with_leaves(&stacked))
+        (scope.output_with_macs(y, |_| steps * batch * products), shape.with_leaves(&stacked))
     }
 
     /// The given states with a batch.

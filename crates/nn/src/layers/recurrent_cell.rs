@@ -2,8 +2,8 @@
 
 use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
+use crate::module_scope;
 use crate::refuse::{demand, refuse};
-use crate::{entered, seen_with};
 use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
@@ -96,7 +96,7 @@ impl<K: Recurrence> RecurrentCell<K> {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let inputs = self.weight_ih.shape()[1];
         if !(1..=2).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let message = format!("takes [batch, {inputs}] or [{inputs}], not {}", x.spec());
@@ -125,7 +125,7 @@ impl<K: Recurrence> RecurrentCell<K> {
             false => next,
         };
         let y = K::output(&next).clone();
-        seen_with(self, y, |_| rows.shape()[0] * self.products());
+        scope.output_with_macs(y, |_| rows.shape()[0] * self.products());
         next
     }
 

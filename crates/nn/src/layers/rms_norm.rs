@@ -1,7 +1,7 @@
 //! Each example scaled to size 1.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{DType, Tensor, Tree};
 
 /// Divided by the root of the mean square over the last axes, then `· weight`.
@@ -44,6 +44,7 @@ impl RmsNorm {
 
     /// Without a weight.
     #[must_use]
+    #[doc(alias = "elementwise_affine")]
     pub fn without_affine(self) -> RmsNorm {
         RmsNorm { weight: None, ..self }
     }
@@ -51,7 +52,7 @@ impl RmsNorm {
 
 impl Layer for RmsNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let eps = self.eps.unwrap_or(match x.dtype() {
             DType::F64 => f64::EPSILON,
             _ => f64::from(f32::EPSILON),
@@ -65,6 +66,6 @@ impl Layer for RmsNorm {
             Some(weight) => x.rms_norm(weight, eps),
             None => x.rms_norm(&Tensor::ones_with(shape, x.dtype()), eps),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -17,7 +17,7 @@ use pullback::{Flag, Path, Tensor, Tree, next_key};
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, Module, TransformerConfig};
 /// // A small GPT's blocks.
-/// let config = TransformerConfig::new(32, 4).feedforward(64).dropout(0.0).gelu().norm_first();
+/// let config = TransformerConfig::new(32, 4).dim_feedforward(64).dropout(0.0).gelu().norm_first();
 /// let blocks = config.final_norm().encoder(2);
 /// let y = blocks.forward_masked(&Tensor::ones([1, 7, 32]), AttentionMasks::new().causal());
 /// assert_eq!(y.shape(), [1, 7, 32]);
@@ -58,7 +58,7 @@ impl TransformerConfig {
     }
 
     /// How many features there are between the two linear layers.
-    pub fn feedforward(self, feedforward: usize) -> TransformerConfig {
+    pub fn dim_feedforward(self, feedforward: usize) -> TransformerConfig {
         TransformerConfig { feedforward, ..self }
     }
 
@@ -68,6 +68,7 @@ impl TransformerConfig {
     }
 
     /// Gelu instead of relu.
+    #[doc(alias = "activation")]
     pub fn gelu(self) -> TransformerConfig {
         TransformerConfig { gelu: true, ..self }
     }
@@ -78,11 +79,12 @@ impl TransformerConfig {
     }
 
     /// What norms add to variances; 1e-5 unless told.
-    pub fn eps(self, eps: f64) -> TransformerConfig {
+    pub fn layer_norm_eps(self, eps: f64) -> TransformerConfig {
         TransformerConfig { eps, ..self }
     }
 
     /// No biases, in norms neither.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> TransformerConfig {
         TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }
     }

@@ -1,7 +1,7 @@
 //! A layer whose weight is a length and a direction.
 
 use super::parametrised::{Bare, under};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree};
 
 /// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters: one length for each index of an axis, the first unless told.
@@ -105,8 +105,8 @@ impl<L: Layer> Tree for WeightNorm<L> {
 
 impl<L: Layer> Layer for WeightNorm<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let layer = self.inner.with(&self.weight());
-        seen(self, layer.forward(x))
+        scope.output(layer.forward(x))
     }
 }

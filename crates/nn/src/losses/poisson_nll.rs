@@ -20,6 +20,7 @@ impl PoissonNllLoss {
     }
 
     /// x is the rate itself, not its logarithm: x − y·log(x + eps).
+    #[doc(alias = "log_input")]
     pub fn raw_input(self) -> PoissonNllLoss {
         PoissonNllLoss { raw_input: true, ..self }
     }

@@ -5,7 +5,7 @@ use crate::module::in_evaluation;
 use crate::refuse::{demand, room_for};
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
-    TransformerEncoderLayer, entered,
+    TransformerEncoderLayer, module_scope,
 };
 use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,7 @@ impl Gpt {
     #[must_use]
     pub fn new(config: &GptConfig) -> Gpt {
         let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
-        let block = TransformerConfig::new(width, heads).feedforward(4 * width);
+        let block = TransformerConfig::new(width, heads).dim_feedforward(4 * width);
         let block = block.dropout(dropout).gelu().norm_first();
         let mut blocks = room_for("Gpt", layers);
         for _ in 0..layers {
@@ -160,7 +160,7 @@ impl Gpt {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, ids: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         let mut x = self.dropout.forward(&self.embedded(ids, 0));
         for block in &self.blocks {
             x = block.forward_masked(&x, AttentionMasks::new().causal());

@@ -11,9 +11,9 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Accumulate, Optimizer, Rule, Sgd};
+/// use pullback_nn::optim::{Accumulate, Optimizer, UpdateRule, Sgd};
 ///
-/// let sgd = Sgd { rate: 0.1, ..Sgd::default() };
+/// let sgd = Sgd { lr: 0.1, ..Sgd::default() };
 /// let (x, y) = (Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad());
 /// let parts = Accumulate::new(sgd.over([x.clone()])?, 4)?;
 /// for t in 0..4 {
@@ -36,10 +36,10 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 ///
 /// ```
 /// use pullback::{Tensor, jit};
-/// use pullback_nn::optim::{Accumulate, Rule, Sgd};
+/// use pullback_nn::optim::{Accumulate, UpdateRule, Sgd};
 ///
 /// let x = Tensor::from(1.0).requires_grad();
-/// let parts = Accumulate::new(Sgd { rate: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
+/// let parts = Accumulate::new(Sgd { lr: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
 /// let step = jit(|t: &Tensor| parts.backward(&(&x * t)));
 /// for stepped in [false, true, false, true] {
 ///     assert_eq!(step.call(&Tensor::from(3.0))?.item::<bool>(), stepped);
@@ -119,13 +119,13 @@ impl<O: Optimizer> Accumulate<O> {
             }
             // Not known while a function is traced: everything that a step writes is chosen afterwards, element by element.
             Err(_) => {
-                let rates = self.optimizer.rates();
-                let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
+                let lrs = self.optimizer.lrs();
+                let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
                 let parameters: Vec<Tensor> =
                     self.optimizer.groups().into_iter().flatten().collect();
                 let state = self.optimizer.named_state().into_iter().map(|(_, x)| x);
                 let written: Vec<Tensor> =
-                    parameters.iter().cloned().chain(state.filter(|x| !is_rate(x))).collect();
+                    parameters.iter().cloned().chain(state.filter(|x| !is_lr(x))).collect();
                 let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
                 let copies = |all: &[Tensor]| {
                     all.iter().map(|x| x.detach().deep_clone()).collect::<Vec<_>>()

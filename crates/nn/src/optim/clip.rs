@@ -1,6 +1,6 @@
 //! Gradients that are cut down to a size.
 
-use super::rule::wide;
+use super::update_rule::wide;
 use pullback::{DType, Error, Result, Tensor, catch, no_grad, stack};
 
 /// How gradients are clipped by their norm: `torch.nn.utils.clip_grad_norm_`, with its meanings and defaults.

@@ -1,6 +1,6 @@
 //! A slow copy of a model.
 
-use super::rule::wide;
+use super::update_rule::wide;
 use crate::Module;
 use pullback::{Error, Result, Tensor, catch, no_grad};
 

@@ -15,9 +15,9 @@ pub trait Optimizer {
     fn groups(&self) -> Vec<Vec<Tensor>>;
 
     /// The learning rate of each group, `f64[]`: write to it in place to change it, also for steps that are compiled.
-    fn rates(&self) -> Vec<Tensor>;
+    fn lrs(&self) -> Vec<Tensor>;
 
-    /// Everything it remembers, with names that do not depend on the run (`0.rate`, `0.3.exp_avg`): what a checkpoint saves, and, written
+    /// Everything it remembers, with names that do not depend on the run (`0.lr`, `0.3.exp_avg`): what a checkpoint saves, and, written
     /// in place, restores. Rates and step counts are among it.
     fn named_state(&self) -> Vec<(String, Tensor)>;
 
@@ -36,8 +36,8 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
         (**self).groups()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        (**self).rates()
+    fn lrs(&self) -> Vec<Tensor> {
+        (**self).lrs()
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
@@ -46,7 +46,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 }
 
 /// Several optimisers that step together, such as Muon for matrices and AdamW for the rest. Their groups are those of the first, then
-/// those of the second and so on; the names of their states start with their place in the list (`1.0.rate`).
+/// those of the second and so on; the names of their states start with their place in the list (`1.0.lr`).
 impl<O: Optimizer> Optimizer for Vec<O> {
     fn step(&self) -> Result<()> {
         self.iter().try_for_each(Optimizer::step)
@@ -56,8 +56,8 @@ impl<O: Optimizer> Optimizer for Vec<O> {
         self.iter().flat_map(Optimizer::groups).collect()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        self.iter().flat_map(Optimizer::rates).collect()
+    fn lrs(&self) -> Vec<Tensor> {
+        self.iter().flat_map(Optimizer::lrs).collect()
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {

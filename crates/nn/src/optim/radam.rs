@@ -1,7 +1,7 @@
 //! Adam that waits until its mean square is known well enough.
 
 use super::adam::{moment_options, moments};
-use super::{OptionRow, Rule, Update};
+use super::{OptionRow, UpdateRule, Update};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct RAdam {
     /// The learning rate.
-    pub rate: f64,
+    pub lr: f64,
     /// How much of the means of the gradient and of its square stays in each step.
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
@@ -30,7 +30,7 @@ pub struct RAdam {
 impl Default for RAdam {
     fn default() -> RAdam {
         RAdam {
-            rate: 1e-3,
+            lr: 1e-3,
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 0.0,
@@ -40,11 +40,11 @@ impl Default for RAdam {
     }
 }
 
-impl Rule for RAdam {
+impl UpdateRule for RAdam {
     const NAME: &'static str = "RAdam";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
@@ -66,7 +66,7 @@ impl Rule for RAdam {
         let rect =
             ((&rho - 4.0) * (&rho - 2.0) * last / (&rho * ((last - 4.0) * (last - 2.0)))).sqrt();
         let adaptive = at.number(&(rect * unbias.sqrt())) / (square.sqrt() + self.eps);
-        let size = at.number(&(at.rate / at.unbias(self.betas.0)));
+        let size = at.number(&(at.lr / at.unbias(self.betas.0)));
         at.set(&(x - mean * size * rho.gt(5.0).select(adaptive, 1.0)));
     }
 }

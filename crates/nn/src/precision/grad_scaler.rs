@@ -11,7 +11,7 @@
 
 use super::snapshot::Snapshot;
 use crate::Module;
-use crate::optim::{Optimizer, Within};
+use crate::optim::{Bounds, Optimizer};
 use pullback::{
     Culprit, DType, Error, Result, Tensor, autocast_off, catch, no_grad, watch_overflow,
 };
@@ -24,18 +24,23 @@ const OP: &str = "GradScaler";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
     /// The scale to begin with.
-    pub initial: f64,
+    pub init_scale: f64,
     /// What it is multiplied by after enough good steps: above 1.
-    pub growth: f64,
+    pub growth_factor: f64,
     /// What it is multiplied by after an overflow: below 1.
-    pub backoff: f64,
+    pub backoff_factor: f64,
     /// How many good steps in a row are enough.
-    pub interval: u64,
+    pub growth_interval: u64,
 }
 
 impl Default for Scaling {
     fn default() -> Scaling {
-        Scaling { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
+        Scaling {
+            init_scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+        }
     }
 }
 
@@ -49,11 +54,11 @@ impl Default for Scaling {
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast, jit};
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd, clip_grad_norm_};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd, clip_grad_norm_};
 /// use pullback_nn::precision::{GradScaler, Scaling};
 ///
 /// let w = Tensor::from([[0.0f32, 0.0]]).requires_grad();
-/// let opt = Sgd { rate: 0.1, ..Sgd::default() }.over([w.clone()])?;
+/// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([w.clone()])?;
 /// let scaler = GradScaler::new(Scaling::default())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     opt.zero_grad();
@@ -136,32 +141,32 @@ impl GradScaler {
     /// # Errors
     /// If an option is out of its range.
     pub fn new(how: Scaling) -> Result<GradScaler> {
-        let Scaling { initial, growth, backoff, interval } = how;
+        let Scaling { init_scale, growth_factor, backoff_factor, growth_interval } = how;
         let refused = |name: &str, words: &str, value: f64| {
             Error::argument(OP, format!("`{name}` must be {words}, not {value}"))
         };
-        let fits = Within::Positive.contains(initial) && (initial as f32).is_finite();
-        if !fits || initial as f32 == 0.0 {
-            return Err(refused("initial", "a number above 0 that f32 holds", initial));
+        let fits = Bounds::Positive.contains(init_scale) && (init_scale as f32).is_finite();
+        if !fits || init_scale as f32 == 0.0 {
+            return Err(refused("init_scale", "a number above 0 that f32 holds", init_scale));
         }
-        if growth <= 1.0 || !growth.is_finite() {
-            return Err(refused("growth", "a number above 1", growth));
+        if growth_factor <= 1.0 || !growth_factor.is_finite() {
+            return Err(refused("growth_factor", "a number above 1", growth_factor));
         }
-        if !(backoff > 0.0 && backoff < 1.0) {
-            return Err(refused("backoff", "a number between 0 and 1", backoff));
+        if !(backoff_factor > 0.0 && backoff_factor < 1.0) {
+            return Err(refused("backoff_factor", "a number between 0 and 1", backoff_factor));
         }
-        if interval == 0 || i64::try_from(interval).is_err() {
-            return Err(refused("interval", "at least 1", interval as f64));
+        if growth_interval == 0 || i64::try_from(growth_interval).is_err() {
+            return Err(refused("growth_interval", "at least 1", growth_interval as f64));
         }
         Ok(GradScaler {
             how,
-            scale: Tensor::from(initial as f32),
+            scale: Tensor::from(init_scale as f32),
             good: Tensor::from(0i64),
             stage: Tensor::from(0i64),
             looked: Tensor::from(false),
             overflow: Tensor::from(false),
             last_overflow: Tensor::from(false),
-            last_scale: Tensor::from(initial as f32),
+            last_scale: Tensor::from(init_scale as f32),
             skipped: Tensor::from(0i64),
             owner: Arc::default(),
         })
@@ -256,9 +261,9 @@ impl GradScaler {
 
     /// A step of which nothing is left where gradients overflowed: what an optimiser does where it is not known yet whether they did.
     fn step_or_stay(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
-        let rates = optimizer.rates();
-        let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
-        let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_rate(x));
+        let lrs = optimizer.lrs();
+        let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
+        let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_lr(x));
         let written: Vec<Tensor> = optimizer.groups().into_iter().flatten().chain(state).collect();
         let copy = |x: &Tensor| no_grad(|| x.detach().deep_clone());
         let before = catch(|| written.iter().map(copy).collect::<Vec<_>>())?;
@@ -278,16 +283,16 @@ impl GradScaler {
     /// # Errors
     /// None, as things are.
     pub fn update(&self) -> Result<()> {
-        let Scaling { growth, backoff, interval, .. } = self.how;
+        let Scaling { growth_factor, backoff_factor, growth_interval, .. } = self.how;
         quietly(|| {
             let (scale, good) = (self.scale.deep_clone(), self.good.deep_clone());
             let seen = self.looked.deep_clone();
             let wrong = self.overflow.deep_clone();
-            let enough = (&good + 1).ge(interval as i64);
-            let larger = &scale * growth;
+            let enough = (&good + 1).ge(growth_interval as i64);
+            let larger = &scale * growth_factor;
             let larger = larger.is_finite().select(&larger, &scale);
             // A scale of 0 could not grow again.
-            let smaller = (&scale * backoff).clamp_min(f64::from(f32::MIN_POSITIVE));
+            let smaller = (&scale * backoff_factor).clamp_min(f64::from(f32::MIN_POSITIVE));
             let next = wrong.select(smaller, enough.select(larger, &scale));
             let count = wrong.logical_or(enough).select(0i64, &good + 1);
             self.last_overflow.copy_(seen.select(&wrong, &self.last_overflow));
@@ -353,7 +358,7 @@ impl GradScaler {
     /// ```
     /// use pullback::{DType, Tensor, Tree, autocast};
     /// use pullback_nn::Module;
-    /// use pullback_nn::optim::{Rule, Sgd};
+    /// use pullback_nn::optim::{UpdateRule, Sgd};
     /// use pullback_nn::precision::{GradScaler, Scaling};
     ///
     /// #[derive(Tree)]
@@ -448,9 +453,9 @@ impl GradScaler {
 
     /// An optimiser is known by its rates. With two of them, one would get the other's verdict.
     fn claim(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
-        let Some(rate) = optimizer.rates().into_iter().next() else { return Ok(()) };
+        let Some(lr) = optimizer.lrs().into_iter().next() else { return Ok(()) };
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if owner.get_or_insert_with(|| rate.clone()).is_same(&rate) {
+        if owner.get_or_insert_with(|| lr.clone()).is_same(&lr) {
             return Ok(());
         }
         Err(Error::argument(OP, "it was used with another optimiser before")

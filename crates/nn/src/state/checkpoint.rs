@@ -12,6 +12,7 @@ use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
 use pullback::{Error, Result, Tensor, random_state, set_random_state};
+use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -219,8 +220,10 @@ impl Saved {
     fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Fitted> {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
-        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)).collect();
-        let mut fitted = Fit::exact(&Names::new()).run(&file, &targets_from(named));
+        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x));
+        let named: Vec<(String, Tensor)> = named.collect();
+        let names = earlier_names(&file, &named);
+        let mut fitted = Fit::exact(&names).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;
@@ -240,4 +243,15 @@ impl Saved {
             false => Err(refused(format!("is {}, no random state", state.spec()))),
         }
     }
+}
+
+/// Checkpoints of earlier versions call the learning rate of a group `rate`, not `lr`.
+fn earlier_names(file: &SafeTensors, named: &[(String, Tensor)]) -> Names {
+    named.iter().filter(|(name, _)| file.tensor(name).is_err()).fold(
+        Names::new(),
+        |names, (name, _)| match name.strip_suffix(".lr") {
+            Some(group) => names.rename(&format!("{group}.rate"), name),
+            None => names,
+        },
+    )
 }

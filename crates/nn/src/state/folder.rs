@@ -14,20 +14,20 @@ const OP: &str = "checkpoint";
 
 /// Which value of a metric is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Best {
+pub enum MetricMode {
     /// The lowest, as of a loss.
-    Lowest,
+    Min,
     /// The highest, as of an accuracy.
-    Highest,
+    Max,
 }
 
-impl Best {
+impl MetricMode {
     /// Whether a value is better than another by more than `delta`. Anything is better than NaN, and NaN is better than nothing.
     #[must_use]
     pub fn is_better(self, new: f64, old: f64, delta: f64) -> bool {
         let gain = match self {
-            Best::Lowest => old - new,
-            Best::Highest => new - old,
+            MetricMode::Min => old - new,
+            MetricMode::Max => new - old,
         };
         gain > delta || (old.is_nan() && !new.is_nan())
     }
@@ -39,7 +39,7 @@ impl Best {
 pub struct Checkpoints {
     folder: PathBuf,
     last: usize,
-    best: Option<(String, Best)>,
+    best: Option<(String, MetricMode)>,
 }
 
 /// A checkpoint that was found.
@@ -64,7 +64,7 @@ impl Checkpoints {
 
     /// Keeps the one with the best value of this metric besides. A checkpoint that was saved at a step where the metric was not measured does
     /// not count, so evaluate at the steps at which you save.
-    pub fn keep_best(self, metric: &str, best: Best) -> Checkpoints {
+    pub fn keep_best(self, metric: &str, best: MetricMode) -> Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }
 

@@ -20,7 +20,7 @@ pub(crate) use durable::replace_file;
 pub(crate) use manifest::{json_of, number_in};
 
 pub use checkpoint::{Checkpoint, Saved};
-pub use folder::{Best, Checkpoints, Found};
+pub use folder::{Checkpoints, Found, MetricMode};
 pub use manifest::Record;
 pub use names::Names;
 pub use weights::{Loaded, Weights, load_weights, save_weights};

@@ -309,8 +309,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
 
     /// What is due after a step.
     fn after(&mut self, mut metrics: Metrics, ends_epoch: bool) -> Result<Option<Ended>> {
-        if let Some(rate) = self.trainer.optimizer.rates().first() {
-            metrics.set("rate", rate.item::<f64>());
+        if let Some(lr) = self.trainer.optimizer.lrs().first() {
+            metrics.set("lr", lr.item::<f64>());
         }
         if ends_epoch {
             let means = self.place.end_epoch();

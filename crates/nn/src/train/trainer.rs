@@ -25,7 +25,7 @@ pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics>
 /// ```
 /// use pullback::{Tensor, Tree, jit};
 /// use pullback_nn::Module;
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
 /// use pullback_nn::train::{Every, Trainer};
 ///
 /// #[derive(Tree)]
@@ -34,7 +34,7 @@ pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics>
 /// }
 ///
 /// let model = Line { slope: Tensor::from(0.0).requires_grad() };
-/// let optimizer = Sgd { rate: 0.1, ..Sgd::default() }.over(model.parameters())?;
+/// let optimizer = Sgd { lr: 0.1, ..Sgd::default() }.over(model.parameters())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     optimizer.zero_grad();
 ///     let loss = (x * &model.slope - y).square().mean();
@@ -152,7 +152,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     }
 
     /// How many examples a step takes, to report how many a second there are: `examples_per_second`. Batches that know better are believed: the last of
-    /// a [`Loader`](crate::data::Loader)'s epoch may have fewer.
+    /// a [`DataLoader`](crate::data::DataLoader)'s epoch may have fewer.
     ///
     /// It is the number of examples since the last evaluation or end of an epoch, divided by the seconds in which they were loaded and trained on: evaluations,
     /// callbacks and checkpoints take none of that time.

@@ -35,11 +35,11 @@ pub enum Pixels {
 /// do not end like images are left alone; one that does and is none is an error that names it, when it is asked for.
 ///
 /// ```no_run
-/// use pullback_nn::data::{ImageFolder, Loader};
+/// use pullback_nn::data::{ImageFolder, DataLoader};
 ///
 /// let pictures = ImageFolder::open("pets/train")?.resize(64, 64);
 /// println!("{:?}", pictures.classes());
-/// for batch in Loader::new(pictures).batch_size(32).shuffle(0).workers(4).iter() {
+/// for batch in DataLoader::new(pictures).batch_size(32).shuffle(0).num_workers(4).iter() {
 ///     let (images, labels) = batch?; // f32[32,3,64,64], i64[32]
 /// }
 /// # Ok::<(), pullback::Error>(())

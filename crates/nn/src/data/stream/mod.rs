@@ -12,7 +12,7 @@ pub use map::{StreamMap, StreamMapRandom};
 pub use shuffle::Shuffle;
 pub use take::Take;
 
-use super::Pass;
+use super::EpochSeed;
 use pullback::{Key, Result};
 
 /// The items of a stream, one after the other.
@@ -26,10 +26,10 @@ pub type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
 /// what is costly belongs into a [`Stream::map`] at the end, which does nothing for an item that is skipped.
 ///
 /// ```
-/// use pullback_nn::data::{Pass, Stream, stream};
+/// use pullback_nn::data::{EpochSeed, Stream, stream};
 ///
 /// let numbers = stream(|_| Ok((0..5).map(Ok))).map(|n: i64| Ok(n * n));
-/// let pass = Pass { seed: 0, epoch: 0 };
+/// let pass = EpochSeed { seed: 0, epoch: 0 };
 /// let squares: Vec<i64> = numbers.open(pass)?.collect::<Result<_, _>>()?;
 /// assert_eq!(squares, [0, 1, 4, 9, 16]);
 /// # Ok::<(), pullback::Error>(())
@@ -42,7 +42,7 @@ pub trait Stream: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the source cannot be opened.
-    fn open(&self, pass: Pass) -> Result<Items<Self::Item>>;
+    fn open(&self, pass: EpochSeed) -> Result<Items<Self::Item>>;
 
     /// `f` of each item; not called for items that are skipped.
     fn map<B, F>(self, f: F) -> StreamMap<Self, F>
@@ -111,7 +111,7 @@ pub fn stream<T, I, F>(open: F) -> FromOpen<F>
 where
     T: Send + 'static,
     I: Iterator<Item = Result<T>> + Send + 'static,
-    F: Fn(Pass) -> Result<I> + Send + Sync + 'static,
+    F: Fn(EpochSeed) -> Result<I> + Send + Sync + 'static,
 {
     FromOpen(open)
 }
@@ -120,11 +120,11 @@ impl<T, I, F> Stream for FromOpen<F>
 where
     T: Send + 'static,
     I: Iterator<Item = Result<T>> + Send + 'static,
-    F: Fn(Pass) -> Result<I> + Send + Sync + 'static,
+    F: Fn(EpochSeed) -> Result<I> + Send + Sync + 'static,
 {
     type Item = T;
 
-    fn open(&self, pass: Pass) -> Result<Items<T>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<T>> {
         Ok(Box::new((self.0)(pass)?))
     }
 }

@@ -24,7 +24,7 @@ pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
     let chart = Chart::new(&title).x_label("step").y_label(metric).log_y(log);
     let chart = match train.len() {
         0 => chart,
-        n if n > MANY && metric != "rate" => chart.noisy_line("train", train, n / 40),
+        n if n > MANY && metric != "lr" => chart.noisy_line("train", train, n / 40),
         _ => chart.line("train", train),
     };
     if val.is_empty() { chart } else { chart.line("val", val) }
