@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release --example char_gpt [FILE]`
 //!
-//! Trains on the embedded sonnets, or on a text file, then goes on writing. The whole model is here, made of layers;
-//! `pullback_nn::models::Gpt` is one to use, with a cache for keys and values.
+//! Trains on the embedded sonnets, or on a text file, then goes on writing. The whole model is
+//! here, made of layers; `pullback_nn::models::Gpt` is one to use, with a cache for keys and
+//! values.
 
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, next_key, no_grad};
 use pullback_nn::data::{CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
@@ -67,7 +68,8 @@ impl Gpt {
     fn forward(&self, ids: &Tensor) -> Tensor {
         let positions = self.position.weight.at(..ids.shape()[1]);
         let x = self.blocks.forward(&(self.token.forward(ids) + positions));
-        // The table of characters serves twice (tied weights): its gradient is the sum of both uses.
+        // The table of characters serves twice (tied weights): its gradient is the sum of both
+        // uses.
         self.norm.forward(&x).matmul(&self.token.weight.t())
     }
 

@@ -1,9 +1,10 @@
-//! A convolutional network on handwritten digits: batch normalisation, `train` and `eval`, and a schedule.
+//! A convolutional network on handwritten digits: batch normalisation, `train` and `eval`, and a
+//! schedule.
 //!
 //! `cargo run --release --example cnn_digits`
 //!
-//! Running statistics are buffers: tensors that the forward pass writes in place, inside a compiled step too. A learning rate is a
-//! tensor as well, so a schedule changes it without compiling anew.
+//! Running statistics are buffers: tensors that the forward pass writes in place, inside a compiled
+//! step too. A learning rate is a tensor as well, so a schedule changes it without compiling anew.
 
 use pullback::{Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};
@@ -13,7 +14,8 @@ use pullback_nn::{
     BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Module, Relu, Residual, Sequential,
 };
 
-/// Convolution, normalisation, activation. Tuples of layers are layers, and the normalisation makes a bias superfluous.
+/// Convolution, normalisation, activation. Tuples of layers are layers, and the normalisation makes
+/// a bias superfluous.
 fn block(inputs: usize, outputs: usize) -> (Conv2d, BatchNorm2d, Relu) {
     let conv = Conv2d::new(inputs, outputs, 3).padding(1).without_bias();
     (conv, BatchNorm2d::new(outputs), Relu)

@@ -1,10 +1,12 @@
-//! Deep Q-learning on a pole that is balanced on a cart: a replay buffer, a target network, and `stop_gradient`.
+//! Deep Q-learning on a pole that is balanced on a cart: a replay buffer, a target network, and
+//! `stop_gradient`.
 //!
 //! `cargo run --release --example dqn`
 //!
-//! The environment is built in: push a cart left or right so that the pole on it stays up; every step gives a reward of 1, and an episode
-//! ends when the pole leans too far, the cart leaves the track, or after 200 steps. Sixteen carts are driven at once, so that one forward
-//! pass chooses sixteen actions.
+//! The environment is built in: push a cart left or right so that the pole on it stays up; every
+//! step gives a reward of 1, and an episode ends when the pole leans too far, the cart leaves the
+//! track, or after 200 steps. Sixteen carts are driven at once, so that one forward pass chooses
+//! sixteen actions.
 
 use pullback::{Key, Reduction, Result, Tensor, jit, manual_seed, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
@@ -93,16 +95,18 @@ pub fn run(quick: bool) -> Result<Figures> {
     let learn = jit(|(state, action, went_on, next): &(Tensor, Tensor, Tensor, Tensor)| {
         opt.zero_grad();
         let value = online.forward(state).gather(1, &action.unsqueeze(1)).squeeze_axis(1);
-        // Rewards are scaled so that a life without end is worth 1, which is what networks start near.
-        // Double Q-learning: the online network chooses, the target network judges. The aim is a constant to the gradient: without
-        // `stop_gradient` the network would learn to lower its hopes as well as to fulfil them.
+        // Rewards are scaled so that a life without end is worth 1, which is what networks start
+        // near. Double Q-learning: the online network chooses, the target network judges. The aim
+        // is a constant to the gradient: without `stop_gradient` the network would learn to lower
+        // its hopes as well as to fulfil them.
         let choice = online.forward(next).argmax(1).unsqueeze(1);
         let later = target.forward(next).gather(1, &choice).squeeze_axis(1);
         let aim = (went_on * later * DISCOUNT + (1.0 - DISCOUNT)).stop_gradient();
         let loss = criterion.forward(&value, &aim);
         loss.backward()?;
         opt.step()?;
-        // The target network follows slowly. It is a copy of the other, so their tensors come in the same order.
+        // The target network follows slowly. It is a copy of the other, so their tensors come in
+        // the same order.
         let pairs = target.parameters().into_iter().zip(online.parameters());
         no_grad(|| pairs.for_each(|(slow, fast)| drop(slow.copy_(slow.lerp(&fast, 0.01)))));
         Ok(loss)

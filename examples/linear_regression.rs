@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release --example linear_regression`
 //!
-//! A layer, a loss, an optimiser and a loader, and nothing compiled: zero the gradients, run forward, run backward, step.
+//! A layer, a loss, an optimiser and a loader, and nothing compiled: zero the gradients, run
+//! forward, run backward, step.
 
 use pullback::{Reduction, Result, Tensor, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, TensorDataset};

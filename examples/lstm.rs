@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release --example lstm`
 //!
-//! It learns to predict the next value of sine waves of many frequencies. Then it hears the beginning of waves it has not seen and goes
-//! on by itself: each prediction is its next input, and its state goes from call to call.
+//! It learns to predict the next value of sine waves of many frequencies. Then it hears the
+//! beginning of waves it has not seen and goes on by itself: each prediction is its next input, and
+//! its state goes from call to call.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
@@ -43,7 +44,8 @@ impl Forecaster {
     }
 }
 
-/// Waves of random frequency and phase, `[steps, batch, 1]`. Drawn from the global generator, also inside a compiled step.
+/// Waves of random frequency and phase, `[steps, batch, 1]`. Drawn from the global generator, also
+/// inside a compiled step.
 fn waves(steps: usize, batch: usize) -> Tensor {
     let frequency = next_key().uniform([batch], DType::F32, 0.2, 0.5);
     let phase = next_key().uniform([batch], DType::F32, 0.0, std::f64::consts::TAU);

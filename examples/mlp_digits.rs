@@ -1,9 +1,11 @@
-//! A multilayer perceptron on handwritten digits: a model of one's own, and a training step that is compiled.
+//! A multilayer perceptron on handwritten digits: a model of one's own, and a training step that is
+//! compiled.
 //!
 //! `cargo run --release --example mlp_digits`
 //!
-//! A model is a struct with `#[derive(Tree)]` whose fields are layers. `jit` traces the whole step once (forward, backward and the
-//! optimiser) and compiles it; parameters and the optimiser's state are written in place, so later calls go on where the last one ended.
+//! A model is a struct with `#[derive(Tree)]` whose fields are layers. `jit` traces the whole step
+//! once (forward, backward and the optimiser) and compiles it; parameters and the optimiser's state
+//! are written in place, so later calls go on where the last one ended.
 
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};
@@ -53,7 +55,8 @@ pub struct Figures {
 pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let digits = digits()?;
-    // A last batch that is not full would be compiled for itself, so it is left out: the order is another in each epoch.
+    // A last batch that is not full would be compiled for itself, so it is left out: the order is
+    // another in each epoch.
     let loader = DataLoader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
 
     let model = Mlp::new(128);

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release --example pinn`
 //!
-//! The heat equation u_t = α·u_xx on 0 ≤ x ≤ 1, from u = sin(πx), with ends held at 0. There is no data: the loss is how far the equation is
-//! from being fulfilled at random points. `jvp` in `jvp` gives the second derivative, and `backward` goes through both of them to the
-//! parameters: third derivatives, by composition.
+//! The heat equation u_t = α·u_xx on 0 ≤ x ≤ 1, from u = sin(πx), with ends held at 0. There is no
+//! data: the loss is how far the equation is from being fulfilled at random points. `jvp` in `jvp`
+//! gives the second derivative, and `backward` goes through both of them to the parameters: third
+//! derivatives, by composition.
 
 use pullback::{Result, Tensor, Tree, cat, jit, jvp, manual_seed, no_grad};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
@@ -26,8 +27,8 @@ impl Heat {
         Heat { network: (first, Tanh, second, Tanh, Linear::new(width, 1)) }
     }
 
-    /// The temperature at places and times `[n, 1]`. The form of it holds at the start and at the ends whatever the network says, so that the
-    /// loss need not ask for that.
+    /// The temperature at places and times `[n, 1]`. The form of it holds at the start and at the
+    /// ends whatever the network says, so that the loss need not ask for that.
     fn at(&self, x: &Tensor, t: &Tensor) -> Tensor {
         let free = self.network.forward(&cat(&[x, t], 1));
         (PI * x).sin() + t * x * (1.0 - x) * free
@@ -35,7 +36,8 @@ impl Heat {
 
     /// u_t − α·u_xx
     fn residual(&self, x: &Tensor, t: &Tensor) -> Tensor {
-        // Row k of the result depends on row k of the argument alone, so one direction of ones gives the derivative of every row.
+        // Row k of the result depends on row k of the argument alone, so one direction of ones
+        // gives the derivative of every row.
         let ones = x.ones_like();
         let (_, u_t) = jvp(|t: &Tensor| self.at(x, t), t, &ones);
         let u_x = |x: &Tensor| jvp(|x: &Tensor| self.at(x, t), x, &ones).1;

@@ -1,9 +1,11 @@
-//! Autoencoder and variational autoencoder on digits: reparameterisation, and random numbers inside a compiled step.
+//! Autoencoder and variational autoencoder on digits: reparameterisation, and random numbers inside
+//! a compiled step.
 //!
 //! `cargo run --release --example vae`
 //!
-//! Both squeeze 64 pixels through 8 numbers and back. The variational one gives a distribution in the middle and draws from it: as
-//! mean + deviation · noise, so that the gradient goes through mean and deviation. New digits are decoded from pure noise.
+//! Both squeeze 64 pixels through 8 numbers and back. The variational one gives a distribution in
+//! the middle and draws from it: as mean + deviation · noise, so that the gradient goes through
+//! mean and deviation. New digits are decoded from pure noise.
 
 use pullback::{Reduction, Result, Tensor, Tree, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};
@@ -37,7 +39,8 @@ impl Autoencoder {
         (self.mean.forward(&hidden), self.log_variance.forward(&hidden))
     }
 
-    /// The reconstruction's cross-entropy and the divergence from a standard normal distribution, in nats per image.
+    /// The reconstruction's cross-entropy and the divergence from a standard normal distribution,
+    /// in nats per image.
     fn losses(&self, x: &Tensor, variational: bool) -> (Tensor, Tensor) {
         let (mean, log_variance) = self.encode(x);
         let z = match variational {

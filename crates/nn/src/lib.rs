@@ -1,7 +1,9 @@
-//! **Pullback's networks**: layers, losses, optimisers, schedules, data, checkpoints and a training loop.
+//! **Pullback's networks**: layers, losses, optimisers, schedules, data, checkpoints and a training
+//! loop.
 //!
-//! A module is a struct with `#[derive(Tree)]`: its tensors are its parameters, named by its fields, and those of a field under
-//! `#[tree(buffer)]` are its buffers. [`Module`] adds what people expect of one.
+//! A module is a struct with `#[derive(Tree)]`: its tensors are its parameters, named by its
+//! fields, and those of a field under `#[tree(buffer)]` are its buffers. [`Module`] adds what
+//! people expect of one.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]

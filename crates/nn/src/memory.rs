@@ -1,8 +1,10 @@
 //! Where the memory of a training step goes, by part of the model.
 //!
-//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the optimiser belong to the part of the model that
-//! holds them. What operations make belongs to the part that runs: layers open a [`module_scope`](crate::module_scope()). Which part a layer is, is
-//! found by its type and its first tensor, inside the part that runs already; layers without tensors are counted in the order of their calls.
+//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the
+//! optimiser belong to the part of the model that holds them. What operations make belongs to the
+//! part that runs: layers open a [`module_scope`](crate::module_scope()). Which part a layer is, is
+//! found by its type and its first tensor, inside the part that runs already; layers without
+//! tensors are counted in the order of their calls.
 
 use crate::Module;
 use crate::optim::Optimizer;
@@ -18,8 +20,9 @@ const MODEL: &str = "(model)";
 /// The part of state that belongs to no parameter.
 const OPTIMIZER: &str = "(optimizer)";
 
-/// Runs a training step and reports where its memory went: parameters, gradients, state of the optimiser and activations, by part of the model and by
-/// source line, and the moment of the peak. See [`pullback::memory_report`].
+/// Runs a training step and reports where its memory went: parameters, gradients, state of the
+/// optimiser and activations, by part of the model and by source line, and the moment of the peak.
+/// See [`pullback::memory_report`].
 ///
 /// ```
 /// use pullback::{Tensor, no_grad};
@@ -61,8 +64,8 @@ pub fn memory_report<R>(
     reporter.measure(step)
 }
 
-/// Predicts from shapes where the memory of a training step will go, without computing anything: see [`memory_report()`] and
-/// [`pullback::predict_memory`]. The step may not look at values.
+/// Predicts from shapes where the memory of a training step will go, without computing anything:
+/// see [`memory_report()`] and [`pullback::predict_memory`]. The step may not look at values.
 ///
 /// # Errors
 /// As [`pullback::predict_memory`].
@@ -200,7 +203,8 @@ fn named(
     reporter
 }
 
-/// The state of an optimiser, each with the parameter that it is of. Names are `group.parameter.field`, and each group begins with its rate.
+/// The state of an optimiser, each with the parameter that it is of. Names are
+/// `group.parameter.field`, and each group begins with its rate.
 fn states(optimizer: &(impl Optimizer + ?Sized)) -> Vec<(Option<Tensor>, Tensor)> {
     let groups = optimizer.groups();
     let (mut started, mut out) = (0usize, Vec::new());

@@ -85,8 +85,8 @@ impl<M: Tree> ModuleScope<'_, M> {
         self.output_with_macs(y, |_| 0)
     }
 
-    /// [`ModuleScope::output`], with the number of multiply-adds of the module itself, without those
-    /// of its parts.
+    /// [`ModuleScope::output`], with the number of multiply-adds of the module itself, without
+    /// those of its parts.
     pub fn output_with_macs(&self, y: Tensor, macs: impl FnOnce(&Tensor) -> usize) -> Tensor {
         CALLS.with_borrow_mut(|calls| {
             if let Some(calls) = calls {

@@ -1,8 +1,10 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
-//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output is learned from a call: layers report to
-//! [`ModuleScope::output`](crate::ModuleScope::output). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
-//! deepest comes first, as it ends first; layers without tensors are matched in the order of their calls.
+//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output
+//! is learned from a call: layers report to [`ModuleScope::output`](crate::ModuleScope::output). A
+//! report is matched to a part by its type and its first tensor; among parts that share both (a
+//! sequence in a sequence) the deepest comes first, as it ends first; layers without tensors are
+//! matched in the order of their calls.
 
 use crate::module::in_evaluation;
 use crate::module_scope::{Call, watched};
@@ -10,7 +12,8 @@ use pullback::{Path, Tensor, Tree, no_grad};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 
-/// A module's parts with their output shapes and parameters, and the totals: see [`Module::summary`](crate::Module::summary).
+/// A module's parts with their output shapes and parameters, and the totals: see
+/// [`Module::summary`](crate::Module::summary).
 pub struct Summary {
     rows: Vec<Row>,
     /// Whether outputs are known.
@@ -27,7 +30,8 @@ pub struct Summary {
     pub buffer_bytes: usize,
     /// The bytes of the inputs, if some were given.
     pub input_bytes: usize,
-    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of their gradients.
+    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of
+    /// their gradients.
     pub output_bytes: usize,
     /// Multiplications whose results are added up: of linear layers and convolutions.
     pub macs: usize,
@@ -40,7 +44,8 @@ struct Row {
     depth: usize,
     /// Its own parameters: name, shape, whether they were met before.
     own: Vec<(String, Vec<usize>, bool)>,
-    /// How many numbers its own parameters hold, without those met before, and how many of these are trained.
+    /// How many numbers its own parameters hold, without those met before, and how many of these
+    /// are trained.
     count: (usize, usize),
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,
@@ -152,7 +157,8 @@ impl Summary {
         summary
     }
 
-    /// The part that a call was of: the deepest, and among these the first, that fits and has none yet.
+    /// The part that a call was of: the deepest, and among these the first, that fits and has none
+    /// yet.
     fn row_of(&self, call: &Call) -> Option<usize> {
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(b),
@@ -213,7 +219,8 @@ impl Row {
         }
     }
 
-    /// The third column: how many numbers its own parameters hold; in brackets, where they are frozen.
+    /// The third column: how many numbers its own parameters hold; in brackets, where they are
+    /// frozen.
     fn numbers(&self) -> String {
         match self.count {
             _ if self.own.is_empty() => "--".into(),

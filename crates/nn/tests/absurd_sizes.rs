@@ -1,4 +1,5 @@
-//! Numbers of layers and classes that no memory holds: a sentence with the user's line, not the end of the process.
+//! Numbers of layers and classes that no memory holds: a sentence with the user's line, not the end
+//! of the process.
 
 use pullback::catch;
 use pullback_nn::models::{Gpt, GptConfig};

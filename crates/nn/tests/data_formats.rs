@@ -1,4 +1,5 @@
-//! The formats: what others wrote is read, what is written is read back, and what is damaged is refused with a sentence.
+//! The formats: what others wrote is read, what is written is read back, and what is damaged is
+//! refused with a sentence.
 
 use pullback::{DType, Tensor};
 use pullback_nn::data::{
@@ -160,7 +161,8 @@ fn csv_columns_labels_and_types() {
 
     let target = Csv::new().target("y").read_from("x,y\n1,0.5\n2,1.5\n".as_bytes(), "t").unwrap();
     assert_eq!(target.labels.unwrap().to_vec::<f32>(), [0.5, 1.5]);
-    // Numbers as they are, however they are written; names are sorted, and among them 10 comes before 2.
+    // Numbers as they are, however they are written; names are sorted, and among them 10 comes
+    // before 2.
     let whole =
         Csv::new().label("y").read_from("x,y\n1,10.0\n2,2\n3,-1e1\n".as_bytes(), "t").unwrap();
     assert_eq!(whole.labels.unwrap().to_vec::<i64>(), [10, 2, -10]);

@@ -1,4 +1,5 @@
-//! The loader: the same batches for any number of threads, at any position, through errors and panics.
+//! The loader: the same batches for any number of threads, at any position, through errors and
+//! panics.
 
 use pullback::{DType, Error, Key, Tensor};
 use pullback_nn::data::{
@@ -276,7 +277,8 @@ fn samplers_cover_what_they_say() {
     };
     assert_eq!(sorted(RandomSampler.indices(50, pass(0)).unwrap()), Vec::from_iter(0..50));
 
-    // The shares of three processes: together everything, padded from the front or with the tail left out.
+    // The shares of three processes: together everything, padded from the front or with the tail
+    // left out.
     for (tail, count, total) in [(Tail::Pad, 4, 12), (Tail::Drop, 3, 9)] {
         let shares = (0..3).map(|rank| DistributedSampler::new(rank, 3, tail).unwrap());
         let all: Vec<usize> = shares

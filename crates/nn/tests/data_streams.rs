@@ -1,4 +1,5 @@
-//! Streams: the same batches for any number of threads, at any position; skipping does not do the work of what is skipped.
+//! Streams: the same batches for any number of threads, at any position; skipping does not do the
+//! work of what is skipped.
 
 use pullback::{DType, Error, Tensor};
 use pullback_nn::data::{EpochSeed, Items, Position, Stream, StreamLoader, stream};

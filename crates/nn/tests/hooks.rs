@@ -1,4 +1,5 @@
-//! Forward hooks: what they see, what they change, and when they run. And clones of layers, which hooks rest on.
+//! Forward hooks: what they see, what they change, and when they run. And clones of layers, which
+//! hooks rest on.
 
 use pullback::{Flag, Tensor, grad, jit, vmap};
 use pullback_nn::models::{Cnn, Gpt, GptConfig, Mlp};
@@ -128,7 +129,8 @@ fn a_copy_has_hooks_of_its_own() {
     assert_eq!(out(&first.clone()), [113.0, 117.0]);
 }
 
-/// What is compiled takes a layer as an argument, or copies one inside: other hooks are another function.
+/// What is compiled takes a layer as an argument, or copies one inside: other hooks are another
+/// function.
 #[test]
 fn copies_in_what_is_compiled_follow_the_hooks() {
     let layer = Hooked::new(linear());

@@ -1,4 +1,5 @@
-//! Logs: what is in them, also after resuming; events as a reader of their own sees them; lines of progress.
+//! Logs: what is in them, also after resuming; events as a reader of their own sees them; lines of
+//! progress.
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
@@ -19,7 +20,8 @@ struct Model {
     weight: Tensor,
 }
 
-/// Trains with all logs in a folder until so many steps are taken; goes on if there is a checkpoint. Checkpoints are at steps 4 and 8.
+/// Trains with all logs in a folder until so many steps are taken; goes on if there is a
+/// checkpoint. Checkpoints are at steps 4 and 8.
 fn train(folder: &Path, steps: u64) -> Outcome {
     let model = Model { weight: Tensor::from([4.0, -2.0]).requires_grad() };
     let optimizer = Sgd { lr: 0.25, ..Sgd::default() }.over(model.parameters()).unwrap();
@@ -90,7 +92,8 @@ fn no_step_is_twice_in_a_log_of_a_run_that_was_killed_and_resumed() {
     train(straight.path(), 10);
     let folder = killed.path();
     train(folder, 7);
-    // As if it had been killed at step 7, in the middle of a line: the checkpoint of its end was not saved.
+    // As if it had been killed at step 7, in the middle of a line: the checkpoint of its end was
+    // not saved.
     let checkpoints = Checkpoints::new(folder.join("checkpoints"));
     std::fs::remove_dir_all(checkpoints.list().unwrap().pop().unwrap()).unwrap();
     for log in ["log.csv", "log.jsonl"] {
@@ -99,7 +102,8 @@ fn no_step_is_twice_in_a_log_of_a_run_that_was_killed_and_resumed() {
         file.write_all(b"4,\"{").unwrap();
     }
     assert_eq!(train(folder, 10).step, 10);
-    // The evaluation after the last step of the first part is not there in the second, because that step is not.
+    // The evaluation after the last step of the first part is not there in the second, because that
+    // step is not.
     assert_eq!(csv(folder), csv(straight.path()));
     let rows = |folder: &Path| -> Vec<(u64, String)> {
         let rows = read_log(folder.join("log.jsonl")).unwrap();
@@ -264,7 +268,8 @@ fn progress_is_a_line_now_and_then_where_there_is_no_terminal() -> Result<()> {
 
 #[test]
 fn a_bar_without_a_terminal_is_silent() -> Result<()> {
-    // The standard error of tests is captured or a pipe in most cases; either way this must go through.
+    // The standard error of tests is captured or a pipe in most cases; either way this must go
+    // through.
     let model = Model { weight: Tensor::from([1.0]).requires_grad() };
     let optimizer = Sgd::default().over(model.parameters())?;
     let trainer = Trainer::new(&model, &optimizer).epochs(3).callback(ProgressBar::new());

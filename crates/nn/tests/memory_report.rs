@@ -58,12 +58,14 @@ fn an_mlp_with_adam_by_hand() {
     for report in [&predicted, &measured] {
         assert_eq!(report.most.parameters, first + second, "{report}");
         assert_eq!(report.timeline.last().unwrap().alive.gradients, first + second, "{report}");
-        // The gradient of a weight of a linear layer comes transposed, and is copied at the end of the pass.
+        // The gradient of a weight of a linear layer comes transposed, and is copied at the end of
+        // the pass.
         assert_eq!(report.most.gradients, first + second + 16 * 32 * 4, "{report}");
         // Two moments; beside them a count for each of four parameters, and one rate.
         assert_eq!(report.most.optimizer_state, 2 * (first + second) + 4 * 8 + 8, "{report}");
         assert_eq!(report.most.inputs, 8 * 16 * 4, "{report}");
-        // What tanh gives is kept by itself and by the second layer, whose output is kept by the square.
+        // What tanh gives is kept by itself and by the second layer, whose output is kept by the
+        // square.
         assert_eq!(report.most.activations, (8 * 32 + 8 * 4) * 4, "{report}");
 
         let bytes = part(report, "0");

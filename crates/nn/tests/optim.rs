@@ -1,4 +1,5 @@
-//! Optimisers against PyTorch's trajectories (recorded by `data/optim.py`), compiled against eager, saved and restored, and refused.
+//! Optimisers against PyTorch's trajectories (recorded by `data/optim.py`), compiled against eager,
+//! saved and restored, and refused.
 
 #[path = "optim/accumulated.rs"]
 mod accumulated;

@@ -1,4 +1,5 @@
-//! Weight norm and spectral norm beside PyTorch's (recorded by `data/norms.py`), eagerly and compiled.
+//! Weight norm and spectral norm beside PyTorch's (recorded by `data/norms.py`), eagerly and
+//! compiled.
 
 use pullback::{DType, Tensor, catch, jit, no_grad};
 use pullback_nn::{Conv2d, ConvTranspose1d, Layer, Linear, Module, Relu, SpectralNorm, WeightNorm};

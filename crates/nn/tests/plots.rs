@@ -77,7 +77,8 @@ fn letters_are_painted() {
         let image = image::load_from_memory(&png).unwrap().to_rgb8();
         image.pixels().filter(|pixel| pixel.0 == [0x33, 0x38, 0x40]).count()
     };
-    // An I has eleven dots, each three pixels wide and high; a letter that is not there is a box of twenty.
+    // An I has eleven dots, each three pixels wide and high; a letter that is not there is a box of
+    // twenty.
     assert_eq!(with("I") - with(""), 11 * 9);
     assert_eq!(with("II") - with(""), 22 * 9);
     assert_eq!(with("ß") - with(""), 20 * 9);

@@ -1,5 +1,5 @@
-//! Loss scaling: against PyTorch's scaler (recorded by `data/scaler.py`), for every optimiser, compiled and not, saved and restored, refused; and
-//! the op that overflowed, by name.
+//! Loss scaling: against PyTorch's scaler (recorded by `data/scaler.py`), for every optimiser,
+//! compiled and not, saved and restored, refused; and the op that overflowed, by name.
 
 use pullback::{DType, Result, Tensor, Tree, autocast, jit, no_grad, random_state};
 use pullback_nn::optim::{self, Optimizer, Sgd, UpdateRule, clip_grad_norm_, named};
@@ -428,7 +428,8 @@ impl Noisy {
 fn the_culprit_is_named_and_nothing_else_is_changed() {
     let x = wave(&[8, 6], 2.3, 0.1, 1.0);
     for (weight, backward) in [(1e30f32, false), (8.0, true)] {
-        // With low precision, a scale of 2²⁴ is too large for gradients: they overflow in the backward pass of the second layer.
+        // With low precision, a scale of 2²⁴ is too large for gradients: they overflow in the
+        // backward pass of the second layer.
         let how = Scaling { init_scale: 2f64.powi(24), ..Scaling::default() };
         let weight = Tensor::from(weight);
         let mut finals = Vec::new();
@@ -477,7 +478,8 @@ fn the_culprit_is_named_and_nothing_else_is_changed() {
         }
         let (by_hand, run) = (&finals[0], &finals[1]);
         assert_eq!(by_hand, run);
-        // Compiled sums may differ by rounding; parameters did not move, and the generator is where it was.
+        // Compiled sums may differ by rounding; parameters did not move, and the generator is where
+        // it was.
         let compiled = &finals[2];
         assert_eq!((compiled.2, compiled.3), (by_hand.2, by_hand.3));
         assert_eq!(compiled.0.last(), by_hand.0.last());

@@ -1,7 +1,8 @@
-//! Whole runs on the digits: where plain f16 stalls or diverges, and what mixed precision with a scaler makes of it; op by op and compiled.
+//! Whole runs on the digits: where plain f16 stalls or diverges, and what mixed precision with a
+//! scaler makes of it; op by op and compiled.
 //!
-//! The margin: after the same number of taken steps from the same start, the loss over the training data is within 5% of that of f32, and the accuracy on the
-//! test data within 2 points.
+//! The margin: after the same number of taken steps from the same start, the loss over the training
+//! data is within 5% of that of f32, and the accuracy on the test data within 2 points.
 
 use pullback::{DType, Result, Tensor, autocast, jit, manual_seed, no_grad};
 use pullback_nn::data::digits;
@@ -41,7 +42,8 @@ fn network() -> Mlp {
     Mlp::new(&[64, 48, 48, 48, 48, 10])
 }
 
-/// Trains on the cross entropy times `weight`, with a rate that makes up for it: in exact arithmetic the weight changes nothing.
+/// Trains on the cross entropy times `weight`, with a rate that makes up for it: in exact
+/// arithmetic the weight changes nothing.
 fn train(how: How, weight: f64, compiled: bool) -> Came {
     let data = digits().unwrap();
     let n = data.train.0.shape()[0];

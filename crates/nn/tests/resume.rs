@@ -1,5 +1,5 @@
-//! Resuming is bitwise: N steps, save, load into fresh objects, N steps are 2N steps. With dropout, batch normalisation, Adam, a schedule
-//! and shuffled data, op by op and compiled.
+//! Resuming is bitwise: N steps, save, load into fresh objects, N steps are 2N steps. With dropout,
+//! batch normalisation, Adam, a schedule and shuffled data, op by op and compiled.
 
 use pullback::{Tensor, Tree, jit, manual_seed};
 use pullback_nn::data::{DataLoader, TensorDataset};
@@ -83,7 +83,8 @@ fn bits(named: Vec<(String, Tensor)>) -> Vec<(String, Vec<u64>)> {
     named.iter().map(|(name, x)| (name.clone(), bits(x))).collect()
 }
 
-/// Trains a fresh model that started from `seed` until 20 steps are taken, or it is interrupted after some step.
+/// Trains a fresh model that started from `seed` until 20 steps are taken, or it is interrupted
+/// after some step.
 fn train(folder: &Path, seed: u64, compiled: bool, interrupt: Option<u64>) -> Left {
     manual_seed(seed);
     let model = Net::new();

@@ -1,4 +1,5 @@
-//! Schedules against those of PyTorch (recorded by `data/schedule.py`), saved and restored, and seen by compiled steps.
+//! Schedules against those of PyTorch (recorded by `data/schedule.py`), saved and restored, and
+//! seen by compiled steps.
 
 use pullback::{Tensor, jit};
 use pullback_nn::optim::{Adam, Optimizer, Sgd, Stepper, UpdateRule};
@@ -31,8 +32,8 @@ fn lrs(opt: &impl Optimizer) -> Vec<f64> {
     opt.lrs().iter().map(Tensor::item::<f64>).collect()
 }
 
-/// PyTorch computes most rates from the last ones, so its rounding adds up; these are computed anew. Where a rate is nearly zero, that
-/// error is of the size of the rates before.
+/// PyTorch computes most rates from the last ones, so its rounding adds up; these are computed
+/// anew. Where a rate is nearly zero, that error is of the size of the rates before.
 #[track_caller]
 fn assert_near(got: &[f64], want: &[f64], what: &str) {
     for ((a, b), base) in got.iter().zip(want).zip(BASES) {

@@ -1,4 +1,5 @@
-//! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what PyTorch does not have beside naive formulas.
+//! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what
+//! PyTorch does not have beside naive formulas.
 
 use crate::recorded::{Inputs, Recording, near};
 use pullback::{DType, Key, Tensor, Tree, catch, grad, hvp, jit, no_grad, stack, vmap};
@@ -378,7 +379,8 @@ fn a_query_that_sees_nothing_gives_the_bias_and_no_gradient() {
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0; 12]);
 }
 
-/// The derivative of the gradient along some direction beside central differences of the gradient, which are right to eps².
+/// The derivative of the gradient along some direction beside central differences of the gradient,
+/// which are right to eps².
 fn second_derivatives<T: Tree>(at: &T, loss: impl Fn(&T) -> Tensor) {
     let mut i = 0;
     let along = at.map(&mut |p| {
@@ -469,7 +471,8 @@ fn dropout_is_for_training() {
     for (i, run) in runs.iter().enumerate() {
         assert_eq!(run().to_vec::<f64>(), run().to_vec::<f64>(), "{i} in evaluation");
     }
-    // What is not dropped is scaled, so that the mean stays: biases are 0, so without scaling it would be half.
+    // What is not dropped is scaled, so that the mean stays: biases are 0, so without scaling it
+    // would be half.
     let exact = attention.forward(&z, &z, &z, none);
     attention.train();
     let sum = (0..400).map(|_| attention.forward(&z, &z, &z, none)).reduce(|a, b| a + b).unwrap();

@@ -1,5 +1,6 @@
-//! Compiled training steps of recurrent layers and transformers give what eager ones give, dropout included. They draw from the global
-//! generator, so they are in a file of their own and take turns.
+//! Compiled training steps of recurrent layers and transformers give what eager ones give, dropout
+//! included. They draw from the global generator, so they are in a file of their own and take
+//! turns.
 
 #[allow(dead_code)]
 mod recorded;
@@ -17,7 +18,8 @@ fn normal(shape: &[usize], seed: u64) -> Tensor {
     Key::new(seed).normal(shape, DType::F64, 0.0, 1.0)
 }
 
-/// Trains for some steps, eagerly and compiled, from the same start and seed: the same losses and parameters.
+/// Trains for some steps, eagerly and compiled, from the same start and seed: the same losses and
+/// parameters.
 fn compiled_is_eager<M: Module>(
     make: impl Fn() -> M,
     loss: impl Fn(&M, &Tensor) -> Tensor,

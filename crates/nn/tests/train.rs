@@ -300,7 +300,8 @@ fn callbacks_and_flags_stop_a_run_and_it_is_saved() {
     // Others are told of the step, too.
     assert!(notes.0.borrow().iter().any(|line| line.starts_with("step 13/1")));
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 13);
-    // A flag that is up already stops before the first step, and the same checkpoint is not saved twice.
+    // A flag that is up already stops before the first step, and the same checkpoint is not saved
+    // twice.
     let stop = Arc::new(AtomicBool::new(true));
     let outcome = trainer().stop_at(stop).run(&batches, |&x| Ok(x)).unwrap();
     assert_eq!((outcome.step, outcome.ended), (13, Ended::Interrupted));
@@ -361,7 +362,8 @@ fn how_many_examples_a_second() {
     };
     let trainer = Trainer::new(&model, &optimizer).batch_size(32).callback(Rate(seen.clone()));
     trainer.run(&vec![1, 2, 3], slow).unwrap();
-    // Three batches of 32 in at least 60 ms; and the clock is read for the rate before it is read for callbacks.
+    // Three batches of 32 in at least 60 ms; and the clock is read for the rate before it is read
+    // for callbacks.
     let (rate, seconds) = seen.get();
     assert!(rate <= 96.0 / 0.06 && rate * seconds >= 96.0, "{rate} in {seconds}");
 }

@@ -1,4 +1,5 @@
-//! Metrics by name in a run: a name that nothing measures is told, with those there are; and what is reported is what was measured.
+//! Metrics by name in a run: a name that nothing measures is told, with those there are; and what
+//! is reported is what was measured.
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
@@ -51,7 +52,8 @@ fn a_misspelt_metric_of_early_stopping_lists_those_there_are() {
         text,
         "train: EarlyStop looks at `val_acuracy`, which nothing measures; there are loss, lr, epoch_loss, val_loss, val_accuracy"
     );
-    // At the first evaluation, with a checkpoint: once the name is mended, the run goes on from there.
+    // At the first evaluation, with a checkpoint: once the name is mended, the run goes on from
+    // there.
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 4);
     let outcome = train("val_accuracy").unwrap();
     assert_eq!((outcome.step, outcome.best.map(|b| b.0)), (8, Some(0.9)));
@@ -95,7 +97,8 @@ fn without_evaluation_the_first_epoch_tells() {
         text.contains("`val_loss`, which nothing measures; there are loss, lr, epoch_loss"),
         "{text}"
     );
-    // The means of an epoch that is not over will be there; of another name, the end of the run says so.
+    // The means of an epoch that is not over will be there; of another name, the end of the run
+    // says so.
     assert!(run("epoch_loss", 1).unwrap().notes.is_empty());
     assert!(run("los", 1).unwrap().notes[0].contains("looks at `los`"));
 }
@@ -142,7 +145,8 @@ impl Callback for Rates {
 fn examples_a_second_are_those_that_were_seen() {
     let model = model();
     let optimizer = over(&model);
-    // A batch that is larger than the data, as `--batch` may be: one step of an epoch, of 40 examples.
+    // A batch that is larger than the data, as `--batch` may be: one step of an epoch, of 40
+    // examples.
     let rates = Rates::default();
     let loader = DataLoader::new(from_fn(40, |i| Ok(i as i64))).batch_size(1000);
     let nap = |_: &Tensor| {

@@ -1,4 +1,5 @@
-//! Modules with state inside transforms: what a forward pass writes to buffers is kept, and what cannot be kept is refused at the user's line.
+//! Modules with state inside transforms: what a forward pass writes to buffers is kept, and what
+//! cannot be kept is refused at the user's line.
 
 use pullback::{
     DType, Tensor, Tree, catch, grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, no_grad,

@@ -1,5 +1,6 @@
-//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with batch normalisation and
-//! ReLU (3-32-64-128 channels, max-pooling after the second), the mean over pixels, a linear head, cross-entropy.
+//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with
+//! batch normalisation and ReLU (3-32-64-128 channels, max-pooling after the second), the mean over
+//! pixels, a linear head, cross-entropy.
 
 use super::model::{self, Case};
 use crate::data::{labels, tensor};

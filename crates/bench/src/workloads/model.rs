@@ -21,7 +21,8 @@ impl<M> Case<M> {
     }
 }
 
-/// The model with the peers' numbers: weights and biases uniform in ±1/√fan-in, one stream each, in order. Norms stay as they begin.
+/// The model with the peers' numbers: weights and biases uniform in ±1/√fan-in, one stream each, in
+/// order. Norms stay as they begin.
 pub fn filled<M: Module>(model: M) -> M {
     let (mut init, mut fan_in) = (Init::new(), 1);
     for (name, x) in model.named_parameters() {

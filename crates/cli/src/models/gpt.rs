@@ -6,7 +6,8 @@ use pullback_nn::{
     AttentionMasks, Dropout, Embedding, Layer, Linear, TransformerConfig, TransformerEncoder,
 };
 
-/// Characters and their positions, blocks with norms before each part, and a score for each next character.
+/// Characters and their positions, blocks with norms before each part, and a score for each next
+/// character.
 #[derive(Tree)]
 pub struct Gpt {
     tokens: Embedding,

@@ -39,7 +39,8 @@ pub struct Job<'a> {
     pub memory_report: Option<&'a Path>,
 }
 
-/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
+/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at
+/// the second.
 ///
 /// # Errors
 /// If the system does not tell about Ctrl-C.
@@ -78,7 +79,8 @@ impl Job<'_> {
         }
     }
 
-    /// Makes the folder, and says what is trained on what. What cannot be trained was refused before, and leaves nothing.
+    /// Makes the folder, and says what is trained on what. What cannot be trained was refused
+    /// before, and leaves nothing.
     ///
     /// # Errors
     /// If the folder cannot be used, or the run in it is longer already.
@@ -105,7 +107,8 @@ impl Job<'_> {
         summary::begin(self, parameters, data, out)
     }
 
-    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
+    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is
+    /// called `every` so often.
     ///
     /// # Errors
     /// If a step or a file fails, or the run is interrupted: then with how to go on.
@@ -158,7 +161,8 @@ impl Job<'_> {
                 last_batch = Some(batch.clone());
                 let eager = || catch(|| step.as_it_is(batch));
                 match (unreported.take(), settings.jit) {
-                    // A compiled step is predicted op by op, which changes nothing; another is measured while it runs.
+                    // A compiled step is predicted op by op, which changes nothing; another is
+                    // measured while it runs.
                     (Some(path), true) => {
                         predict_memory(model, &optimizer, eager)?.save(path)?;
                         step.call(batch)

@@ -74,10 +74,12 @@ pub struct Options {
     /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
-    /// What the loss is multiplied by at first with --precision f16, so that small gradients are not lost
+    /// What the loss is multiplied by at first with --precision f16, so that small gradients are
+    /// not lost
     #[arg(long, value_name = "S")]
     pub loss_scale: Option<f64>,
-    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or text)
+    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or
+    /// text)
     #[arg(long, value_name = "FILE")]
     pub precision_report: Option<PathBuf>,
     /// Where random numbers begin
@@ -150,7 +152,8 @@ impl Options {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line or the key, and one that is near.
+    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line
+    /// or the key, and one that is near.
     pub fn read(path: &Path) -> Outcome<Options> {
         Options::parse(path, |key| key)
     }
@@ -240,7 +243,8 @@ impl Options {
         }
     }
 
-    /// The first option that is said here and was not so there, of those that a resumed run cannot change.
+    /// The first option that is said here and was not so there, of those that a resumed run cannot
+    /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
         const FREE: [&str; 8] = [
             "steps",

@@ -1,4 +1,5 @@
-//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss that is scaled.
+//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss
+//! that is scaled.
 
 use super::settings::Settings;
 use crate::failure::{Failure, Outcome};

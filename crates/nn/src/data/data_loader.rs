@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// # Positions
 ///
 /// A loader has a position: the epoch, and how many of its batches were returned.
-/// [`DataLoader::iter`] continues from there to the end of the epoch, so an iterator that is dropped
-/// in mid-epoch loses nothing; [`DataLoader::set_epoch`] moves to the start of an epoch.
+/// [`DataLoader::iter`] continues from there to the end of the epoch, so an iterator that is
+/// dropped in mid-epoch loses nothing; [`DataLoader::set_epoch`] moves to the start of an epoch.
 /// [`DataLoader::state`] and [`DataLoader::resume`] carry a position to another process.
 pub struct DataLoader<D: Dataset, B> {
     data: Arc<D>,

@@ -27,8 +27,8 @@ pub trait Dataset: Send + Sync + 'static {
     /// If there is no such item, or it cannot be read.
     fn get(&self, index: usize) -> Result<Self::Item>;
 
-    /// The item at `index`, with what its random parts are drawn from. Data sets without random parts need not write this;
-    /// those that hold another data set pass the draw on to it.
+    /// The item at `index`, with what its random parts are drawn from. Data sets without random
+    /// parts need not write this; those that hold another data set pass the draw on to it.
     ///
     /// # Errors
     /// As [`Dataset::get`].
@@ -59,7 +59,8 @@ pub trait Dataset: Send + Sync + 'static {
         Map::new(self, f)
     }
 
-    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch, whatever thread works on it.
+    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch,
+    /// whatever thread works on it.
     ///
     /// ```
     /// use pullback::{DType, Tensor};
@@ -190,9 +191,11 @@ pub(super) fn outside(index: usize, len: usize) -> Error {
     Error::argument("dataset", format!("there is no item {index}: the data set has {len} items"))
 }
 
-/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the index.
+/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the
+/// index.
 ///
-/// Nothing is drawn until [`ItemSeed::key`] is asked, so data sets without random parts pay nothing for it.
+/// Nothing is drawn until [`ItemSeed::key`] is asked, so data sets without random parts pay nothing
+/// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemSeed {
     seed: u64,
@@ -217,8 +220,8 @@ impl ItemSeed {
         epoch.fold_in(self.index)
     }
 
-    /// One that is independent of this, for a part of the item: a data set that draws itself and holds another passes
-    /// `draw.part(0)` on to it.
+    /// One that is independent of this, for a part of the item: a data set that draws itself and
+    /// holds another passes `draw.part(0)` on to it.
     #[must_use]
     pub fn part(&self, part: u64) -> ItemSeed {
         let stream = self.stream.wrapping_mul(64).wrapping_add(part).wrapping_add(1);

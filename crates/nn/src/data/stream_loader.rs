@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SKIP: usize = 1 << 16;
 
 /// Batches of a stream, epoch after epoch, prefetched by threads: a
-/// [`DataLoader`](super::DataLoader) for data that is read from front to back. Batches and positions
-/// are as there; each thread opens the stream and skips the items of the others.
+/// [`DataLoader`](super::DataLoader) for data that is read from front to back. Batches and
+/// positions are as there; each thread opens the stream and skips the items of the others.
 ///
 /// ```
 /// use pullback_nn::data::{Stream, StreamLoader, stream};
@@ -69,8 +69,8 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
         Ok(())
     }
 
-    /// The batches from the position to the end of the stream. After it the position is the start of
-    /// the next epoch.
+    /// The batches from the position to the end of the stream. After it the position is the start
+    /// of the next epoch.
     pub fn iter(&self) -> Epoch<B> {
         let (epoch, first) = self.position.get();
         Epoch::new(self.start(epoch, first), self.position.clone(), None)

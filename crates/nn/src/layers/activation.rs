@@ -3,8 +3,9 @@
 use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, Tree, next_key};
 
-/// A row is a layer: its name, its options with their defaults, and what it does to `x` (`f` are its options). A layer without options is written as it
-/// is called, `Relu`; one with options is `LeakyRelu::new(0.2)` or, with PyTorch's values, `LeakyRelu::default()`.
+/// A row is a layer: its name, its options with their defaults, and what it does to `x` (`f` are
+/// its options). A layer without options is written as it is called, `Relu`; one with options is
+/// `LeakyRelu::new(0.2)` or, with PyTorch's values, `LeakyRelu::default()`.
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident $({ $($(#[$about:meta])* $option:ident: $type:ty = $default:expr),* })? |$x:ident, $f:ident| $y:expr;)*) => {$(
         activations!(@type $(#[$doc])* $name $({ $($(#[$about])* $option: $type = $default),* })?);
@@ -152,7 +153,8 @@ activations! {
     } |x, f| x.log_softmax(f.dim);
 }
 
-/// [`LeakyRelu`] with a slope that is drawn for each element while training, and the mean slope after it.
+/// [`LeakyRelu`] with a slope that is drawn for each element while training, and the mean slope
+/// after it.
 #[derive(Clone, Tree)]
 pub struct RRelu {
     /// The smallest slope.

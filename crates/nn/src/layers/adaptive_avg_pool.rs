@@ -17,8 +17,8 @@ pub type AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
 /// [`AdaptiveAvgPool`] over three axes.
 pub type AdaptiveAvgPool3d = AdaptiveAvgPool<3>;
 
-/// The mean of each piece, where the last `N` axes are cut into as many pieces as the output is long. Known as [`AdaptiveAvgPool1d`],
-/// [`AdaptiveAvgPool2d`] and [`AdaptiveAvgPool3d`].
+/// The mean of each piece, where the last `N` axes are cut into as many pieces as the output is
+/// long. Known as [`AdaptiveAvgPool1d`], [`AdaptiveAvgPool2d`] and [`AdaptiveAvgPool3d`].
 #[derive(Clone, Debug)]
 pub struct AdaptiveAvgPool<const N: usize> {
     /// The lengths of the output; `None` keeps that of the input.

@@ -17,8 +17,8 @@ pub type AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
 /// [`AdaptiveMaxPool`] over three axes.
 pub type AdaptiveMaxPool3d = AdaptiveMaxPool<3>;
 
-/// The largest element of each piece, where the last `N` axes are cut into as many pieces as the output is long. Known as [`AdaptiveMaxPool1d`],
-/// [`AdaptiveMaxPool2d`] and [`AdaptiveMaxPool3d`].
+/// The largest element of each piece, where the last `N` axes are cut into as many pieces as the
+/// output is long. Known as [`AdaptiveMaxPool1d`], [`AdaptiveMaxPool2d`] and [`AdaptiveMaxPool3d`].
 #[derive(Clone, Debug)]
 pub struct AdaptiveMaxPool<const N: usize> {
     /// The lengths of the output; `None` keeps that of the input.

@@ -11,7 +11,8 @@ pub type AvgPool2d = AvgPool<2>;
 /// The mean of each window over three axes.
 pub type AvgPool3d = AvgPool<3>;
 
-/// The mean of each window over the last `N` axes. Known as [`AvgPool1d`], [`AvgPool2d`] and [`AvgPool3d`].
+/// The mean of each window over the last `N` axes. Known as [`AvgPool1d`], [`AvgPool2d`] and
+/// [`AvgPool3d`].
 #[derive(Clone, Debug)]
 pub struct AvgPool<const N: usize> {
     /// The size of a window.

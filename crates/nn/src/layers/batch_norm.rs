@@ -21,8 +21,10 @@ pub type BatchNorm2d = BatchNorm<2>;
 /// Batch normalisation of `[n, channels, d, h, w]`.
 pub type BatchNorm3d = BatchNorm<3>;
 
-/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then `· weight + bias`. After training
-/// ([`Module::eval`](crate::Module::eval)) the running mean and variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then
+/// `· weight + bias`. After training ([`Module::eval`](crate::Module::eval)) the running mean and
+/// variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and
+/// [`BatchNorm3d`].
 #[derive(Clone)]
 pub struct BatchNorm<const N: usize> {
     /// `[channels]`, from ones.
@@ -78,7 +80,8 @@ impl<const N: usize> BatchNorm<N> {
         BatchNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics: a number, or `None` for the mean over all batches.
+    /// The share of the newest batch in the running statistics: a number, or `None` for the mean
+    /// over all batches.
     #[must_use]
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> Self {
         BatchNorm { momentum: momentum.into(), ..self }

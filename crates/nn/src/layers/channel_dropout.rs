@@ -12,7 +12,8 @@ pub type Dropout2d = ChannelDropout<2>;
 /// [`ChannelDropout`] over three axes.
 pub type Dropout3d = ChannelDropout<3>;
 
-/// [`Dropout`](crate::Dropout) of whole channels, which are followed by `N` axes. Known as [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`].
+/// [`Dropout`](crate::Dropout) of whole channels, which are followed by `N` axes. Known as
+/// [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`].
 #[derive(Clone)]
 pub struct ChannelDropout<const N: usize> {
     /// The probability of a zero.

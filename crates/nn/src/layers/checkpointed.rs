@@ -6,8 +6,9 @@ use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// A layer that keeps only its input for backward, and runs again when backward gets there: see [`pullback::checkpoint`]. Names, weights and results are
-/// those of the layer inside. Dropout repeats; batch normalisation updates its statistics once.
+/// A layer that keeps only its input for backward, and runs again when backward gets there: see
+/// [`pullback::checkpoint`]. Names, weights and results are those of the layer inside. Dropout
+/// repeats; batch normalisation updates its statistics once.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -54,7 +55,8 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
     }
 }
 
-/// Layers one after the other, in segments that are checkpointed: see [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
+/// Layers one after the other, in segments that are checkpointed: see
+/// [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -83,7 +85,8 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
 }
 
 impl Sequential {
-    /// [`Layer::forward`] in segments that are checkpointed: see [`checkpoint_sequential`](crate::checkpoint_sequential).
+    /// [`Layer::forward`] in segments that are checkpointed: see
+    /// [`checkpoint_sequential`](crate::checkpoint_sequential).
     ///
     /// ```
     /// use pullback::Tensor;

@@ -45,7 +45,8 @@ impl Tree for PaddingMode {
     }
 }
 
-/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as
+/// [`Conv1d`], [`Conv2d`] and [`Conv3d`].
 #[derive(Clone)]
 pub struct Convolution<const N: usize> {
     /// `[outputs, inputs / groups, kernel …]`
@@ -71,8 +72,9 @@ tree_by_axes!(Convolution is ["Conv1d", "Conv2d", "Conv3d"] {
 });
 
 impl<const N: usize> Convolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
-    /// is the number of products that are added up for an output.
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are spread evenly over ±1/√fan, where the fan is the number of products that are
+    /// added up for an output.
     ///
     /// # Panics
     /// If a number is 0.

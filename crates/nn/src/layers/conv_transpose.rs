@@ -20,8 +20,8 @@ pub type ConvTranspose2d = TransposedConvolution<2>;
 /// A transposed convolution over three axes: `[n, channels, d, h, w]`.
 pub type ConvTranspose3d = TransposedConvolution<3>;
 
-/// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes. Known as [`ConvTranspose1d`], [`ConvTranspose2d`]
-/// and [`ConvTranspose3d`].
+/// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes.
+/// Known as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`].
 #[derive(Clone)]
 pub struct TransposedConvolution<const N: usize> {
     /// `[inputs, outputs / groups, kernel …]`
@@ -32,7 +32,8 @@ pub struct TransposedConvolution<const N: usize> {
     pub stride: [usize; N],
     /// Elements that are cut off before and after each axis.
     pub padding: [usize; N],
-    /// Elements at the end of each axis of the output: which of the lengths to go back to that the convolution maps to one.
+    /// Elements at the end of each axis of the output: which of the lengths to go back to that the
+    /// convolution maps to one.
     pub output_padding: [usize; N],
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
@@ -45,8 +46,9 @@ tree_by_axes!(TransposedConvolution is ["ConvTranspose1d", "ConvTranspose2d", "C
 });
 
 impl<const N: usize> TransposedConvolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
-    /// is the number of outputs times the size of the kernel, as in PyTorch.
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are spread evenly over ±1/√fan, where the fan is the number of outputs times the size
+    /// of the kernel, as in PyTorch.
     ///
     /// # Panics
     /// If a number is 0.

@@ -4,8 +4,8 @@ use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, Tree, next_key};
 
-/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise; after it, nothing happens,
-/// and the result is the tensor it was given.
+/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise;
+/// after it, nothing happens, and the result is the tensor it was given.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -24,7 +24,8 @@ pub struct Dropout {
     pub training: Flag,
 }
 
-/// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean and variance stay.
+/// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean
+/// and variance stay.
 #[derive(Clone, Tree)]
 pub struct AlphaDropout {
     /// The probability of being dropped.

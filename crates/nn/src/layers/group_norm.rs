@@ -4,7 +4,8 @@ use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then `· weight + bias` per channel.
+/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then
+/// `· weight + bias` per channel.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -19,8 +19,8 @@ pub type InstanceNorm2d = InstanceNorm<2>;
 /// Instance normalisation of `[n, channels, d, h, w]`.
 pub type InstanceNorm3d = InstanceNorm<3>;
 
-/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`],
-/// [`InstanceNorm2d`] and [`InstanceNorm3d`].
+/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch
+/// axis may be missing. Known as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
 #[derive(Clone)]
 pub struct InstanceNorm<const N: usize> {
     /// `[channels]`, from ones; not there unless asked for.

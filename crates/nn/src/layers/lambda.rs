@@ -15,7 +15,8 @@ use pullback::{Tensor, Tree};
 pub struct Lambda<F>(#[tree(skip)] F);
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
-    /// This function. Tensors that it captures are constants to the module: they are neither its parameters nor its buffers.
+    /// This function. Tensors that it captures are constants to the module: they are neither its
+    /// parameters nor its buffers.
     pub fn new(f: F) -> Lambda<F> {
         Lambda(f)
     }

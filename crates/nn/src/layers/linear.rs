@@ -7,8 +7,10 @@ use pullback::{Tensor, Tree};
 
 /// `x·weightᵀ + bias` over the last axis.
 ///
-/// As in every layer, the parameters have the default dtype, `f32`, and an input of another float dtype is refused. `Tensor::from([[1.0, 2.0]])` is `f64`:
-/// `cast` it, or the layer with [`Module::to_dtype`](crate::Module::to_dtype), or make the layer inside [`with_default_dtype`](pullback::with_default_dtype).
+/// As in every layer, the parameters have the default dtype, `f32`, and an input of another float
+/// dtype is refused. `Tensor::from([[1.0, 2.0]])` is `f64`: `cast` it, or the layer with
+/// [`Module::to_dtype`](crate::Module::to_dtype), or make the layer inside
+/// [`with_default_dtype`](pullback::with_default_dtype).
 ///
 /// ```
 /// use pullback::Tensor;

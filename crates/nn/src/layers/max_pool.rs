@@ -17,7 +17,8 @@ pub type MaxPool2d = MaxPool<2>;
 /// The largest of each window over three axes.
 pub type MaxPool3d = MaxPool<3>;
 
-/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`] and [`MaxPool3d`].
+/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`]
+/// and [`MaxPool3d`].
 #[derive(Clone, Debug)]
 pub struct MaxPool<const N: usize> {
     /// The size of a window.

@@ -50,7 +50,8 @@ impl AttentionConfig {
         }
     }
 
-    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries (grouped-query attention).
+    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries
+    /// (grouped-query attention).
     pub fn kv_heads(self, heads: usize) -> AttentionConfig {
         AttentionConfig { kv_heads: Some(heads), ..self }
     }
@@ -81,10 +82,12 @@ impl AttentionConfig {
         AttentionConfig { rotary: Some(rotary), ..self }
     }
 
-    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and values, biases of 0.
+    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and
+    /// values, biases of 0.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features, or those of queries not those of keys, or the dropout is no probability.
+    /// With the caller's line, if the heads cannot share the features, or those of queries not
+    /// those of keys, or the dropout is no probability.
     #[track_caller]
     #[must_use]
     pub fn build(self) -> MultiHeadAttention {
@@ -127,11 +130,13 @@ impl AttentionConfig {
 
 const NAME: &str = "MultiHeadAttention";
 
-/// Attention of several heads, PyTorch's `nn.MultiheadAttention` with `batch_first=True`: inputs are `[batch, positions, features]`, or
-/// `[positions, features]`. [`AttentionConfig`] has the options.
+/// Attention of several heads, PyTorch's `nn.MultiheadAttention` with `batch_first=True`: inputs
+/// are `[batch, positions, features]`, or `[positions, features]`. [`AttentionConfig`] has the
+/// options.
 ///
-/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for them. A query that sees no key gives zeros
-/// (before the last projection), where PyTorch may give NaN.
+/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for
+/// them. A query that sees no key gives zeros (before the last projection), where PyTorch may give
+/// NaN.
 #[derive(Clone, Tree)]
 pub struct MultiHeadAttention {
     /// The weights for queries, where keys or values have another number of features.
@@ -202,8 +207,8 @@ impl MultiHeadAttention {
         self.out(&scope, &x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
     }
 
-    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the heads, or `[batch, heads, queries, keys]`. It
-    /// stores the scores.
+    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the
+    /// heads, or `[batch, heads, queries, keys]`. It stores the scores.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -245,9 +250,10 @@ impl MultiHeadAttention {
         (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
     }
 
-    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those in the cache and themselves; their keys and values
-    /// are put into it. A prompt goes in at once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for the
-    /// whole, without dropout and without gradients.
+    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those
+    /// in the cache and themselves; their keys and values are put into it. A prompt goes in at
+    /// once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for
+    /// the whole, without dropout and without gradients.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
@@ -268,7 +274,8 @@ impl MultiHeadAttention {
         self.out(&scope, &y, (&new.q, &cache.keys), x.rank()).detach()
     }
 
-    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written over, and through which gradients pass.
+    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written
+    /// over, and through which gradients pass.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.

@@ -3,7 +3,8 @@
 use crate::{Layer, module_scope};
 use pullback::{Fill, Path, Tensor, Tree};
 
-/// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and circular padding.
+/// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and
+/// circular padding.
 ///
 /// ```
 /// use pullback::{Border, Fill, Tensor};
@@ -33,7 +34,8 @@ impl Pad {
     }
 }
 
-/// By hand: what fills is the op's, which is no tree, and a compiled function must still tell two of them apart.
+/// By hand: what fills is the op's, which is no tree, and a compiled function must still tell two
+/// of them apart.
 impl Tree for Pad {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.kind("Pad");

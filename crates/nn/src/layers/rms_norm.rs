@@ -18,7 +18,8 @@ pub struct RmsNorm {
     pub weight: Option<Tensor>,
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
-    /// What is added to the mean square; the distance from 1 to the next number of the input's dtype, if not said.
+    /// What is added to the mean square; the distance from 1 to the next number of the input's
+    /// dtype, if not said.
     pub eps: Option<f64>,
 }
 

@@ -20,7 +20,8 @@ pub struct Sequential {
     layers: Vec<Arc<dyn Stage>>,
 }
 
-/// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a new pointer.
+/// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a
+/// new pointer.
 trait Stage: Send + Sync {
     fn run(&self, x: &Tensor) -> Tensor;
     fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));

@@ -5,9 +5,11 @@ use crate::refuse::{demand, unrecorded};
 use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree};
 
-/// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a matrix. u and v are buffers: each forward pass in training
-/// takes a step of power iteration with them, and evaluation leaves them as they are. PyTorch's `nn.utils.parametrizations.spectral_norm`, with its
-/// names: `parametrizations.weight.original` is W, `parametrizations.weight.0._u` and `…0._v` are the vectors.
+/// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a
+/// matrix. u and v are buffers: each forward pass in training takes a step of power iteration with
+/// them, and evaluation leaves them as they are. PyTorch's
+/// `nn.utils.parametrizations.spectral_norm`, with its names: `parametrizations.weight.original` is
+/// W, `parametrizations.weight.0._u` and `…0._v` are the vectors.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -38,8 +40,8 @@ pub struct SpectralNorm<L> {
 const FIRST: usize = 15;
 
 impl<L: Layer> SpectralNorm<L> {
-    /// The layer with the weight that it has now. The first axis of the weight counts the rows of the matrix, the second where the layer is a transposed
-    /// convolution.
+    /// The layer with the weight that it has now. The first axis of the weight counts the rows of
+    /// the matrix, the second where the layer is a transposed convolution.
     ///
     /// # Panics
     /// If it has no `weight` of floats.

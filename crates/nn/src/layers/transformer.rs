@@ -1,4 +1,5 @@
-//! What the layers and stacks of transformers are made from, and the part that encoders and decoders share.
+//! What the layers and stacks of transformers are made from, and the part that encoders and
+//! decoders share.
 
 use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
@@ -11,7 +12,8 @@ use crate::refuse::room_for;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key};
 
-/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of 0.1, relu, norms after each part.
+/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of
+/// 0.1, relu, norms after each part.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -62,7 +64,8 @@ impl TransformerConfig {
         TransformerConfig { feedforward, ..self }
     }
 
-    /// While training, drops with this probability: attention weights, what the parts add, and inside the feed-forward part.
+    /// While training, drops with this probability: attention weights, what the parts add, and
+    /// inside the feed-forward part.
     pub fn dropout(self, p: f64) -> TransformerConfig {
         TransformerConfig { dropout: p, ..self }
     }
@@ -193,7 +196,8 @@ impl TransformerConfig {
     }
 }
 
-/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its own.
+/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its
+/// own.
 #[derive(Clone)]
 pub(super) struct Manner {
     pub dropout: f64,
@@ -223,8 +227,9 @@ impl Manner {
         }
     }
 
-    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not in a closure, which would not know the
-    /// caller's line: this is the first, what the part is given.
+    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not
+    /// in a closure, which would not know the caller's line: this is the first, what the part is
+    /// given.
     #[track_caller]
     pub fn before(&self, x: &Tensor, norm: &LayerNorm) -> Tensor {
         if self.norm_first { norm.forward(x) } else { x.clone() }

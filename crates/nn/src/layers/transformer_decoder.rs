@@ -7,7 +7,8 @@ use super::transformer_encoder::check_count;
 use crate::{Layer, LayerNorm, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
+/// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see
+/// [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
 #[derive(Clone, Tree)]
 pub struct TransformerDecoder {
     /// The layers.
@@ -17,8 +18,9 @@ pub struct TransformerDecoder {
 }
 
 impl TransformerDecoder {
-    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
-    /// encoder's, as the masks let them.
+    /// The output for `[batch, positions, features]` beside what an encoder made,
+    /// `[batch, others, features]`: positions see each other, and the encoder's, as the masks let
+    /// them.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -39,7 +41,8 @@ impl TransformerDecoder {
         self.finish(&scope, x)
     }
 
-    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. There is a cache for each layer.
+    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. There is a cache
+    /// for each layer.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or a cache is full.

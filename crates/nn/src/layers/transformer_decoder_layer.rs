@@ -7,7 +7,8 @@ use super::transformer::{Manner, TransformerConfig};
 use crate::{LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -53,8 +54,9 @@ impl TransformerDecoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
-    /// encoder's, as the masks let them.
+    /// The output for `[batch, positions, features]` beside what an encoder made,
+    /// `[batch, others, features]`: positions see each other, and the encoder's, as the masks let
+    /// them.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -73,7 +75,8 @@ impl TransformerDecoderLayer {
         self.rest(&scope, &self.manner.after(x, found, &self.norm1), memory, memory_masks)
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.

@@ -7,7 +7,8 @@ use crate::refuse::refuse;
 use crate::{Layer, LayerNorm, ModuleScope, module_scope};
 use pullback::{Error, Tensor, Tree};
 
-/// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
+/// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see
+/// [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
 #[derive(Clone, Tree)]
 pub struct TransformerEncoder {
     /// The layers.
@@ -32,7 +33,8 @@ impl TransformerEncoder {
         self.finish(&scope, x)
     }
 
-    /// The output for the next positions: see [`TransformerEncoderLayer::decode`]. There is a cache for each layer.
+    /// The output for the next positions: see [`TransformerEncoderLayer::decode`]. There is a cache
+    /// for each layer.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or a cache is full.

@@ -7,7 +7,8 @@ use super::transformer::{Manner, TransformerConfig};
 use crate::{Layer, LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -60,7 +61,8 @@ impl TransformerEncoderLayer {
         self.rest(&scope, &self.manner.after(x, found, &self.norm1))
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.

@@ -35,14 +35,16 @@ impl Upsample {
         Upsample { options: self.options.mode(mode) }
     }
 
-    /// For linear and cubic: the first and last elements keep their places, rather than the outer edges of the image.
+    /// For linear and cubic: the first and last elements keep their places, rather than the outer
+    /// edges of the image.
     #[must_use]
     pub fn align_corners(self, yes: bool) -> Upsample {
         Upsample { options: self.options.align_corners(yes) }
     }
 }
 
-/// By hand: the options are those of the op, which is no tree, and a compiled function must still tell two of them apart.
+/// By hand: the options are those of the op, which is no tree, and a compiled function must still
+/// tell two of them apart.
 impl Tree for Upsample {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.kind("Upsample");

@@ -4,8 +4,10 @@ use super::parametrised::{Bare, under};
 use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree};
 
-/// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters: one length for each index of an axis, the first unless told.
-/// PyTorch's `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is g and `…original1` is v.
+/// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters:
+/// one length for each index of an axis, the first unless told. PyTorch's
+/// `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is
+/// g and `…original1` is v.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -38,7 +40,8 @@ impl<L: Layer> WeightNorm<L> {
         WeightNorm::over(layer, Some(0))
     }
 
-    /// One length for each index of this axis, or one for all where there is none. (PyTorch's `dim`.)
+    /// One length for each index of this axis, or one for all where there is none. (PyTorch's
+    /// `dim`.)
     ///
     /// # Panics
     /// If the layer has no `weight` of floats, or that has no such axis.

@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's `nn.PoissonNLLLoss`.
+/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's
+/// `nn.PoissonNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct PoissonNllLoss {

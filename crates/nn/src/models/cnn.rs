@@ -3,8 +3,8 @@
 use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d, module_scope};
 use pullback::{Tensor, Tree};
 
-/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling by two before the last, the mean over the
-/// image, and a linear layer.
+/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling
+/// by two before the last, the mean over the image, and a linear layer.
 ///
 /// ```
 /// use pullback::Tensor;

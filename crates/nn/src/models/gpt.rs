@@ -34,7 +34,8 @@ impl Default for GptConfig {
     }
 }
 
-/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and the logits.
+/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and
+/// the logits.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -115,7 +116,8 @@ impl Sampling {
 }
 
 impl Gpt {
-    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a block adds to what it was given.
+    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a
+    /// block adds to what it was given.
     ///
     /// # Panics
     /// With the caller's line, if a size is 0 or the heads cannot share the features.
@@ -153,7 +155,8 @@ impl Gpt {
         self.position.weight.shape()[0]
     }
 
-    /// The logits of the next token at each position: from `[batch, positions]` to `[batch, positions, vocabulary]`.
+    /// The logits of the next token at each position: from `[batch, positions]` to
+    /// `[batch, positions, vocabulary]`.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they are no token numbers or too many.
@@ -168,7 +171,8 @@ impl Gpt {
         self.logits(&x)
     }
 
-    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in nats.
+    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in
+    /// nats.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -178,8 +182,9 @@ impl Gpt {
         cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
     }
 
-    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values are kept, so a token costs one position; where
-    /// the sequence is full it goes on from its later half.
+    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values
+    /// are kept, so a token costs one position; where the sequence is full it goes on from its
+    /// later half.
     ///
     /// # Errors
     /// If the prompt is empty or has a number that is no token, or the temperature is negative.

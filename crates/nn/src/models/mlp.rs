@@ -3,7 +3,8 @@
 use crate::{Layer, Linear, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Linear layers with relu between them. Inputs may have any number of axes after the first; they are made one.
+/// Linear layers with relu between them. Inputs may have any number of axes after the first; they
+/// are made one.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -3,11 +3,11 @@
 use super::Optimizer;
 use pullback::{Error, Result, Tensor, catch, no_grad};
 
-/// Accumulates gradients over several backward passes, and steps after the last: as one batch of all parts, if losses are means over
-/// parts of one size.
+/// Accumulates gradients over several backward passes, and steps after the last: as one batch of
+/// all parts, if losses are means over parts of one size.
 ///
-/// Gradients accumulate in `.grad()` anyway; this divides each loss by the number of parts, counts, steps, and forgets the gradients. A
-/// loop that does so by hand is as good:
+/// Gradients accumulate in `.grad()` anyway; this divides each loss by the number of parts, counts,
+/// steps, and forgets the gradients. A loop that does so by hand is as good:
 ///
 /// ```
 /// use pullback::Tensor;
@@ -30,9 +30,12 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// The count is a tensor, so a step that contains this compiles, to the same program for all parts after the first: there the optimiser steps at every part, and its
-/// parameters and its state are put back where the part is not the last. Compiled, `before_step` therefore runs at every part too: what else it writes (a moving average, a counter) stays, and belongs
-/// behind a `select` by what [`Accumulate::backward`] gives. And gradients are zeros after a step, not absent. A clone counts along.
+/// The count is a tensor, so a step that contains this compiles, to the same program for all parts
+/// after the first: there the optimiser steps at every part, and its parameters and its state are
+/// put back where the part is not the last. Compiled, `before_step` therefore runs at every part
+/// too: what else it writes (a moving average, a counter) stays, and belongs behind a `select` by
+/// what [`Accumulate::backward`] gives. And gradients are zeros after a step, not absent. A clone
+/// counts along.
 ///
 /// ```
 /// use pullback::{Tensor, jit};
@@ -67,8 +70,9 @@ impl<O: Optimizer> Accumulate<O> {
         }
     }
 
-    /// Goes backward from a part's loss, divided by the number of parts; after the last part steps and forgets the gradients. Gives whether
-    /// it stepped: `bool[]`, which inside a trace is not known yet.
+    /// Goes backward from a part's loss, divided by the number of parts; after the last part steps
+    /// and forgets the gradients. Gives whether it stepped: `bool[]`, which inside a trace is not
+    /// known yet.
     ///
     /// # Errors
     /// Of the backward pass or the step.
@@ -96,7 +100,8 @@ impl<O: Optimizer> Accumulate<O> {
         Ok(due)
     }
 
-    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their gradients are not made larger.
+    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their
+    /// gradients are not made larger.
     ///
     /// # Errors
     /// Of the step.
@@ -117,7 +122,8 @@ impl<O: Optimizer> Accumulate<O> {
                 step()?;
                 self.optimizer.zero_grad();
             }
-            // Not known while a function is traced: everything that a step writes is chosen afterwards, element by element.
+            // Not known while a function is traced: everything that a step writes is chosen
+            // afterwards, element by element.
             Err(_) => {
                 let lrs = self.optimizer.lrs();
                 let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
@@ -150,7 +156,8 @@ impl<O: Optimizer> Accumulate<O> {
         &self.optimizer
     }
 
-    /// How many parts of the next step were seen. A checkpoint is best made where this is 0: gradients are not saved.
+    /// How many parts of the next step were seen. A checkpoint is best made where this is 0:
+    /// gradients are not saved.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.

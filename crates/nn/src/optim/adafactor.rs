@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Adafactor: `torch.optim.Adafactor`, with its meanings and defaults.
 ///
-/// Of the squares of a gradient with two axes or more only the means of rows and columns (of the last two axes) are remembered, so the
-/// state is small. Steps are as long as the parameter's root mean square times the rate.
+/// Of the squares of a gradient with two axes or more only the means of rows and columns (of the
+/// last two axes) are remembered, so the state is small. Steps are as long as the parameter's root
+/// mean square times the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adafactor {
@@ -15,7 +16,8 @@ pub struct Adafactor {
     pub lr: f64,
     /// Of the mean square, t to this power goes to the gradient of step t.
     pub beta2_decay: f64,
-    /// The least root mean square of a gradient (without a number, the precision of the parameter's dtype), and of a parameter.
+    /// The least root mean square of a gradient (without a number, the precision of the parameter's
+    /// dtype), and of a parameter.
     pub eps: (Option<f64>, f64),
     /// The largest root mean square of a step, before it is multiplied by its length.
     pub d: f64,

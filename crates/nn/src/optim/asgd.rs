@@ -4,13 +4,15 @@ use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// Averaged gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The averages are the states `ax`.
+/// Averaged gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The averages are
+/// the states `ax`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Asgd {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the parameter, times the length of the step, is taken off it; also how fast steps get shorter.
+    /// How much of the parameter, times the length of the step, is taken off it; also how fast
+    /// steps get shorter.
     pub lambd: f64,
     /// Step t is shorter by (1 + `lambd`·rate·t) to this power.
     pub alpha: f64,

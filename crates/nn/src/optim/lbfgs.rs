@@ -1,12 +1,13 @@
 //! A quasi-Newton method with a limited memory.
 //!
-//! All parameters are one vector x here, and so is their gradient g. From the last differences s of x and y of g the product of an
-//! approximate inverse Hessian with g follows by two loops over them; x moves along it, by a fixed length or by one that a line search
-//! finds (`line_search.rs`). The loss is evaluated several times in a step, so the step takes the closure that does it. It decides by values, so
-//! it does not compile; the closure may be compiled.
+//! All parameters are one vector x here, and so is their gradient g. From the last differences s of
+//! x and y of g the product of an approximate inverse Hessian with g follows by two loops over
+//! them; x moves along it, by a fixed length or by one that a line search finds (`line_search.rs`).
+//! The loss is evaluated several times in a step, so the step takes the closure that does it. It
+//! decides by values, so it does not compile; the closure may be compiled.
 //!
-//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. What it remembers lies in tensors whose shapes never
-//! change: of s and y, rings of `history_size` rows.
+//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. What it remembers
+//! lies in tensors whose shapes never change: of s and y, rings of `history_size` rows.
 
 use super::line_search::{self, Point};
 use super::update_rule::wide_dtype;
@@ -134,7 +135,8 @@ pub struct LbfgsStepper {
     parameters: Vec<Tensor>,
     dtype: DType,
     lr: Tensor,
-    /// How often it moved, how often the loss was evaluated, how many rows of the rings are used, and which comes next.
+    /// How often it moved, how often the loss was evaluated, how many rows of the rings are used,
+    /// and which comes next.
     counts: Tensor,
     /// How far it moved along the direction last, and the scale of the first approximate Hessian.
     numbers: Tensor,
@@ -148,8 +150,8 @@ pub struct LbfgsStepper {
 }
 
 impl LbfgsStepper {
-    /// One step: `evaluate` forgets the gradients, computes the loss, goes backward and gives the loss. Gives the loss of the first
-    /// evaluation, as it was before the step.
+    /// One step: `evaluate` forgets the gradients, computes the loss, goes backward and gives the
+    /// loss. Gives the loss of the first evaluation, as it was before the step.
     ///
     /// # Errors
     /// Of the closure, or if the loss is not one number.

@@ -4,10 +4,12 @@ use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// Lion, the evolved sign momentum of Chen et al. (2023), with the paper's meanings: x takes a step of length `lr` against the sign of
-/// β₁·m + (1 − β₁)·g, after which m becomes β₂·m + (1 − β₂)·g. Decay is decoupled. PyTorch has no such optimiser.
+/// Lion, the evolved sign momentum of Chen et al. (2023), with the paper's meanings: x takes a step
+/// of length `lr` against the sign of β₁·m + (1 − β₁)·g, after which m becomes β₂·m + (1 − β₂)·g.
+/// Decay is decoupled. PyTorch has no such optimiser.
 ///
-/// Its steps are longer than Adam's: the paper recommends a third to a tenth of AdamW's rate, and as much more decay.
+/// Its steps are longer than Adam's: the paper recommends a third to a tenth of AdamW's rate, and
+/// as much more decay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lion {

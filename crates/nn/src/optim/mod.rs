@@ -13,8 +13,9 @@
 //! | [`Rprop`], [`Asgd`] | `Rprop`, `ASGD` | by signs of the whole gradient; along the gradient, with an average |
 //! | [`Lbfgs`] | `LBFGS` | to where a quadratic model is lowest: takes a closure |
 //!
-//! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between backward and step, [`Ema`] after it;
-//! [`Accumulate`] makes one step of several backward passes. Rates are changed by [`schedule`](crate::schedule).
+//! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between
+//! backward and step, [`Ema`] after it; [`Accumulate`] makes one step of several backward passes.
+//! Rates are changed by [`schedule`](crate::schedule).
 //!
 //! ```
 //! use pullback::{Tensor, jit};

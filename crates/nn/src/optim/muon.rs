@@ -1,20 +1,22 @@
 //! Momentum whose steps are made orthogonal.
 //!
-//! The momentum M of a weight matrix is replaced by a matrix near the orthogonal one nearest to it (U·Vᵀ of its singular value
-//! decomposition), so that all directions move about equally far. Five steps of a Newton–Schulz iteration do this with products alone:
-//! X ← a·X + (b·A + c·A²)·X with A = X·Xᵀ, from X = M/‖M‖. The coefficients make small singular values grow fast; they end between 0.7
-//! and 1.2, which is near enough.
+//! The momentum M of a weight matrix is replaced by a matrix near the orthogonal one nearest to it
+//! (U·Vᵀ of its singular value decomposition), so that all directions move about equally far. Five
+//! steps of a Newton–Schulz iteration do this with products alone: X ← a·X + (b·A + c·A²)·X with A
+//! = X·Xᵀ, from X = M/‖M‖. The coefficients make small singular values grow fast; they end between
+//! 0.7 and 1.2, which is near enough.
 //!
-//! That needs no precision, so PyTorch rounds to `bf16` after every product, and so does this by default: products and sums are those of
-//! `f32`, and what PyTorch stores in `bf16` is rounded to it. Of large matrices two such iterations agree to about 1%, not more: a sum
-//! in another order rounds to another neighbour. `precise` iterates in the dtype that steps are computed in.
+//! That needs no precision, so PyTorch rounds to `bf16` after every product, and so does this by
+//! default: products and sums are those of `f32`, and what PyTorch stores in `bf16` is rounded to
+//! it. Of large matrices two such iterations agree to about 1%, not more: a sum in another order
+//! rounds to another neighbour. `precise` iterates in the dtype that steps are computed in.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{DType, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Muon: `torch.optim.Muon`, with its meanings and defaults. For matrices alone: give embeddings, biases and gains to AdamW, in a list of
-/// both.
+/// Muon: `torch.optim.Muon`, with its meanings and defaults. For matrices alone: give embeddings,
+/// biases and gains to AdamW, in a list of both.
 ///
 /// ```
 /// use pullback::Tensor;

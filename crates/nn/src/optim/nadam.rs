@@ -15,7 +15,8 @@ pub struct NAdam {
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
+    /// it.
     pub weight_decay: f64,
     /// How fast the momentum rises from half of β₁ to all of it.
     pub momentum_decay: f64,

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// RAdam: `torch.optim.RAdam`, with its meanings and defaults.
 ///
-/// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5) steps are those of momentum; after
-/// that they are those of Adam, shortened by how uncertain the mean square still is. Which of both is selected by the count, in a
-/// tensor, so one compiled step serves for all.
+/// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5)
+/// steps are those of momentum; after that they are those of Adam, shortened by how uncertain the
+/// mean square still is. Which of both is selected by the count, in a tensor, so one compiled step
+/// serves for all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RAdam {
@@ -19,7 +20,8 @@ pub struct RAdam {
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
+    /// it.
     pub weight_decay: f64,
     /// Decay as in AdamW.
     pub decoupled_weight_decay: bool,

@@ -4,8 +4,8 @@ use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the length of the first step; later ones
-/// follow from it.
+/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the
+/// length of the first step; later ones follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rprop {

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 /// An optimiser: a [`UpdateRule`] over groups of parameters, each with options of its own.
 ///
-/// Each parameter has a count of its own, as in PyTorch: a step in which it has no gradient is not counted. All state is there from the
-/// start, so a compiled step never meets a new tensor.
+/// Each parameter has a count of its own, as in PyTorch: a step in which it has no gradient is not
+/// counted. All state is there from the start, so a compiled step never meets a new tensor.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -47,7 +47,8 @@ impl<R: UpdateRule> Stepper<R> {
     /// An optimiser with one group. [`UpdateRule::over`] is the same.
     ///
     /// # Errors
-    /// If there are no parameters, one is listed twice or is not a float or was computed, or an option is out of its range.
+    /// If there are no parameters, one is listed twice or is not a float or was computed, or an
+    /// option is out of its range.
     pub fn new(rule: R, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<R>> {
         Stepper { groups: Vec::new() }.and(parameters, rule)
     }

@@ -1,11 +1,14 @@
-//! What is particular to an optimiser: its options, what it remembers of a parameter, and how it steps.
+//! What is particular to an optimiser: its options, what it remembers of a parameter, and how it
+//! steps.
 //!
-//! Everything else (groups, counts, rates, names of states, checks) is in [`Stepper`], once. A rule is a struct of options with
-//! PyTorch's meanings and defaults; its formula is ordinary tensor code that writes in place and never reads a value, so it runs
-//! eagerly and compiles with [`jit`](pullback::jit).
+//! Everything else (groups, counts, rates, names of states, checks) is in [`Stepper`], once. A rule
+//! is a struct of options with PyTorch's meanings and defaults; its formula is ordinary tensor code
+//! that writes in place and never reads a value, so it runs eagerly and compiles with
+//! [`jit`](pullback::jit).
 //!
-//! What is one number (a rate, a bias correction, a count) is computed in `f64`, as PyTorch computes it in Python. What is shaped as
-//! the parameter is computed in its dtype, or in `f32` where that is a half-precision one; states have the parameter's dtype.
+//! What is one number (a rate, a bias correction, a count) is computed in `f64`, as PyTorch
+//! computes it in Python. What is shaped as the parameter is computed in its dtype, or in `f32`
+//! where that is a half-precision one; states have the parameter's dtype.
 
 use super::Stepper;
 use pullback::{DType, Result, Tensor};
@@ -63,7 +66,8 @@ pub trait UpdateRule: Clone {
         Ok(())
     }
 
-    /// What is remembered of a parameter, by PyTorch's names, as it is before the first step. Steps write to it in place.
+    /// What is remembered of a parameter, by PyTorch's names, as it is before the first step. Steps
+    /// write to it in place.
     fn state(&self, parameter: &Tensor) -> Vec<(&'static str, Tensor)> {
         let _ = parameter;
         Vec::new()
@@ -75,7 +79,8 @@ pub trait UpdateRule: Clone {
     /// An optimiser of these parameters. [`Stepper::and`] adds groups with other options.
     ///
     /// # Errors
-    /// If there are none, one is listed twice or is not a float or was computed, or an option is out of its range.
+    /// If there are none, one is listed twice or is not a float or was computed, or an option is
+    /// out of its range.
     fn over(self, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<Self>> {
         Stepper::new(self, parameters)
     }

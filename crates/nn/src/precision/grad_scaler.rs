@@ -1,13 +1,15 @@
 //! Loss scaling.
 //!
-//! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where its value is known, the optimiser is simply
-//! not called. Inside [`jit`](pullback::jit) it is not known: then the step is taken, and each parameter and each tensor of the
-//! optimiser's state is afterwards chosen between what it was and what it is, by that tensor. All that an optimiser remembers is in
-//! [`Optimizer::named_state`], the counts of its steps among it, so a skipped step leaves no trace in either way. Rates are not chosen:
-//! a step does not write them.
+//! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where
+//! its value is known, the optimiser is simply not called. Inside [`jit`](pullback::jit) it is not
+//! known: then the step is taken, and each parameter and each tensor of the optimiser's state is
+//! afterwards chosen between what it was and what it is, by that tensor. All that an optimiser
+//! remembers is in [`Optimizer::named_state`], the counts of its steps among it, so a skipped step
+//! leaves no trace in either way. Rates are not chosen: a step does not write them.
 //!
-//! Everything the scaler knows is in tensors too (`named_state`), written in place: it compiles, it is saved and restored like an
-//! optimiser's state, and it does not matter which of `unscale`, `step` and `update` are compiled and which are not.
+//! Everything the scaler knows is in tensors too (`named_state`), written in place: it compiles, it
+//! is saved and restored like an optimiser's state, and it does not matter which of `unscale`,
+//! `step` and `update` are compiled and which are not.
 
 use super::snapshot::Snapshot;
 use crate::Module;
@@ -44,13 +46,15 @@ impl Default for Scaling {
     }
 }
 
-/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they overflowed. The op and line that overflowed first
-/// are named by what can run the step a second time: [`GradScaler::run`], [`GradScaler::watched`] and
-/// [`Trainer::scaler`](crate::train::Trainer::scaler). `scale`, `step` and `update` by themselves only skip; put
-/// `scaler.watched(&model, &opt, || …)` around them, as below, to have it named.
+/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they
+/// overflowed. The op and line that overflowed first are named by what can run the step a second
+/// time: [`GradScaler::run`], [`GradScaler::watched`] and
+/// [`Trainer::scaler`](crate::train::Trainer::scaler). `scale`, `step` and `update` by themselves
+/// only skip; put `scaler.watched(&model, &opt, || …)` around them, as below, to have it named.
 ///
-/// The scale is a power of two that follows the run: halved where a gradient was not finite (the step is skipped: neither parameters nor the
-/// optimiser's state change), doubled after 2000 steps without. One scaler goes with one optimiser, or with a list of them.
+/// The scale is a power of two that follows the run: halved where a gradient was not finite (the
+/// step is skipped: neither parameters nor the optimiser's state change), doubled after 2000 steps
+/// without. One scaler goes with one optimiser, or with a list of them.
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast, jit};
@@ -89,9 +93,11 @@ pub struct GradScaler {
     scale: Tensor,
     /// Good steps since the scale changed last, `i64[]`.
     good: Tensor,
-    /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the optimiser's step.
+    /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the
+    /// optimiser's step.
     stage: Tensor,
-    /// Whether there was a gradient in this step, `bool[]`: without one there is nothing to learn from.
+    /// Whether there was a gradient in this step, `bool[]`: without one there is nothing to learn
+    /// from.
     looked: Tensor,
     /// Whether a gradient of this step was not finite, `bool[]`.
     overflow: Tensor,
@@ -119,7 +125,8 @@ pub struct Overflow {
     pub scale: f64,
     /// The scale of the next step.
     pub next: f64,
-    /// The first op that made something not finite of finite operands, forward or backward, and its line.
+    /// The first op that made something not finite of finite operands, forward or backward, and its
+    /// line.
     pub culprit: Option<Culprit>,
 }
 
@@ -187,11 +194,12 @@ impl GradScaler {
         loss * self.scale.deep_clone()
     }
 
-    /// Divides the gradients by the scale, in place, and looks whether they are finite: what [`GradScaler::step`] does first, unless it
-    /// was done before, to clip them.
+    /// Divides the gradients by the scale, in place, and looks whether they are finite: what
+    /// [`GradScaler::step`] does first, unless it was done before, to clip them.
     ///
     /// # Errors
-    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a parameter is of a 16-bit dtype.
+    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a
+    /// parameter is of a 16-bit dtype.
     pub fn unscale(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         match self.stage.try_item::<i64>() {
             Ok(1) => Err(Error::argument(OP, "the gradients were unscaled already in this step")
@@ -237,10 +245,12 @@ impl GradScaler {
         })
     }
 
-    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped where one of them is not finite.
+    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped
+    /// where one of them is not finite.
     ///
     /// # Errors
-    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it was before.
+    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it
+    /// was before.
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let stage = self.stage.try_item::<i64>();
         if let Ok(2) = stage {
@@ -259,7 +269,8 @@ impl GradScaler {
         quietly(|| drop(self.stage.fill_(2i64)))
     }
 
-    /// A step of which nothing is left where gradients overflowed: what an optimiser does where it is not known yet whether they did.
+    /// A step of which nothing is left where gradients overflowed: what an optimiser does where it
+    /// is not known yet whether they did.
     fn step_or_stay(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let lrs = optimizer.lrs();
         let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
@@ -276,9 +287,10 @@ impl GradScaler {
         })
     }
 
-    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without. It goes by the gradients that were
-    /// unscaled, by `step` or by `unscale` alone: who looks at them and then decides against the step has an overflow counted too. Where
-    /// there was no gradient, neither the scale nor the count of good steps changes.
+    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without.
+    /// It goes by the gradients that were unscaled, by `step` or by `unscale` alone: who looks at
+    /// them and then decides against the step has an overflow counted too. Where there was no
+    /// gradient, neither the scale nor the count of good steps changes.
     ///
     /// # Errors
     /// None, as things are.
@@ -304,7 +316,8 @@ impl GradScaler {
         })
     }
 
-    /// Begins the step anew, as after an error in the middle of one: what was unscaled and found is forgotten.
+    /// Begins the step anew, as after an error in the middle of one: what was unscaled and found is
+    /// forgotten.
     pub fn forget(&self) {
         no_grad(|| {
             self.stage.fill_(0i64);
@@ -321,7 +334,8 @@ impl GradScaler {
         self.scale.try_item::<f32>().map(f64::from)
     }
 
-    /// Whether the last step that `update` ended was skipped; one without any gradient does not count.
+    /// Whether the last step that `update` ended was skipped; one without any gradient does not
+    /// count.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.
@@ -337,7 +351,8 @@ impl GradScaler {
         self.skipped.try_item::<i64>().map(i64::unsigned_abs)
     }
 
-    /// Everything it remembers, with names: what a checkpoint saves (`Checkpoint::tensors`) and, written in place, restores.
+    /// Everything it remembers, with names: what a checkpoint saves (`Checkpoint::tensors`) and,
+    /// written in place, restores.
     pub fn named_state(&self) -> Vec<(String, Tensor)> {
         let state = [
             ("scale", &self.scale),
@@ -352,8 +367,9 @@ impl GradScaler {
         state.iter().map(|(name, x)| (name.to_string(), (*x).clone())).collect()
     }
 
-    /// A whole step: forgets the gradients, computes the loss, goes backward from it scaled, steps and updates. On overflow the loss is computed and
-    /// differentiated a second time, op by op, to find the op and line that overflowed first: see [`GradScaler::watched`].
+    /// A whole step: forgets the gradients, computes the loss, goes backward from it scaled, steps
+    /// and updates. On overflow the loss is computed and differentiated a second time, op by op, to
+    /// find the op and line that overflowed first: see [`GradScaler::watched`].
     ///
     /// ```
     /// use pullback::{DType, Tensor, Tree, autocast};
@@ -396,10 +412,11 @@ impl GradScaler {
         })
     }
 
-    /// Makes a step of your own, compiled or not, that ends with [`GradScaler::update`]. If it overflowed, the step is run again under
-    /// [`watch_overflow`], op by op, from where the first run began: the parameters, the buffers, the random generator, the state of the
-    /// optimiser and of the scaler are put back before it, and left as the first run left them after it. What else the step changes, it
-    /// changes twice.
+    /// Makes a step of your own, compiled or not, that ends with [`GradScaler::update`]. If it
+    /// overflowed, the step is run again under [`watch_overflow`], op by op, from where the first
+    /// run began: the parameters, the buffers, the random generator, the state of the optimiser and
+    /// of the scaler are put back before it, and left as the first run left them after it. What
+    /// else the step changes, it changes twice.
     ///
     /// # Errors
     /// Of the step. What the scaler found of it is forgotten then.
@@ -412,7 +429,8 @@ impl GradScaler {
         self.watched_with(model, optimizer, Vec::new, step)
     }
 
-    /// [`GradScaler::watched`], with other tensors that the second run leaves as the first left them.
+    /// [`GradScaler::watched`], with other tensors that the second run leaves as the first left
+    /// them.
     pub(crate) fn watched_with<M: Module, R>(
         &self,
         model: &M,

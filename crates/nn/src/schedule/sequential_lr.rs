@@ -2,7 +2,8 @@
 
 use super::Schedule;
 
-/// Schedules one after the other, each from its own step 0: `torch.optim.lr_scheduler.SequentialLR`.
+/// Schedules one after the other, each from its own step 0:
+/// `torch.optim.lr_scheduler.SequentialLR`.
 ///
 /// ```
 /// use pullback_nn::schedule::{CosineAnnealingLr, LinearLr, Schedule, SequentialLr};

@@ -1,8 +1,9 @@
 //! One checkpoint: all that a run needs to go on as if it had never stopped.
 //!
-//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers under their own names, so it can be given
-//! to PyTorch as it is. `state.safetensors` holds the other tensors: the optimiser's, the random generator's, and what else was
-//! added. `checkpoint.json` holds the rest: see `manifest.rs`.
+//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers
+//! under their own names, so it can be given to PyTorch as it is. `state.safetensors` holds the
+//! other tensors: the optimiser's, the random generator's, and what else was added.
+//! `checkpoint.json` holds the rest: see `manifest.rs`.
 
 use super::durable::make_folder;
 use super::manifest::{self, Manifest, Record};
@@ -70,7 +71,8 @@ impl Checkpoint {
         self.tensors(OPTIMIZER, optimizer.named_state())
     }
 
-    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's state.
+    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's
+    /// state.
     pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> Checkpoint {
         self.state.extend(named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)));
         self
@@ -162,7 +164,8 @@ impl Saved {
         &self.folder
     }
 
-    /// Puts the model, the optimiser and the random generator where they were. Everything is checked before anything is changed.
+    /// Puts the model, the optimiser and the random generator where they were. Everything is
+    /// checked before anything is changed.
     ///
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
@@ -170,7 +173,8 @@ impl Saved {
         self.checked(model, optimizer, &[])?.write()
     }
 
-    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked and not yet written.
+    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked
+    /// and not yet written.
     pub(crate) fn checked(
         &self,
         model: &impl Module,

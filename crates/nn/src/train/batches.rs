@@ -4,15 +4,18 @@ use crate::data::{DataLoader, Dataset, Position, Stream, StreamLoader};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
-/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader)s are such, and so are vectors of batches.
+/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader)s are such, and
+/// so are vectors of batches.
 pub trait Batches {
     /// One batch.
     type Batch;
 
-    /// What is left of the epoch, of which so many batches were taken. Something with a position of its own knows that itself.
+    /// What is left of the epoch, of which so many batches were taken. Something with a position of
+    /// its own knows that itself.
     fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
 
-    /// How many batches of the epoch were handed out before the run, by something with a position of its own: a look at the first one counts.
+    /// How many batches of the epoch were handed out before the run, by something with a position
+    /// of its own: a look at the first one counts.
     fn taken(&self) -> u64 {
         0
     }

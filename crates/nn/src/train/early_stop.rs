@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 /// Stops a run when a metric has not become better for a while.
 ///
-/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at the end of each epoch. A metric that nothing
-/// measures is an error as soon as that is known: after the first evaluation, or the first epoch where nothing is evaluated.
+/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at
+/// the end of each epoch. A metric that nothing measures is an error as soon as that is known:
+/// after the first evaluation, or the first epoch where nothing is evaluated.
 ///
 /// ```
 /// use pullback_nn::state::MetricMode;
@@ -53,7 +54,8 @@ impl EarlyStop {
         }
     }
 
-    /// How many times in a row it may be measured without being better: the run stops at the last of them.
+    /// How many times in a row it may be measured without being better: the run stops at the last
+    /// of them.
     pub fn patience(self, times: u64) -> EarlyStop {
         EarlyStop { patience: times.max(1), ..self }
     }

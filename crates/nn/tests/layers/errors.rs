@@ -5,7 +5,8 @@ use pullback::{Tensor, catch};
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::*;
 
-/// Runs `f`, which must fail, and checks that the sentence holds every part and names a line of this file.
+/// Runs `f`, which must fail, and checks that the sentence holds every part and names a line of
+/// this file.
 #[track_caller]
 fn fails<R>(f: impl FnOnce() -> R, parts: &[&str]) {
     let Err(error) = catch(f) else { panic!("did not fail: {parts:?}") };

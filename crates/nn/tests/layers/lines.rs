@@ -1,4 +1,5 @@
-//! Whatever layer runs, and inside whatever other: errors, programs, reports on memory and anomalies name the line that called the outermost one.
+//! Whatever layer runs, and inside whatever other: errors, programs, reports on memory and
+//! anomalies name the line that called the outermost one.
 
 use crate::build::{Built, Case};
 use crate::pytorch::{CASES, inputs};

@@ -101,7 +101,8 @@ fn what_it_cannot_do_is_refused() {
     assert!(error.to_string().contains("`lr` must be a number that is not negative, not NaN"));
 }
 
-/// Rosenbrock's valley, with the points and counts of `torch.optim.LBFGS` (2.15, float64): moves, and evaluations.
+/// Rosenbrock's valley, with the points and counts of `torch.optim.LBFGS` (2.15, float64): moves,
+/// and evaluations.
 #[test]
 fn the_valley_is_followed_as_pytorch_does() {
     for (max_iter, want, counts) in [

@@ -82,7 +82,8 @@ fn options_of_schedules_have_pytorchs_names() {
         // PyTorch's T_max, T_0 and T_mult, in Rust's case.
         ("CosineAnnealingLR", debug_fields(&CosineAnnealingLr { t_max: 1, eta_min: lr }),                 "t_max eta_min", "", ""),
         ("CosineAnnealingWarmRestarts", debug_fields(&CosineAnnealingWarmRestarts { t_0: 1, t_mult: 1, eta_min: lr }), "t_0 t_mult eta_min", "", ""),
-        // The base learning rate of a group is `max_lr` of the one and `base_lr` of the other; `gamma` is part of `CyclicMode::ExpRange`.
+        // The base learning rate of a group is `max_lr` of the one and `base_lr` of the other;
+        // `gamma` is part of `CyclicMode::ExpRange`.
         ("OneCycleLR",    debug_fields(&OneCycleLr::new(1)),
             "max_lr total_steps epochs steps_per_epoch pct_start anneal_strategy cycle_momentum base_momentum max_momentum div_factor final_div_factor three_phase",
             "", "max_lr epochs steps_per_epoch cycle_momentum base_momentum max_momentum"),

@@ -1,4 +1,5 @@
-//! What an optimiser remembers: saved in the middle, in half precision, of parameters that come and go.
+//! What an optimiser remembers: saved in the middle, in half precision, of parameters that come and
+//! go.
 
 use crate::problem::{Problem, cases, distance, optimizer};
 use pullback::{DType, Tensor, bf16, jit, no_grad};
@@ -37,7 +38,8 @@ fn going_on_from_saved_state_is_going_on() {
     }
 }
 
-/// Names do not depend on the run, nor do shapes change: what is there before the first step is what is there after it.
+/// Names do not depend on the run, nor do shapes change: what is there before the first step is
+/// what is there after it.
 #[test]
 fn all_state_is_there_from_the_start() {
     for (name, case, data) in cases() {

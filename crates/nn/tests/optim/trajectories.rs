@@ -6,9 +6,9 @@ use pullback_nn::optim::Optimizer;
 use pullback_nn::schedule::{LinearLr, Scheduler};
 use serde_json::Value;
 
-/// How far parameters may be from PyTorch's after 100 steps in f64, relative to their size. All are the same formulas up to the order of
-/// rounding. Muon rounds to bf16 on the way, where a sum in another order could make another number; those of matrices as small as
-/// these do not.
+/// How far parameters may be from PyTorch's after 100 steps in f64, relative to their size. All are
+/// the same formulas up to the order of rounding. Muon rounds to bf16 on the way, where a sum in
+/// another order could make another number; those of matrices as small as these do not.
 const BOUND: f64 = 1e-10;
 
 /// The schedule of a case, if it has one.

@@ -1,4 +1,5 @@
-//! A small model with tied weights and buffers of several dtypes, and a small optimiser, to save and load.
+//! A small model with tied weights and buffers of several dtypes, and a small optimiser, to save
+//! and load.
 
 use pullback::{DType, Result, Tensor, Tree, bf16, no_grad};
 use pullback_nn::optim::Optimizer;

@@ -10,7 +10,8 @@ pub enum Tail {
     Drop,
 }
 
-/// One process's share of the items: process `rank` of `num_replicas` takes every `num_replicas`-th index of an order that is the same in all.
+/// One process's share of the items: process `rank` of `num_replicas` takes every `num_replicas`-th
+/// index of an order that is the same in all.
 ///
 /// ```
 /// use pullback_nn::data::{DistributedSampler, EpochSeed, Sampler, Tail};

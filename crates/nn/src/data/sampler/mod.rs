@@ -14,7 +14,8 @@ pub use weighted::WeightedRandomSampler;
 
 use pullback::{Key, Result};
 
-/// One pass over the data: what the order of an epoch is drawn from. The global generator has no part in it.
+/// One pass over the data: what the order of an epoch is drawn from. The global generator has no
+/// part in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochSeed {
     /// The seed of the loader.
@@ -47,6 +48,7 @@ pub trait Sampler: Send + Sync + 'static {
     /// How many indices an epoch over `len` items has.
     fn count(&self, len: usize) -> usize;
 
-    /// What it is, in a word or two. Positions carry it: one saved under another sampler is refused.
+    /// What it is, in a word or two. Positions carry it: one saved under another sampler is
+    /// refused.
     fn describe(&self) -> String;
 }

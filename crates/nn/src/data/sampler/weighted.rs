@@ -18,11 +18,12 @@ pub struct WeightedRandomSampler {
 }
 
 impl WeightedRandomSampler {
-    /// `samples` items an epoch by these weights, one weight an item; they need not sum to one. Without replacement no item comes
-    /// twice in an epoch.
+    /// `samples` items an epoch by these weights, one weight an item; they need not sum to one.
+    /// Without replacement no item comes twice in an epoch.
     ///
     /// # Errors
-    /// If a weight is negative or not finite, or without replacement there are fewer positive weights than samples.
+    /// If a weight is negative or not finite, or without replacement there are fewer positive
+    /// weights than samples.
     pub fn new(
         weights: impl Into<Vec<f64>>,
         samples: usize,
