@@ -2,7 +2,7 @@
 //! lines.
 //!
 //! ```text
-//! cargo run --release -p pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
+//! cargo run --release --workspace --bin pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
 //! ```
 
 use std::process::ExitCode;

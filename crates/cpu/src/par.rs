@@ -423,7 +423,7 @@ mod tests {
         });
     }
 
-    /// `cargo test --release -p pullback-cpu fork_join_latency -- --ignored --nocapture`
+    /// `cargo test --profile bench -p pullback-cpu-tests fork_join_latency -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn fork_join_latency() {

@@ -13,7 +13,7 @@ use std::io::{Cursor, Write};
 use std::path::PathBuf;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/formats").join(name)
 }
 
 fn expected() -> Value {

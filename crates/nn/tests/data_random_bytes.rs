@@ -58,7 +58,7 @@ fn same(a: &Tensor, b: &Tensor) {
 }
 
 fn fixture(name: &str) -> Vec<u8> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/formats");
     std::fs::read(folder.join(name)).unwrap()
 }
 

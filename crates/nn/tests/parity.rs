@@ -17,7 +17,7 @@ use pullback_nn::{
 use std::path::PathBuf;
 
 fn data(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
 
 /// The losses of PyTorch's run.

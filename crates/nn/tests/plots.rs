@@ -37,7 +37,7 @@ fn small() -> Chart {
 
 #[test]
 fn the_svg_is_this_text() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/chart.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/chart.svg");
     let svg = small().svg();
     if std::env::var_os("PULLBACK_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, &svg).unwrap();

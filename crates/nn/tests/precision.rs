@@ -132,7 +132,7 @@ fn replay(case: &str, recorded: &Value, compiled: bool) {
 
 #[test]
 fn scales_and_weights_are_those_of_pytorch() {
-    let path = format!("{}/tests/data/scaler.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/data/scaler.json", env!("CARGO_MANIFEST_DIR"));
     let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let all = all.as_object().unwrap();
     assert_eq!(all.len(), 9);

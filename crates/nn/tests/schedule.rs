@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const BASES: [f64; 2] = [0.1, 0.02];
 
 fn recorded() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schedule.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/schedule.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

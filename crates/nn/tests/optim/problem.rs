@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The recorded JSON file of this name.
 pub fn recorded(name: &str) -> Value {
-    let path = format!("{}/tests/data/optim/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/data/optim/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

@@ -344,7 +344,7 @@ fn threads_do_not_change_a_scan() {
     assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }
 
-/// `cargo test --release -p pullback-cpu turn_latency -- --ignored --nocapture`
+/// `cargo test --profile bench -p pullback-cpu-tests turn_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn turn_latency() {

@@ -1,6 +1,6 @@
 //! Regions beside loops written by hand for the same instruction set.
 //!
-//! `cargo test --release -p pullback-cpu region::tests::measure -- --ignored --nocapture`
+//! `cargo test --profile bench -p pullback-cpu-tests region::tests::measure -- --ignored --nocapture`
 
 use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
