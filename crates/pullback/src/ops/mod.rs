@@ -5,6 +5,7 @@ mod activation;
 mod arrange;
 mod attention;
 mod batch_norm;
+pub(crate) mod binary;
 mod bounds;
 mod calculus;
 pub(crate) mod cast;
@@ -17,6 +18,7 @@ pub(crate) mod dot;
 mod dropout;
 mod einsum;
 mod embedding;
+pub(crate) mod fused;
 mod index;
 mod linear;
 mod loss;
@@ -33,7 +35,6 @@ mod padding;
 mod pick;
 mod pieces;
 mod place;
-mod pointwise;
 mod pool;
 mod reduce;
 pub(crate) mod region;
@@ -46,6 +47,7 @@ mod soft;
 mod special;
 mod statistics;
 mod surrogate;
+pub(crate) mod unary;
 mod view;
 
 pub mod fft;
@@ -83,9 +85,9 @@ use crate::rule::{Grad, Linear, Set};
 pub(crate) fn row(op: &Op) -> Grad {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Grad::Zero,
-        Op::Unary(f) => pointwise::unary_row(*f),
-        Op::UnaryVjp(_) => Grad::Decompose(pointwise::unary_vjp),
-        Op::Binary(f) => pointwise::binary_row(*f),
+        Op::Unary(f) => unary::grad(*f),
+        Op::UnaryVjp(_) => Grad::Decompose(unary::unary_vjp),
+        Op::Binary(f) => binary::grad(*f),
         Op::Compare(_) => Grad::Zero,
         Op::Select => compare::select_row(),
         Op::Cast(_) => linear("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype)),
@@ -106,7 +108,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Pool(p) => pool::row(&p.kind),
         Op::Linalg(f) => linalg::row(*f),
         Op::Fft(f) => fft::row(*f),
-        Op::Fused(f) => norm::row(*f),
+        Op::Fused(f) => fused::grad(*f),
         Op::Region(_) | Op::DotRegion(_) => region::row(),
         Op::Flow(flow) => crate::control::row(flow),
         Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
