@@ -53,12 +53,17 @@ struct Row {
     results: usize,
     may_fail: bool,
     updates: bool,
+    axis: Option<usize>,
 }
 
 impl Row {
     /// A class is an index, which may be out of range.
     fn may_fail(self) -> Row {
         Row { may_fail: true, ..self }
+    }
+
+    fn along(self, axis: usize) -> Row {
+        Row { axis: Some(axis), ..self }
     }
 
     /// Result `i` may be written over operand `i`.
@@ -68,7 +73,7 @@ impl Row {
 }
 
 fn row(name: &'static str, results: usize) -> Row {
-    Row { name, results, may_fail: false, updates: false }
+    Row { name, results, may_fail: false, updates: false, axis: None }
 }
 
 impl Fused {
@@ -76,21 +81,21 @@ impl Fused {
     #[rustfmt::skip]
     fn row(self) -> Row {
         match self {
-            Fused::Softmax(_)       => row("softmax", 1),
-            Fused::SoftmaxVjp(_)    => row("vjp.softmax", 1),
-            Fused::LogSoftmax(_)    => row("log_softmax", 1),
-            Fused::LogSoftmaxVjp(_) => row("vjp.log_softmax", 1),
-            Fused::LogSumExp(_)     => row("logsumexp", 1),
-            Fused::LayerNorm(_)     => row("layer_norm", 1),
-            Fused::LayerNormVjp(_)  => row("vjp.layer_norm", 3),
-            Fused::BatchNorm(_)     => row("batch_norm", 3),
-            Fused::BatchNormVjp(_)  => row("vjp.batch_norm", 3),
-            Fused::CrossEntropy     => row("cross_entropy", 1).may_fail(),
-            Fused::CrossEntropyVjp  => row("vjp.cross_entropy", 1).may_fail(),
-            Fused::Attention(_)     => row("attention", 2),
-            Fused::AttentionVjp(_)  => row("vjp.attention", 3),
-            Fused::Sgd(how)         => row("sgd", 1 + usize::from(how.remembers())).updates(),
-            Fused::Adam(how)        => row("adam", 3 + usize::from(how.amsgrad)).updates(),
+            Fused::Softmax(axis)       => row("softmax", 1).along(axis),
+            Fused::SoftmaxVjp(axis)    => row("vjp.softmax", 1).along(axis),
+            Fused::LogSoftmax(axis)    => row("log_softmax", 1).along(axis),
+            Fused::LogSoftmaxVjp(axis) => row("vjp.log_softmax", 1).along(axis),
+            Fused::LogSumExp(axis)     => row("logsumexp", 1).along(axis),
+            Fused::LayerNorm(_)        => row("layer_norm", 1),
+            Fused::LayerNormVjp(_)     => row("vjp.layer_norm", 3),
+            Fused::BatchNorm(_)        => row("batch_norm", 3),
+            Fused::BatchNormVjp(_)     => row("vjp.batch_norm", 3),
+            Fused::CrossEntropy        => row("cross_entropy", 1).may_fail(),
+            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail(),
+            Fused::Attention(_)        => row("attention", 2),
+            Fused::AttentionVjp(_)     => row("vjp.attention", 3),
+            Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),
+            Fused::Adam(how)           => row("adam", 3 + usize::from(how.amsgrad)).updates(),
         }
     }
 
@@ -107,6 +112,11 @@ impl Fused {
     /// Whether a kernel may find a value wrong.
     pub fn may_fail(self) -> bool {
         self.row().may_fail
+    }
+
+    /// The axis that it works along, if it has one.
+    pub fn axis(self) -> Option<usize> {
+        self.row().axis
     }
 
     /// Whether each result is an operand anew, element by element, and may be written over it.

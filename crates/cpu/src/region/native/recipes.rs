@@ -63,7 +63,7 @@ macro_rules! recipe {
 
 macro_rules! of_one {
     ($(
-        $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $vjp:tt
+        $f:ident $name:ident $value:literal $kernel:ident $ints:tt $exact:ident $cost:literal $vjp:tt
         $native:ident $native_vjp:ident;
     )*) => {
         /// The code of a function of one element.
