@@ -202,6 +202,27 @@ unsafe fn each(tasks: usize, call: unsafe fn(*const (), usize), data: *const ())
     POOL.run(Job { call, data, stretches }, tasks, helpers);
 }
 
+/// A pointer that tasks share; they write disjoint parts of what it points at.
+pub(crate) struct Shared<T>(pub(crate) *mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+// SAFETY: see the type; every use is inside a kernel that owns the memory.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The element at an index. (A method, so that closures capture the wrapper.)
+    pub(crate) fn at(self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
+}
+
 impl Pool {
     /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is given back.
     fn run(&'static self, job: Job, tasks: usize, helpers: usize) {

@@ -2,8 +2,7 @@
 //! in between.
 
 use super::lanes::{Ahead, Float, Scratch, exp_sum, largest, padded, shift, view};
-use super::with_float;
-use crate::elem::Elem;
+use crate::elem::{Elem, with_elem};
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -19,7 +18,7 @@ pub(crate) fn cross_entropy(
     out: Sink<'_>,
 ) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
-    with_float!(logits.dtype, E => rows::<E>(logits, classes, None, out));
+    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, None, out));
     Ok(())
 }
 
@@ -31,7 +30,7 @@ pub(crate) fn cross_entropy_vjp(
     out: Sink<'_>,
 ) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
-    with_float!(logits.dtype, E => rows::<E>(logits, classes, Some(dy), out));
+    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, Some(dy), out));
     Ok(())
 }
 

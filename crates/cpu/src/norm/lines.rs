@@ -11,8 +11,7 @@
 
 use super::lanes::{Ahead, Float, Results, Scratch};
 use super::lanes::{is_streamed, load, padded, share, store, view};
-use super::with_float;
-use crate::elem::Elem;
+use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{Isa, Work, vectorised};
@@ -54,7 +53,7 @@ pub(super) fn lines<L: Line>(
     second: Option<Source<'_>>,
     out: Sink<'_>,
 ) {
-    with_float!(x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
+    with_elem!(float x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
 }
 
 /// What a task needs to know; made inside the task, as it holds pointers.
