@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Shape,
     /// An element type that the op does not take.
     DType,
+    /// Operands on different devices, or a device that is not there.
+    Device,
     /// An axis, index or argument outside its range.
     Argument,
     /// A gradient that cannot be computed: no graph, a freed graph, a missing cotangent.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod custom;
+mod device;
 mod dtype;
 mod error;
 mod few;
@@ -27,6 +28,7 @@ mod view;
 mod window;
 
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
+pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
@@ -34,8 +36,8 @@ pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use line::Line;
 pub use op::{
-    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
-    Padding, Random, Reduction, Sgd, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Takes, Unary,
 };
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};
@@ -44,7 +46,7 @@ pub use shape::{
     Axes, Shape, Strides, broadcast_shapes, dense_strides, element_count, inverse_order,
     normalize_axis, other_axes,
 };
-pub use spec::{Device, Spec};
+pub use spec::Spec;
 pub use text::ParseOpError;
 pub use view::{Span, View};
 pub use window::{Conv, Frame, Pool, Pooling, Role, Window};

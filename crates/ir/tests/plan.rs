@@ -292,7 +292,7 @@ fn nothing_is_read_after_it_was_overwritten() {
 }
 
 fn f32s(shape: &[usize]) -> Spec {
-    Spec::new(DType::F32, shape)
+    Spec::cpu(DType::F32, shape)
 }
 
 fn unary(p: &mut Program, x: Var) -> Var {

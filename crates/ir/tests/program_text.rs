@@ -41,7 +41,7 @@ impl Choices {
     }
 
     fn spec(&mut self) -> Spec {
-        Spec::new(self.dtype(), self.shape())
+        Spec::cpu(self.dtype(), self.shape())
     }
 
     fn place(&mut self) -> Option<Line> {
@@ -83,7 +83,7 @@ impl Choices {
             })
             .collect();
         let outputs = (0..self.below(3)).map(|_| self.below(9)).collect();
-        Arc::new(Region { shape, inner: self.below(4), inputs, body, outputs })
+        Arc::new(Region { device: Device::Cpu, shape, inner: self.below(4), inputs, body, outputs })
     }
 
     fn op(&mut self, depth: usize) -> Op {
@@ -352,7 +352,7 @@ fn nesting_has_a_bound() {
             let flow =
                 Flow::Cond { yes: program.clone(), no: "program () { return }".parse().unwrap() };
             let mut outer = Program::default();
-            let a = outer.input(Spec::new(DType::Bool, Shape::new()));
+            let a = outer.input(Spec::cpu(DType::Bool, Shape::new()));
             outer.equations.push(Equation {
                 op: Op::Flow(Arc::new(flow)),
                 inputs: Vars::from_slice(&[a]),
@@ -378,7 +378,7 @@ fn nesting_has_a_bound() {
 #[test]
 fn long_programs_round_trip() {
     let mut program = Program::default();
-    let mut v = program.input(Spec::new(DType::F32, Shape::new()));
+    let mut v = program.input(Spec::cpu(DType::F32, Shape::new()));
     for i in 0..20_000 {
         v = program.push(Op::Unary(Unary::ALL[i % 7]), &[v], None).unwrap()[0];
     }

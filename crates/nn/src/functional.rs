@@ -4,12 +4,15 @@ use crate::Module;
 use pullback::{Error, Line, Path, Result, Tensor, user_line};
 use std::collections::{HashMap, HashSet};
 
-/// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
-/// call writes to its buffers, it writes to copies. PyTorch's `torch.func.functional_call`.
+/// Calls a module with other tensors in the place of its own, and gives the result with the buffers
+/// as the call left them. The module itself is not changed: what the call writes to its buffers, it
+/// writes to copies. PyTorch's `torch.func.functional_call`.
 ///
-/// `state` names parameters and buffers as [`Module::named_state`] does; those it does not name are the module's. A tied tensor has one name, its first.
+/// `state` names parameters and buffers as [`Module::named_state`] does; those it does not name are
+/// the module's. A tied tensor has one name, its first.
 ///
-/// Where a transform maps or differentiates, state that the function changes is an argument and a result:
+/// Where a transform maps or differentiates, state that the function changes is an argument and a
+/// result:
 ///
 /// ```
 /// use pullback::{Tensor, grad};
@@ -26,7 +29,8 @@ use std::collections::{HashMap, HashSet};
 /// ```
 ///
 /// # Errors
-/// If a name is not one of the module's or is given twice, or a tensor is of another shape or dtype.
+/// If a name is not one of the module's or is given twice, or a tensor is of another shape or
+/// dtype.
 #[track_caller]
 pub fn functional_call<M: Module, R>(
     module: &M,

@@ -105,7 +105,7 @@ impl Tensor {
     #[must_use]
     pub fn from_vec<T: HostElement>(values: impl AsRef<[T]>, shape: impl IntoShape) -> Tensor {
         let values = values.as_ref();
-        let spec = Spec::new(T::DTYPE, known_shape("from_vec", shape));
+        let spec = Spec::cpu(T::DTYPE, known_shape("from_vec", shape));
         let at = mode::user_line(Line::caller());
         if values.len() != spec.len() {
             let message =

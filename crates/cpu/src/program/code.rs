@@ -108,7 +108,7 @@ impl Operand {
     }
 
     pub(super) fn spec(&self) -> Spec {
-        Spec::new(self.dtype, self.shape.clone())
+        Spec::cpu(self.dtype, self.shape.clone())
     }
 }
 
@@ -124,7 +124,7 @@ impl Target {
     }
 
     pub(super) fn spec(&self) -> Spec {
-        Spec::new(self.dtype, self.shape.clone())
+        Spec::cpu(self.dtype, self.shape.clone())
     }
 
     /// The same memory, to be read.
@@ -491,7 +491,7 @@ impl Compiler<'_> {
             let source = self.operand(v);
             if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
                 let Home { base, start, .. } = self.plan.homes[v.index()];
-                let spec = Spec::new(source.dtype, [reach(layout)].as_slice());
+                let spec = Spec::on(region.device, source.dtype, [reach(layout)].as_slice());
                 let memory = Target {
                     base: self.base(base),
                     start,

@@ -50,7 +50,7 @@ use std::time::Instant;
 /// # use pullback_ir::{Binary, DType, Op, Program, Spec};
 /// // step: p ← p − g
 /// let mut program = Program::default();
-/// let spec = Spec::new(DType::F32, [3].as_slice());
+/// let spec = Spec::cpu(DType::F32, [3].as_slice());
 /// let (p, g) = (program.input(spec.clone()), program.input(spec));
 /// program.outputs = program.push(Op::Binary(Binary::Sub), &[p, g], None)?.to_vec();
 /// program.updates = vec![(0, 0)];

@@ -41,11 +41,11 @@ impl Choices {
         let dtypes = if whole { [DType::F64; 2] } else { [DType::F64, DType::F32] };
         let mut live = Vec::new();
         for _ in 0..2 + self.below(3) {
-            let spec = Spec::new(self.pick(&dtypes), self.pick(&shapes));
+            let spec = Spec::cpu(self.pick(&dtypes), self.pick(&shapes));
             live.push(program.input(spec));
         }
-        let key = program.input(Spec::new(DType::I64, [2].as_slice()));
-        let flag = program.input(Spec::new(DType::Bool, Shape::new()));
+        let key = program.input(Spec::cpu(DType::I64, [2].as_slice()));
+        let flag = program.input(Spec::cpu(DType::Bool, Shape::new()));
         for _ in 0..size {
             if self.below(8) == 0 {
                 let phrase = self.phrase(&mut program, &live, whole);

@@ -5,8 +5,9 @@ use crate::{Layer, Sequential};
 use pullback::{Line, Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::sync::Arc;
 
-/// A layer that keeps only its input for backward, and runs again when backward gets there: see [`pullback::checkpoint`]. Names, weights and results are
-/// those of the layer inside. Dropout repeats; batch normalisation updates its statistics once.
+/// A layer that keeps only its input for backward, and runs again when backward gets there: see
+/// [`pullback::checkpoint`]. Names, weights and results are those of the layer inside. Dropout
+/// repeats; batch normalisation updates its statistics once.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -53,7 +54,8 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
     }
 }
 
-/// Layers one after the other, in segments that are checkpointed: see [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
+/// Layers one after the other, in segments that are checkpointed: see
+/// [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -82,7 +84,8 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
 }
 
 impl Sequential {
-    /// [`Layer::forward`] in segments that are checkpointed: see [`checkpoint_sequential`](crate::checkpoint_sequential).
+    /// [`Layer::forward`] in segments that are checkpointed: see
+    /// [`checkpoint_sequential`](crate::checkpoint_sequential).
     ///
     /// ```
     /// use pullback::Tensor;

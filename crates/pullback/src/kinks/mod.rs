@@ -32,7 +32,7 @@
 //! is called again later (a custom rule, a checkpointed function, the function of a solver) runs by the conventions of its call.
 
 mod conventions;
-mod mask;
+pub(crate) mod mask;
 mod report;
 mod table;
 
@@ -41,7 +41,7 @@ pub use report::{Kink, KinkReport};
 pub use table::{KinkRow, kink_table};
 
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
-pub(crate) use table::Kind;
+pub(crate) use table::{Kind, kink};
 
 use crate::events::{self, AGREED, COUNT};
 use crate::memory::door;

@@ -6,7 +6,7 @@ use crate::storage::Storage;
 use crate::tape::{History, Node};
 use crate::tensor::Tangents;
 use crate::{Error, Tensor, events, mode};
-use pullback_ir::{DType, ErrorKind, Layout, Line, Op, Spec};
+use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -19,6 +19,7 @@ pub(crate) enum Kept {
 #[derive(Clone)]
 pub(crate) struct Window {
     dtype: DType,
+    device: Device,
     layout: Layout,
     pub storage: Arc<Storage>,
     pub version: u64,
@@ -29,6 +30,7 @@ impl Window {
         let inner = &*value.0;
         Window {
             dtype: inner.spec.dtype,
+            device: inner.spec.device,
             layout: inner.layout.clone(),
             storage: inner.storage.clone(),
             version: inner.storage.version(),
@@ -37,7 +39,7 @@ impl Window {
 
     /// What it shows, without history; `None` if it was written to since.
     pub fn tensor(&self) -> Option<Tensor> {
-        let spec = Spec::new(self.dtype, self.layout.shape.clone());
+        let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         (self.storage.version() == self.version)
             .then(|| Tensor::new(spec, self.layout.clone(), self.storage.clone()))
     }

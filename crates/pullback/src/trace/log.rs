@@ -451,7 +451,7 @@ fn whole_of(x: &Tensor) -> Spec {
     }
     match root.is_contiguous() && root.0.layout.offset == 0 && root.len() == len {
         true => root.spec().clone(),
-        false => Spec::new(x.dtype(), Shape::from_slice(&[len])),
+        false => x.spec().with_shape(Shape::from_slice(&[len])),
     }
 }
 

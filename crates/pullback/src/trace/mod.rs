@@ -481,7 +481,7 @@ pub(crate) fn key_from_outside(at: Line) -> Option<Key> {
         (Kind::Whole, _) => None,
         (Kind::Body(_), Some(lanes)) => {
             let keys = outside(|| mode::with_line(at, || crate::next_key().split_tensor(lanes)));
-            let spec = Spec::new(keys.dtype(), Shape::from_slice(&[2]));
+            let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }

@@ -12,7 +12,7 @@ use pullback_ir::{Line, Program};
 /// ```
 /// use pullback::{DType, Spec, Tensor, trace};
 /// let w = Tensor::from([1.0f32, 2.0]);
-/// let program = trace(|x: &[Tensor]| (&x[0] * &w).sum(), &[Spec::new(DType::F32, [2])]).unwrap();
+/// let program = trace(|x: &[Tensor]| (&x[0] * &w).sum(), &[Spec::cpu(DType::F32, [2])]).unwrap();
 /// let text = program.to_string();
 /// assert!(text.contains("let c: f32[2] = mul a b"), "{text}");
 /// assert!(text.contains("return d"), "{text}");

@@ -82,6 +82,7 @@ impl Clusters<'_> {
         let inner = cluster.row.and_then(|length| inner_axes(&shape, length)).unwrap_or(0);
         let mut parts = Parts {
             region: Region {
+                device: cluster.device,
                 shape,
                 inner,
                 inputs: Vec::new(),

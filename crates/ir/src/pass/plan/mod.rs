@@ -32,7 +32,7 @@
 //! ```
 //! # use pullback_ir::{pass::plan::plan, Binary, DType, Op, Program, Spec, Unary};
 //! let mut p = Program::default();
-//! let x = p.input(Spec::new(DType::F32, [256].as_slice()));
+//! let x = p.input(Spec::cpu(DType::F32, [256].as_slice()));
 //! let a = p.push(Op::Unary(Unary::Exp), &[x], None)?[0];
 //! let b = p.push(Op::Unary(Unary::Neg), &[a], None)?[0];
 //! p.outputs = p.push(Op::Binary(Binary::Mul), &[b, x], None)?.to_vec();

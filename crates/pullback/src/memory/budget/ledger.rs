@@ -19,7 +19,7 @@ use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
-use pullback_ir::{DType, Layout, Line, Program, Spec};
+use pullback_ir::{DType, Device, Layout, Line, Program, Spec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -97,12 +97,13 @@ pub(super) struct Recipe {
 pub(super) struct Part {
     pub entry: usize,
     dtype: DType,
+    device: Device,
     layout: Layout,
 }
 
 impl Part {
     pub fn tensor(&self, storage: Arc<Storage>) -> Tensor {
-        let spec = Spec::new(self.dtype, self.layout.shape.clone());
+        let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         Tensor::new(spec, self.layout.clone(), storage)
     }
 }
@@ -314,6 +315,7 @@ impl Book {
         let part = |x: &&Tensor| Part {
             entry: self.entry_of(&x.0.storage, op.name(), at),
             dtype: x.dtype(),
+            device: x.device(),
             layout: x.0.layout.clone(),
         };
         let parts: SmallVec<[Part; 2]> = inputs.iter().map(part).collect();

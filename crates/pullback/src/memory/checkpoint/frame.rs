@@ -312,7 +312,7 @@ fn whole(root: &Tensor) -> Tensor {
         return root.alias(History::None, Tangents::new());
     }
     let len = storage.read().len() / root.dtype().size();
-    let spec = Spec::new(root.dtype(), [len].as_slice());
+    let spec = root.spec().with_shape([len].as_slice());
     Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
 }
 

@@ -6,7 +6,7 @@
 
 use crate::create::known_shape;
 use crate::lists::check_list;
-use crate::ops::pick::positions;
+use crate::ops::selection::positions;
 use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
 /// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine what arrives at one place.

@@ -1,6 +1,6 @@
 //! Searching, distinct elements, and where things are. The results are indices, or gathers by them.
 
-use crate::ops::pick::positions;
+use crate::ops::selection::positions;
 use crate::{DType, Error, Tensor, cat, stack};
 
 /// The distinct elements (or slices) of a tensor.

@@ -94,7 +94,7 @@ impl Tensor {
             let message = format!("goes up to three axes, not {rank}");
             return self.checked(Err(Error::argument("at_least", message).on([self.spec()])));
         }
-        super::arrange::raised(self, rank)
+        super::stack_pad::raised(self, rank)
     }
 
     /// Several axes moved to other places, the others in order. (PyTorch's `movedim` with lists.)
