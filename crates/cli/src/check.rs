@@ -2,7 +2,7 @@
 //! installation.
 
 use crate::expression::{Graph, functions};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::grad;
 use crate::number::{plain, tensor};
 use crate::output::{Output, columns};
@@ -42,7 +42,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If something differs.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     if !arguments.tolerance.is_finite() || arguments.tolerance <= 0.0 {
         return Err(Failure::usage(format!(
             "--tolerance is {}, which is not a positive number",
@@ -65,7 +65,7 @@ struct Finding {
 }
 
 /// All derivatives of an expression, three ways.
-fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> Outcome {
+fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> CliResult {
     let inputs = graph.arguments();
     let f = |x: &Vec<Tensor>| graph.value(x);
     if !f(&inputs).dtype().is_float() {
@@ -194,7 +194,7 @@ fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
 }
 
 /// A sample of everything this program is built on.
-fn installation(arguments: &Arguments, out: &mut Output) -> Outcome {
+fn installation(arguments: &Arguments, out: &mut Output) -> CliResult {
     let findings = [
         Finding { what: "processor".into(), found: Ok(processor()) },
         Finding {
@@ -252,9 +252,9 @@ fn pointwise(tolerance: f64) -> Result<String, String> {
     for function in functions::all() {
         let two = match function.kind {
             // Its derivative is zero by promise, not by calculus.
-            functions::Kind::Unary(_) if function.name == "stop_gradient" => continue,
-            functions::Kind::Unary(_) => false,
-            functions::Kind::Binary(_) => true,
+            functions::FunctionKind::Unary(_) if function.name == "stop_gradient" => continue,
+            functions::FunctionKind::Unary(_) => false,
+            functions::FunctionKind::Binary(_) => true,
             _ => continue,
         };
         let mut here = 0;
@@ -289,9 +289,9 @@ fn listed(x: &[Tensor]) -> String {
 }
 
 fn composed(tolerance: f64) -> Result<String, String> {
-    type Row = (&'static str, fn(&(Tensor, Tensor)) -> Tensor);
+    type CheckRow = (&'static str, fn(&(Tensor, Tensor)) -> Tensor);
     #[rustfmt::skip]
-    let rows: [Row; 8] = [
+    let rows: [CheckRow; 8] = [
         ("matmul",      |(a, b)| a.matmul(b)),
         ("softmax",     |(a, b)| a.softmax(-1) * b.t()),
         ("log_softmax", |(a, b)| a.log_softmax(0) + b.t()),
@@ -367,12 +367,12 @@ impl Finding {
     }
 }
 
-fn print_json(value: &serde_json::Value, out: &mut Output) -> Outcome {
+fn print_json(value: &serde_json::Value, out: &mut Output) -> CliResult {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::failed(e.to_string()))?;
     Ok(out.line(text)?)
 }
 
-fn verdict(wrong: usize) -> Outcome {
+fn verdict(wrong: usize) -> CliResult {
     match wrong {
         0 => Ok(()),
         1 => Err(Failure::failed("one check found a difference")),

@@ -21,7 +21,7 @@ pub const USAGE: u8 = 2;
 pub const INTERRUPTED: u8 = 130;
 
 /// The result of a command.
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub type CliResult<T = ()> = Result<T, Failure>;
 
 impl Failure {
     /// What was asked for failed.

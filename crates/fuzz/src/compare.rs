@@ -46,7 +46,7 @@ impl Value {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// Numbers.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Runs random programs in many ways and compares what they give.
 #[derive(Parser)]
-struct Words {
+struct FuzzArguments {
     /// The first program; the next has the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -38,7 +38,7 @@ struct Words {
 }
 
 fn main() -> ExitCode {
-    let words = Words::parse();
+    let words = FuzzArguments::parse();
     let programs = match (words.programs, words.seconds) {
         (None, None) => 1000,
         (programs, _) => programs.unwrap_or(u64::MAX),

@@ -145,7 +145,7 @@ impl Way {
             .count()
     }
 
-    /// Whether it goes backward somewhere.
+    /// Whether it runs backward somewhere.
     pub fn goes_back(&self) -> bool {
         self.has(&[Grad, Pull, Backward, Marks, Linearize])
     }

@@ -140,11 +140,11 @@ fn a_log_that_is_none_is_refused_by_line_and_a_folder_that_is_none_by_name() {
         |trainer: Trainer<Model>| trainer.run(&vec![0.0], |&x| Ok(x)).unwrap_err().to_string();
     let trainer = || Trainer::new(&model, &optimizer);
     let error = run(trainer().callback(JsonLog::new(nowhere.join("log.jsonl"))));
-    assert!(error.contains("log.jsonl could not be written"), "{error}");
+    assert!(error.contains("log.jsonl cannot be written"), "{error}");
     let error = run(trainer().callback(CsvLog::new(nowhere.join("log.csv"))));
-    assert!(error.contains("log.csv could not be written"), "{error}");
+    assert!(error.contains("log.csv cannot be written"), "{error}");
     let error = run(trainer().callback(TensorBoard::new(file)));
-    assert!(error.contains("tensorboard: ") && error.contains("could not be written"), "{error}");
+    assert!(error.contains("tensorboard: ") && error.contains("cannot be written"), "{error}");
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
             let left = waiting.entry(edge.operand).or_default();
             *left = left.saturating_sub(1);
             let adjoint = match edge.operand {
-                Ref::Step(j) => &sweep.adjoints[j],
+                Ref::GraphStep(j) => &sweep.adjoints[j],
                 Ref::Input(i) => &sweep.gradient[i],
                 Ref::Constant(_) => continue,
             };

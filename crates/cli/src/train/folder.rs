@@ -6,7 +6,7 @@
 //! a run that can be resumed or begun anew.
 
 use super::options::Options;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ fn is_interrupted_start(folder: &Path) -> bool {
 ///
 /// # Errors
 /// If it is in use, or cannot be made.
-pub fn begin(folder: &Path, force: bool) -> Outcome {
+pub fn begin(folder: &Path, force: bool) -> CliResult {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -75,7 +75,7 @@ pub fn begin(folder: &Path, force: bool) -> Outcome {
 
 /// Removes what a run leaves behind, and nothing else. Its configuration stays until the next one
 /// takes its name: killed on the way, the folder still holds a run.
-fn clear(folder: &Path) -> Outcome {
+fn clear(folder: &Path) -> CliResult {
     for name in [CHECKPOINTS, TENSORBOARD, PLOTS] {
         let path = folder.join(name);
         if path.is_dir() {
@@ -95,7 +95,7 @@ fn clear(folder: &Path) -> Outcome {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn write_config(folder: &Path, options: &Options) -> Outcome {
+pub fn write_config(folder: &Path, options: &Options) -> CliResult {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
     // Beside the old one, and then in its place: a run that is resumed and killed just now still
@@ -120,7 +120,7 @@ pub fn write_config(folder: &Path, options: &Options) -> Outcome {
 ///
 /// # Errors
 /// If there is none.
-pub fn read_config(folder: &Path) -> Outcome<Options> {
+pub fn read_config(folder: &Path) -> CliResult<Options> {
     let path = folder.join(CONFIG);
     match path.is_file() {
         true => Options::read_stored(&path),
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn message(outcome: Outcome) -> String {
+    fn message(outcome: CliResult) -> String {
         outcome.expect_err("it is refused").message
     }
 

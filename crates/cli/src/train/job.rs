@@ -1,11 +1,11 @@
 //! What is the same for every task: the step, the loop, logs, plots, checkpoints, Ctrl-C.
 
-use super::course::Along;
 use super::options::Options;
 use super::precision::{Mixed, report};
+use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
-use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::failure::{CliResult, Failure, INTERRUPTED};
 use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A run about to begin.
-pub struct Job<'a> {
+pub struct TrainJob<'a> {
     pub settings: &'a Settings,
     /// What was said, with everything filled in: the folder and the checkpoints keep it.
     pub options: &'a Options,
@@ -44,7 +44,7 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// If the system does not tell about Ctrl-C.
-pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
+pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let handler = move || {
@@ -70,7 +70,7 @@ fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn
     some.map(|(name, parameters)| optim::named(name, vec![(parameters, options.clone())])).collect()
 }
 
-impl Job<'_> {
+impl TrainJob<'_> {
     /// The number of the last step, where an epoch has so many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
@@ -90,7 +90,7 @@ impl Job<'_> {
         data: &str,
         batches: &impl Batches,
         out: &mut Output,
-    ) -> Outcome {
+    ) -> CliResult {
         if self.resume {
             let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
             let (taken, last) = (found.map_or(0, |f| f.checkpoint.record.step), self.last(batches));
@@ -118,14 +118,14 @@ impl Job<'_> {
         scores: impl Fn(&Tensor) -> Tensor,
         batches: &B,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
-    ) -> Outcome<pullback_nn::train::Outcome> {
+    ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
         let optimizer = optimizer(settings, model.parameters())?;
         let last = self.last(batches);
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
-            Along { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
+            ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
         let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;

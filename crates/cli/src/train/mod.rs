@@ -4,22 +4,22 @@
 //! `job.rs` the loop that all tasks share, and `digits.rs` and `text.rs` the tasks; `sample.rs`
 //! writes text with a trained network.
 
-mod course;
 mod digits;
 mod folder;
 mod job;
 mod options;
 mod precision;
 mod sample;
+mod schedule;
 mod settings;
 mod summary;
 mod text;
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use clap::Args;
-use job::Job;
+use job::TrainJob;
 use options::Options;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +69,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If the options make no sense, a file cannot be used, training fails, or it is interrupted.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let mut flags = arguments.options.clone();
     if arguments.no_jit {
         flags.jit = Some(false);
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         let message = format!("--memory-report: {shown} ends neither in .txt, .json nor .svg");
         return Err(Failure::usage(message));
     }
-    let (options, settings) = settings::settle(said, arguments.quick)?;
+    let (options, settings) = settings::resolve(said, arguments.quick)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     let folder = match (&arguments.resume, &arguments.out) {
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         pullback::set_threads(threads);
     }
     pullback::manual_seed(settings.seed);
-    let job = Job {
+    let job = TrainJob {
         settings: &settings,
         options: &options,
         folder: &folder,
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
 }
 
 /// The options of a new run: of the command line, then of the file it names.
-fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
+fn asked(target: Option<&str>, flags: Options) -> CliResult<Options> {
     let task = |task: &str, text: Option<PathBuf>| Options {
         task: Some(task.into()),
         text,
@@ -151,7 +151,7 @@ fn whole(path: PathBuf) -> PathBuf {
 
 /// The options of a run that goes on: as they were, but for how long, and what does not change the
 /// numbers.
-fn resumed(flags: Options, folder: &Path) -> Outcome<Options> {
+fn resumed(flags: Options, folder: &Path) -> CliResult<Options> {
     let stored = folder::read_config(folder)?;
     if let Some(key) = flags.contradiction(&stored) {
         let flag = key.replace('_', "-");

@@ -1,8 +1,8 @@
 //! What can be said about a run: as flags, or under the same names in a TOML file.
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
-use crate::models::Kind;
+use crate::failure::{CliResult, Failure};
+use crate::models::ModelKind;
 use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Options {
     pub text: Option<PathBuf>,
     /// The network: mlp or cnn for digits, gpt or lstm for text
     #[arg(long, value_enum)]
-    pub model: Option<Kind>,
+    pub model: Option<ModelKind>,
     /// How large the network is; --width and the others change parts of it
     #[arg(long, value_enum)]
     pub size: Option<Preset>,
@@ -67,7 +67,7 @@ pub struct Options {
     pub weight_decay: Option<f64>,
     /// How the learning rate changes
     #[arg(long, value_enum)]
-    pub schedule: Option<Course>,
+    pub schedule: Option<ScheduleKind>,
     /// Steps in which the learning rate rises at first
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
@@ -123,7 +123,7 @@ pub enum Preset {
 /// How a learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Course {
+pub enum ScheduleKind {
     /// Not at all
     Constant,
     /// Down to 0 along a cosine
@@ -154,7 +154,7 @@ impl Options {
     /// # Errors
     /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line
     /// or the key, and one that is near.
-    pub fn read(path: &Path) -> Outcome<Options> {
+    pub fn read(path: &Path) -> CliResult<Options> {
         Options::parse(path, |key| key)
     }
 
@@ -163,17 +163,17 @@ impl Options {
     ///
     /// # Errors
     /// As [`Options::read`].
-    pub fn read_stored(path: &Path) -> Outcome<Options> {
+    pub fn read_stored(path: &Path) -> CliResult<Options> {
         Options::parse(path, |key| {
             let renamed = RENAMED.iter().find(|(before, _)| *before == key);
             renamed.map_or(key, |(_, now)| (*now).to_string())
         })
     }
 
-    fn parse(path: &Path, named: impl Fn(String) -> String) -> Outcome<Options> {
+    fn parse(path: &Path, named: impl Fn(String) -> String) -> CliResult<Options> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
-            .map_err(|e| Failure::failed(format!("{shown} could not be read: {e}")))?;
+            .map_err(|e| Failure::failed(format!("{shown} cannot be read: {e}")))?;
         let table: toml::Table = toml::from_str(&text)
             .map_err(|e| Failure::usage(format!("{shown} is no TOML: {}", located(&e, &text))))?;
         // A key may be written as its flag is.

@@ -1,8 +1,8 @@
 //! What a run is: every option has a value that makes sense.
 
-use super::options::{Course, Options, Precision, Preset};
-use crate::failure::{Failure, Outcome};
-use crate::models::{Kind, Size};
+use super::options::{Options, Precision, Preset, ScheduleKind};
+use crate::failure::{CliResult, Failure};
+use crate::models::{ModelKind, Size};
 use pullback::DType;
 use pullback_nn::optim;
 use pullback_nn::precision::Scaling;
@@ -10,7 +10,7 @@ use pullback_nn::precision::Scaling;
 /// A run, all said.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub model: Kind,
+    pub model: ModelKind,
     pub size: Size,
     /// How long.
     pub until: Until,
@@ -18,7 +18,7 @@ pub struct Settings {
     pub optimizer: String,
     pub lr: f64,
     pub weight_decay: Option<f64>,
-    pub schedule: Course,
+    pub schedule: ScheduleKind,
     pub warmup: u64,
     /// Of weights and data.
     pub dtype: DType,
@@ -42,7 +42,7 @@ pub enum Until {
 }
 
 /// What a model is trained with if nothing is said.
-struct Usual {
+struct Defaults {
     size: Size,
     until: Until,
     batch_size: usize,
@@ -51,13 +51,13 @@ struct Usual {
 }
 
 #[rustfmt::skip]
-fn usual(model: Kind) -> Usual {
+fn usual(model: ModelKind) -> Defaults {
     let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
     match model {
-        Kind::Mlp  => Usual { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
-        Kind::Cnn  => Usual { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
-        Kind::Gpt  => Usual { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
-        Kind::Lstm => Usual { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
+        ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
+        ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
+        ModelKind::Gpt  => Defaults { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
+        ModelKind::Lstm => Defaults { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
     }
 }
 
@@ -65,9 +65,9 @@ fn usual(model: Kind) -> Usual {
 ///
 /// # Errors
 /// If a value makes no sense, or does not fit another.
-pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
+pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> {
     let text = options.task.as_deref() == Some("text");
-    let model = options.model.unwrap_or(if text { Kind::Gpt } else { Kind::Cnn });
+    let model = options.model.unwrap_or(if text { ModelKind::Gpt } else { ModelKind::Cnn });
     if model.reads_text() != text {
         let (task, fitting) = if text { ("text", "gpt or lstm") } else { ("digits", "mlp or cnn") };
         return Err(Failure::usage(format!(
@@ -82,7 +82,7 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
     }
     let usual = usual(model);
     let size = sized(&options, usual.size);
-    if model == Kind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
+    if model == ModelKind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
         let message = format!(
             "the width {} cannot be shared by {} heads: make it a multiple",
             size.width, size.heads
@@ -117,7 +117,7 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
         },
         optimizer,
         weight_decay: options.weight_decay,
-        schedule: options.schedule.unwrap_or(Course::Cosine),
+        schedule: options.schedule.unwrap_or(ScheduleKind::Cosine),
         warmup: options.warmup.unwrap_or(usual.warmup),
         dtype: if precision == Precision::F64 { DType::F64 } else { DType::F32 },
         low: match precision {
@@ -139,11 +139,11 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
 }
 
 /// Options that would change nothing are refused: who says them expects something.
-fn fitting(options: &Options, model: Kind) -> Outcome {
+fn fitting(options: &Options, model: ModelKind) -> CliResult {
     let text = model.reads_text();
     let said = [
         ("text", options.text.is_some(), text),
-        ("num-heads", options.num_heads.is_some(), model == Kind::Gpt),
+        ("num-heads", options.num_heads.is_some(), model == ModelKind::Gpt),
         ("context", options.context.is_some(), text),
         ("sample", options.sample.is_some(), text),
         ("prompt", options.prompt.is_some(), text),
@@ -160,7 +160,7 @@ fn fitting(options: &Options, model: Kind) -> Outcome {
 }
 
 /// What is said about 16 bits must be said of them.
-fn fitting_precision(options: &Options, precision: Precision) -> Outcome {
+fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     let low = matches!(precision, Precision::Bf16 | Precision::F16);
     let refused = |name: &str, wanted: &str| {
         Err(Failure::usage(format!("--{name} is given, which means nothing without {wanted}")))
@@ -173,7 +173,7 @@ fn fitting_precision(options: &Options, precision: Precision) -> Outcome {
 }
 
 /// Only the CPU computes here.
-fn device(name: Option<&str>) -> Outcome {
+fn device(name: Option<&str>) -> CliResult {
     match name {
         None | Some("cpu") => Ok(()),
         Some("cuda" | "gpu") => Err(Failure::usage(
@@ -198,7 +198,7 @@ fn sized(options: &Options, usual: Size) -> Size {
     }
 }
 
-fn check(settings: &Settings, options: &Options) -> Outcome {
+fn check(settings: &Settings, options: &Options) -> CliResult {
     let Settings { size, .. } = settings;
     let counts = [
         ("width", size.width),
@@ -254,7 +254,7 @@ fn filled(options: Options, settings: &Settings) -> Options {
         size: None,
         width: Some(settings.size.width),
         num_layers: Some(settings.size.layers),
-        num_heads: (settings.model == Kind::Gpt).then_some(settings.size.heads),
+        num_heads: (settings.model == ModelKind::Gpt).then_some(settings.size.heads),
         context: text.then_some(settings.size.context),
         dropout: Some(settings.size.dropout),
         steps,

@@ -1,15 +1,15 @@
 //! What a run says before and after.
 
 use super::folder;
-use super::job::Job;
-use crate::failure::Outcome;
+use super::job::TrainJob;
+use crate::failure::CliResult;
 use crate::output::Output;
 
 /// Says what is trained on what.
 ///
 /// # Errors
 /// If nobody reads any more.
-pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outcome {
+pub fn begin(job: &TrainJob, parameters: usize, data: &str, out: &mut Output) -> CliResult {
     let settings = job.settings;
     let how = if settings.jit { "compiled" } else { "op by op" };
     out.line(format!(
@@ -29,7 +29,7 @@ pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outc
 ///
 /// # Errors
 /// If nobody reads any more.
-pub fn end(job: &Job, outcome: &pullback_nn::train::Outcome, out: &mut Output) -> Outcome {
+pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Output) -> CliResult {
     for note in &outcome.notes {
         out.line(format!("note: {note}"))?;
     }

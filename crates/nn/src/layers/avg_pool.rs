@@ -66,7 +66,7 @@ impl<const N: usize> AvgPool<N> {
         AvgPool { ceil_mode, ..self }
     }
 
-    /// Whether the zeros count in the mean; they do if not said otherwise.
+    /// Whether the zeros count in the mean; they do by default.
     #[must_use]
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         AvgPool { count_include_pad, ..self }

@@ -1,4 +1,4 @@
-//! Each channel normalised over the batch, with statistics for the time after training.
+//! Normalisation of each channel over the batch, with running statistics for evaluation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -35,7 +35,7 @@ pub struct BatchNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel, from ones.
     pub running_var: Option<Tensor>,
-    /// How many batches the running statistics have seen.
+    /// How many batches the running statistics are of.
     pub num_batches_tracked: Option<Tensor>,
     /// How many channels.
     pub num_features: usize,
@@ -53,7 +53,7 @@ tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
 });
 
 impl<const N: usize> BatchNorm<N> {
-    /// Of so many channels, with a momentum of 0.1.
+    /// For this many channels, with a momentum of 0.1.
     ///
     /// # Panics
     /// If there are none.
@@ -74,7 +74,7 @@ impl<const N: usize> BatchNorm<N> {
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         BatchNorm { eps, ..self }

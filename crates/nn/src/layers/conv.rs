@@ -34,7 +34,7 @@ pub enum PaddingMode {
     Circular,
 }
 
-/// By hand: an option is no part of a module, and has no line in its summary.
+/// By hand: an option is not a part of a module and has no row in its summary.
 impl Tree for PaddingMode {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.note(self);
@@ -57,11 +57,11 @@ pub struct Convolution<const N: usize> {
     pub stride: [usize; N],
     /// Elements before and after each axis.
     pub padding: [usize; N],
-    /// Whether the padding is as much as keeps the length, whatever `padding` says.
+    /// Whether the padding keeps the length, in place of `padding`.
     pub same: bool,
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, convolved separately.
     pub groups: usize,
     /// What the padding is made of.
     pub padding_mode: PaddingMode,
@@ -108,13 +108,14 @@ impl<const N: usize> Convolution<N> {
         Convolution { stride: positive(Self::NAME, "stride", stride.per_axis()), ..self }
     }
 
-    /// So many elements before and after each axis.
+    /// This many elements before and after each axis.
     #[must_use]
     pub fn padding(self, padding: impl PerAxis<N>) -> Self {
         Convolution { padding: padding.per_axis(), same: false, ..self }
     }
 
-    /// As much padding as keeps the length, where the stride is 1; the odd element comes last.
+    /// Padding that keeps the length, for a stride of 1; the odd element comes last (PyTorch's
+    /// `padding="same"`).
     #[must_use]
     pub fn same(self) -> Self {
         Convolution { same: true, ..self }
@@ -130,7 +131,7 @@ impl<const N: usize> Convolution<N> {
         Convolution { dilation: positive(Self::NAME, "dilation", dilation.per_axis()), ..self }
     }
 
-    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
@@ -228,7 +229,7 @@ pub(super) fn positive<const N: usize>(
     what: &str,
     sizes: [usize; N],
 ) -> [usize; N] {
-    demand(!sizes.contains(&0), layer, || format!("a {what} of 0 leads nowhere: {sizes:?}"));
+    demand(!sizes.contains(&0), layer, || format!("a {what} must be at least 1, not {sizes:?}"));
     sizes
 }
 

@@ -37,7 +37,7 @@ pub struct TransposedConvolution<const N: usize> {
     pub output_padding: [usize; N],
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, convolved separately.
     pub groups: usize,
 }
 
@@ -104,7 +104,7 @@ impl<const N: usize> TransposedConvolution<N> {
         TransposedConvolution { dilation, ..self }
     }
 
-    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.

@@ -1,4 +1,4 @@
-//! A learned row for each of a number of things.
+//! A table of learned rows.
 
 use crate::init::normal_;
 use crate::refuse::demand;

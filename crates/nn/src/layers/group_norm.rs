@@ -1,4 +1,4 @@
-//! Groups of channels normalised for themselves.
+//! Normalisation over groups of channels.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -28,7 +28,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// So many groups of so many channels in all.
+    /// `groups` groups of `channels` channels in all.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
@@ -47,7 +47,7 @@ impl GroupNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }

@@ -1,4 +1,4 @@
-//! Each example normalised for itself.
+//! Normalisation over the features of each example.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -42,7 +42,7 @@ impl LayerNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }

@@ -1,4 +1,4 @@
-//! Attention of several heads, with all that decoders want of it.
+//! Multi-head attention, with caches for decoding.
 
 use super::attention_masks::{AttentionMasks, added};
 use super::dropout::probability;
@@ -77,7 +77,7 @@ impl AttentionConfig {
         AttentionConfig { dropout: p, ..self }
     }
 
-    /// Turns queries and keys by their positions.
+    /// Rotary positions of queries and keys.
     pub fn rotary(self, rotary: Rotary) -> AttentionConfig {
         AttentionConfig { rotary: Some(rotary), ..self }
     }

@@ -19,7 +19,7 @@ pub struct RmsNorm {
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
     /// What is added to the mean square; the distance from 1 to the next number of the input's
-    /// dtype, if not said.
+    /// dtype, by default.
     pub eps: Option<f64>,
 }
 

@@ -3,7 +3,7 @@
 use crate::model::{Model, Momentum, values};
 use pullback::{Tensor, manual_seed, random_state};
 use pullback_nn::Module;
-use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode, Saved};
+use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode, SavedCheckpoint};
 use serde_json::json;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,7 +43,7 @@ fn everything_comes_back() {
 
     let fresh = Model::filled(0.0);
     let other = Momentum::new(fresh.parameters(), 1.0);
-    let saved = Saved::read(&path).unwrap();
+    let saved = SavedCheckpoint::read(&path).unwrap();
     saved.restore(&fresh, &other).unwrap();
     assert_eq!(values(&fresh), values(&model));
     assert_eq!(other.lr.item::<f64>(), 0.125);
@@ -71,7 +71,7 @@ fn the_random_state_is_that_of_the_checkpoint() {
     let path = checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
     let first = Tensor::rand([4]).to_vec::<f32>();
     assert_ne!(Tensor::rand([4]).to_vec::<f32>(), first);
-    Saved::read(&path).unwrap().restore(&model, &optimizer).unwrap();
+    SavedCheckpoint::read(&path).unwrap().restore(&model, &optimizer).unwrap();
     assert_eq!(Tensor::rand([4]).to_vec::<f32>(), first);
 }
 
@@ -82,7 +82,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
     let model = Model::filled(1.0);
     let optimizer = Momentum::new(model.parameters(), 1.0);
     let path = checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
-    let saved = Saved::read(&path).unwrap();
+    let saved = SavedCheckpoint::read(&path).unwrap();
     // The model fits, the optimiser does not: it has fewer parameters, one of another shape.
     let fresh = Model::filled(7.0);
     let before = values(&fresh);
