@@ -5,7 +5,7 @@ use crate::measure::Measurement;
 use crate::workloads;
 use std::io::Write as _;
 
-/// Under which name the rows stand.
+/// The name of the rows.
 fn peer() -> &'static str {
     if compiled::on() { "pullback-jit" } else { "pullback-eager" }
 }
@@ -25,7 +25,7 @@ pub fn list() {
     }
 }
 
-/// Prints a line; a reader that has gone away ends the program quietly.
+/// Prints a line; a closed pipe ends the program silently.
 fn say(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(0);
@@ -45,7 +45,7 @@ pub fn row(name: &str, row: &Measurement, json: bool) {
     say(&if json { json_line(name, row) } else { table_line(name, row) });
 }
 
-/// A workload whose process did not end well.
+/// A workload whose process failed.
 pub fn failure(name: &str, error: &str, json: bool) {
     say(&match json {
         true => format!(

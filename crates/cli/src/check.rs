@@ -111,8 +111,8 @@ fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> C
             entries.push(json!({ "derivative": label, "numeric": numeric, "reverse": reverse, "forward": forward, "same": same }));
         }
     }
-    // How fast the function changes is not known: a step that suits it agrees, and none makes a
-    // wrong derivative right.
+    // The scale of the function is not known: a suitable step agrees, and none makes a wrong
+    // derivative right.
     let by_step = |step: f64| {
         let check = Check::new().order(2).tolerance(arguments.tolerance.max(1e-5), 1e-6);
         catch(|| check.step(step).run(f, &inputs)).and_then(|report| report)
@@ -171,8 +171,8 @@ fn near(a: f64, b: f64, tolerance: f64) -> bool {
 
 /// The numeric derivative of a function of the distance from `x`: central differences of fourth
 /// order with steps from a hundredth of the larger of `x` and 1 down to a ten-thousandth of the
-/// smaller, each a tenth of the last. Large steps miss bends, small ones drown in rounding; where
-/// two neighbours agree best, neither did.
+/// smaller, each a tenth of the last. Large steps have a large truncation error, small ones a large
+/// rounding error; where two neighbours agree best, both are small.
 fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     let least = 1e-4 * if x == 0.0 { 1.0 } else { x.abs().min(1.0) };
     let steps = std::iter::successors(Some(1e-2 * x.abs().max(1.0)), |h| Some(h / 10.0));
@@ -251,7 +251,7 @@ fn pointwise(tolerance: f64) -> Result<String, String> {
     let mut functions_checked = 0;
     for function in functions::all() {
         let two = match function.kind {
-            // Its derivative is zero by promise, not by calculus.
+            // Its derivative is zero by definition.
             functions::FunctionKind::Unary(_) if function.name == "stop_gradient" => continue,
             functions::FunctionKind::Unary(_) => false,
             functions::FunctionKind::Binary(_) => true,

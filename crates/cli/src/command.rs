@@ -25,12 +25,12 @@ pub struct CommandLine {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: ColourChoice,
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Trains a network out of the box: on handwritten digits, or on text
@@ -50,7 +50,7 @@ pub enum Command {
     Completions(completions::Arguments),
 }
 
-/// Does what these words say.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// With the sentence to print and the code to exit with.
@@ -86,9 +86,8 @@ pub fn run(words: Vec<OsString>) -> CliResult {
     Ok(flushed?)
 }
 
-/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it,
-/// which means nothing to an expression. Negative numbers stay as they are: those commands allow
-/// them.
+/// An expression may begin with a minus: `-x^2` is no flag. It is passed on with a space before it,
+/// which expressions ignore. Negative numbers stay as they are: those commands allow them.
 fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     let takes_expression =
         |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);
@@ -106,7 +105,7 @@ fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     words.into_iter().enumerate().map(no_flag).collect()
 }
 
-/// The colours asked for, before anything is parsed: messages about the command line follow it too.
+/// The choice of colours, before anything is parsed: messages about the command line use it too.
 fn asked_colour(words: &[OsString]) -> ColourChoice {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
@@ -119,7 +118,7 @@ fn asked_colour(words: &[OsString]) -> ColourChoice {
     }
 }
 
-/// Help and version as they are; anything else as a sentence under our name.
+/// Help and version unchanged; anything else as a sentence with the program's name.
 fn not_understood(error: &clap::Error) -> CliResult {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(error.print()?),

@@ -47,7 +47,7 @@ impl Output {
     /// A line.
     ///
     /// # Errors
-    /// If nobody reads any more, or the file is full.
+    /// If the output is closed, or the disk is full.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         writeln!(self.stream, "{}", text.as_ref())
     }

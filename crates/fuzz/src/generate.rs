@@ -166,7 +166,7 @@ struct Scope<'a> {
     block: Block,
 }
 
-/// What became of a statement that was tried.
+/// The outcome of a statement that was tried.
 enum Tried {
     Fine,
     No,

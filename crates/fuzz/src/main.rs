@@ -1,5 +1,4 @@
-//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: looks for wrong numbers for as
-//! long as one likes.
+//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: searches for wrong numbers.
 
 use clap::Parser;
 use pullback_fuzz::report::{Options, search};
@@ -14,13 +13,13 @@ struct FuzzArguments {
     /// The first program; the next has the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Stop after so many programs.
+    /// Stop after this many programs.
     #[arg(long)]
     programs: Option<u64>,
-    /// Stop after so many failures.
+    /// Stop after this many failures.
     #[arg(long, default_value_t = 10)]
     failures: usize,
     /// Only this way, as `jit.grad.vmap`, beside the plain one.

@@ -1,4 +1,4 @@
-//! A failing program made smaller for as long as it fails in the same way.
+//! Shrinks a failing program as long as it fails in the same way.
 
 use crate::ast::{Block, EXAMPLES, Input, Program, Stmt, Var};
 use crate::check::{Failure, Pair};

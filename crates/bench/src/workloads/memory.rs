@@ -1,4 +1,4 @@
-//! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte
+//! Training within memory: a chain of 64 blocks x + tanh(x·w), plain, checkpointed, under a byte
 //! budget, offloaded and compressed.
 //!
 //! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's

@@ -22,7 +22,7 @@ pub enum FunctionKind {
     Unary(Op),
     /// Two tensors that broadcast, by an op of the table.
     Binary(Op),
-    /// So many tensors, then numbers, which may be left out if they have a usual value.
+    /// So many tensors, then numbers, which may be left out if they have a default.
     Of(usize, &'static [Number], fn(&[Tensor], &[f64]) -> Tensor),
     /// A tensor, and perhaps an axis.
     Reduction(fn(&Tensor, Option<isize>) -> Tensor),
@@ -37,7 +37,7 @@ pub struct Number {
     pub name: &'static str,
     /// Its value where it is left out.
     pub usual: Option<f64>,
-    /// Only whole numbers will do.
+    /// Only whole numbers.
     pub whole: bool,
 }
 
@@ -141,7 +141,7 @@ const OPERATORS: &[(&str, usize, &str)] = &[
 /// Ops of bits and truth values, which have no place among real numbers.
 const BITS: [&str; 4] = ["not", "and", "or", "xor"];
 
-/// Other words for the same function.
+/// Other names of the same function.
 const ALIASES: &[(&str, &str)] =
     &[("ln", "log"), ("swish", "silu"), ("logistic", "sigmoid"), ("t", "transpose")];
 
@@ -224,7 +224,7 @@ impl Function {
         }
     }
 
-    /// Computes it. Numbers that were left out are there with their usual values.
+    /// Computes it. Numbers that were left out have their defaults.
     pub fn apply(&self, tensors: &[Tensor], numbers: &[f64]) -> Tensor {
         match &self.kind {
             FunctionKind::Unary(op) => one(op, &[&real(&tensors[0])]),

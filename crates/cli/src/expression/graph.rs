@@ -240,7 +240,7 @@ impl Graph {
                 (Some(symbol), [a, b]) => format!("{a} {symbol} {b}"),
                 (Some(symbol), [a]) => format!("{symbol}{a}"),
                 _ => {
-                    // Numbers that have their usual values go without saying.
+                    // Numbers with their default values are not shown.
                     let given = f.numbers().iter().zip(numbers).rposition(|(known, n)| {
                         known.usual.is_none_or(|usual| usual.to_bits() != n.to_bits())
                     });
@@ -253,7 +253,7 @@ impl Graph {
         }
     }
 
-    /// Drops steps that the result does not depend on (definitions that nobody uses).
+    /// Drops steps that the result does not depend on (unused definitions).
     fn keep_what_is_used(&mut self) {
         let mut used = vec![false; self.steps.len()];
         if let Ref::GraphStep(k) = self.result {

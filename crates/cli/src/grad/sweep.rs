@@ -249,7 +249,7 @@ fn unravelled(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     index
 }
 
-/// Two ways to the same numbers: sums in another order may differ in the last places, not more.
+/// Two ways to the same numbers: sums in another order may differ in the last digits, not more.
 fn same(a: &Tensor, b: &Tensor, what: &str) -> CliResult {
     let near = |x: f64, y: f64| {
         x == y

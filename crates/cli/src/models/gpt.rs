@@ -18,7 +18,7 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// A network for so many different tokens.
+    /// A network for this many tokens.
     pub fn new(tokens: usize, size: &Size) -> Gpt {
         let config = TransformerConfig::new(size.width, size.heads)
             .dim_feedforward(4 * size.width)

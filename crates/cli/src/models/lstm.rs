@@ -1,4 +1,4 @@
-//! A recurrent reader: long short-term memory over embedded characters.
+//! A recurrent network: an LSTM over embedded characters.
 
 use super::{Size, TextModel};
 use pullback::{Tensor, Tree};
@@ -14,7 +14,7 @@ pub struct LstmModel {
 }
 
 impl LstmModel {
-    /// A network for so many different tokens.
+    /// A network for this many tokens.
     pub fn new(tokens: usize, size: &Size) -> LstmModel {
         LstmModel {
             tokens: Embedding::new(tokens, size.width),

@@ -52,9 +52,9 @@ pub struct Size {
     pub layers: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// How many characters the network sees at once.
+    /// The context length in characters.
     pub context: usize,
-    /// The part of hidden features that is dropped while training.
+    /// The dropout probability.
     pub dropout: f64,
 }
 

@@ -23,15 +23,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A run about to begin.
+/// A training run.
 pub struct TrainJob<'a> {
     pub settings: &'a Settings,
-    /// What was said, with everything filled in: the folder and the checkpoints keep it.
+    /// The options with all defaults, saved in the folder and in checkpoints.
     pub options: &'a Options,
     pub folder: &'a Path,
-    /// Goes on from the last checkpoint.
+    /// Resumes from the last checkpoint.
     pub resume: bool,
-    /// Begins the run that is in the folder anew.
+    /// Restarts the run that is in the folder.
     pub force: bool,
     /// Ctrl-C was pressed.
     pub stop: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ pub struct TrainJob<'a> {
 /// the second.
 ///
 /// # Errors
-/// If the system does not tell about Ctrl-C.
+/// If no handler for Ctrl-C can be set.
 pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
@@ -53,11 +53,11 @@ pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
         }
     };
     ctrlc::set_handler(handler)
-        .map_err(|e| Failure::failed(format!("Ctrl-C cannot be watched: {e}")))?;
+        .map_err(|e| Failure::failed(format!("no handler for Ctrl-C can be set: {e}")))?;
     Ok(stop)
 }
 
-/// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
+/// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
     let mut options = json!({ "lr": settings.lr });
     if let Some(decay) = settings.weight_decay {
@@ -79,8 +79,8 @@ impl TrainJob<'_> {
         }
     }
 
-    /// Makes the folder, and says what is trained on what. What cannot be trained was refused
-    /// before, and leaves nothing.
+    /// Makes the folder, and prints what is trained on what. What cannot be trained was refused
+    /// before.
     ///
     /// # Errors
     /// If the folder cannot be used, or the run in it is longer already.
@@ -111,7 +111,7 @@ impl TrainJob<'_> {
     /// called `every` so often.
     ///
     /// # Errors
-    /// If a step or a file fails, or the run is interrupted: then with how to go on.
+    /// If a step or a file fails, or the run is interrupted: then with how to resume.
     pub fn train<M: Module, B: Batches<Batch = (Tensor, Tensor)>>(
         &self,
         model: &M,
@@ -184,7 +184,7 @@ impl TrainJob<'_> {
             Ended::Interrupted => Err(Failure {
                 code: INTERRUPTED,
                 message: format!(
-                    "interrupted after step {}, and a checkpoint saved: go on with `pullback train --resume {}`",
+                    "interrupted after step {}, and a checkpoint saved: resume with `pullback train --resume {}`",
                     outcome.step,
                     self.folder.display()
                 ),

@@ -1,6 +1,6 @@
 //! `pullback train`: trains a network out of the box.
 //!
-//! `options.rs` is what can be said, `settings.rs` what it means, `folder.rs` where a run lives,
+//! `options.rs` has the options, `settings.rs` their values, `folder.rs` the folder of a run,
 //! `job.rs` the loop that all tasks share, and `digits.rs` and `text.rs` the tasks; `sample.rs`
 //! writes text with a trained network.
 
@@ -48,13 +48,13 @@ pub struct Arguments {
     /// Does not compile the step
     #[arg(long)]
     no_jit: bool,
-    /// Goes on with the run in this folder
+    /// Resumes the run in this folder
     #[arg(long, value_name = "DIR", conflicts_with_all = ["target", "out", "force"])]
     resume: Option<PathBuf>,
     /// The folder of the run
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begins the run in the folder anew
+    /// Restarts the run in the folder
     #[arg(long)]
     force: bool,
     /// A run of a few seconds, to see that everything works
@@ -144,12 +144,12 @@ fn asked(target: Option<&str>, flags: Options) -> CliResult<Options> {
     }
 }
 
-/// The path from the root, so that a run goes on from wherever it is resumed.
+/// The path from the root, so that a run can be resumed from any folder.
 fn whole(path: PathBuf) -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The options of a run that goes on: as they were, but for how long, and what does not change the
+/// The options of a resumed run: as they were, except its length and what does not change the
 /// numbers.
 fn resumed(flags: Options, folder: &Path) -> CliResult<Options> {
     let stored = folder::read_config(folder)?;

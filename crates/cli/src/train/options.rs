@@ -1,4 +1,4 @@
-//! What can be said about a run: as flags, or under the same names in a TOML file.
+//! The options of a run: as flags, or under the same names in a TOML file.
 
 use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
@@ -41,19 +41,19 @@ pub struct Options {
     /// Heads of attention
     #[arg(long, value_name = "N")]
     pub num_heads: Option<usize>,
-    /// How many characters the network sees at once
+    /// The context length in characters
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
-    /// The part of hidden features that is dropped while training
+    /// The dropout probability
     #[arg(long, value_name = "P")]
     pub dropout: Option<f64>,
     /// How many steps to take
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// How often to go through the data
+    /// The number of epochs
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
-    /// How many examples a step takes
+    /// The number of examples in a batch
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
     /// The optimiser: adamw, adam, sgd, lion, muon and others
@@ -62,48 +62,47 @@ pub struct Options {
     /// The learning rate
     #[arg(long, value_name = "R")]
     pub lr: Option<f64>,
-    /// How much of the weights decays
+    /// The weight decay
     #[arg(long, value_name = "D")]
     pub weight_decay: Option<f64>,
     /// How the learning rate changes
     #[arg(long, value_enum)]
     pub schedule: Option<ScheduleKind>,
-    /// Steps in which the learning rate rises at first
+    /// The number of warm-up steps of the learning rate
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
     /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
-    /// What the loss is multiplied by at first with --precision f16, so that small gradients are
-    /// not lost
+    /// The initial loss scale with --precision f16
     #[arg(long, value_name = "S")]
     pub loss_scale: Option<f64>,
     /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or
     /// text)
     #[arg(long, value_name = "FILE")]
     pub precision_report: Option<PathBuf>,
-    /// Where random numbers begin
+    /// The seed of random numbers
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How many threads compute
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Where it is computed: cpu
+    /// The device: cpu
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Compiles the step (--no-jit does not)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", overrides_with = "no_jit")]
     pub jit: Option<bool>,
-    /// How many characters to write after training on text
+    /// How many characters to generate after training on text
     #[arg(long, value_name = "N")]
     pub sample: Option<usize>,
-    /// What the written text begins with
+    /// The start of the generated text
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// How daring the written text is: 0 always takes the most likely character
+    /// The sampling temperature: 0 always takes the most likely character
     #[arg(long, value_name = "T")]
     pub temperature: Option<f64>,
-    /// Takes only among the K most likely characters
+    /// Samples only among the K most likely characters
     #[arg(long, value_name = "K")]
     pub top_k: Option<usize>,
 }
@@ -207,7 +206,7 @@ impl Options {
         ["task", "text"].map(String::from).into_iter().chain(flags).collect()
     }
 
-    /// These, and where they say nothing, the others.
+    /// These options, and the others where these are not given.
     #[must_use]
     pub fn or(self, other: Options) -> Options {
         Options {
@@ -220,7 +219,7 @@ impl Options {
             num_heads: self.num_heads.or(other.num_heads),
             context: self.context.or(other.context),
             dropout: self.dropout.or(other.dropout),
-            // Steps and epochs are two ways to say one thing.
+            // Steps and epochs exclude each other.
             epochs: self.epochs.or(other.epochs.filter(|_| self.steps.is_none())),
             steps: self.steps.or(other.steps.filter(|_| self.epochs.is_none())),
             batch_size: self.batch_size.or(other.batch_size),
@@ -243,7 +242,7 @@ impl Options {
         }
     }
 
-    /// The first option that is said here and was not so there, of those that a resumed run cannot
+    /// The first option that is given here and differs there, of those that a resumed run cannot
     /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
         const FREE: [&str; 8] = [
@@ -290,7 +289,7 @@ fn located(error: &toml::de::Error, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever a file says, it is options or a complaint.
+    /// Any file is options or an error.
     #[test]
     fn no_file_is_too_strange() {
         #[rustfmt::skip]

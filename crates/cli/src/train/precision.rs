@@ -17,7 +17,7 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// As the settings say.
+    /// By the settings.
     ///
     /// # Errors
     /// If the scale is none.
@@ -46,7 +46,7 @@ impl Mixed {
         }
     }
 
-    /// Tells the training loop: its steps are in this precision, its checkpoints hold the scale.
+    /// Sets the precision and the scaler of the training loop.
     pub fn applied<'a, M: Module>(&'a self, trainer: Trainer<'a, M>) -> Trainer<'a, M> {
         let trainer = match self.low {
             Some(low) => trainer.precision(low),

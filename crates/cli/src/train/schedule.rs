@@ -1,9 +1,9 @@
-//! How a learning rate goes over a run.
+//! The schedule of the learning rate.
 
 use super::options::ScheduleKind;
 use pullback_nn::schedule::{CosineAnnealingLr, OneCycleLr, Schedule};
 
-/// A course over so many steps.
+/// A schedule over `steps` steps.
 pub struct ScheduleOver {
     pub course: ScheduleKind,
     pub steps: u64,

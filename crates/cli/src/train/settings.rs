@@ -1,4 +1,4 @@
-//! What a run is: every option has a value that makes sense.
+//! The settings of a run: every option has a valid value.
 
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
@@ -7,7 +7,7 @@ use pullback::DType;
 use pullback_nn::optim;
 use pullback_nn::precision::Scaling;
 
-/// A run, all said.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub model: ModelKind,
@@ -41,7 +41,7 @@ pub enum Until {
     Epochs(u64),
 }
 
-/// What a model is trained with if nothing is said.
+/// The default settings of a model.
 struct Defaults {
     size: Size,
     until: Until,
@@ -61,7 +61,7 @@ fn usual(model: ModelKind) -> Defaults {
     }
 }
 
-/// The options with everything filled in, and what they mean. `quick` makes a run of a few seconds.
+/// The options with all defaults, and the settings. `quick` makes a run of a few seconds.
 ///
 /// # Errors
 /// If a value makes no sense, or does not fit another.
@@ -78,7 +78,7 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
     fitting(&options, model)?;
     device(options.device.as_deref())?;
     if options.steps.is_some() && options.epochs.is_some() {
-        return Err(Failure::usage("both steps and epochs are given: say one"));
+        return Err(Failure::usage("both steps and epochs are given: give one"));
     }
     let usual = usual(model);
     let size = sized(&options, usual.size);
@@ -138,7 +138,7 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
     Ok((filled(options, &settings), settings))
 }
 
-/// Options that would change nothing are refused: who says them expects something.
+/// Options that would have no effect are refused.
 fn fitting(options: &Options, model: ModelKind) -> CliResult {
     let text = model.reads_text();
     let said = [
@@ -159,7 +159,7 @@ fn fitting(options: &Options, model: ModelKind) -> CliResult {
     }
 }
 
-/// What is said about 16 bits must be said of them.
+/// Options for 16 bits need 16 bits.
 fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     let low = matches!(precision, Precision::Bf16 | Precision::F16);
     let refused = |name: &str, wanted: &str| {
@@ -172,12 +172,12 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     }
 }
 
-/// Only the CPU computes here.
+/// There is only the CPU.
 fn device(name: Option<&str>) -> CliResult {
     match name {
         None | Some("cpu") => Ok(()),
         Some("cuda" | "gpu") => Err(Failure::usage(
-            "this program computes on the CPU alone: there is no cuda in it; use --device cpu",
+            "this program has no CUDA support; use --device cpu",
         )),
         Some(other) => Err(Failure::usage(format!("there is no device `{other}`; there is cpu"))),
     }
@@ -214,10 +214,10 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
     if let Some((name, _)) = counts.into_iter().find(|(_, n)| *n == 0) {
         return Err(Failure::usage(format!("--{name} is 0, and must be at least 1")));
     }
-    // Numbers that nobody means would only fail for want of memory later.
+    // Numbers this large would only fail to allocate later.
     if let Some((name, n)) = counts.into_iter().find(|(_, n)| *n > 1 << 20) {
         return Err(Failure::usage(format!(
-            "--{name} is {n}, which is more than this program takes"
+            "--{name} is {n}, which is too large"
         )));
     }
     let within = |name: &str, value: f64, fine: bool, words: &str| match fine {
@@ -239,7 +239,7 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
     within("temperature", heat, heat >= 0.0 && heat.is_finite(), "at least 0")
 }
 
-/// The options as they were understood: what `config.toml` says.
+/// The options with all defaults, for `config.toml`.
 fn filled(options: Options, settings: &Settings) -> Options {
     let text = settings.model.reads_text();
     let (steps, epochs) = match settings.until {
@@ -250,7 +250,7 @@ fn filled(options: Options, settings: &Settings) -> Options {
         task: Some("digits".into()),
         text: None,
         model: Some(settings.model),
-        // The numbers say it all.
+        // The other options say it.
         size: None,
         width: Some(settings.size.width),
         num_layers: Some(settings.size.layers),

@@ -3,8 +3,8 @@
 //! wasted and a shrunk program is still one.
 //!
 //! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of
-//! plain integers in the program, read anew for the shapes that are there. So a shape can shrink
-//! and the program still means something.
+//! plain integers in the program, interpreted for the current shapes. So a shape can shrink and the
+//! program still means something.
 
 mod arrange;
 mod index;
@@ -163,7 +163,7 @@ pub fn row(name: &str) -> Option<&'static OpRow> {
     FAMILIES.iter().flat_map(|f| f.1).chain(INJECTED).find(|r| r.name == name)
 }
 
-/// The plain numbers of a statement, as they are asked for.
+/// The plain numbers of a statement, read in order.
 pub struct Draws<'a> {
     raw: &'a [u32],
     next: usize,
