@@ -183,7 +183,7 @@ fn events_hold_scalars_and_histograms() {
     };
     assert_eq!(scalars("train/loss").len(), 5);
     assert_eq!(scalars("train/loss")[..2], [(1, 20.0), (2, 2.5)]);
-    assert_eq!(scalars("train/rate"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
+    assert_eq!(scalars("train/lr"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
     let error = outcome.metrics.get("val_error").unwrap() as f32;
     assert_eq!(scalars("val/error").last(), Some(&(5, error)));
     assert_eq!(scalars("epoch/loss").len(), 1);

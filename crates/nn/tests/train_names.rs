@@ -77,7 +77,7 @@ fn a_misspelt_metric_of_keep_best_and_of_a_schedule_too() {
         .evaluate(Every::Epochs(1), evaluated)
         .schedule(Every::Steps(1), MonitoredPlateau::new("loss_val", plateau));
     let text = run.run(&vec![1.0], |&x| Ok(x)).unwrap_err().to_string();
-    assert!(text.contains("the schedule looks at `loss_val`"), "{text}");
+    assert!(text.contains("the schedule monitors `loss_val`"), "{text}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn without_evaluation_the_first_epoch_tells() {
     // The means of an epoch that is not over will be there; of another name, the end of the run
     // says so.
     assert!(run("epoch_loss", 1).unwrap().notes.is_empty());
-    assert!(run("los", 1).unwrap().notes[0].contains("looks at `los`"));
+    assert!(run("los", 1).unwrap().notes[0].contains("monitors `los`"));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub const PLOTS: &str = "plots";
 pub const SAMPLE: &str = "sample.txt";
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{} could not be {what}: {error}", path.display()))
+    Failure::failed(format!("{} cannot be {what}: {error}", path.display()))
 }
 
 /// The first folder `runs/NAME-1`, `runs/NAME-2`, … that is not there yet.
@@ -214,7 +214,7 @@ mod tests {
         begin(&folder, false).expect("made");
         // A folder of that name is in the way of the file.
         fs::create_dir(folder.join(UNFINISHED)).expect("made");
-        assert!(message(write_config(&folder, &Options::default())).contains("could not be"));
+        assert!(message(write_config(&folder, &Options::default())).contains("cannot be"));
         fs::remove_dir(folder.join(UNFINISHED)).expect("removed");
         begin(&folder, false).expect("free again");
     }

@@ -289,6 +289,22 @@ fn located(error: &toml::de::Error, text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The configuration of a run that an earlier version wrote is read; a user's file with an earlier
+    /// name is refused with the present one.
+    #[test]
+    fn earlier_names_of_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let text = "rate = 0.5\nwarm_up = 3\nbatch = 8\nlayers = 2\nheads = 4\n";
+        std::fs::write(&path, text).unwrap();
+        let stored = Options::read_stored(&path).unwrap();
+        assert_eq!((stored.lr, stored.warmup, stored.batch_size), (Some(0.5), Some(3), Some(8)));
+        assert_eq!((stored.num_layers, stored.num_heads), (Some(2), Some(4)));
+        std::fs::write(&path, "rate = 0.5\n").unwrap();
+        let refused = Options::read(&path).unwrap_err().message;
+        assert!(refused.contains("there is no option `rate`; it is called `lr`"), "{refused}");
+    }
+
     /// Any file is options or an error.
     #[test]
     fn no_file_is_too_strange() {

@@ -176,9 +176,9 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
 fn device(name: Option<&str>) -> CliResult {
     match name {
         None | Some("cpu") => Ok(()),
-        Some("cuda" | "gpu") => Err(Failure::usage(
-            "this program has no CUDA support; use --device cpu",
-        )),
+        Some("cuda" | "gpu") => {
+            Err(Failure::usage("this program has no CUDA support; use --device cpu"))
+        }
         Some(other) => Err(Failure::usage(format!("there is no device `{other}`; there is cpu"))),
     }
 }
@@ -216,9 +216,7 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
     }
     // Numbers this large would only fail to allocate later.
     if let Some((name, n)) = counts.into_iter().find(|(_, n)| *n > 1 << 20) {
-        return Err(Failure::usage(format!(
-            "--{name} is {n}, which is too large"
-        )));
+        return Err(Failure::usage(format!("--{name} is {n}, which is too large")));
     }
     let within = |name: &str, value: f64, fine: bool, words: &str| match fine {
         true => Ok(()),

@@ -59,15 +59,15 @@ impl<const N: usize> BatchNorm<N> {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(channels: usize) -> Self {
-        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+    pub fn new(num_features: usize) -> Self {
+        demand(num_features > 0, Self::NAME, || "takes at least one channel".into());
         BatchNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            running_mean: Some(Tensor::zeros([channels])),
-            running_var: Some(Tensor::ones([channels])),
+            weight: Some(Tensor::ones([num_features]).requires_grad()),
+            bias: Some(Tensor::zeros([num_features]).requires_grad()),
+            running_mean: Some(Tensor::zeros([num_features])),
+            running_var: Some(Tensor::ones([num_features])),
             num_batches_tracked: Some(Tensor::from(0i64)),
-            num_features: channels,
+            num_features,
             eps: 1e-5,
             momentum: Some(0.1),
             training: Flag::new(true),

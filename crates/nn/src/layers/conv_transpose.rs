@@ -54,12 +54,18 @@ impl<const N: usize> TransposedConvolution<N> {
     /// If a number is 0.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize, kernel: impl PerAxis<N>) -> Self {
-        let kernel = kernel.per_axis();
-        demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), Self::NAME, || {
-            format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
-        });
-        let (weight, bias) = weights(inputs, outputs, &kernel, outputs);
+    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
+        demand(
+            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
+            Self::NAME,
+            || {
+                format!(
+                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
+                )
+            },
+        );
+        let (weight, bias) = weights(in_channels, out_channels, &kernel_size, out_channels);
         TransposedConvolution {
             weight,
             bias: Some(bias),

@@ -28,21 +28,23 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `groups` groups of `channels` channels in all.
+    /// `num_groups` groups of `num_channels` channels in all.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
     #[track_caller]
     #[must_use]
-    pub fn new(groups: usize, channels: usize) -> GroupNorm {
-        demand(groups > 0 && channels > 0 && channels.is_multiple_of(groups), "GroupNorm", || {
-            format!("{channels} channels do not fall into {groups} groups")
-        });
+    pub fn new(num_groups: usize, num_channels: usize) -> GroupNorm {
+        demand(
+            num_groups > 0 && num_channels > 0 && num_channels.is_multiple_of(num_groups),
+            "GroupNorm",
+            || format!("{num_channels} channels do not fall into {num_groups} groups"),
+        );
         GroupNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            num_groups: groups,
-            num_channels: channels,
+            weight: Some(Tensor::ones([num_channels]).requires_grad()),
+            bias: Some(Tensor::zeros([num_channels]).requires_grad()),
+            num_groups,
+            num_channels,
             eps: 1e-5,
         }
     }

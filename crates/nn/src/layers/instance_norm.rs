@@ -55,15 +55,15 @@ impl<const N: usize> InstanceNorm<N> {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(channels: usize) -> Self {
-        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+    pub fn new(num_features: usize) -> Self {
+        demand(num_features > 0, Self::NAME, || "takes at least one channel".into());
         InstanceNorm {
             weight: None,
             bias: None,
             running_mean: None,
             running_var: None,
             num_batches_tracked: None,
-            num_features: channels,
+            num_features,
             eps: 1e-5,
             momentum: 0.1,
             training: Flag::new(true),

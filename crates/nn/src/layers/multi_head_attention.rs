@@ -36,11 +36,11 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Inputs and outputs of `embed` features, which the heads share evenly.
-    pub fn new(embed: usize, heads: usize) -> AttentionConfig {
+    /// Inputs and outputs of `embed_dim` features, divided among the heads.
+    pub fn new(embed_dim: usize, num_heads: usize) -> AttentionConfig {
         AttentionConfig {
-            embed,
-            heads,
+            embed: embed_dim,
+            heads: num_heads,
             kv_heads: None,
             kdim: None,
             vdim: None,
@@ -172,8 +172,8 @@ impl MultiHeadAttention {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn new(embed: usize, heads: usize) -> MultiHeadAttention {
-        AttentionConfig::new(embed, heads).build()
+    pub fn new(embed_dim: usize, num_heads: usize) -> MultiHeadAttention {
+        AttentionConfig::new(embed_dim, num_heads).build()
     }
 
     /// What each query finds among the values: `[batch, queries, embed]`.

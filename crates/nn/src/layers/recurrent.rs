@@ -44,10 +44,10 @@ pub struct RecurrentConfig {
 
 impl RecurrentConfig {
     /// One layer, one direction, with biases; sequences are `[steps, batch, inputs]`.
-    pub fn new(inputs: usize, hidden: usize) -> RecurrentConfig {
+    pub fn new(input_size: usize, hidden_size: usize) -> RecurrentConfig {
         RecurrentConfig {
-            inputs,
-            hidden,
+            inputs: input_size,
+            hidden: hidden_size,
             layers: 1,
             both: false,
             bias: true,

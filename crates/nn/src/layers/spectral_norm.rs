@@ -14,7 +14,7 @@ use pullback::{Flag, Path, Tensor, Tree};
 /// ```
 /// use pullback::{Tensor, linalg};
 /// use pullback_nn::{Layer, Linear, Module, SpectralNorm};
-/// let layer = SpectralNorm::new(Linear::new(8, 4)).iterations(5);
+/// let layer = SpectralNorm::new(Linear::new(8, 4)).n_power_iterations(5);
 /// layer.forward(&Tensor::zeros([1, 8]));
 /// layer.eval();
 /// let largest = linalg::svdvals(&layer.weight().detach()).max();

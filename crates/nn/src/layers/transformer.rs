@@ -42,13 +42,13 @@ pub struct TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// Of `width` features and this many heads.
-    pub fn new(width: usize, heads: usize) -> TransformerConfig {
+    /// `d_model` features and `nhead` heads.
+    pub fn new(d_model: usize, nhead: usize) -> TransformerConfig {
         TransformerConfig {
-            attention: AttentionConfig::new(width, heads),
+            attention: AttentionConfig::new(d_model, nhead),
             kv_heads: None,
             rotary: None,
-            width,
+            width: d_model,
             feedforward: 2048,
             dropout: 0.1,
             gelu: false,
@@ -133,9 +133,9 @@ impl TransformerConfig {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn encoder(self, count: usize) -> TransformerEncoder {
-        let mut layers = room_for("TransformerEncoder", count);
-        for _ in 0..count {
+    pub fn encoder(self, num_layers: usize) -> TransformerEncoder {
+        let mut layers = room_for("TransformerEncoder", num_layers);
+        for _ in 0..num_layers {
             layers.push(self.encoder_layer());
         }
         TransformerEncoder { layers, norm: self.final_norm.then(|| self.norm()) }
@@ -147,9 +147,9 @@ impl TransformerConfig {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn decoder(self, count: usize) -> TransformerDecoder {
-        let mut layers = room_for("TransformerDecoder", count);
-        for _ in 0..count {
+    pub fn decoder(self, num_layers: usize) -> TransformerDecoder {
+        let mut layers = room_for("TransformerDecoder", num_layers);
+        for _ in 0..num_layers {
             layers.push(self.decoder_layer());
         }
         TransformerDecoder { layers, norm: self.final_norm.then(|| self.norm()) }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The error of a file that cannot be read or written.
 pub(crate) fn failed(op: &'static str, what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::argument(op, format!("{} could not be {what}: {error}", path.display()))
+    Error::argument(op, format!("{} cannot be {what}: {error}", path.display()))
 }
 
 /// Writes a file whole and flushes it to the disk.

@@ -44,12 +44,13 @@ impl<S: Schedule> Scheduled for Scheduler<S> {
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::optim::{UpdateRule, Sgd};
-/// use pullback_nn::schedule::{Plateau, PlateauScheduler};
+/// use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
 /// use pullback_nn::train::{Metrics, Scheduled, MonitoredPlateau};
 ///
 /// let optimizer = Sgd { lr: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
-/// let how = Plateau { patience: 0, factor: 0.5, ..Plateau::default() };
-/// let mut schedule = MonitoredPlateau::new("val_loss", PlateauScheduler::new(&optimizer, how)?);
+/// let options = ReduceLrOnPlateau { patience: 0, factor: 0.5, ..Default::default() };
+/// let scheduler = PlateauScheduler::new(&optimizer, options)?;
+/// let mut schedule = MonitoredPlateau::new("val_loss", scheduler);
 /// for loss in [3.0, 3.0] {
 ///     schedule.advance(&Metrics::new().with("loss", 0.0));
 ///     schedule.advance(&Metrics::new().with("val_loss", loss));

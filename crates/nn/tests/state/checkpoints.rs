@@ -3,6 +3,7 @@
 use crate::model::{Model, Momentum, values};
 use pullback::{Tensor, manual_seed, random_state};
 use pullback_nn::Module;
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode, SavedCheckpoint};
 use serde_json::json;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,25 @@ fn generator_alone() -> MutexGuard<'static, ()> {
 fn names(checkpoints: &Checkpoints) -> Vec<String> {
     let list = checkpoints.list().unwrap();
     list.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_string()).collect()
+}
+
+/// Checkpoints of earlier versions call the learning rate `rate`; a list of optimisers has its index
+/// before it.
+#[test]
+fn the_state_of_an_optimizer_of_an_earlier_version_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let _alone = generator_alone();
+    let model = Model::filled(1.5);
+    let of = |model: &Model, lr: f64| -> Vec<Box<dyn Optimizer>> {
+        vec![Box::new(AdamW { lr, ..AdamW::default() }.over(model.parameters()).unwrap())]
+    };
+    let earlier = of(&model, 0.125).named_state().into_iter();
+    let earlier = earlier.map(|(name, x)| (name.replace("0.0.lr", "0.0.rate"), x)).collect();
+    let checkpoint = Checkpoint::of(&model).tensors("optimizer", earlier);
+    let path = Checkpoints::new(folder.path()).save(&checkpoint).unwrap();
+    let optimizer = of(&model, 1.0);
+    SavedCheckpoint::read(&path).unwrap().restore(&model, &optimizer).unwrap();
+    assert_eq!(optimizer.lrs()[0].item::<f64>(), 0.125);
 }
 
 #[test]

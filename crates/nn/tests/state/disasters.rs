@@ -199,5 +199,5 @@ fn a_folder_that_cannot_be_written_is_named() {
     let error = Checkpoints::new(&file).save(&Checkpoint::of(&Model::filled(1.0))).unwrap_err();
     assert!(error.to_string().contains("file cannot be made"), "{error}");
     let error = Checkpoints::new(&file).latest().unwrap_err().to_string();
-    assert!(error.contains("file could not be listed"), "{error}");
+    assert!(error.contains("file cannot be listed"), "{error}");
 }
