@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example char_gpt [FILE]`
 //!
-//! Trains on the embedded sonnets, or on a text file, then goes on writing. The whole model is
+//! Trains on the embedded sonnets, or on a text file, then generates text. The whole model is
 //! here, made of layers; `pullback_nn::models::Gpt` is one to use, with a cache for keys and
 //! values.
 

@@ -4,7 +4,7 @@
 //! `cargo run --release --example cnn_digits`
 //!
 //! Running statistics are buffers: tensors that the forward pass writes in place, inside a compiled
-//! step too. A learning rate is a tensor as well, so a schedule changes it without compiling anew.
+//! step too. A learning rate is a tensor as well, so a schedule changes it without compiling again.
 
 use pullback::{Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};

@@ -53,7 +53,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let discriminator_opt = adam.over(discriminator.parameters())?;
     let criterion = BceWithLogitsLoss::new(Reduction::Mean);
 
-    // Both steps are one compiled program. What is random is drawn inside, anew at every call.
+    // Both steps are one compiled program. Random numbers are drawn inside, new ones at every call.
     let batch = 256;
     let step = jit(|_: &()| {
         let (real, fake) = (data(batch), generator.forward(&Tensor::randn([batch, NOISE])));

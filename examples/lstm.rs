@@ -3,7 +3,7 @@
 //! `cargo run --release --example lstm`
 //!
 //! It learns to predict the next value of sine waves of many frequencies. Then it hears the
-//! beginning of waves it has not seen and goes on by itself: each prediction is its next input, and
+//! beginning of waves it has not seen and continues by itself: each prediction is its next input, and
 //! its state goes from call to call.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
@@ -68,11 +68,11 @@ pub fn run(quick: bool) -> Result<Figures> {
     let model = Forecaster::new(hidden);
     let opt = Adam { lr: 1e-2, ..Adam::default() }.over(model.parameters())?;
     let criterion = MseLoss::new(Reduction::Mean);
-    // The argument is nothing: the data is drawn inside. Every call draws anew.
+    // The argument is nothing: the data is drawn inside. Every call draws new data.
     let step = jit(|_: &()| {
         let wave = waves(length + 1, batch);
         opt.zero_grad();
-        // The first predictions do not count: nobody can know a wave from so little of it.
+        // The first predictions do not count: a wave cannot be known from so little of it.
         let (predicted, truth) = (model.forward(&wave.at(..-1)), wave.at(1..));
         let loss = criterion.forward(&predicted.at(10..), &truth.at(10..));
         loss.backward()?;

@@ -25,7 +25,7 @@ const DAMPING: f64 = 8.0;
 fn throw(velocity: &Tensor) -> Tensor {
     let down = Tensor::from([0.0, -GRAVITY]);
     let up = Tensor::from([0.0, 1.0]);
-    let turn = |(x, v): &(Tensor, Tensor), _: &()| {
+    let step = |(x, v): &(Tensor, Tensor), _: &()| {
         // How deep the ball is in the floor. `relu` has the derivative 0 in the air.
         let depth = (-x.at(1)).relu();
         let touching = depth.gt(0.0).cast(v.dtype());
@@ -36,7 +36,7 @@ fn throw(velocity: &Tensor) -> Tensor {
         let x = x + &v * STEP;
         ((x.clone(), v), x)
     };
-    scan_times(STEPS, turn, &(Tensor::from([0.0, 1.0]), velocity.clone())).1
+    scan_times(STEPS, step, &(Tensor::from([0.0, 1.0]), velocity.clone())).1
 }
 
 /// What a run gives.

@@ -11,22 +11,22 @@ const MOST_RUNS: usize = 2000;
 
 /// One line of results: a workload's suffix and its figures, in the order of printing.
 #[derive(Clone, Default)]
-pub struct Row {
+pub struct Measurement {
     /// What follows the workload's name.
     pub suffix: String,
     /// Names and values.
     pub fields: Vec<(&'static str, f64)>,
 }
 
-impl Row {
+impl Measurement {
     /// The row under the workload's name and this suffix.
-    pub fn named(mut self, suffix: impl Into<String>) -> Row {
+    pub fn named(mut self, suffix: impl Into<String>) -> Measurement {
         self.suffix = suffix.into();
         self
     }
 
     /// The row with one more figure.
-    pub fn with(mut self, name: &'static str, value: f64) -> Row {
+    pub fn with(mut self, name: &'static str, value: f64) -> Measurement {
         self.fields.push((name, value));
         self
     }
@@ -43,7 +43,7 @@ impl Row {
 }
 
 /// Times `step` for two seconds.
-pub fn measure(step: impl FnMut()) -> Row {
+pub fn measure(step: impl FnMut()) -> Measurement {
     Protocol::default().measure(step)
 }
 
@@ -67,7 +67,7 @@ impl Default for Protocol {
 
 impl Protocol {
     /// Times `step`: the first run apart, a warm-up, then until the budget is spent.
-    pub fn measure(&self, mut step: impl FnMut()) -> Row {
+    pub fn measure(&self, mut step: impl FnMut()) -> Measurement {
         let mut time = || {
             let start = Instant::now();
             step();
@@ -89,7 +89,7 @@ impl Protocol {
         let wall = start.elapsed().as_secs_f64();
         let load = (others_seconds() - others) / wall;
         times.sort_by(f64::total_cmp);
-        Row::default()
+        Measurement::default()
             .with("ms", rounded(median(&times), 5))
             .with("min_ms", rounded(times[0], 5))
             .with("runs", times.len() as f64)

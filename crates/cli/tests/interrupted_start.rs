@@ -38,7 +38,7 @@ fn a_start_that_dies_at_its_first_write_can_be_repeated() {
             let resumed = limited(1 << 20, true, &format!("train --resume {}", at(&folder)));
             assert!(resumed.err.contains("interrupted before it began"), "{}", resumed.err);
         } else {
-            assert!(died.err.contains("could not be written"), "{}", died.err);
+            assert!(died.err.contains("cannot be written"), "{}", died.err);
             assert!(!folder.exists(), "what could not begin leaves nothing");
         }
         let again = limited(1 << 20, true, &words);

@@ -1,4 +1,4 @@
-//! One program, all ways. Says what differs.
+//! Runs one program in all ways and compares.
 
 use crate::ast::{Nest, Program};
 use crate::budget::{self, Work};

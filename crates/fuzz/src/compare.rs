@@ -1,4 +1,4 @@
-//! What came of a run, and whether two of them are the same.
+//! The outcome of a run, and the comparison of two.
 
 use pullback::{DType, Error, Tensor, catch};
 use std::cell::Cell;
@@ -46,7 +46,7 @@ impl Value {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// Numbers.
@@ -85,7 +85,7 @@ thread_local! {
     static WHERE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Runs something, and says what came of it. Its panics print nothing.
+/// Runs something and gives its outcome. Its panics print nothing.
 pub fn outcome(f: impl FnOnce() -> Vec<Tensor>) -> Outcome {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

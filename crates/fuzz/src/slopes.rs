@@ -115,7 +115,7 @@ fn is_infinite(run: &dyn Fn(&[Tensor]) -> Vec<Tensor>, at: &[Tensor], order: usi
 /// `None` where it is one call of the library in any case.
 ///
 /// What a batch or a compiled program may compute besides is looked at too: the branch that is not
-/// taken, and one more turn of a loop.
+/// taken, and one more iteration of a loop.
 pub fn by_hand(
     how: Nest,
     f: &dyn Fn(&Vec<Tensor>) -> Vec<Tensor>,
@@ -148,7 +148,7 @@ pub fn by_hand(
             for i in order {
                 s = fit_like(&f(&[vec![s], row(i)].concat())[0], first);
             }
-            // What the turns gave is stacked by the scan itself.
+            // The scan stacks the results of its iterations.
             None
         }
         Nest::WhileLoop | Nest::WhileLoopBounded | Nest::ForiLoop | Nest::ScanTimes => {

@@ -1,5 +1,5 @@
 //! What programs may contain, in one place. All of it is meant to be on; a defect that is known and
-//! not mended yet can be left out here, so that others are still found. Every switch names the
+//! not fixed yet can be left out here, so that others are still found. Every switch names the
 //! defect that it was made for.
 
 /// In-place writes inside bodies (`vmap`, `scan`, `cond`, inner derivatives): the derivative of the
@@ -15,7 +15,7 @@ pub const DERIVATIVES_AND_CHECKPOINTS: bool = true;
 pub const SOMETIMES_ALIASES: bool = true;
 
 /// Writing to what a body returned, or to what it was given, after it: a branch of `cond` that
-/// returns its operand, a loop that does not turn and a nested `jit` shared memory with it eagerly
+/// returns its operand, a loop without iterations and a nested `jit` shared memory with it eagerly
 /// and not compiled, or the other way round.
 pub const ALIASES_OF_BODIES: bool = true;
 

@@ -145,7 +145,7 @@ impl Way {
             .count()
     }
 
-    /// Whether it goes backward somewhere.
+    /// Whether it runs backward somewhere.
     pub fn goes_back(&self) -> bool {
         self.has(&[Grad, Pull, Backward, Marks, Linearize])
     }
@@ -186,7 +186,7 @@ impl Way {
         let differentiates = program.nests(Nest::differentiates);
         let deep = self.order() + usize::from(differentiates) > 1;
         // Backward of a traced `while_loop` runs it again piece by piece, and each further order
-        // does so for each piece: minutes, even for a few turns.
+        // does so for each piece: minutes, even for a few iterations.
         let traced = self.has_body() || self.is_compiled();
         // One that is bounded is a scan of a branch, and takes as long from the third order on;
         // `linearize` is a derivative of a derivative.

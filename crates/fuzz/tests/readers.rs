@@ -24,7 +24,7 @@ use pullback_nn::Linear;
 use pullback_nn::data::{
     Csv, Dataset, ImageFolder, parse_idx, parse_npy, parse_npz, parse_safetensors,
 };
-use pullback_nn::state::{Checkpoint, Checkpoints, Saved, Weights};
+use pullback_nn::state::{Checkpoint, Checkpoints, SavedCheckpoint, Weights};
 use std::io::{Cursor, Write as _};
 use std::path::Path;
 
@@ -172,7 +172,7 @@ fn checkpoints_and_weights() {
             |rng| damaged(rng, std::slice::from_ref(&whole)),
             |bytes| {
                 std::fs::write(&file, bytes).unwrap();
-                if let Ok(saved) = Saved::read(&folder) {
+                if let Ok(saved) = SavedCheckpoint::read(&folder) {
                     let _ = saved.restore_model(&model);
                 }
                 let _ = checkpoints.latest();
@@ -181,7 +181,7 @@ fn checkpoints_and_weights() {
         );
         std::fs::write(&file, whole).unwrap();
     }
-    assert!(Saved::read(&folder).unwrap().restore_model(&model).is_ok());
+    assert!(SavedCheckpoint::read(&folder).unwrap().restore_model(&model).is_ok());
 }
 
 #[test]

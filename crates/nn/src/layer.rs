@@ -1,4 +1,4 @@
-//! What takes a tensor and gives one.
+//! The interface of layers.
 
 use crate::Summary;
 use crate::refuse::called;
@@ -26,7 +26,7 @@ pub trait Layer: Tree {
     fn forward(&self, x: &Tensor) -> Tensor;
 
     /// [`Module::summary`](crate::Module::summary) with the shapes of the outputs for this input.
-    /// The call is made as after training and unrecorded, and changes nothing.
+    /// The call is made in evaluation mode and without recording, and changes nothing.
     ///
     /// ```
     /// use pullback::Tensor;

@@ -2,8 +2,8 @@
 //! loop.
 //!
 //! A module is a struct with `#[derive(Tree)]`: its tensors are its parameters, named by its
-//! fields, and those of a field under `#[tree(buffer)]` are its buffers. [`Module`] adds what
-//! people expect of one.
+//! fields, and those of a field under `#[tree(buffer)]` are its buffers. [`Module`] adds the
+//! methods.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]

@@ -92,7 +92,7 @@ pub trait Module: Tree {
         floats.for_each(|x| x.set_requires_grad(true));
     }
 
-    /// Forgets the gradients.
+    /// Clears the gradients.
     fn zero_grad(&self) {
         self.parameters().iter().for_each(Tensor::zero_grad);
     }
@@ -121,7 +121,7 @@ pub trait Module: Tree {
     }
 
     /// [`Module::summary`] with the output shapes of a call, for modules with inputs of any kind.
-    /// The call is made as after training and unrecorded, and changes nothing.
+    /// The call is made in evaluation mode and without recording, and changes nothing.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -153,8 +153,7 @@ fn set_training(module: &impl Tree, on: bool) {
     module.outline().flags.iter().for_each(|(_, flag)| flag.set(on));
 }
 
-/// Runs `f` with the module in evaluation, and puts every part back into the mode it was in, also
-/// where `f` panics.
+/// Runs `f` with the module in evaluation, and restores the mode of every part, also if `f` panics.
 pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
     struct Restore(Vec<(bool, Flag)>);
     impl Drop for Restore {

@@ -8,7 +8,7 @@ use pullback::{MemoryPart, OnBehalf, Tensor, Tree};
 use std::cell::RefCell;
 
 /// A call of a layer.
-pub(crate) struct Call {
+pub(crate) struct LayerCall {
     /// The type of the layer.
     pub kind: &'static str,
     /// Its first tensor, which distinguishes it from others of its type.
@@ -24,12 +24,12 @@ pub(crate) struct Call {
 }
 
 thread_local! {
-    static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
+    static CALLS: RefCell<Option<Vec<LayerCall>>> = const { RefCell::new(None) };
 }
 
 /// Runs `f` and lists the calls of layers in it, in the order in which they returned.
-pub(crate) fn watched<R>(f: impl FnOnce() -> R) -> (R, Vec<Call>) {
-    struct Restore(Option<Vec<Call>>);
+pub(crate) fn watched<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
+    struct Restore(Option<Vec<LayerCall>>);
     impl Drop for Restore {
         fn drop(&mut self) {
             CALLS.set(self.0.take());
@@ -91,7 +91,7 @@ impl<M: Tree> ModuleScope<'_, M> {
         CALLS.with_borrow_mut(|calls| {
             if let Some(calls) = calls {
                 let leaves = self.module.leaves();
-                calls.push(Call {
+                calls.push(LayerCall {
                     kind: self.module.outline().kinds.first().map_or("", |(_, kind)| kind),
                     first: leaves.first().cloned(),
                     tensors: leaves.len(),

@@ -7,7 +7,7 @@
 //! matched in the order of their calls.
 
 use crate::module::in_evaluation;
-use crate::module_scope::{Call, watched};
+use crate::module_scope::{LayerCall, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
@@ -15,7 +15,7 @@ use std::fmt::{self, Display};
 /// A module's parts with their output shapes and parameters, and the totals: see
 /// [`Module::summary`](crate::Module::summary).
 pub struct Summary {
-    rows: Vec<Row>,
+    rows: Vec<SummaryRow>,
     /// Whether outputs are known.
     called: bool,
     /// How many numbers the parameters hold, tied ones counted once.
@@ -38,7 +38,7 @@ pub struct Summary {
 }
 
 /// A part.
-struct Row {
+struct SummaryRow {
     path: String,
     kind: &'static str,
     depth: usize,
@@ -50,25 +50,33 @@ struct Row {
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,
     first: Option<Tensor>,
-    call: Option<Call>,
+    call: Option<LayerCall>,
 }
 
 impl Summary {
     /// Without outputs.
     pub(crate) fn new(module: &impl Tree) -> Summary {
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<SummaryRow> = Vec::new();
         for (path, kind) in module.outline().kinds {
             let above = rows.iter().filter(|row| holds(&row.path, &path)).count();
             let (own, count) = (Vec::new(), (0, 0));
-            let row =
-                Row { path, kind, depth: above, own, count, tensors: 0, first: None, call: None };
+            let row = SummaryRow {
+                path,
+                kind,
+                depth: above,
+                own,
+                count,
+                tensors: 0,
+                first: None,
+                call: None,
+            };
             rows.push(row);
         }
-        // A tuple or a vector has no name, but is what was asked for.
+        // A tuple or a vector has no name, but is the root.
         if rows.first().is_none_or(|row| !row.path.is_empty()) {
             rows.iter_mut().for_each(|row| row.depth += 1);
             let (own, count, path) = (Vec::new(), (0, 0), String::new());
-            let row = Row {
+            let row = SummaryRow {
                 path,
                 kind: "(module)",
                 depth: 0,
@@ -147,25 +155,25 @@ impl Summary {
             let below = summary.rows.get(i + 1);
             below.is_none_or(|next| next.depth <= summary.rows[i].depth)
         };
-        let bytes = |(i, row): (usize, &Row)| match &row.call {
+        let bytes = |(i, row): (usize, &SummaryRow)| match &row.call {
             Some(call) if row.count.0 > 0 && leaf(i) => 2 * call.bytes,
             _ => 0,
         };
         summary.output_bytes = summary.rows.iter().enumerate().map(bytes).sum();
-        // What has no tensors and gave nothing is an option of another part.
+        // A type without tensors and outputs is an option of another part.
         summary.rows.retain(|row| row.depth == 0 || row.tensors > 0 || row.call.is_some());
         summary
     }
 
     /// The part that a call was of: the deepest, and among these the first, that fits and has none
     /// yet.
-    fn row_of(&self, call: &Call) -> Option<usize> {
+    fn row_of(&self, call: &LayerCall) -> Option<usize> {
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(b),
             (None, None) => true,
             _ => false,
         };
-        let fits = |row: &Row| {
+        let fits = |row: &SummaryRow| {
             row.call.is_none()
                 && row.kind == call.kind
                 && row.tensors == call.tensors
@@ -205,7 +213,7 @@ impl Summary {
     }
 }
 
-impl Row {
+impl SummaryRow {
     /// The second column: the shape of the output, or those of its own parameters.
     fn shapes(&self, called: bool) -> String {
         match (&self.call, called) {

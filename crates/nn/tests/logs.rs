@@ -140,11 +140,11 @@ fn a_log_that_is_none_is_refused_by_line_and_a_folder_that_is_none_by_name() {
         |trainer: Trainer<Model>| trainer.run(&vec![0.0], |&x| Ok(x)).unwrap_err().to_string();
     let trainer = || Trainer::new(&model, &optimizer);
     let error = run(trainer().callback(JsonLog::new(nowhere.join("log.jsonl"))));
-    assert!(error.contains("log.jsonl could not be written"), "{error}");
+    assert!(error.contains("log.jsonl cannot be written"), "{error}");
     let error = run(trainer().callback(CsvLog::new(nowhere.join("log.csv"))));
-    assert!(error.contains("log.csv could not be written"), "{error}");
+    assert!(error.contains("log.csv cannot be written"), "{error}");
     let error = run(trainer().callback(TensorBoard::new(file)));
-    assert!(error.contains("tensorboard: ") && error.contains("could not be written"), "{error}");
+    assert!(error.contains("tensorboard: ") && error.contains("cannot be written"), "{error}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn events_hold_scalars_and_histograms() {
     };
     assert_eq!(scalars("train/loss").len(), 5);
     assert_eq!(scalars("train/loss")[..2], [(1, 20.0), (2, 2.5)]);
-    assert_eq!(scalars("train/rate"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
+    assert_eq!(scalars("train/lr"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
     let error = outcome.metrics.get("val_error").unwrap() as f32;
     assert_eq!(scalars("val/error").last(), Some(&(5, error)));
     assert_eq!(scalars("epoch/loss").len(), 1);

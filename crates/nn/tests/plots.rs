@@ -4,11 +4,11 @@ use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
 use pullback_nn::optim::{Sgd, UpdateRule};
 use pullback_nn::train::plots::{Chart, Plots, learning_curves};
-use pullback_nn::train::{Every, JsonLog, Metrics, Row, Trainer};
+use pullback_nn::train::{Every, JsonLog, LogRow, Metrics, Trainer};
 use std::path::Path;
 
 /// Two curves as those of a training usually are, with noise that is the same each time.
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<LogRow> {
     let mut noise = 7u64;
     let mut next = || {
         noise =
@@ -21,7 +21,7 @@ fn rows() -> Vec<Row> {
         if step.is_multiple_of(50) {
             metrics.set("val_loss", fall * 1.05 + 0.14 + step as f64 * 4e-5);
         }
-        Row { step, epoch: 0, seconds: 0.0, metrics }
+        LogRow { step, epoch: 0, seconds: 0.0, metrics }
     };
     (1..=1000).map(row).collect()
 }

@@ -4,7 +4,7 @@ use pullback::{DType, Result, Tensor, Tree, jit};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::precision::{GradScaler, Scaling};
 use pullback_nn::state::Checkpoints;
-use pullback_nn::train::{Callback, Every, Flow, Now, Outcome, Trainer};
+use pullback_nn::train::{Callback, Every, LoopControl, Outcome, TrainState, Trainer};
 use pullback_nn::{Layer, Linear, Module};
 use std::path::Path;
 
@@ -103,9 +103,9 @@ fn resumed_runs_are_the_same_bit_by_bit() {
 struct Told<'a>(&'a std::cell::RefCell<Vec<(u64, String)>>);
 
 impl Callback for Told<'_> {
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.0.borrow_mut().extend(now.overflow.map(|why| (now.step, why.to_string())));
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 

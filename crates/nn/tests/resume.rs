@@ -6,7 +6,9 @@ use pullback_nn::data::{DataLoader, TensorDataset};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
 use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
-use pullback_nn::train::{Callback, EarlyStop, Ended, Every, Flow, Now, Outcome, Trainer};
+use pullback_nn::train::{
+    Callback, EarlyStop, Ended, Every, LoopControl, Outcome, TrainState, Trainer,
+};
 use pullback_nn::{BatchNorm, Dropout, Layer, Linear, Module};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,10 +56,10 @@ fn data() -> (Tensor, Tensor) {
 struct Losses(Arc<Mutex<Vec<(u64, u64)>>>);
 
 impl Callback for Losses {
-    fn on_step(&mut self, now: &Now) -> pullback::Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> pullback::Result<LoopControl> {
         let bits = now.metrics.get("loss").unwrap().to_bits();
         self.0.lock().unwrap().push((now.step, bits));
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 
@@ -65,9 +67,9 @@ impl Callback for Losses {
 struct RaiseAt(u64, Arc<AtomicBool>);
 
 impl Callback for RaiseAt {
-    fn on_step(&mut self, now: &Now) -> pullback::Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> pullback::Result<LoopControl> {
         self.1.store(now.step == self.0, Ordering::Relaxed);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 

@@ -6,8 +6,8 @@ use pullback_nn::optim::Optimizer;
 use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
 use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
 use pullback_nn::train::{
-    Accuracy, Callback, Confusion, EarlyStop, Ended, Every, Flow, Metrics, Now, Outcome, Trainer,
-    Watching,
+    Accuracy, Callback, Confusion, EarlyStop, Ended, Every, LoopControl, Metrics, MonitoredPlateau,
+    Outcome, TrainState, Trainer,
 };
 use pullback_nn::{Dropout, Module};
 use std::cell::{Cell, RefCell};
@@ -54,33 +54,33 @@ fn nothing() -> Nothing {
 struct Notes(Rc<RefCell<Vec<String>>>);
 
 impl Notes {
-    fn note(&self, what: &str, now: &Now) {
+    fn note(&self, what: &str, now: &TrainState) {
         self.0.borrow_mut().push(format!("{what} {}/{} {}", now.step, now.epoch, now.metrics));
     }
 }
 
 impl Callback for Notes {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         self.note(&format!("start to {:?}", now.last_step), now);
         Ok(())
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("step", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_epoch(&mut self, now: &Now) -> Result<Flow> {
+    fn on_epoch(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("epoch", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_eval(&mut self, now: &Now) -> Result<Flow> {
+    fn on_eval(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("eval", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_end(&mut self, now: &Now, outcome: &Outcome) -> Result<()> {
+    fn on_end(&mut self, now: &TrainState, outcome: &Outcome) -> Result<()> {
         self.note(&format!("end {}", outcome.ended), now);
         Ok(())
     }
@@ -264,7 +264,7 @@ fn a_plateau_lowers_the_rate_also_after_resuming() {
         Trainer::new(&model, &optimizer)
             .steps(steps)
             .evaluate(Every::Steps(2), |_: &Model| Ok(1.0))
-            .schedule(Every::Steps(1), Watching::new("val_loss", plateau))
+            .schedule(Every::Steps(1), MonitoredPlateau::new("val_loss", plateau))
             .checkpoints(Every::Steps(2), Checkpoints::new(folder.path()))
             .resume(true)
             .run(&vec![0.0; 4], |&x| Ok(x))
@@ -280,9 +280,13 @@ fn a_plateau_lowers_the_rate_also_after_resuming() {
 fn callbacks_and_flags_stop_a_run_and_it_is_saved() {
     struct StopAt(u64);
     impl Callback for StopAt {
-        fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
             let stop = now.step == self.0;
-            Ok(if stop { Flow::Break("enough".to_string()) } else { Flow::Continue(()) })
+            Ok(if stop {
+                LoopControl::Break("enough".to_string())
+            } else {
+                LoopControl::Continue(())
+            })
         }
     }
     let (model, optimizer) = (model(), nothing());
@@ -324,7 +328,10 @@ fn a_checkpoint_of_something_else_is_not_resumed_from() {
     // One that no loop has written.
     checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
     let error = resume().unwrap_err().to_string();
-    assert!(error.contains("cannot be resumed from: it is of no such loop"), "{error}");
+    assert!(
+        error.contains("cannot be resumed from: it is not the state of a training loop"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -351,9 +358,9 @@ fn how_many_examples_a_second() {
     let seen = Rc::new(Cell::new((0.0, 0.0)));
     struct Rate(Rc<Cell<(f64, f64)>>);
     impl Callback for Rate {
-        fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
             self.0.set((now.metrics.get("examples_per_second").unwrap(), now.seconds));
-            Ok(Flow::Continue(()))
+            Ok(LoopControl::Continue(()))
         }
     }
     let slow = |_: &i32| {

@@ -8,7 +8,8 @@ use pullback_nn::optim::{Sgd, Stepper, UpdateRule};
 use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
 use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
 use pullback_nn::train::{
-    Callback, EarlyStop, Every, Flow, Metrics, Now, ProgressBar, Trainer, Watching,
+    Callback, EarlyStop, Every, LoopControl, Metrics, MonitoredPlateau, ProgressBar, TrainState,
+    Trainer,
 };
 use std::cell::RefCell;
 use std::io::Write;
@@ -50,7 +51,7 @@ fn a_misspelt_metric_of_early_stopping_lists_those_there_are() {
     let text = train("val_acuracy").unwrap_err().to_string();
     assert_eq!(
         text,
-        "train: EarlyStop looks at `val_acuracy`, which nothing measures; there are loss, lr, epoch_loss, val_loss, val_accuracy"
+        "train: EarlyStop monitors `val_acuracy`, which nothing measures; there are loss, lr, epoch_loss, val_loss, val_accuracy"
     );
     // At the first evaluation, with a checkpoint: once the name is mended, the run goes on from
     // there.
@@ -69,14 +70,14 @@ fn a_misspelt_metric_of_keep_best_and_of_a_schedule_too() {
     let run =
         trainer().evaluate(Every::Epochs(1), evaluated).checkpoints(Every::Epochs(1), checkpoints);
     let text = run.run(&vec![1.0], |&x| Ok(x)).unwrap_err().to_string();
-    assert!(text.contains("Checkpoints::keep_best looks at `val_los`"), "{text}");
+    assert!(text.contains("Checkpoints::keep_best monitors `val_los`"), "{text}");
     assert!(text.contains("there are loss, lr, epoch_loss, val_loss, val_accuracy"), "{text}");
     let plateau = PlateauScheduler::new(&optimizer, ReduceLrOnPlateau::default()).unwrap();
     let run = trainer()
         .evaluate(Every::Epochs(1), evaluated)
-        .schedule(Every::Steps(1), Watching::new("loss_val", plateau));
+        .schedule(Every::Steps(1), MonitoredPlateau::new("loss_val", plateau));
     let text = run.run(&vec![1.0], |&x| Ok(x)).unwrap_err().to_string();
-    assert!(text.contains("the schedule looks at `loss_val`"), "{text}");
+    assert!(text.contains("the schedule monitors `loss_val`"), "{text}");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn without_evaluation_the_first_epoch_tells() {
     // The means of an epoch that is not over will be there; of another name, the end of the run
     // says so.
     assert!(run("epoch_loss", 1).unwrap().notes.is_empty());
-    assert!(run("los", 1).unwrap().notes[0].contains("looks at `los`"));
+    assert!(run("los", 1).unwrap().notes[0].contains("monitors `los`"));
 }
 
 #[test]
@@ -133,11 +134,11 @@ fn the_best_of_checkpoints_without_the_metric_is_an_error() {
 struct Rates(Rc<RefCell<Vec<f64>>>);
 
 impl Callback for Rates {
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.0.borrow_mut().push(now.metrics.get("examples_per_second").unwrap());
         // The time of callbacks is not that of training.
         std::thread::sleep(Duration::from_millis(30));
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::model::{self, Case};
 use crate::data::{labels, tensor};
-use crate::measure::Row;
+use crate::measure::Measurement;
 use pullback::{Tensor, cross_entropy};
 use pullback_nn::Layer;
 use pullback_nn::models::Cnn;
@@ -18,10 +18,10 @@ fn case() -> Case<Cnn> {
     }
 }
 
-pub fn step() -> Vec<Row> {
+pub fn step() -> Vec<Measurement> {
     model::train(&case(), Sgd { lr: 0.01, momentum: 0.9, ..Sgd::default() })
 }
 
-pub fn ratio() -> Vec<Row> {
+pub fn ratio() -> Vec<Measurement> {
     model::ratio(&case())
 }

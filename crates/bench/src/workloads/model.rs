@@ -3,7 +3,7 @@
 use super::backward;
 use crate::compiled;
 use crate::data::Init;
-use crate::measure::{Row, measure, rounded};
+use crate::measure::{Measurement, measure, rounded};
 use pullback::{Tensor, no_grad};
 use pullback_nn::Module;
 use pullback_nn::optim::{Optimizer, UpdateRule};
@@ -38,7 +38,7 @@ pub fn filled<M: Module>(model: M) -> M {
 }
 
 /// A whole step: clear the gradients, loss, backward, update. The check is the loss of the fifth.
-pub fn train<M: Module>(case: &Case<M>, rule: impl UpdateRule) -> Vec<Row> {
+pub fn train<M: Module>(case: &Case<M>, rule: impl UpdateRule) -> Vec<Measurement> {
     let optimizer = rule.over(case.model.parameters()).expect("parameters and options that fit");
     let mut losses = Vec::new();
     let step = compiled::step(|| {
@@ -58,7 +58,7 @@ pub fn train<M: Module>(case: &Case<M>, rule: impl UpdateRule) -> Vec<Row> {
 }
 
 /// The loss alone, and with gradients.
-pub fn ratio<M: Module>(case: &Case<M>) -> Vec<Row> {
+pub fn ratio<M: Module>(case: &Case<M>) -> Vec<Measurement> {
     let parameters = case.model.parameters();
     let loss = compiled::step(|| no_grad(|| case.loss()));
     let forward = measure(|| drop(loss()));

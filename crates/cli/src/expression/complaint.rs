@@ -1,9 +1,9 @@
-//! What is wrong with an expression, with a caret under the character.
+//! Errors of an expression, with a caret under the character.
 
 use std::fmt;
 use std::ops::Range;
 
-/// A sentence about a place in a text.
+/// An error at a place in a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Complaint {
     /// The whole text.

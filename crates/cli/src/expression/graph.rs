@@ -16,7 +16,7 @@ pub struct Graph {
     /// Variables with their values, in the order in which they were given.
     pub inputs: Vec<(String, Tensor)>,
     /// What is computed, operands first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<GraphStep>,
     /// Values that depend on no variable.
     pub constants: Vec<Tensor>,
     /// What the whole is.
@@ -29,13 +29,13 @@ pub enum Ref {
     /// A variable.
     Input(usize),
     /// A result of a step.
-    Step(usize),
+    GraphStep(usize),
     /// Something known.
     Constant(usize),
 }
 
 /// One operation.
-pub struct Step {
+pub struct GraphStep {
     action: Action,
     /// What it is applied to.
     pub operands: Vec<Ref>,
@@ -121,7 +121,7 @@ pub fn constant_value(text: &str) -> Result<Tensor, Complaint> {
     match graph.result {
         Ref::Constant(i) => Ok(graph.constants[i].clone()),
         // Without inputs everything is known.
-        Ref::Input(_) | Ref::Step(_) => Err(Complaint::new(text, 0..1, "expected constants")),
+        Ref::Input(_) | Ref::GraphStep(_) => Err(Complaint::new(text, 0..1, "expected constants")),
     }
 }
 
@@ -158,7 +158,7 @@ impl Graph {
                 .iter()
                 .map(|&r| match r {
                     Ref::Input(i) => inputs[i].clone(),
-                    Ref::Step(k) => values[k].clone(),
+                    Ref::GraphStep(k) => values[k].clone(),
                     Ref::Constant(i) => self.constants[i].clone(),
                 })
                 .collect();
@@ -172,7 +172,7 @@ impl Graph {
         match self.result {
             Ref::Input(i) => inputs[i].clone(),
             Ref::Constant(i) => self.constants[i].clone(),
-            Ref::Step(_) => self.pick(self.result, inputs, &self.run(inputs)),
+            Ref::GraphStep(_) => self.pick(self.result, inputs, &self.run(inputs)),
         }
     }
 
@@ -180,7 +180,7 @@ impl Graph {
     pub fn pick(&self, what: Ref, inputs: &[Tensor], steps: &[Tensor]) -> Tensor {
         match what {
             Ref::Input(i) => inputs[i].clone(),
-            Ref::Step(k) => steps[k].clone(),
+            Ref::GraphStep(k) => steps[k].clone(),
             Ref::Constant(i) => self.constants[i].clone(),
         }
     }
@@ -194,7 +194,7 @@ impl Graph {
     pub fn name(&self, what: Ref, digits: Digits) -> String {
         match what {
             Ref::Input(i) => self.inputs[i].0.clone(),
-            Ref::Step(k) => self.step_name(k),
+            Ref::GraphStep(k) => self.step_name(k),
             Ref::Constant(i) => tensor(&self.constants[i], digits),
         }
     }
@@ -212,7 +212,7 @@ impl Graph {
     }
 
     /// A step as a formula of names: `x·y`.
-    pub fn formula(&self, step: &Step, digits: Digits) -> String {
+    pub fn formula(&self, step: &GraphStep, digits: Digits) -> String {
         let name = |r: &Ref| {
             let name = self.name(*r, digits);
             // A negative number between operators.
@@ -240,7 +240,7 @@ impl Graph {
                 (Some(symbol), [a, b]) => format!("{a} {symbol} {b}"),
                 (Some(symbol), [a]) => format!("{symbol}{a}"),
                 _ => {
-                    // Numbers that have their usual values go without saying.
+                    // Numbers with their default values are not shown.
                     let given = f.numbers().iter().zip(numbers).rposition(|(known, n)| {
                         known.usual.is_none_or(|usual| usual.to_bits() != n.to_bits())
                     });
@@ -253,15 +253,15 @@ impl Graph {
         }
     }
 
-    /// Drops steps that the result does not depend on (definitions that nobody uses).
+    /// Drops steps that the result does not depend on (unused definitions).
     fn keep_what_is_used(&mut self) {
         let mut used = vec![false; self.steps.len()];
-        if let Ref::Step(k) = self.result {
+        if let Ref::GraphStep(k) = self.result {
             used[k] = true;
         }
         for k in (0..self.steps.len()).rev() {
             for operand in &self.steps[k].operands {
-                if let (Ref::Step(j), true) = (*operand, used[k]) {
+                if let (Ref::GraphStep(j), true) = (*operand, used[k]) {
                     used[j] = true;
                 }
             }
@@ -269,7 +269,7 @@ impl Graph {
         let mut next = 0;
         let numbers: Vec<usize> = used.iter().map(|&u| (next, next += usize::from(u)).0).collect();
         let moved = |r: &mut Ref| {
-            if let Ref::Step(k) = r {
+            if let Ref::GraphStep(k) = r {
                 *k = numbers[*k];
             }
         };
@@ -280,7 +280,7 @@ impl Graph {
     }
 }
 
-impl Step {
+impl GraphStep {
     /// Computes it.
     pub fn apply(&self, operands: &[Tensor]) -> Tensor {
         let value = self.action.apply(operands);
@@ -452,8 +452,8 @@ impl Builder {
             true => self.constant(value),
             false => {
                 self.values.push(value);
-                self.graph.steps.push(Step { action, operands });
-                Ref::Step(self.graph.steps.len() - 1)
+                self.graph.steps.push(GraphStep { action, operands });
+                Ref::GraphStep(self.graph.steps.len() - 1)
             }
         };
         self.known.insert(key, made);

@@ -7,7 +7,7 @@
 
 use super::Mode;
 use crate::expression::Graph;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use pullback::{Op, Program, Spec, Tensor, jvp, trace, vjp};
 
 /// What one way of differentiating costs.
@@ -30,7 +30,7 @@ pub struct Cost {
 ///
 /// # Errors
 /// If the expression cannot be traced.
-pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
+pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
     let specs: Vec<Spec> = graph.arguments().iter().map(|x| x.spec().clone()).collect();
     let f = |x: &Vec<Tensor>| graph.value(x);
     let plain = trace(|x| f(&x.to_vec()), &specs)?;

@@ -15,7 +15,7 @@ pub fn of(found: &Findings) -> String {
     );
     let node = |r: Ref| match r {
         Ref::Input(i) => format!("x{i}"),
-        Ref::Step(k) => format!("v{}", k + 1),
+        Ref::GraphStep(k) => format!("v{}", k + 1),
         Ref::Constant(i) => format!("c{i}"),
     };
     let mut line = |text: String| {

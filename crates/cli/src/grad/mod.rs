@@ -11,7 +11,7 @@ mod sweep;
 mod text;
 
 use crate::expression::{Graph, assignment, constant_value, parse};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::number::Digits;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
@@ -93,7 +93,7 @@ pub struct Findings {
     graph: Graph,
     sweep: Sweep,
     /// For each element of each variable, the tangents of all steps and of the result.
-    tangents: Option<Vec<sweep::Pass>>,
+    tangents: Option<Vec<sweep::TangentPass>>,
     cost: Option<Vec<cost::Cost>>,
     jacobian: Option<Vec<Tensor>>,
     hessian: Option<Vec<Vec<Tensor>>>,
@@ -105,7 +105,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// If the expression makes no sense, or the library finds no derivative.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let graph = graph(&arguments.expression, &arguments.assignments)?;
     let findings = find(arguments, graph)?;
     if arguments.json {
@@ -123,7 +123,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
 ///
 /// # Errors
 /// With the place in the text.
-pub fn graph(expression: &str, assignments: &[String]) -> Outcome<Graph> {
+pub fn graph(expression: &str, assignments: &[String]) -> CliResult<Graph> {
     let mut inputs: Vec<(String, Tensor)> = Vec::new();
     for text in assignments {
         let (name, value) = assignment(text)?;
@@ -148,7 +148,7 @@ pub fn graph(expression: &str, assignments: &[String]) -> Outcome<Graph> {
     }
 }
 
-fn find(arguments: &Arguments, graph: Graph) -> Outcome<Findings> {
+fn find(arguments: &Arguments, graph: Graph) -> CliResult<Findings> {
     let inputs = graph.arguments();
     let value = graph.value(&inputs);
     if !value.dtype().is_float() {

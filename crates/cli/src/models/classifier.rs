@@ -1,5 +1,5 @@
 //! Networks for images `[n, 1, 8, 8]`. Their parts are called by name, a line each, so that a
-//! report of memory by line tells them apart.
+//! report of memory by line distinguishes them.
 
 use super::Size;
 use pullback::{Tensor, Tree};

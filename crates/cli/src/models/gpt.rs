@@ -1,6 +1,6 @@
 //! A small GPT: blocks of causal attention over embedded characters.
 
-use super::{Reader, Size};
+use super::{Size, TextModel};
 use pullback::{Tensor, Tree, no_grad};
 use pullback_nn::{
     AttentionMasks, Dropout, Embedding, Layer, Linear, TransformerConfig, TransformerEncoder,
@@ -18,7 +18,7 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// A network for so many different tokens.
+    /// A network for this many tokens.
     pub fn new(tokens: usize, size: &Size) -> Gpt {
         let config = TransformerConfig::new(size.width, size.heads)
             .dim_feedforward(4 * size.width)
@@ -41,7 +41,7 @@ impl Gpt {
     }
 }
 
-impl Reader for Gpt {
+impl TextModel for Gpt {
     fn scores(&self, tokens: &Tensor) -> Tensor {
         let length = tokens.shape().last().copied().unwrap_or(0);
         let places = Tensor::arange(0, length as i64);

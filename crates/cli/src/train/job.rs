@@ -1,11 +1,11 @@
 //! What is the same for every task: the step, the loop, logs, plots, checkpoints, Ctrl-C.
 
-use super::course::Along;
 use super::options::Options;
 use super::precision::{Mixed, report};
+use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
-use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::failure::{CliResult, Failure, INTERRUPTED};
 use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
@@ -23,15 +23,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A run about to begin.
-pub struct Job<'a> {
+/// A training run.
+pub struct TrainJob<'a> {
     pub settings: &'a Settings,
-    /// What was said, with everything filled in: the folder and the checkpoints keep it.
+    /// The options with all defaults, saved in the folder and in checkpoints.
     pub options: &'a Options,
     pub folder: &'a Path,
-    /// Goes on from the last checkpoint.
+    /// Resumes from the last checkpoint.
     pub resume: bool,
-    /// Begins the run that is in the folder anew.
+    /// Restarts the run that is in the folder.
     pub force: bool,
     /// Ctrl-C was pressed.
     pub stop: Arc<AtomicBool>,
@@ -43,8 +43,8 @@ pub struct Job<'a> {
 /// the second.
 ///
 /// # Errors
-/// If the system does not tell about Ctrl-C.
-pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
+/// If no handler for Ctrl-C can be set.
+pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let handler = move || {
@@ -53,11 +53,11 @@ pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
         }
     };
     ctrlc::set_handler(handler)
-        .map_err(|e| Failure::failed(format!("Ctrl-C cannot be watched: {e}")))?;
+        .map_err(|e| Failure::failed(format!("no handler for Ctrl-C can be set: {e}")))?;
     Ok(stop)
 }
 
-/// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
+/// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
     let mut options = json!({ "lr": settings.lr });
     if let Some(decay) = settings.weight_decay {
@@ -70,7 +70,7 @@ fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn
     some.map(|(name, parameters)| optim::named(name, vec![(parameters, options.clone())])).collect()
 }
 
-impl Job<'_> {
+impl TrainJob<'_> {
     /// The number of the last step, where an epoch has so many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
@@ -79,8 +79,8 @@ impl Job<'_> {
         }
     }
 
-    /// Makes the folder, and says what is trained on what. What cannot be trained was refused
-    /// before, and leaves nothing.
+    /// Makes the folder, and prints what is trained on what. What cannot be trained was refused
+    /// before.
     ///
     /// # Errors
     /// If the folder cannot be used, or the run in it is longer already.
@@ -90,7 +90,7 @@ impl Job<'_> {
         data: &str,
         batches: &impl Batches,
         out: &mut Output,
-    ) -> Outcome {
+    ) -> CliResult {
         if self.resume {
             let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
             let (taken, last) = (found.map_or(0, |f| f.checkpoint.record.step), self.last(batches));
@@ -111,21 +111,21 @@ impl Job<'_> {
     /// called `every` so often.
     ///
     /// # Errors
-    /// If a step or a file fails, or the run is interrupted: then with how to go on.
+    /// If a step or a file fails, or the run is interrupted: then with how to resume.
     pub fn train<M: Module, B: Batches<Batch = (Tensor, Tensor)>>(
         &self,
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
         batches: &B,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
-    ) -> Outcome<pullback_nn::train::Outcome> {
+    ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
         let optimizer = optimizer(settings, model.parameters())?;
         let last = self.last(batches);
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
-            Along { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
+            ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
         let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
@@ -184,7 +184,7 @@ impl Job<'_> {
             Ended::Interrupted => Err(Failure {
                 code: INTERRUPTED,
                 message: format!(
-                    "interrupted after step {}, and a checkpoint saved: go on with `pullback train --resume {}`",
+                    "interrupted after step {}, and a checkpoint saved: resume with `pullback train --resume {}`",
                     outcome.step,
                     self.folder.display()
                 ),

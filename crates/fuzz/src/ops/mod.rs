@@ -3,8 +3,8 @@
 //! wasted and a shrunk program is still one.
 //!
 //! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of
-//! plain integers in the program, read anew for the shapes that are there. So a shape can shrink
-//! and the program still means something.
+//! plain integers in the program, interpreted for the current shapes. So a shape can shrink and the
+//! program still means something.
 
 mod arrange;
 mod index;
@@ -24,7 +24,7 @@ use pullback::{DType, Tensor};
 
 /// What a variable holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgKind {
     /// Numbers, which may be differentiated.
     Float,
     /// `i64`.
@@ -33,13 +33,13 @@ pub enum Kind {
     Mask,
 }
 
-impl Kind {
+impl ArgKind {
     /// The kind of a tensor.
-    pub fn of(x: &Tensor) -> Kind {
+    pub fn of(x: &Tensor) -> ArgKind {
         match x.dtype() {
-            DType::Bool => Kind::Mask,
-            dtype if dtype.is_float() => Kind::Float,
-            _ => Kind::Index,
+            DType::Bool => ArgKind::Mask,
+            dtype if dtype.is_float() => ArgKind::Float,
+            _ => ArgKind::Index,
         }
     }
 }
@@ -64,25 +64,25 @@ pub const READS: u16 = 64;
 pub const LOW: u16 = 128;
 
 /// One op.
-pub struct Row {
+pub struct OpRow {
     /// Its name in programs.
     pub name: &'static str,
     /// What it takes.
-    pub args: &'static [Kind],
+    pub args: &'static [ArgKind],
     /// What holds for it, of the constants above.
     pub flags: u16,
     /// Calls it.
     pub run: fn(&[Tensor], &mut Draws) -> Outs,
 }
 
-impl Row {
+impl OpRow {
     /// Whether one of these flags holds.
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 }
 
-impl std::fmt::Debug for Row {
+impl std::fmt::Debug for OpRow {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(self.name)
     }
@@ -115,7 +115,7 @@ impl From<Vec<Tensor>> for Outs {
     }
 }
 
-/// Rows: `name(operand: Kind, …) FLAGS |draws| expression`. For example
+/// Rows: `name(operand: ArgKind, …) FLAGS |draws| expression`. For example
 ///
 /// ```text
 /// softmax(x: Float) 0 |d| { let x = lines(x); x.softmax(d.axis(&x)) };
@@ -124,13 +124,13 @@ impl From<Vec<Tensor>> for Outs {
 /// becomes
 ///
 /// ```text
-/// Row { name: "softmax", args: &[Kind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
+/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
 /// ```
 macro_rules! rows {
     ($($name:ident($($arg:ident: $kind:ident),*) $flags:expr, |$d:ident| $body:expr;)*) => {
-        &[$(crate::ops::Row {
+        &[$(crate::ops::OpRow {
             name: stringify!($name),
-            args: &[$(crate::ops::Kind::$kind),*],
+            args: &[$(crate::ops::ArgKind::$kind),*],
             flags: $flags,
             run: |args, $d| {
                 let [$($arg),*] = args else { unreachable!("a row with another number of operands") };
@@ -142,7 +142,7 @@ macro_rules! rows {
 pub(crate) use rows;
 
 /// All rows, by family.
-pub const FAMILIES: &[(&str, &[Row])] = &[
+pub const FAMILIES: &[(&str, &[OpRow])] = &[
     ("unary", pointwise::UNARY),
     ("binary", pointwise::BINARY),
     ("choose", pointwise::CHOOSE),
@@ -159,11 +159,11 @@ pub const FAMILIES: &[(&str, &[Row])] = &[
 ];
 
 /// The row of this name.
-pub fn row(name: &str) -> Option<&'static Row> {
+pub fn row(name: &str) -> Option<&'static OpRow> {
     FAMILIES.iter().flat_map(|f| f.1).chain(INJECTED).find(|r| r.name == name)
 }
 
-/// The plain numbers of a statement, as they are asked for.
+/// The plain numbers of a statement, read in order.
 pub struct Draws<'a> {
     raw: &'a [u32],
     next: usize,

@@ -49,7 +49,7 @@ type State = (Tensor, Tensor, Tensor, Tensor, Tensor);
 pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) -> Tensor {
     let slope = |x: &Tensor| mode.gradient(&f, x);
     let length = |x: &Tensor| x.square().sum().sqrt();
-    // The rate of the next step, and how many went down at that rate.
+    // The step size of the next step, and how many steps went down with it.
     let rate = |(_, _, _, rate, downs): &State| {
         let ten = downs.eq(10);
         (ten.select(rate * 2.0, rate), ten.select(0i64, downs))

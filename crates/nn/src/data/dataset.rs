@@ -1,10 +1,10 @@
-//! Data sets whose items are had by index.
+//! Data sets with random access.
 
 use super::{Concat, Map, MapRandom, Subset, Zip};
 use pullback::{Error, Key, Result};
 use std::sync::Arc;
 
-/// A data set of known length whose items are had by index, in any order and from any thread.
+/// A data set of known length with random access, from any thread: PyTorch's map-style `Dataset`.
 ///
 /// ```
 /// use pullback_nn::data::{Dataset, from_fn};
@@ -194,14 +194,13 @@ pub(super) fn outside(index: usize, len: usize) -> Error {
 /// What the random parts of one item are drawn from: the seed of the loader, the epoch and the
 /// index.
 ///
-/// Nothing is drawn until [`ItemSeed::key`] is asked, so data sets without random parts pay nothing
-/// for it.
+/// Nothing is computed until [`ItemSeed::key`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemSeed {
     seed: u64,
     epoch: u64,
     index: u64,
-    /// Tells apart the random parts of one item, where there are several.
+    /// Distinguishes several random parts of one item.
     stream: u64,
 }
 

@@ -128,7 +128,7 @@ pub struct Epoch<B> {
     position: SharedPosition,
     epoch: u64,
     next: usize,
-    /// How many batches the epoch has; of a stream only its end tells.
+    /// How many batches the epoch has; unknown for a stream.
     batches: Option<usize>,
 }
 

@@ -1,19 +1,18 @@
 //! Data sets, samplers and loaders, and the formats that data comes in.
 //!
-//! A [`Dataset`] knows its length and gives each item by its index; a [`Stream`] gives items one
-//! after the other. A [`DataLoader`] (or a [`StreamLoader`]) makes batches of them, on as many
-//! threads as one likes.
+//! A [`Dataset`] knows its length and gives each item by its index; a [`Stream`] gives items in
+//! order. A [`DataLoader`] or a [`StreamLoader`] makes batches of them, on any number of threads.
 //!
 //! Three rules hold everywhere:
 //!
 //! - **What comes out depends on the data, the seed and the epoch alone.** The number of threads,
-//!   how far they run ahead, and how they are scheduled change nothing, to the bit. A random
-//!   augmentation draws from the key of its item ([`ItemSeed`]).
+//!   how far they prefetch, and how they are scheduled change no bit. A random augmentation draws
+//!   from the key of its item ([`ItemSeed`]).
 //! - **A position is a few numbers.** [`DataLoader::state`] in the middle of an epoch,
-//!   [`DataLoader::resume`] in another process: what comes then is what would have come.
+//!   [`DataLoader::resume`] in another process: the batches are those that would have followed.
 //! - **Whatever is wrong is an `Err` with a sentence** that names the file and the line, field,
-//!   offset or item. A header that promises more than the file holds is refused before memory is
-//!   taken for it.
+//!   offset or item. A header that declares more than the file holds is refused before anything is
+//!   allocated for it.
 //!
 //! ```
 //! use pullback::Tensor;

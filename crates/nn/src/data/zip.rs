@@ -14,7 +14,7 @@ impl<A: Dataset, B: Dataset> Zip<A, B> {
         if left.len() != right.len() {
             let (a, b) = (left.len(), right.len());
             let message =
-                format!("the data sets have {a} and {b} items, so not all have a partner");
+                format!("the data sets have {a} and {b} items, but must have the same length");
             return Err(Error::argument("zip", message));
         }
         Ok(Zip { left, right })

@@ -133,22 +133,22 @@ activations! {
     } |x, f| x.threshold(f.threshold, f.value);
     /// The first half of an axis times the sigmoid of the second.
     Glu {
-        /// The axis; the last if not said.
+        /// The axis; the last by default.
         dim: isize = -1
     } |x, f| x.glu(f.dim);
     /// Positive numbers that add up to 1 along an axis.
     Softmax {
-        /// The axis; the last if not said.
+        /// The axis; the last by default.
         dim: isize = -1
     } |x, f| x.softmax(f.dim);
     /// The softmax of the negative.
     Softmin {
-        /// The axis; the last if not said.
+        /// The axis; the last by default.
         dim: isize = -1
     } |x, f| (-x).softmax(f.dim);
     /// The logarithm of the softmax.
     LogSoftmax {
-        /// The axis; the last if not said.
+        /// The axis; the last by default.
         dim: isize = -1
     } |x, f| x.log_softmax(f.dim);
 }

@@ -32,8 +32,8 @@ tree_by_axes!(AdaptiveAvgPool is ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Ada
 impl<const N: usize> AdaptiveAvgPool<N> {
     /// To these lengths.
     #[must_use]
-    pub fn new(output: impl Lengths<N>) -> Self {
-        AdaptiveAvgPool { output_size: output.lengths() }
+    pub fn new(output_size: impl Lengths<N>) -> Self {
+        AdaptiveAvgPool { output_size: output_size.lengths() }
     }
 }
 

@@ -32,8 +32,8 @@ tree_by_axes!(AdaptiveMaxPool is ["AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "Ada
 impl<const N: usize> AdaptiveMaxPool<N> {
     /// To these lengths.
     #[must_use]
-    pub fn new(output: impl Lengths<N>) -> Self {
-        AdaptiveMaxPool { output_size: output.lengths() }
+    pub fn new(output_size: impl Lengths<N>) -> Self {
+        AdaptiveMaxPool { output_size: output_size.lengths() }
     }
 }
 

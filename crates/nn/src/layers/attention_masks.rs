@@ -1,11 +1,11 @@
-//! Who may look at whom in attention.
+//! Attention masks.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor};
 
-/// What a query does not see. As in PyTorch's `nn.MultiheadAttention`, **true means hidden** in
-/// masks of `bool`, and masks of floats are added to the scores. A key is seen only if all that is
-/// given here lets it be.
+/// The masks of attention. As in PyTorch's `nn.MultiheadAttention`, **true means hidden** in masks
+/// of `bool`, and masks of floats are added to the scores. A key is seen only if all that is given
+/// here lets it be.
 ///
 /// ```
 /// use pullback::Tensor;

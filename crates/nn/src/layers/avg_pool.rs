@@ -36,8 +36,8 @@ tree_by_axes!(AvgPool is ["AvgPool1d", "AvgPool2d", "AvgPool3d"] {
 impl<const N: usize> AvgPool<N> {
     /// Windows of this size that do not overlap.
     #[must_use]
-    pub fn new(kernel: impl PerAxis<N>) -> Self {
-        let kernel_size = kernel.per_axis();
+    pub fn new(kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
         AvgPool {
             kernel_size,
             stride: kernel_size,
@@ -66,7 +66,7 @@ impl<const N: usize> AvgPool<N> {
         AvgPool { ceil_mode, ..self }
     }
 
-    /// Whether the zeros count in the mean; they do if not said otherwise.
+    /// Whether the zeros count in the mean; they do by default.
     #[must_use]
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         AvgPool { count_include_pad, ..self }

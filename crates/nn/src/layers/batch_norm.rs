@@ -1,4 +1,4 @@
-//! Each channel normalised over the batch, with statistics for the time after training.
+//! Normalisation of each channel over the batch, with running statistics for evaluation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -35,7 +35,7 @@ pub struct BatchNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel, from ones.
     pub running_var: Option<Tensor>,
-    /// How many batches the running statistics have seen.
+    /// How many batches the running statistics are of.
     pub num_batches_tracked: Option<Tensor>,
     /// How many channels.
     pub num_features: usize,
@@ -53,28 +53,28 @@ tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
 });
 
 impl<const N: usize> BatchNorm<N> {
-    /// Of so many channels, with a momentum of 0.1.
+    /// For this many channels, with a momentum of 0.1.
     ///
     /// # Panics
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(channels: usize) -> Self {
-        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+    pub fn new(num_features: usize) -> Self {
+        demand(num_features > 0, Self::NAME, || "takes at least one channel".into());
         BatchNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            running_mean: Some(Tensor::zeros([channels])),
-            running_var: Some(Tensor::ones([channels])),
+            weight: Some(Tensor::ones([num_features]).requires_grad()),
+            bias: Some(Tensor::zeros([num_features]).requires_grad()),
+            running_mean: Some(Tensor::zeros([num_features])),
+            running_var: Some(Tensor::ones([num_features])),
             num_batches_tracked: Some(Tensor::from(0i64)),
-            num_features: channels,
+            num_features,
             eps: 1e-5,
             momentum: Some(0.1),
             training: Flag::new(true),
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         BatchNorm { eps, ..self }

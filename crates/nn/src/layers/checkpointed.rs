@@ -1,11 +1,11 @@
-//! Layers whose values are not kept for backward but computed again.
+//! Layers whose activations are recomputed in backward.
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};
 use pullback::{Line, Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::sync::Arc;
 
-/// A layer that keeps only its input for backward, and runs again when backward gets there: see
+/// A layer that saves only its input for backward and is recomputed in backward: see
 /// [`pullback::checkpoint`]. Names, weights and results are those of the layer inside. Dropout
 /// repeats; batch normalisation updates its statistics once.
 ///

@@ -37,7 +37,7 @@ pub struct TransposedConvolution<const N: usize> {
     pub output_padding: [usize; N],
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, convolved separately.
     pub groups: usize,
 }
 
@@ -54,12 +54,18 @@ impl<const N: usize> TransposedConvolution<N> {
     /// If a number is 0.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize, kernel: impl PerAxis<N>) -> Self {
-        let kernel = kernel.per_axis();
-        demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), Self::NAME, || {
-            format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
-        });
-        let (weight, bias) = weights(inputs, outputs, &kernel, outputs);
+    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
+        demand(
+            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
+            Self::NAME,
+            || {
+                format!(
+                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
+                )
+            },
+        );
+        let (weight, bias) = weights(in_channels, out_channels, &kernel_size, out_channels);
         TransposedConvolution {
             weight,
             bias: Some(bias),
@@ -104,7 +110,7 @@ impl<const N: usize> TransposedConvolution<N> {
         TransposedConvolution { dilation, ..self }
     }
 
-    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.

@@ -1,4 +1,4 @@
-//! A learned row for each of a number of things.
+//! A table of learned rows.
 
 use crate::init::normal_;
 use crate::refuse::demand;
@@ -30,11 +30,13 @@ impl Embedding {
     /// If there are no rows or no columns.
     #[track_caller]
     #[must_use]
-    pub fn new(rows: usize, columns: usize) -> Embedding {
-        demand(rows > 0 && columns > 0, "Embedding", || {
-            format!("takes at least one row and one column, not {rows} and {columns}")
+    pub fn new(num_embeddings: usize, embedding_dim: usize) -> Embedding {
+        demand(num_embeddings > 0 && embedding_dim > 0, "Embedding", || {
+            format!(
+                "takes at least one row and one column, not {num_embeddings} and {embedding_dim}"
+            )
         });
-        let weight = Tensor::zeros([rows, columns]).requires_grad();
+        let weight = Tensor::zeros([num_embeddings, embedding_dim]).requires_grad();
         normal_(&weight, 0.0, 1.0);
         Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
     }

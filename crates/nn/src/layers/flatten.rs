@@ -3,7 +3,7 @@
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The axes from `start_dim` to `end_dim` as one: all but the batch, if not said otherwise.
+/// The axes from `start_dim` to `end_dim` as one: all but the batch, by default.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -1,4 +1,4 @@
-//! Groups of channels normalised for themselves.
+//! Normalisation over groups of channels.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -28,26 +28,28 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// So many groups of so many channels in all.
+    /// `num_groups` groups of `num_channels` channels in all.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
     #[track_caller]
     #[must_use]
-    pub fn new(groups: usize, channels: usize) -> GroupNorm {
-        demand(groups > 0 && channels > 0 && channels.is_multiple_of(groups), "GroupNorm", || {
-            format!("{channels} channels do not fall into {groups} groups")
-        });
+    pub fn new(num_groups: usize, num_channels: usize) -> GroupNorm {
+        demand(
+            num_groups > 0 && num_channels > 0 && num_channels.is_multiple_of(num_groups),
+            "GroupNorm",
+            || format!("{num_channels} channels do not fall into {num_groups} groups"),
+        );
         GroupNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            num_groups: groups,
-            num_channels: channels,
+            weight: Some(Tensor::ones([num_channels]).requires_grad()),
+            bias: Some(Tensor::zeros([num_channels]).requires_grad()),
+            num_groups,
+            num_channels,
             eps: 1e-5,
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }

@@ -30,8 +30,8 @@ impl Gru {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Gru {
-        RecurrentConfig::new(inputs, hidden).gru()
+    pub fn new(input_size: usize, hidden_size: usize) -> Gru {
+        RecurrentConfig::new(input_size, hidden_size).gru()
     }
 }
 
@@ -42,8 +42,8 @@ impl GruCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> GruCell {
-        RecurrentConfig::new(inputs, hidden).gru_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> GruCell {
+        RecurrentConfig::new(input_size, hidden_size).gru_cell()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A layer that lets others look at what goes in and what comes out.
+//! A layer with forward hooks.
 
 use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// weights and results are those of the layer inside.
 ///
 /// A clone has the same hooks, those that come later too, so one goes into the model and another
-/// stays in hand. A copy ([`Module::deep_copy`](crate::Module::deep_copy)) begins with them and has
+/// can be kept. A copy ([`Module::deep_copy`](crate::Module::deep_copy)) begins with them and has
 /// its own from then on, as in PyTorch.
 ///
 /// ```
@@ -50,13 +50,13 @@ type After<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync
 struct Hooks<L> {
     before: Vec<(u64, Before<L>)>,
     after: Vec<(u64, After<L>)>,
-    /// True for as long as the hooks are these: what was compiled with them looked at it. Other
-    /// hooks have a flag of their own.
+    /// True as long as the hooks are these: functions compiled with them depend on it. Other hooks
+    /// have their own flag.
     current: Flag,
 }
 
 impl<L> Hooks<L> {
-    /// A list of its own of the same hooks. Who makes one depends on which they are.
+    /// A separate list of the same hooks.
     fn copy(&self) -> Hooks<L> {
         self.current.get();
         Hooks { before: self.before.clone(), after: self.after.clone(), current: Flag::new(true) }

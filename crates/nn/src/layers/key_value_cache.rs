@@ -65,14 +65,14 @@ impl KeyValueCache {
         Tensor::arange(0, length as i64) + &self.position
     }
 
-    /// Puts keys and values `[batch, heads, length, features]` at the next positions, and says who
-    /// sees what: `bool[length, capacity]`.
+    /// Writes keys and values `[batch, heads, length, features]` at the next positions, and gives
+    /// the mask: `bool[length, capacity]`.
     #[track_caller]
     pub(super) fn append(&self, keys: &Tensor, values: &Tensor) -> Tensor {
         for (have, new) in [(&self.keys, keys), (&self.values, values)] {
             let (a, b) = (have.shape(), new.shape());
             if a[..2] != b[..2] || a[3] != b[3] || b[2] > a[2] || have.dtype() != new.dtype() {
-                let message = format!("{} has no place for {}", have.spec(), new.spec());
+                let message = format!("{} cannot hold {}", have.spec(), new.spec());
                 refuse(Error::shape("KeyValueCache", message).on([have.spec(), new.spec()]));
             }
         }
@@ -88,7 +88,7 @@ impl KeyValueCache {
         let (k, v) = match written {
             Ok(written) => written,
             Err(cause) => {
-                let message = format!("{} has no {length} places left", self.keys.spec());
+                let message = format!("{} has no {length} positions left", self.keys.spec());
                 let error = Error::argument("KeyValueCache", message).on([keys.spec()]);
                 refuse(error.hint("`reset` empties it").because(cause))
             }

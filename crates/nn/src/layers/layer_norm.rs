@@ -1,4 +1,4 @@
-//! Each example normalised for itself.
+//! Normalisation over the features of each example.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -31,8 +31,8 @@ impl LayerNorm {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(lengths: impl AsRef<[usize]>) -> LayerNorm {
-        let normalized_shape = lengths.as_ref().to_vec();
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> LayerNorm {
+        let normalized_shape = normalized_shape.as_ref().to_vec();
         demand(!normalized_shape.is_empty(), "LayerNorm", || "takes at least one axis".into());
         LayerNorm {
             weight: Some(Tensor::ones(&normalized_shape[..]).requires_grad()),
@@ -42,7 +42,7 @@ impl LayerNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }

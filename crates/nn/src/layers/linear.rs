@@ -33,12 +33,12 @@ impl Linear {
     /// If there are no inputs or no outputs.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize) -> Linear {
-        demand(inputs > 0 && outputs > 0, "Linear", || {
-            format!("takes at least one input and one output, not {inputs} and {outputs}")
+    pub fn new(in_features: usize, out_features: usize) -> Linear {
+        demand(in_features > 0 && out_features > 0, "Linear", || {
+            format!("takes at least one input and one output, not {in_features} and {out_features}")
         });
-        let weight = Tensor::zeros([outputs, inputs]).requires_grad();
-        let bias = Some(Tensor::zeros([outputs]).requires_grad());
+        let weight = Tensor::zeros([out_features, in_features]).requires_grad();
+        let bias = Some(Tensor::zeros([out_features]).requires_grad());
         default_weights(&weight, bias.as_ref());
         Linear { weight, bias }
     }

@@ -1,4 +1,4 @@
-//! Channels that hold each other down.
+//! Normalisation over neighbouring channels.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -25,7 +25,7 @@ pub struct LocalResponseNorm {
 }
 
 impl LocalResponseNorm {
-    /// Over so many channels, with PyTorch's numbers: alpha 1e-4, beta ¾ and k 1.
+    /// Over `size` channels, with PyTorch's defaults: alpha 1e-4, beta ¾ and k 1.
     ///
     /// # Panics
     /// If there are none.

@@ -34,8 +34,8 @@ impl Lstm {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Lstm {
-        RecurrentConfig::new(inputs, hidden).lstm()
+    pub fn new(input_size: usize, hidden_size: usize) -> Lstm {
+        RecurrentConfig::new(input_size, hidden_size).lstm()
     }
 }
 
@@ -46,8 +46,8 @@ impl LstmCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> LstmCell {
-        RecurrentConfig::new(inputs, hidden).lstm_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> LstmCell {
+        RecurrentConfig::new(input_size, hidden_size).lstm_cell()
     }
 }
 

@@ -40,8 +40,8 @@ tree_by_axes!(MaxPool is ["MaxPool1d", "MaxPool2d", "MaxPool3d"] {
 impl<const N: usize> MaxPool<N> {
     /// Windows of this size that do not overlap.
     #[must_use]
-    pub fn new(kernel: impl PerAxis<N>) -> Self {
-        let kernel_size = kernel.per_axis();
+    pub fn new(kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
         let (padding, dilation) = ([0; N], [1; N]);
         MaxPool { kernel_size, stride: kernel_size, padding, dilation, ceil_mode: false }
     }

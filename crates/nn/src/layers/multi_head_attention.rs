@@ -1,4 +1,4 @@
-//! Attention of several heads, with all that decoders want of it.
+//! Multi-head attention, with caches for decoding.
 
 use super::attention_masks::{AttentionMasks, added};
 use super::dropout::probability;
@@ -36,11 +36,11 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Inputs and outputs of `embed` features, which the heads share evenly.
-    pub fn new(embed: usize, heads: usize) -> AttentionConfig {
+    /// Inputs and outputs of `embed_dim` features, divided among the heads.
+    pub fn new(embed_dim: usize, num_heads: usize) -> AttentionConfig {
         AttentionConfig {
-            embed,
-            heads,
+            embed: embed_dim,
+            heads: num_heads,
             kv_heads: None,
             kdim: None,
             vdim: None,
@@ -77,7 +77,7 @@ impl AttentionConfig {
         AttentionConfig { dropout: p, ..self }
     }
 
-    /// Turns queries and keys by their positions.
+    /// Rotary positions of queries and keys.
     pub fn rotary(self, rotary: Rotary) -> AttentionConfig {
         AttentionConfig { rotary: Some(rotary), ..self }
     }
@@ -172,8 +172,8 @@ impl MultiHeadAttention {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn new(embed: usize, heads: usize) -> MultiHeadAttention {
-        AttentionConfig::new(embed, heads).build()
+    pub fn new(embed_dim: usize, num_heads: usize) -> MultiHeadAttention {
+        AttentionConfig::new(embed_dim, num_heads).build()
     }
 
     /// What each query finds among the values: `[batch, queries, embed]`.

@@ -1,4 +1,4 @@
-//! More elements around an image.
+//! Padding.
 
 use crate::{Layer, module_scope};
 use pullback::{Fill, Path, Tensor, Tree};
@@ -34,8 +34,7 @@ impl Pad {
     }
 }
 
-/// By hand: what fills is the op's, which is no tree, and a compiled function must still tell two
-/// of them apart.
+/// By hand: the fill is the op's, which is not a tree, and a compiled function depends on it.
 impl Tree for Pad {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.kind("Pad");

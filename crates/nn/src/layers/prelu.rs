@@ -30,7 +30,7 @@ impl PRelu {
         PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }
     }
 
-    /// A slope for each of so many channels, from 0.25.
+    /// A slope for each channel, from 0.25.
     ///
     /// # Panics
     /// If there are none.

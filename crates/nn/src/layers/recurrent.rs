@@ -1,8 +1,8 @@
 //! What the recurrent layers have in common: several layers, both directions, lengths, states,
 //! names.
 //!
-//! A layer of one kind ([`Rnn`](crate::Rnn), [`Gru`](crate::Gru), [`Lstm`](crate::Lstm)) says only
-//! what one step does, as a [`Recurrence`]. The rest is here, once:
+//! A layer of one type ([`Rnn`](crate::Rnn), [`Gru`](crate::Gru), [`Lstm`](crate::Lstm)) defines
+//! only one step, as a [`Recurrence`]. The rest is here, once:
 //!
 //! - The inputs of all steps go through one product; only the product with the state is inside the
 //!   [`scan`], of which `jit` makes one equation.
@@ -44,10 +44,10 @@ pub struct RecurrentConfig {
 
 impl RecurrentConfig {
     /// One layer, one direction, with biases; sequences are `[steps, batch, inputs]`.
-    pub fn new(inputs: usize, hidden: usize) -> RecurrentConfig {
+    pub fn new(input_size: usize, hidden_size: usize) -> RecurrentConfig {
         RecurrentConfig {
-            inputs,
-            hidden,
+            inputs: input_size,
+            hidden: hidden_size,
             layers: 1,
             both: false,
             bias: true,

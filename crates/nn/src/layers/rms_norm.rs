@@ -19,7 +19,7 @@ pub struct RmsNorm {
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
     /// What is added to the mean square; the distance from 1 to the next number of the input's
-    /// dtype, if not said.
+    /// dtype, by default.
     pub eps: Option<f64>,
 }
 
@@ -30,8 +30,8 @@ impl RmsNorm {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(lengths: impl AsRef<[usize]>) -> RmsNorm {
-        let normalized_shape = lengths.as_ref().to_vec();
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> RmsNorm {
+        let normalized_shape = normalized_shape.as_ref().to_vec();
         demand(!normalized_shape.is_empty(), "RmsNorm", || "takes at least one axis".into());
         let weight = Some(Tensor::ones(&normalized_shape[..]).requires_grad());
         RmsNorm { weight, normalized_shape, eps: None }

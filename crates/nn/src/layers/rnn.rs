@@ -31,8 +31,8 @@ impl Rnn {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Rnn {
-        RecurrentConfig::new(inputs, hidden).rnn()
+    pub fn new(input_size: usize, hidden_size: usize) -> Rnn {
+        RecurrentConfig::new(input_size, hidden_size).rnn()
     }
 }
 
@@ -43,8 +43,8 @@ impl RnnCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> RnnCell {
-        RecurrentConfig::new(inputs, hidden).rnn_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> RnnCell {
+        RecurrentConfig::new(input_size, hidden_size).rnn_cell()
     }
 }
 

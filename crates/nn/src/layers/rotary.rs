@@ -75,7 +75,7 @@ impl Rotary {
             refuse(Error::shape("Rotary", message).on([x.spec()]));
         }
         if positions.rank() != 1 || positions.len() != x.shape()[x.rank() - 2] {
-            let message = format!("{} wants a position each, not {}", x.spec(), positions.spec());
+            let message = format!("{} takes one position each, not {}", x.spec(), positions.spec());
             refuse(Error::shape("Rotary", message).on([x.spec(), positions.spec()]));
         }
         let pairs = turned / 2;

@@ -14,7 +14,7 @@ use pullback::{Flag, Path, Tensor, Tree};
 /// ```
 /// use pullback::{Tensor, linalg};
 /// use pullback_nn::{Layer, Linear, Module, SpectralNorm};
-/// let layer = SpectralNorm::new(Linear::new(8, 4)).iterations(5);
+/// let layer = SpectralNorm::new(Linear::new(8, 4)).n_power_iterations(5);
 /// layer.forward(&Tensor::zeros([1, 8]));
 /// layer.eval();
 /// let largest = linalg::svdvals(&layer.weight().detach()).max();
@@ -32,7 +32,7 @@ pub struct SpectralNorm<L> {
     axis: usize,
     iterations: usize,
     eps: f64,
-    /// Whether forward passes go on with the power iteration.
+    /// Whether forward passes continue the power iteration.
     pub training: Flag,
 }
 
@@ -76,7 +76,7 @@ impl<L: Layer> SpectralNorm<L> {
         SpectralNorm { axis, ..self }.begun()
     }
 
-    /// How many steps of power iteration a forward pass in training takes; 1 unless told.
+    /// How many steps of power iteration a forward pass in training takes; 1 by default.
     ///
     /// # Panics
     /// If there are none.
@@ -87,7 +87,7 @@ impl<L: Layer> SpectralNorm<L> {
         SpectralNorm { iterations: count, ..self }
     }
 
-    /// The least length that a vector is divided by; 1e-12 unless told.
+    /// The least length that a vector is divided by; 1e-12 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> SpectralNorm<L> {
         SpectralNorm { eps, ..self }

@@ -18,9 +18,8 @@ pub struct TransformerDecoder {
 }
 
 impl TransformerDecoder {
-    /// The output for `[batch, positions, features]` beside what an encoder made,
-    /// `[batch, others, features]`: positions see each other, and the encoder's, as the masks let
-    /// them.
+    /// The output for `[batch, positions, features]` and the encoder's output
+    /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.

@@ -1,9 +1,9 @@
-//! Self-attention, attention to what an encoder made, then a feed-forward part.
+//! Self-attention, attention to an encoder's output, then a feed-forward part.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
-use super::transformer::{Manner, TransformerConfig};
+use super::transformer::{Sublayers, TransformerConfig};
 use crate::{LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
@@ -20,9 +20,9 @@ use pullback::{Tensor, Tree};
 /// ```
 #[derive(Clone, Tree)]
 pub struct TransformerDecoderLayer {
-    /// Each position looks at all, or at those before it.
+    /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// Each position looks at the encoder's.
+    /// Attention to the encoder's output.
     pub multihead_attn: MultiHeadAttention,
     /// The feed-forward part's first layer.
     pub linear1: Linear,
@@ -34,7 +34,7 @@ pub struct TransformerDecoderLayer {
     pub norm2: LayerNorm,
     /// The norm of the feed-forward part.
     pub norm3: LayerNorm,
-    manner: Manner,
+    sublayers: Sublayers,
 }
 
 impl TransformerDecoderLayer {
@@ -50,13 +50,12 @@ impl TransformerDecoderLayer {
             norm1: config.norm(),
             norm2: config.norm(),
             norm3: config.norm(),
-            manner: config.manner(),
+            sublayers: config.sublayers(),
         }
     }
 
-    /// The output for `[batch, positions, features]` beside what an encoder made,
-    /// `[batch, others, features]`: positions see each other, and the encoder's, as the masks let
-    /// them.
+    /// The output for `[batch, positions, features]` and the encoder's output
+    /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -70,9 +69,9 @@ impl TransformerDecoderLayer {
         memory_masks: AttentionMasks,
     ) -> Tensor {
         let scope = module_scope(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&scope, &self.manner.after(x, found, &self.norm1), memory, memory_masks)
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
     }
 
     /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
@@ -90,9 +89,10 @@ impl TransformerDecoderLayer {
         memory_masks: AttentionMasks,
     ) -> Tensor {
         let scope = module_scope(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&scope, &self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
+            .detach()
     }
 
     #[track_caller]
@@ -103,11 +103,11 @@ impl TransformerDecoderLayer {
         memory: &Tensor,
         masks: AttentionMasks,
     ) -> Tensor {
-        let asked = self.manner.before(x, &self.norm2);
+        let asked = self.sublayers.before(x, &self.norm2);
         let found = self.multihead_attn.forward(&asked, memory, memory, masks);
-        let x = self.manner.after(x, found, &self.norm2);
-        let given = self.manner.before(&x, &self.norm3);
-        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        scope.output(self.manner.after(&x, made, &self.norm3))
+        let x = self.sublayers.after(x, found, &self.norm2);
+        let given = self.sublayers.before(&x, &self.norm3);
+        let made = self.sublayers.feed_forward(&given, &self.linear1, &self.linear2);
+        scope.output(self.sublayers.after(&x, made, &self.norm3))
     }
 }

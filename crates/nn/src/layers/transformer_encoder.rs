@@ -18,7 +18,7 @@ pub struct TransformerEncoder {
 }
 
 impl TransformerEncoder {
-    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -77,7 +77,7 @@ impl Layer for TransformerEncoder {
 #[track_caller]
 pub(super) fn check_count(name: &'static str, layers: usize, caches: &[KeyValueCache]) {
     if layers != caches.len() {
-        let message = format!("{layers} layers want a cache each, not {}", caches.len());
+        let message = format!("{layers} layers take one cache each, not {}", caches.len());
         refuse(Error::argument(name, message));
     }
 }

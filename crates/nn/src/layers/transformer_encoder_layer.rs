@@ -3,7 +3,7 @@
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
-use super::transformer::{Manner, TransformerConfig};
+use super::transformer::{Sublayers, TransformerConfig};
 use crate::{Layer, LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
@@ -20,7 +20,7 @@ use pullback::{Tensor, Tree};
 /// ```
 #[derive(Clone, Tree)]
 pub struct TransformerEncoderLayer {
-    /// Each position looks at all.
+    /// Self-attention.
     pub self_attn: MultiHeadAttention,
     /// The feed-forward part's first layer.
     pub linear1: Linear,
@@ -30,7 +30,7 @@ pub struct TransformerEncoderLayer {
     pub norm1: LayerNorm,
     /// The norm of the feed-forward part.
     pub norm2: LayerNorm,
-    manner: Manner,
+    sublayers: Sublayers,
 }
 
 impl TransformerEncoderLayer {
@@ -44,11 +44,11 @@ impl TransformerEncoderLayer {
             linear2,
             norm1: config.norm(),
             norm2: config.norm(),
-            manner: config.manner(),
+            sublayers: config.sublayers(),
         }
     }
 
-    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -56,9 +56,9 @@ impl TransformerEncoderLayer {
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
         let scope = module_scope(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&scope, &self.manner.after(x, found, &self.norm1))
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1))
     }
 
     /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
@@ -70,16 +70,16 @@ impl TransformerEncoderLayer {
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
         let scope = module_scope(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&scope, &self.manner.after(x, found, &self.norm1)).detach()
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1)).detach()
     }
 
     #[track_caller]
     fn rest(&self, scope: &ModuleScope<Self>, x: &Tensor) -> Tensor {
-        let given = self.manner.before(x, &self.norm2);
-        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        scope.output(self.manner.after(x, made, &self.norm2))
+        let given = self.sublayers.before(x, &self.norm2);
+        let made = self.sublayers.feed_forward(&given, &self.linear1, &self.linear2);
+        scope.output(self.sublayers.after(x, made, &self.norm2))
     }
 }
 

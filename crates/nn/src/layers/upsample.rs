@@ -29,7 +29,7 @@ impl Upsample {
         Upsample { options: Interpolate::to(size) }
     }
 
-    /// How values between the given ones are computed; [`Resize::Nearest`] if not said.
+    /// How values between the given ones are computed; [`Resize::Nearest`] by default.
     #[must_use]
     pub fn mode(self, mode: Resize) -> Upsample {
         Upsample { options: self.options.mode(mode) }
@@ -43,8 +43,8 @@ impl Upsample {
     }
 }
 
-/// By hand: the options are those of the op, which is no tree, and a compiled function must still
-/// tell two of them apart.
+/// By hand: the options are those of the op, which is not a tree, and a compiled function depends
+/// on them.
 impl Tree for Upsample {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.kind("Upsample");

@@ -5,7 +5,7 @@ use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree};
 
 /// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters:
-/// one length for each index of an axis, the first unless told. PyTorch's
+/// one length for each index of an axis, the first by default. PyTorch's
 /// `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is
 /// g and `…original1` is v.
 ///

@@ -13,7 +13,7 @@ pub struct BceLoss {
 }
 
 impl BceLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> BceLoss {
         BceLoss { weight: None, reduction }
     }

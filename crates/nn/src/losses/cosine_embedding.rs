@@ -12,12 +12,12 @@ pub struct CosineEmbeddingLoss {
 }
 
 impl CosineEmbeddingLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> CosineEmbeddingLoss {
         CosineEmbeddingLoss { margin: 0.0, reduction }
     }
 
-    /// The margin; 0 unless told.
+    /// The margin; 0 by default.
     pub fn margin(self, margin: f64) -> CosineEmbeddingLoss {
         CosineEmbeddingLoss { margin, ..self }
     }

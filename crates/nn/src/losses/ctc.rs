@@ -26,7 +26,7 @@ impl CtcLoss {
         CtcLoss(Ctc { reduction, ..Ctc::default() })
     }
 
-    /// The class that stands for "no label".
+    /// The blank class.
     pub fn blank(self, blank: usize) -> CtcLoss {
         CtcLoss(Ctc { blank, ..self.0 })
     }

@@ -13,7 +13,7 @@ pub struct GaussianNllLoss {
 }
 
 impl GaussianNllLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> GaussianNllLoss {
         GaussianNllLoss { full: false, eps: 1e-6, reduction }
     }
@@ -23,7 +23,7 @@ impl GaussianNllLoss {
         GaussianNllLoss { full: true, ..self }
     }
 
-    /// The least variance; 1e-6 unless told.
+    /// The least variance; 1e-6 by default.
     pub fn eps(self, eps: f64) -> GaussianNllLoss {
         GaussianNllLoss { eps, ..self }
     }

@@ -13,7 +13,7 @@ pub struct KlDivLoss {
 }
 
 impl KlDivLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> KlDivLoss {
         KlDivLoss { log_target: false, reduction }
     }

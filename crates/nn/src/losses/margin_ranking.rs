@@ -12,12 +12,12 @@ pub struct MarginRankingLoss {
 }
 
 impl MarginRankingLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> MarginRankingLoss {
         MarginRankingLoss { margin: 0.0, reduction }
     }
 
-    /// The margin; 0 unless told.
+    /// The margin; 0 by default.
     pub fn margin(self, margin: f64) -> MarginRankingLoss {
         MarginRankingLoss { margin, ..self }
     }

@@ -12,7 +12,7 @@ pub struct MultilabelMarginLoss {
 }
 
 impl MultilabelMarginLoss {
-    /// Reduced in this way.
+    /// With this reduction.
     pub fn new(reduction: Reduction) -> MultilabelMarginLoss {
         MultilabelMarginLoss { reduction }
     }

@@ -13,7 +13,7 @@ pub struct MultilabelSoftMarginLoss {
 }
 
 impl MultilabelSoftMarginLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> MultilabelSoftMarginLoss {
         MultilabelSoftMarginLoss { weight: None, reduction }
     }

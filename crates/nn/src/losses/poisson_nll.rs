@@ -15,7 +15,7 @@ pub struct PoissonNllLoss {
 }
 
 impl PoissonNllLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> PoissonNllLoss {
         PoissonNllLoss { raw_input: false, full: false, eps: 1e-8, reduction }
     }
@@ -31,7 +31,7 @@ impl PoissonNllLoss {
         PoissonNllLoss { full: true, ..self }
     }
 
-    /// What is added to a rate before its logarithm is taken; 1e-8 unless told.
+    /// What is added to a rate before its logarithm is taken; 1e-8 by default.
     pub fn eps(self, eps: f64) -> PoissonNllLoss {
         PoissonNllLoss { eps, ..self }
     }

@@ -24,7 +24,7 @@ pub struct GptConfig {
     pub heads: usize,
     /// Blocks of attention and feed-forward part.
     pub layers: usize,
-    /// The probability with which it drops while training.
+    /// The dropout probability.
     pub dropout: f64,
 }
 
@@ -39,12 +39,12 @@ impl Default for GptConfig {
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::models::{Gpt, GptConfig, Sampling};
+/// use pullback_nn::models::{Gpt, GptConfig, SamplingOptions};
 /// let gpt = Gpt::new(&GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 });
 /// let ids = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
 /// assert_eq!(gpt.forward(&ids).shape(), [2, 3, 16]);
-/// // More tokens than it can see at once: it goes on from the later half.
-/// assert_eq!(gpt.generate(&[1, 2, 3], 10, &Sampling::default())?.len(), 13);
+/// // More tokens than the context length: it continues from the later half.
+/// assert_eq!(gpt.generate(&[1, 2, 3], 10, &SamplingOptions::default())?.len(), 13);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Tree)]
@@ -63,31 +63,31 @@ pub struct Gpt {
 
 /// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// What logits are divided by; 0 takes the likeliest token.
+pub struct SamplingOptions {
+    /// The temperature: logits are divided by it; 0 takes the most likely token.
     pub temperature: f64,
-    /// Draws among this many of the likeliest tokens, or among all.
+    /// Samples among this many most likely tokens, or among all.
     pub top_k: Option<usize>,
-    /// Where randomness starts.
+    /// The seed.
     pub seed: u64,
 }
 
-impl Default for Sampling {
-    fn default() -> Sampling {
-        Sampling { temperature: 1.0, top_k: None, seed: 0 }
+impl Default for SamplingOptions {
+    fn default() -> SamplingOptions {
+        SamplingOptions { temperature: 1.0, top_k: None, seed: 0 }
     }
 }
 
-impl Sampling {
+impl SamplingOptions {
     /// Draws the token of number `i` by these logits. The same seed and number draw the same.
     ///
     /// ```
-    /// use pullback_nn::models::Sampling;
+    /// use pullback_nn::models::SamplingOptions;
     /// let logits = [0.0, 2f64.ln(), 0.0];
-    /// assert_eq!(Sampling { temperature: 0.0, ..Sampling::default() }.pick(&logits, 7), 1);
-    /// assert_eq!(Sampling { top_k: Some(1), ..Sampling::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7), 1);
     /// // The second is twice as likely as each of the others.
-    /// let seconds = (0..1000).filter(|&i| Sampling::default().pick(&logits, i) == 1).count();
+    /// let seconds = (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
     /// assert!((450..550).contains(&seconds), "{seconds}");
     /// ```
     ///
@@ -171,8 +171,7 @@ impl Gpt {
         self.logits(&x)
     }
 
-    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in
-    /// nats.
+    /// The mean cross-entropy of predicting the tokens `next`, `[batch, positions]`, in nats.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -183,12 +182,17 @@ impl Gpt {
     }
 
     /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values
-    /// are kept, so a token costs one position; where the sequence is full it goes on from its
+    /// are kept, so a token costs one position; where the sequence is full it continues from its
     /// later half.
     ///
     /// # Errors
     /// If the prompt is empty or has a number that is no token, or the temperature is negative.
-    pub fn generate(&self, prompt: &[i64], count: usize, how: &Sampling) -> Result<Vec<i64>> {
+    pub fn generate(
+        &self,
+        prompt: &[i64],
+        count: usize,
+        how: &SamplingOptions,
+    ) -> Result<Vec<i64>> {
         if prompt.is_empty() {
             return Err(Error::argument("generate", "needs a prompt of at least one token"));
         }
@@ -199,7 +203,7 @@ impl Gpt {
         in_evaluation(self, || catch(|| no_grad(|| self.draw(prompt, count, how))))
     }
 
-    fn draw(&self, prompt: &[i64], count: usize, how: &Sampling) -> Vec<i64> {
+    fn draw(&self, prompt: &[i64], count: usize, how: &SamplingOptions) -> Vec<i64> {
         let length = self.length();
         let caches: Vec<_> =
             self.blocks.iter().map(|block| block.self_attn.cache(1, length)).collect();

@@ -1,4 +1,4 @@
-//! Batches that are too large for memory, in parts.
+//! Gradient accumulation.
 
 use super::Optimizer;
 use pullback::{Error, Result, Tensor, catch, no_grad};
@@ -7,7 +7,7 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// all parts, if losses are means over parts of one size.
 ///
 /// Gradients accumulate in `.grad()` anyway; this divides each loss by the number of parts, counts,
-/// steps, and forgets the gradients. A loop that does so by hand is as good:
+/// steps, and clears the gradients. The same by hand:
 ///
 /// ```
 /// use pullback::Tensor;
@@ -31,11 +31,11 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// ```
 ///
 /// The count is a tensor, so a step that contains this compiles, to the same program for all parts
-/// after the first: there the optimiser steps at every part, and its parameters and its state are
-/// put back where the part is not the last. Compiled, `before_step` therefore runs at every part
-/// too: what else it writes (a moving average, a counter) stays, and belongs behind a `select` by
-/// what [`Accumulate::backward`] gives. And gradients are zeros after a step, not absent. A clone
-/// counts along.
+/// after the first: there the optimiser steps at every part, and its parameters and state are
+/// restored where the part is not the last. Compiled, `before_step` therefore runs at every part
+/// too: what else it writes (a moving average, a counter) is kept, so guard it with a `select` by
+/// the result of [`Accumulate::backward`]. Gradients are zeros after a step, not `None`. A clone
+/// shares the count.
 ///
 /// ```
 /// use pullback::{Tensor, jit};
@@ -54,7 +54,7 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 pub struct Accumulate<O> {
     optimizer: O,
     parts: usize,
-    /// How many parts were seen: `i64[]`.
+    /// How many parts were processed: `i64[]`.
     seen: Tensor,
 }
 
@@ -70,9 +70,9 @@ impl<O: Optimizer> Accumulate<O> {
         }
     }
 
-    /// Goes backward from a part's loss, divided by the number of parts; after the last part steps
-    /// and forgets the gradients. Gives whether it stepped: `bool[]`, which inside a trace is not
-    /// known yet.
+    /// Runs backward from a part's loss, divided by the number of parts; after the last part steps
+    /// and clears the gradients. Gives whether it stepped: `bool[]`, whose value is not known
+    /// inside a trace.
     ///
     /// # Errors
     /// Of the backward pass or the step.
@@ -110,7 +110,7 @@ impl<O: Optimizer> Accumulate<O> {
         self.step_where(&due, |_| Ok(()))
     }
 
-    /// Steps, forgets the gradients and begins to count anew, where `due`.
+    /// Steps, clears the gradients and resets the count, where `due`.
     fn step_where(&self, due: &Tensor, before_step: impl FnOnce(&O) -> Result<()>) -> Result<()> {
         let step = || {
             before_step(&self.optimizer)?;
@@ -156,8 +156,8 @@ impl<O: Optimizer> Accumulate<O> {
         &self.optimizer
     }
 
-    /// How many parts of the next step were seen. A checkpoint is best made where this is 0:
-    /// gradients are not saved.
+    /// How many parts of the next step were processed. Save checkpoints where this is 0: gradients
+    /// are not saved.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 pub struct Adadelta {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the mean squares stays in each step.
+    /// The decay factor of the running mean squares.
     pub rho: f64,
     /// Added to the mean squares, under the root.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 /// Adafactor: `torch.optim.Adafactor`, with its meanings and defaults.
 ///
 /// Of the squares of a gradient with two axes or more only the means of rows and columns (of the
-/// last two axes) are remembered, so the state is small. Steps are as long as the parameter's root
-/// mean square times the rate.
+/// last two axes) are stored, so the state is small. The step size is the parameter's root mean
+/// square times the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adafactor {
-    /// The learning rate; from step 1/rate² on, steps get shorter.
+    /// The learning rate; from step 1/lr² on, step sizes fall.
     pub lr: f64,
-    /// Of the mean square, t to this power goes to the gradient of step t.
+    /// The running mean square takes the square of step t with the weight t to this power.
     pub beta2_decay: f64,
     /// The least root mean square of a gradient (without a number, the precision of the parameter's
     /// dtype), and of a parameter.
     pub eps: (Option<f64>, f64),
-    /// The largest root mean square of a step, before it is multiplied by its length.
+    /// The largest root mean square of an update, before it is scaled by the step size.
     pub d: f64,
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

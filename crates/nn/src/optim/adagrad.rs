@@ -1,4 +1,4 @@
-//! Rates that fall with the sum of squared gradients.
+//! Step sizes that fall with the sum of squared gradients.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub struct Adagrad {
     /// The learning rate.
     pub lr: f64,
-    /// The rate of step t is divided by 1 + (t − 1)·`lr_decay`.
+    /// The learning rate of step t is divided by 1 + (t − 1)·`lr_decay`.
     pub lr_decay: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// What the sum of squares begins with.
+    /// The initial sum of squares.
     pub initial_accumulator_value: f64,
-    /// Added to the root of the sum of squares.
+    /// Added to the denominator.
     pub eps: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

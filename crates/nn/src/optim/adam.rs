@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub struct Adam {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Divides by the root of the largest mean square so far.
+    /// Divides by the root of the largest mean square so far (AMSGrad).
     pub amsgrad: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

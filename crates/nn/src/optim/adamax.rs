@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct Adamax {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the mean of the gradient, and of its largest size so far, stays in each step.
+    /// Decay factors of the running mean of the gradient and of its infinity norm.
     pub betas: (f64, f64),
-    /// Added to the size of the gradient.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

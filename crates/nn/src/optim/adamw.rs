@@ -25,15 +25,15 @@ use serde::{Deserialize, Serialize};
 pub struct AdamW {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Divides by the root of the largest mean square so far.
+    /// Divides by the root of the largest mean square so far (AMSGrad).
     pub amsgrad: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

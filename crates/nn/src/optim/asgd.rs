@@ -11,16 +11,15 @@ use serde::{Deserialize, Serialize};
 pub struct Asgd {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the parameter, times the length of the step, is taken off it; also how fast
-    /// steps get shorter.
+    /// The decay of the parameter, relative to the step size; also of the step size.
     pub lambd: f64,
-    /// Step t is shorter by (1 + `lambd`·rate·t) to this power.
+    /// The step size of step t is divided by (1 + `lambd`·lr·t) to this power.
     pub alpha: f64,
     /// The step at which averaging begins.
     pub t0: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
@@ -52,7 +51,7 @@ impl UpdateRule for Asgd {
 
     fn step(&self, at: &Update) {
         let g = at.gradient(self.maximize, self.weight_decay);
-        // The first step is as long as the rate is then.
+        // The first step size is the learning rate at that time.
         let eta = at.step.le(1).select(at.lr, at.remembered(0));
         let x = at.value() * at.number(&(1.0 - &eta * self.lambd)) - g * at.number(&eta);
         let (mu, average) = (at.remembered(1), at.remembered(2));

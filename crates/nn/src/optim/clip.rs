@@ -1,4 +1,4 @@
-//! Gradients that are cut down to a size.
+//! Gradient clipping.
 
 use super::update_rule::wide;
 use pullback::{DType, Error, Result, Tensor, catch, no_grad, stack};

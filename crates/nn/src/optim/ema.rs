@@ -1,4 +1,4 @@
-//! A slow copy of a model.
+//! The moving average of a model.
 
 use super::update_rule::wide;
 use crate::Module;
@@ -8,8 +8,8 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// `average ← decay·average + (1 − decay)·model`. Buffers are copied. It often evaluates better
 /// than the model that is being trained.
 ///
-/// The average is a frozen model of its own, so it can be evaluated as it is. An update compiles
-/// with [`jit`](pullback::jit).
+/// The average is a separate frozen model, so it can be evaluated directly. An update compiles with
+/// [`jit`](pullback::jit).
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -34,7 +34,7 @@ pub struct Ema<M> {
 }
 
 impl<M: Module> Ema<M> {
-    /// Begins with a copy of the model.
+    /// Starts from a copy of the model.
     ///
     /// # Errors
     /// If `decay` is not a number from 0 to 1.

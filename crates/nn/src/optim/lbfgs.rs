@@ -6,8 +6,8 @@
 //! The loss is evaluated several times in a step, so the step takes the closure that does it. It
 //! decides by values, so it does not compile; the closure may be compiled.
 //!
-//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. What it remembers
-//! lies in tensors whose shapes never change: of s and y, rings of `history_size` rows.
+//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. Its state is in
+//! tensors whose shapes never change: s and y are ring buffers of `history_size` rows.
 
 use super::line_search::{self, Point};
 use super::update_rule::wide_dtype;
@@ -40,19 +40,19 @@ use std::collections::HashSet;
 pub struct Lbfgs {
     /// The length of a step, or of the first one that the line search tries.
     pub lr: f64,
-    /// How often it moves in a step.
+    /// The number of iterations in a step.
     pub max_iter: usize,
-    /// How often it evaluates the loss in a step; without a number, 5/4 of `max_iter`.
+    /// The number of function evaluations in a step; `None` is 5/4 of `max_iter`.
     pub max_eval: Option<usize>,
     /// Stops where no element of the gradient is larger.
     pub tolerance_grad: f64,
     /// Stops where neither the loss nor any element of a parameter changes by more.
     pub tolerance_change: f64,
-    /// How many differences are remembered.
+    /// How many differences are stored.
     pub history_size: usize,
     /// The line search; without one, steps have the length `lr`.
     pub line_search_fn: Option<LineSearch>,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
@@ -128,7 +128,7 @@ impl Lbfgs {
     }
 }
 
-/// L-BFGS at work: see [`Lbfgs`].
+/// The L-BFGS optimiser: see [`Lbfgs`].
 #[derive(Clone, Debug)]
 pub struct LbfgsStepper {
     how: Lbfgs,
@@ -150,7 +150,7 @@ pub struct LbfgsStepper {
 }
 
 impl LbfgsStepper {
-    /// One step: `evaluate` forgets the gradients, computes the loss, goes backward and gives the
+    /// One step: `evaluate` clears the gradients, computes the loss, runs backward and gives the
     /// loss. Gives the loss of the first evaluation, as it was before the step.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl LbfgsStepper {
 
             far = if moves == 1 { (1.0 / sum_of_sizes(&grad)).min(1.0) * lr } else { lr };
             let slope = dot(&grad, &direction);
-            // Not downhill any more.
+            // No longer a descent direction.
             if slope > -how.tolerance_change {
                 break;
             }

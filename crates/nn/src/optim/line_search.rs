@@ -1,10 +1,10 @@
 //! A line search for the strong Wolfe conditions.
 //!
-//! Along a direction that goes down, a point is looked for where the loss has fallen enough (by c₁
-//! of what the first slope promised) and the slope has become flat enough (at most c₂ of the
-//! first). First longer and longer steps are tried until two of them have such a point between
-//! them; then the interval between the two is narrowed by cubic interpolation. It is the search
-//! that `torch.optim.LBFGS` does, with its constants.
+//! Along a descent direction, it finds a point where the loss has fallen enough (by c₁ of what the
+//! first slope promised) and the slope has become flat enough (at most c₂ of the first). First
+//! longer and longer steps are tried until two of them have such a point between them; then the
+//! interval between the two is narrowed by cubic interpolation. It is the search that
+//! `torch.optim.LBFGS` does, with its constants.
 
 use pullback::{Result, Tensor};
 
@@ -26,14 +26,14 @@ pub(super) struct Point {
 pub(super) struct Search {
     /// Intervals in which no parameter changes by more are not narrowed.
     pub tolerance: f64,
-    /// How many points are looked at after the first.
+    /// How many points are evaluated after the first.
     pub most: usize,
     /// The largest element of the direction.
     pub size: f64,
 }
 
 impl Search {
-    /// The point that was found, beginning with one at distance `far`, and how many were looked at.
+    /// The point that was found, beginning with one at distance `far`, and how many were evaluated.
     pub fn run(
         &self,
         start: Point,

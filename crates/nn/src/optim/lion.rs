@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 /// of length `lr` against the sign of β₁·m + (1 − β₁)·g, after which m becomes β₂·m + (1 − β₂)·g.
 /// Decay is decoupled. PyTorch has no such optimiser.
 ///
-/// Its steps are longer than Adam's: the paper recommends a third to a tenth of AdamW's rate, and
-/// as much more decay.
+/// Its updates are larger than Adam's: the paper recommends a third to a tenth of AdamW's learning
+/// rate, and three to ten times its weight decay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lion {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the momentum stays in what the step follows, and in the momentum itself.
+    /// Decay factors of the momentum in the update, and of the momentum itself.
     pub betas: (f64, f64),
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

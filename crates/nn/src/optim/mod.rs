@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`Sgd`] | `SGD` | along the gradient, or its momentum |
 //! | [`Adam`], [`AdamW`] | `Adam`, `AdamW` | the mean gradient by the root of its mean square, or of the largest of those (AMSGrad) |
-//! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a careful start; by the largest gradient |
+//! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a rectified variance; by the infinity norm |
 //! | [`RmsProp`], [`Adagrad`], [`Adadelta`] | `RMSprop`, the same | the gradient by the root of a mean, a sum, a ratio of squares |
 //! | [`Adafactor`] | the same | Adam with a small state |
 //! | [`Lion`] | – | along the sign of the momentum |
@@ -15,7 +15,7 @@
 //!
 //! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between
 //! backward and step, [`Ema`] after it; [`Accumulate`] makes one step of several backward passes.
-//! Rates are changed by [`schedule`](crate::schedule).
+//! Learning rates are changed by [`schedule`](crate::schedule).
 //!
 //! ```
 //! use pullback::{Tensor, jit};

@@ -9,7 +9,7 @@
 //! That needs no precision, so PyTorch rounds to `bf16` after every product, and so does this by
 //! default: products and sums are those of `f32`, and what PyTorch stores in `bf16` is rounded to
 //! it. Of large matrices two such iterations agree to about 1%, not more: a sum in another order
-//! rounds to another neighbour. `precise` iterates in the dtype that steps are computed in.
+//! rounds to another neighbour. `precise` iterates in the dtype of the computation.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{DType, Error, Result, Tensor};
@@ -37,32 +37,33 @@ use serde::{Deserialize, Serialize};
 pub struct Muon {
     /// The learning rate.
     pub lr: f64,
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
-    /// Steps along the momentum that comes next.
+    /// Nesterov momentum.
     pub nesterov: bool,
     /// The a, b and c of the iteration.
     pub ns_coefficients: (f64, f64, f64),
     /// The least norm that is divided by.
     pub eps: f64,
-    /// How often it iterates.
+    /// The number of iterations.
     pub ns_steps: u32,
-    /// How the rate depends on the shape.
+    /// How the learning rate depends on the shape.
     pub adjust_lr_fn: AdjustLr,
     /// Iterates in `f32`, or `f64` for parameters in `f64`, in place of `bf16`.
     pub precise: bool,
 }
 
-/// How Muon's rate depends on the shape of a matrix with `a` rows and `b` columns.
+/// How Muon's learning rate depends on the shape of a matrix with `a` rows and `b` columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdjustLr {
     /// Times √max(1, a/b).
     #[default]
     Original,
-    /// Times 0.2·√max(a, b), so that steps are as long as AdamW's, whose rates can then be used.
+    /// Times 0.2·√max(a, b), so that updates are as large as AdamW's, and its learning rates can be
+    /// used.
     MatchRmsAdamw,
     /// Times √(a/b).
     SpectralUnclamped,

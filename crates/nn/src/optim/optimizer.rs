@@ -1,8 +1,8 @@
-//! What training loops, schedules and checkpoints need of an optimiser.
+//! The interface of optimisers for training loops, schedules and checkpoints.
 
 use pullback::{Result, Tensor};
 
-/// What all optimisers can do. State lives in tensors that are written in place, and steps take
+/// The interface of optimisers. State is in tensors that are written in place, and steps take
 /// `&self`, so a step compiles with [`jit`](pullback::jit).
 pub trait Optimizer {
     /// One step with the gradients that the parameters have now. A parameter without a gradient is
@@ -19,12 +19,12 @@ pub trait Optimizer {
     /// that are compiled.
     fn lrs(&self) -> Vec<Tensor>;
 
-    /// Everything it remembers, with names that do not depend on the run (`0.lr`, `0.3.exp_avg`):
-    /// what a checkpoint saves, and, written in place, restores. Rates and step counts are among
-    /// it.
+    /// All state, with names that do not depend on the run (`0.lr`, `0.3.exp_avg`): what a
+    /// checkpoint saves, and restores by writing in place. Learning rates and step counts are part
+    /// of it.
     fn named_state(&self) -> Vec<(String, Tensor)>;
 
-    /// Forgets the gradients of all parameters.
+    /// Clears the gradients of all parameters.
     fn zero_grad(&self) {
         self.groups().iter().flatten().for_each(Tensor::zero_grad);
     }
@@ -50,7 +50,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
 /// Several optimisers that step together, such as Muon for matrices and AdamW for the rest. Their
 /// groups are those of the first, then those of the second and so on; the names of their states
-/// start with their place in the list (`1.0.lr`).
+/// start with their index in the list (`1.0.lr`).
 impl<O: Optimizer> Optimizer for Vec<O> {
     fn step(&self) -> Result<()> {
         self.iter().try_for_each(Optimizer::step)

@@ -1,4 +1,4 @@
-//! Adam that waits until its mean square is known well enough.
+//! Adam with a rectified variance.
 
 use super::adam::{moment_options, moments};
 use super::{OptionRow, UpdateRule, Update};
@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 pub struct RAdam {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
-    /// it.
+    /// Weight decay: this times the parameter is added to the gradient or, if decoupled, `lr` times
+    /// this times the parameter is subtracted from it.
     pub weight_decay: f64,
     /// Decay as in AdamW.
     pub decoupled_weight_decay: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

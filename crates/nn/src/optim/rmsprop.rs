@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 pub struct RmsProp {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the mean square stays in each step.
+    /// The decay factor of the running mean square.
     pub alpha: f64,
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
     /// Divides by the standard deviation: the square of the mean is taken off the mean square.
     pub centered: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

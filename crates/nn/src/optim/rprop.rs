@@ -15,7 +15,7 @@ pub struct Rprop {
     pub etas: (f64, f64),
     /// The shortest and the longest step.
     pub step_sizes: (f64, f64),
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub struct Sgd {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
-    /// How much of the gradient does not go into the momentum.
+    /// The momentum takes (1 − `dampening`) times the gradient.
     pub dampening: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Steps along the gradient and the momentum that comes next.
+    /// Nesterov momentum.
     pub nesterov: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 

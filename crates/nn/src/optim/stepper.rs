@@ -1,4 +1,4 @@
-//! The one driver of all rules: groups of parameters, their rates, counts and states.
+//! Applies an update rule to groups of parameters: learning rates, step counts and states.
 
 use super::{Bounds, Optimizer, OptionRow, Update, UpdateRule};
 use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 /// An optimiser: a [`UpdateRule`] over groups of parameters, each with options of its own.
 ///
-/// Each parameter has a count of its own, as in PyTorch: a step in which it has no gradient is not
-/// counted. All state is there from the start, so a compiled step never meets a new tensor.
+/// Each parameter has its own step count, as in PyTorch: a step in which it has no gradient is not
+/// counted. All state is allocated at the start, so a compiled step never sees a new tensor.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -87,7 +87,7 @@ impl<R: UpdateRule> Stepper<R> {
     }
 }
 
-/// Whether the options of an optimiser lie where they must.
+/// Checks that the options of an optimiser are within their bounds.
 pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Result<()> {
     match rows.iter().find(|(_, value, within)| !within.contains(*value)) {
         None => Ok(()),
@@ -98,7 +98,7 @@ pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Resu
     }
 }
 
-/// What keeps a tensor from being a parameter of an optimiser, beside those it has.
+/// Checks that a tensor can be a parameter of an optimiser that has the `known` ones.
 pub(super) fn check_parameter(
     optimizer: &'static str,
     x: &Tensor,
@@ -125,7 +125,7 @@ pub(super) fn check_parameter(
 
 impl<R: UpdateRule> Optimizer for Stepper<R> {
     fn step(&self) -> Result<()> {
-        // A formula is in the dtypes it is written in, also inside a scope of autocast.
+        // Updates keep the dtypes they are written in, also inside autocast.
         catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(Group::step))))
     }
 

@@ -1,13 +1,12 @@
-//! What is particular to an optimiser: its options, what it remembers of a parameter, and how it
-//! steps.
+//! What is particular to an optimiser: its options, its state per parameter, and its update.
 //!
-//! Everything else (groups, counts, rates, names of states, checks) is in [`Stepper`], once. A rule
-//! is a struct of options with PyTorch's meanings and defaults; its formula is ordinary tensor code
-//! that writes in place and never reads a value, so it runs eagerly and compiles with
-//! [`jit`](pullback::jit).
+//! Everything else (groups, step counts, learning rates, names of states, checks) is in
+//! [`Stepper`], once. A rule is a struct of options with PyTorch's meanings and defaults; its
+//! formula is ordinary tensor code that writes in place and never reads a value, so it runs eagerly
+//! and compiles with [`jit`](pullback::jit).
 //!
-//! What is one number (a rate, a bias correction, a count) is computed in `f64`, as PyTorch
-//! computes it in Python. What is shaped as the parameter is computed in its dtype, or in `f32`
+//! Scalars (a learning rate, a bias correction, a step count) are computed in `f64`, as PyTorch
+//! computes them in Python. Tensors shaped as the parameter are computed in its dtype, or in `f32`
 //! where that is a half-precision one; states have the parameter's dtype.
 
 use super::Stepper;
@@ -46,18 +45,18 @@ use pullback::{DType, Result, Tensor};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait UpdateRule: Clone {
-    /// What errors call it.
+    /// Its name in errors.
     const NAME: &'static str;
 
     /// The learning rate that a group starts with.
     fn lr(&self) -> f64;
 
-    /// The other options that are numbers, and where they must lie.
+    /// The other options that are numbers, and their bounds.
     fn options(&self) -> Vec<OptionRow> {
         Vec::new()
     }
 
-    /// What keeps these options from going together, or with this parameter.
+    /// Whether these options fit together, and with this parameter.
     ///
     /// # Errors
     /// With a sentence that names the option or the parameter.
@@ -66,14 +65,13 @@ pub trait UpdateRule: Clone {
         Ok(())
     }
 
-    /// What is remembered of a parameter, by PyTorch's names, as it is before the first step. Steps
-    /// write to it in place.
+    /// The initial state for a parameter, with PyTorch's names. Steps write to it in place.
     fn state(&self, parameter: &Tensor) -> Vec<(&'static str, Tensor)> {
         let _ = parameter;
         Vec::new()
     }
 
-    /// One step of one parameter. Nothing is recorded meanwhile.
+    /// The update of one parameter. It is not recorded on the tape.
     fn step(&self, update: &Update);
 
     /// An optimiser of these parameters. [`Stepper::and`] adds groups with other options.
@@ -86,10 +84,10 @@ pub trait UpdateRule: Clone {
     }
 }
 
-/// An option's name, its value, and where it must lie.
+/// An option's name, its value and its bounds.
 pub type OptionRow = (&'static str, f64, Bounds);
 
-/// Where an option must lie. None of these contains NaN or an infinity.
+/// The bounds of an option. None contains NaN or an infinity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
     /// Zero or above.
@@ -109,7 +107,7 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// Whether the value lies there.
+    /// Whether the value is within the bounds.
     pub fn contains(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -137,23 +135,23 @@ impl Bounds {
     }
 }
 
-/// One parameter in one step, as a rule sees it.
+/// One parameter in one step, as an [`UpdateRule`] gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Update<'a> {
     /// The parameter.
     pub x: &'a Tensor,
     /// Its gradient.
     pub grad: &'a Tensor,
-    /// The rate of its group, `f64[]`.
+    /// The learning rate of its group, `f64[]`.
     pub lr: &'a Tensor,
     /// The number of this step for this parameter, `i64[]`: 1 for the first.
     pub step: &'a Tensor,
-    /// What is remembered of it, in the order of [`UpdateRule::state`].
+    /// Its state, in the order of [`UpdateRule::state`].
     pub state: &'a [(&'static str, Tensor)],
 }
 
 impl Update<'_> {
-    /// The parameter in the dtype that steps are computed in.
+    /// The parameter in the dtype of the computation.
     pub fn value(&self) -> Tensor {
         wide(self.x)
     }
@@ -163,7 +161,7 @@ impl Update<'_> {
         self.x.copy_(value);
     }
 
-    /// State number `i` in the dtype that steps are computed in.
+    /// State number `i` in the dtype of the computation.
     pub fn remembered(&self, i: usize) -> Tensor {
         wide(&self.state[i].1)
     }
@@ -173,14 +171,14 @@ impl Update<'_> {
         self.state[i].1.copy_(value);
     }
 
-    /// The gradient to descend along: with its sign, and with `decay` of the parameter added.
+    /// The gradient, negated to maximise, plus `decay` times the parameter.
     pub fn gradient(&self, maximize: bool, decay: f64) -> Tensor {
         let g = wide(self.grad);
         let g = if maximize { -g } else { g };
         if decay == 0.0 { g } else { g + self.value() * decay }
     }
 
-    /// The parameter after decay that is not part of the gradient: x − rate·decay·x.
+    /// The parameter after decoupled decay: x − lr·decay·x.
     pub fn decayed(&self, decay: f64) -> Tensor {
         if decay == 0.0 {
             return self.value();
@@ -188,7 +186,8 @@ impl Update<'_> {
         self.value() * self.number(&(1.0 - self.lr * decay))
     }
 
-    /// The parameter and the gradient, where decay may be part of the one or the other.
+    /// The parameter and the gradient, with the decay applied to the parameter if decoupled,
+    /// otherwise to the gradient.
     pub fn decay(&self, maximize: bool, decay: f64, decoupled: bool) -> (Tensor, Tensor) {
         match decoupled {
             true => (self.decayed(decay), self.gradient(maximize, 0.0)),
@@ -213,7 +212,7 @@ impl Update<'_> {
         1.0 - Tensor::from(beta).pow(self.count())
     }
 
-    /// The rate, for formulas.
+    /// The learning rate in the dtype of the computation.
     pub fn lr(&self) -> Tensor {
         self.number(self.lr)
     }
@@ -229,7 +228,7 @@ pub(super) fn wide_dtype(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// The tensor in the dtype that steps are computed in.
+/// The tensor in the dtype of the computation.
 pub(super) fn wide(x: &Tensor) -> Tensor {
     x.cast(wide_dtype(x.dtype()))
 }

@@ -2,14 +2,14 @@
 //!
 //! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where
 //! its value is known, the optimiser is simply not called. Inside [`jit`](pullback::jit) it is not
-//! known: then the step is taken, and each parameter and each tensor of the optimiser's state is
-//! afterwards chosen between what it was and what it is, by that tensor. All that an optimiser
-//! remembers is in [`Optimizer::named_state`], the counts of its steps among it, so a skipped step
-//! leaves no trace in either way. Rates are not chosen: a step does not write them.
+//! known: then the step is taken, and afterwards each parameter and each tensor of the optimiser's
+//! state is selected by that tensor between its old and its new value. All state of an optimiser is
+//! in [`Optimizer::named_state`], step counts included, so a skipped step changes nothing in either
+//! case. Learning rates are not selected: a step does not write them.
 //!
-//! Everything the scaler knows is in tensors too (`named_state`), written in place: it compiles, it
-//! is saved and restored like an optimiser's state, and it does not matter which of `unscale`,
-//! `step` and `update` are compiled and which are not.
+//! All state of the scaler is in tensors too (`named_state`), written in place: it compiles, it is
+//! saved and restored like an optimiser's state, and it does not matter which of `unscale`, `step`
+//! and `update` are compiled and which are not.
 
 use super::snapshot::Snapshot;
 use crate::Module;
@@ -22,16 +22,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const OP: &str = "GradScaler";
 
-/// How the scale is found: `torch.amp.GradScaler`, with its meanings and defaults.
+/// The options of [`GradScaler`]: those of `torch.amp.GradScaler`, with its meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
-    /// The scale to begin with.
+    /// The initial scale.
     pub init_scale: f64,
-    /// What it is multiplied by after enough good steps: above 1.
+    /// The scale is multiplied by this after `growth_interval` steps without overflow: above 1.
     pub growth_factor: f64,
-    /// What it is multiplied by after an overflow: below 1.
+    /// The scale is multiplied by this after an overflow: below 1.
     pub backoff_factor: f64,
-    /// How many good steps in a row are enough.
+    /// How many steps in a row without overflow increase the scale.
     pub growth_interval: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct GradScaler {
     last_overflow: Tensor,
     last_scale: Tensor,
     skipped: Tensor,
-    /// The first rate of the optimiser that it goes with, by which that is known.
+    /// The first learning rate of its optimiser, which identifies it.
     owner: Arc<Mutex<Option<Tensor>>>,
 }
 
@@ -179,7 +179,7 @@ impl GradScaler {
         })
     }
 
-    /// The loss times the scale: go backward from this.
+    /// The loss times the scale: run backward from this.
     ///
     /// # Panics
     /// If the loss is not a float.
@@ -194,7 +194,7 @@ impl GradScaler {
         loss * self.scale.deep_clone()
     }
 
-    /// Divides the gradients by the scale, in place, and looks whether they are finite: what
+    /// Divides the gradients by the scale, in place, and checks whether they are finite: what
     /// [`GradScaler::step`] does first, unless it was done before, to clip them.
     ///
     /// # Errors
@@ -288,12 +288,12 @@ impl GradScaler {
     }
 
     /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without.
-    /// It goes by the gradients that were unscaled, by `step` or by `unscale` alone: who looks at
-    /// them and then decides against the step has an overflow counted too. Where there was no
-    /// gradient, neither the scale nor the count of good steps changes.
+    /// It uses the gradients that were unscaled, by `step` or by `unscale` alone: an overflow
+    /// counts also if the caller then leaves the step out. Where there was no gradient, neither the
+    /// scale nor the count of good steps changes.
     ///
     /// # Errors
-    /// None, as things are.
+    /// None at present.
     pub fn update(&self) -> Result<()> {
         let Scaling { growth_factor, backoff_factor, growth_interval, .. } = self.how;
         quietly(|| {
@@ -316,8 +316,8 @@ impl GradScaler {
         })
     }
 
-    /// Begins the step anew, as after an error in the middle of one: what was unscaled and found is
-    /// forgotten.
+    /// Resets the step, as after an error in the middle of one: what was unscaled and found is
+    /// discarded.
     pub fn forget(&self) {
         no_grad(|| {
             self.stage.fill_(0i64);
@@ -351,8 +351,8 @@ impl GradScaler {
         self.skipped.try_item::<i64>().map(i64::unsigned_abs)
     }
 
-    /// Everything it remembers, with names: what a checkpoint saves (`Checkpoint::tensors`) and,
-    /// written in place, restores.
+    /// All state, with names: what a checkpoint saves (`Checkpoint::tensors`), and restores by
+    /// writing in place.
     pub fn named_state(&self) -> Vec<(String, Tensor)> {
         let state = [
             ("scale", &self.scale),
@@ -367,7 +367,7 @@ impl GradScaler {
         state.iter().map(|(name, x)| (name.to_string(), (*x).clone())).collect()
     }
 
-    /// A whole step: forgets the gradients, computes the loss, goes backward from it scaled, steps
+    /// A whole step: clears the gradients, computes the loss, runs backward from it scaled, steps
     /// and updates. On overflow the loss is computed and differentiated a second time, op by op, to
     /// find the op and line that overflowed first: see [`GradScaler::watched`].
     ///
@@ -412,14 +412,14 @@ impl GradScaler {
         })
     }
 
-    /// Makes a step of your own, compiled or not, that ends with [`GradScaler::update`]. If it
-    /// overflowed, the step is run again under [`watch_overflow`], op by op, from where the first
-    /// run began: the parameters, the buffers, the random generator, the state of the optimiser and
-    /// of the scaler are put back before it, and left as the first run left them after it. What
-    /// else the step changes, it changes twice.
+    /// Runs your step, compiled or not, that ends with [`GradScaler::update`]. If it overflowed,
+    /// the step is run again under [`watch_overflow`], op by op, from where the first run began:
+    /// the parameters, the buffers, the random generator, the state of the optimiser and of the
+    /// scaler are put back before it, and left as the first run left them after it. What else the
+    /// step changes, it changes twice.
     ///
     /// # Errors
-    /// Of the step. What the scaler found of it is forgotten then.
+    /// Of the step. What the scaler found in it is discarded then.
     pub fn watched<M: Module, R>(
         &self,
         model: &M,
@@ -469,7 +469,7 @@ impl GradScaler {
         Ok(Stepped { value, overflow: Some(Overflow { scale, next, culprit }) })
     }
 
-    /// An optimiser is known by its rates. With two of them, one would get the other's verdict.
+    /// An optimiser is identified by its learning rates. Two optimisers would share one verdict.
     fn claim(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let Some(lr) = optimizer.lrs().into_iter().next() else { return Ok(()) };
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,10 +13,10 @@ const HEADROOM: f64 = 16.0;
 
 /// What happens to the gradient of each parameter in a low dtype.
 ///
-/// Backward is run twice for the same random numbers: once in `f32`, without a scale, to know what
-/// the gradients are; and once inside `autocast` with the scale, to see what becomes of them.
-/// Shares are of the second. An element counts as flushed if it is zero there and not zero in
-/// `f32`. Nothing is changed: gradients, buffers and the random generator are put back.
+/// Backward runs twice with the same random numbers: once in `f32` without a scale, for reference;
+/// and once inside `autocast` with the scale. Shares are of the second. An element counts as
+/// flushed if it is zero there and not zero in `f32`. Nothing is changed: gradients, buffers and
+/// the random generator are restored.
 ///
 /// The suggested scale is a power of two: the smallest that lifts the smallest gradient above the
 /// subnormal numbers, if the largest one then still is a factor of 16 below overflow, and otherwise

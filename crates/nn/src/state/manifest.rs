@@ -24,7 +24,7 @@ const FORMAT: &str = "pullback checkpoint";
 /// The version that is written. Older ones are read, newer ones refused.
 const VERSION: u64 = 1;
 
-/// What a checkpoint knows besides tensors.
+/// Everything in a checkpoint but the tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// How many steps were taken.
@@ -147,7 +147,7 @@ fn head(rest: &str) -> String {
     format!("{{\n  \"sha256\": \"{}\",\n", sha256(rest.as_bytes()))
 }
 
-/// A number as JSON. JSON has no word for those that are not finite, so they are strings.
+/// A number as JSON. JSON cannot represent numbers that are not finite, so they are strings.
 pub(crate) fn json_of(x: f64) -> Value {
     if x.is_finite() { x.into() } else { x.to_string().into() }
 }

@@ -1,8 +1,8 @@
 //! The weights of a model in a safetensors file.
 
 use super::durable::{failed, replace_file};
+use super::matching::{Fit, targets_of};
 use super::names::Names;
-use super::place::{Fit, targets_of};
 use super::tensors::{decode, encode};
 use crate::Module;
 use pullback::{Error, Line, Result, user_line};
@@ -113,8 +113,8 @@ impl Weights {
         Weights { strict, ..self }
     }
 
-    /// Tensors of the file whose names fit this pattern are as if they were not there: they need
-    /// not be in the model, and are not loaded. A `*` stands for any text, dots included.
+    /// Tensors of the file whose names fit this pattern are ignored: they need not be in the model,
+    /// and are not loaded. A `*` stands for any text, dots included.
     pub fn ignore(mut self, in_file: &str) -> Weights {
         self.ignored.push(in_file.to_string());
         self

@@ -42,7 +42,7 @@ mod tests {
         rate.add(1, Duration::from_millis(970));
         assert_eq!(rate.per_second(), 2156.0);
         rate.end_interval();
-        // What ended is still what is told about; the next step begins anew.
+        // The ended interval is still reported; the next step starts another.
         assert_eq!(rate.per_second(), 2156.0);
         rate.add(10, Duration::from_millis(500));
         assert_eq!(rate.per_second(), 20.0);

@@ -26,7 +26,7 @@ fn impossible_layers() {
     fails(|| Linear::new(0, 3), &["Linear", "not 0 and 3"]);
     fails(|| Bilinear::new(1, 0, 2), &["Bilinear", "1, 0 and 2"]);
     fails(|| Conv2d::new(3, 4, 0), &["Conv2d", "by [0, 0]"]);
-    fails(|| Conv1d::new(3, 4, 2).stride(0), &["Conv1d", "stride of 0"]);
+    fails(|| Conv1d::new(3, 4, 2).stride(0), &["Conv1d", "a stride must be at least 1, not [0]"]);
     fails(|| Conv3d::new(3, 4, 2).groups(2), &["Conv3d", "3 inputs and 4 outputs", "2 groups"]);
     fails(|| Conv3d::new(4, 4, 2).groups(0), &["0 groups"]);
     fails(|| ConvTranspose2d::new(4, 3, 2).groups(2), &["ConvTranspose2d", "2 groups"]);

@@ -49,7 +49,7 @@ pub struct Csv {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meaning {
     Class,
-    Number,
+    StoredType,
 }
 
 /// What a file held.
@@ -118,7 +118,7 @@ impl Csv {
         Csv { header, ..self }
     }
 
-    /// What stands between fields: `b';'`, `b'\t'`.
+    /// The separator of fields: `b';'`, `b'\t'`.
     #[must_use]
     pub fn delimiter(self, delimiter: u8) -> Csv {
         Csv { delimiter, ..self }
@@ -140,7 +140,7 @@ impl Csv {
     /// The column that holds the number to predict for a row.
     #[must_use]
     pub fn target(self, name: impl Into<String>) -> Csv {
-        Csv { label: Some((name.into(), Meaning::Number)), ..self }
+        Csv { label: Some((name.into(), Meaning::StoredType)), ..self }
     }
 
     /// A feature column that holds names, which are numbered in sorted order.
@@ -165,14 +165,13 @@ impl Csv {
     /// Reads a file; one whose name ends in `.gz` is decompressed.
     ///
     /// # Errors
-    /// If it cannot be read, or does not hold what is asked for: naming the file, the line and the
-    /// column.
+    /// If it cannot be read, or lacks what is requested: naming the file, the line and the column.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
         let path = path.as_ref();
         self.read_from(open(FORMAT, path)?, &path.display().to_string())
     }
 
-    /// Reads from anything; `name` stands for it in errors.
+    /// Reads from anything; errors call it `name`.
     ///
     /// # Errors
     /// As [`Csv::read`].
@@ -208,7 +207,7 @@ impl Csv {
             return Err(wrong(FORMAT, name, "there is nothing in it"));
         }
         fields.columns.resize_with(header.len(), Vec::new);
-        Reading { csv: self, file: name, header, fields }.table()
+        CsvReading { csv: self, file: name, header, fields }.table()
     }
 
     /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes
@@ -252,14 +251,14 @@ struct Fields {
 }
 
 /// A file that was read, on its way to a table.
-struct Reading<'a> {
+struct CsvReading<'a> {
     csv: &'a Csv,
     file: &'a str,
     header: Vec<String>,
     fields: Fields,
 }
 
-impl Reading<'_> {
+impl CsvReading<'_> {
     fn table(self) -> Result<Table> {
         let label = match &self.csv.label {
             Some((name, meaning)) => Some((self.find(name)?, *meaning)),
@@ -290,7 +289,7 @@ impl Reading<'_> {
         }
         let (labels, classes) = match label {
             None => (None, Vec::new()),
-            Some((column, Meaning::Number)) => {
+            Some((column, Meaning::StoredType)) => {
                 (Some(Tensor::from(self.numbers(column)?).cast(self.csv.dtype)), Vec::new())
             }
             Some((column, Meaning::Class)) => {

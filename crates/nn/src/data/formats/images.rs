@@ -34,7 +34,7 @@ pub enum Pixels {
 ///
 /// Classes are the folders in sorted order, and the files of a class come in sorted order, those of
 /// folders in it too. Files that do not end like images are left alone; one that does and is none
-/// is an error that names it, when it is asked for.
+/// is an error that names it, when it is read.
 ///
 /// ```no_run
 /// use pullback_nn::data::{ImageFolder, DataLoader};
@@ -55,7 +55,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the files of a folder; they are read when they are asked for.
+    /// Lists the files of a folder; they are read on access.
     ///
     /// # Errors
     /// If it cannot be listed, or there is no class, or a class without an image.

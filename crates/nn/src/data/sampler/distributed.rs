@@ -1,12 +1,12 @@
 use super::{EpochSeed, RandomSampler, Sampler, SequentialSampler};
 use pullback::{Error, Result};
 
-/// What happens to the items that do not go evenly into the processes.
+/// What happens to the items that cannot be divided evenly among the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The first items come again, so that every process has as many.
+    /// The first items are repeated, so that every process has the same number.
     Pad,
-    /// They are left out in this epoch.
+    /// They are left out in this epoch (PyTorch's `drop_last`).
     Drop,
 }
 
@@ -43,7 +43,7 @@ impl DistributedSampler {
         Ok(DistributedSampler { rank, num_replicas, tail, shuffle: true })
     }
 
-    /// Takes the items as they stand.
+    /// Takes the items in order.
     #[must_use]
     #[doc(alias = "shuffle")]
     pub fn in_order(self) -> DistributedSampler {

@@ -1,7 +1,7 @@
 use super::{EpochSeed, Sampler};
 use pullback::Result;
 
-/// The items as they stand: 0, 1, 2, …
+/// The items in order: 0, 1, 2, …
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SequentialSampler;
 

@@ -1,7 +1,7 @@
 use super::{EpochSeed, Sampler};
 use pullback::{Error, Result, Tensor, catch};
 
-/// Items drawn as often as their weights say: rare classes more often, say.
+/// Items drawn in proportion to their weights, such as rare classes more often.
 ///
 /// ```
 /// use pullback_nn::data::{EpochSeed, Sampler, WeightedRandomSampler};

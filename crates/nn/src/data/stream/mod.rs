@@ -24,7 +24,7 @@ pub type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
 /// A data set that is read from front to back: a log, files too large for memory, a simulation.
 ///
 /// Opening it twice for one pass gives the same items. Threads share a stream by each opening it
-/// and skipping what the others take, so what is costly belongs into a [`Stream::map`] at the end,
+/// and skipping what the others take, so put what is expensive into a [`Stream::map`] at the end,
 /// which does nothing for an item that is skipped.
 ///
 /// ```
@@ -69,7 +69,7 @@ pub trait Stream: Send + Sync + 'static {
 
     /// Shuffles through a buffer: each item is drawn from the `size` items that are in it.
     ///
-    /// What is skipped goes through the buffer too, so put this before what is costly.
+    /// Items that are skipped pass through the buffer too, so put this before what is expensive.
     fn shuffle(self, size: usize) -> Shuffle<Self>
     where
         Self: Sized,
@@ -85,10 +85,10 @@ pub trait Stream: Send + Sync + 'static {
         Take::new(self, count)
     }
 
-    /// The stream again and again, each round in an order of its own where it is shuffled. One
-    /// without items stays so.
+    /// The stream repeated, each round in another order if it is shuffled. A stream without items
+    /// stays empty.
     ///
-    /// Rounds that are skipped are read all the same, so put this before what is costly.
+    /// Rounds that are skipped are still read, so put this before what is expensive.
     fn cycle(self) -> Cycle<Self>
     where
         Self: Sized,
@@ -98,8 +98,8 @@ pub trait Stream: Send + Sync + 'static {
 
     /// These items, and after them those of another stream.
     ///
-    /// Items of the first that are skipped are made all the same, because it must be known when
-    /// they end; so put this before what is costly.
+    /// Items of the first that are skipped are still made, as its end must be known; so put this
+    /// before what is expensive.
     fn chain<S: Stream<Item = Self::Item>>(self, other: S) -> Chain<Self, S>
     where
         Self: Sized,

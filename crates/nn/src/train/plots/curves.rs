@@ -1,7 +1,7 @@
 //! Learning curves from a log.
 
 use super::Chart;
-use crate::train::{Callback, Now, Outcome, Row, read_log};
+use crate::train::{Callback, LogRow, Outcome, TrainState, read_log};
 use pullback::{Error, Result};
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const MANY: usize = 60;
 ///
 /// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a
 /// logarithmic axis.
-pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
+pub fn learning_curves(rows: &[LogRow], metric: &str) -> Chart {
     let points = |name: &str| -> Vec<(f64, f64)> {
         rows.iter().filter_map(|row| Some((row.step as f64, row.metrics.get(name)?))).collect()
     };
@@ -54,11 +54,11 @@ impl Plots {
 }
 
 impl Callback for Plots {
-    fn on_end(&mut self, _: &Now, _: &Outcome) -> Result<()> {
+    fn on_end(&mut self, _: &TrainState, _: &Outcome) -> Result<()> {
         let rows = read_log(&self.log)?;
         let folder = self.folder.display();
         std::fs::create_dir_all(&self.folder).map_err(|error| {
-            Error::argument("plot", format!("{folder} could not be made: {error}"))
+            Error::argument("plot", format!("{folder} cannot be made: {error}"))
         })?;
         let mut metrics: Vec<&str> = Vec::new();
         for (name, _) in rows.iter().flat_map(|row| row.metrics.iter()) {

@@ -1,5 +1,4 @@
-//! Histograms with buckets that grow by a tenth, so that they tell small gradients from smaller
-//! ones.
+//! Histograms with buckets that grow by a tenth, so that small gradients are distinguished.
 
 use super::message::Message;
 

@@ -1,35 +1,35 @@
-//! Fitting the tensors of a file to the tensors that they go to. Everything is looked at before
+//! Fitting the tensors of a file to the tensors that they go to. Everything is checked before
 //! anything is written.
 
 use super::names::{Names, fits};
-use super::rules::Source;
+use super::rules::TensorSource;
 use super::tensors::{bytes_of, dtype_of, spec_of, tensor_of};
 use pullback::{DType, Error, Path, Result, Tensor, Tree, catch, no_grad};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 
 /// A tensor and all its names: several, where it is tied.
-pub(crate) struct Target {
+pub(crate) struct Destination {
     pub names: Vec<String>,
     pub tensor: Tensor,
 }
 
 /// All tensors of a module, tied ones once with all their names.
-pub(crate) fn targets_of(module: &impl Tree) -> Vec<Target> {
-    let mut targets: Vec<Target> = Vec::new();
+pub(crate) fn targets_of(module: &impl Tree) -> Vec<Destination> {
+    let mut targets: Vec<Destination> = Vec::new();
     module.visit(&mut Path::default(), &mut |path, x| match targets
         .iter_mut()
         .find(|target| target.tensor.is_same(x))
     {
         Some(known) => known.names.push(path.to_string()),
-        None => targets.push(Target { names: vec![path.to_string()], tensor: x.clone() }),
+        None => targets.push(Destination { names: vec![path.to_string()], tensor: x.clone() }),
     });
     targets
 }
 
 /// Tensors with a name each.
-pub(crate) fn targets_from(named: Vec<(String, Tensor)>) -> Vec<Target> {
-    named.into_iter().map(|(name, tensor)| Target { names: vec![name], tensor }).collect()
+pub(crate) fn targets_from(named: Vec<(String, Tensor)>) -> Vec<Destination> {
+    named.into_iter().map(|(name, tensor)| Destination { names: vec![name], tensor }).collect()
 }
 
 /// How a file is fitted.
@@ -37,13 +37,13 @@ pub(crate) struct Fit<'a> {
     pub names: &'a Names,
     /// Dtypes may differ: values are cast, floats to floats and integers to integers.
     pub cast: bool,
-    /// Patterns of names in the file that nobody needs to want, and of names in the model that
-    /// nobody needs to give.
+    /// Patterns of names in the file that need not be in the model, and of names in the model that
+    /// need not be in the file.
     pub ignored: &'a [String],
     pub optional: &'a [String],
 }
 
-/// What comes of fitting: what goes where, and what does not fit.
+/// The result of matching: what is written where, and what does not fit.
 #[derive(Default)]
 pub(crate) struct Fitted {
     writes: Vec<(Tensor, Tensor)>,
@@ -60,11 +60,11 @@ impl<'a> Fit<'a> {
         Fit { names, cast: false, ignored: &[], optional: &[] }
     }
 
-    pub fn run(&self, file: &SafeTensors, targets: &[Target]) -> Fitted {
+    pub fn run(&self, file: &SafeTensors, targets: &[Destination]) -> Fitted {
         let mut out = Fitted::default();
         // By the model's names; in the order of the alphabet, so that sentences do not depend on a
         // hash.
-        let mut given: BTreeMap<String, Source> = BTreeMap::new();
+        let mut given: BTreeMap<String, TensorSource> = BTreeMap::new();
         let mut in_file = file.names();
         in_file.sort_unstable();
         let (sources, wrong) = self.names.sources(&in_file);
@@ -72,7 +72,7 @@ impl<'a> Fit<'a> {
         let is = |patterns: &[String], name: &str| patterns.iter().any(|p| fits(name, p));
         for (name, source) in sources {
             let words = source.words();
-            if matches!(&source, Source::Stored(name) if is(self.ignored, name)) {
+            if matches!(&source, TensorSource::Stored(name) if is(self.ignored, name)) {
                 out.excused[1].push(format!("{words} {}", source.spec(file)));
                 continue;
             }
@@ -83,7 +83,7 @@ impl<'a> Fit<'a> {
             }
         }
         for target in targets {
-            let found: Vec<Source> =
+            let found: Vec<TensorSource> =
                 target.names.iter().filter_map(|name| given.remove(name)).collect();
             let Some(first) = found.first() else {
                 let excused = target.names.iter().any(|name| is(self.optional, name));
@@ -95,8 +95,10 @@ impl<'a> Fit<'a> {
                 Ok(value) => out.writes.push((target.tensor.clone(), value)),
                 Err(why) => out.mismatching.push(why),
             }
-            let bytes = |source: &Source| match source {
-                Source::Stored(name) => file.tensor(name).map(|view| view.data().to_vec()).ok(),
+            let bytes = |source: &TensorSource| match source {
+                TensorSource::Stored(name) => {
+                    file.tensor(name).map(|view| view.data().to_vec()).ok()
+                }
                 made => made.value(file, self.names).map(|x| bytes_of(&x)).ok(),
             };
             for other in found[1..].iter().filter(|&other| bytes(other) != bytes(first)) {
@@ -116,11 +118,11 @@ impl<'a> Fit<'a> {
     fn fitted(
         &self,
         file: &SafeTensors,
-        source: &Source,
+        source: &TensorSource,
         target: &Tensor,
     ) -> std::result::Result<Tensor, String> {
         let value = match source {
-            Source::Stored(name) => {
+            TensorSource::Stored(name) => {
                 self.stored(file, name, target).map_err(|why| format!("`{name}` {why}"))?
             }
             made => {
