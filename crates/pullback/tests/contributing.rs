@@ -1,0 +1,143 @@
+//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things that
+//! were added: the files that name them are the files that are listed, and no more than promised.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Something that was added once.
+struct Example {
+    /// The section that says how.
+    section: &'static str,
+    /// Only these crates know such things (others may have a thing of that name).
+    crates: &'static [&'static str],
+    /// Words of which its files have one, outside of comments: `Erf`, `fn erf`, `Fused::Softmax`.
+    words: &'static [&'static str],
+    /// Its files, at most.
+    most: usize,
+}
+
+const KERNELS: &[&str] = &["ir", "cpu", "pullback"];
+
+#[rustfmt::skip]
+const EXAMPLES: &[Example] = &[
+    // With code of its own for f32, f64 and fused loops, and a fused derivative.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Erf", "fn erf", "fn erf_vjp"] },
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Silu", "fn silu", "fn silu_vjp"] },
+    // A formula.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt"] },
+    // In f64 alone.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Digamma", "fn digamma"] },
+    Example { section: "fused kernel", crates: KERNELS, most: 9,
+        words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "fn layer_norm_vjp", "mod layer_norm"] },
+    Example { section: "pass", crates: &["ir"], most: 3, words: &["epilogue"] },
+    Example { section: "layer", crates: &["nn"], most: 2, words: &["RmsNorm"] },
+    Example { section: "optimiser", crates: &["nn"], most: 3, words: &["Rprop"] },
+];
+
+/// Where `CONTRIBUTING.md` is.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().find(|dir| dir.join("CONTRIBUTING.md").is_file());
+    found.expect("the tests are inside the repository").to_path_buf()
+}
+
+/// The sources below a folder, without tests and what only tests use.
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        match path.is_dir() {
+            true if name != "tests" => sources(&path, found),
+            false if name.ends_with(".rs") && name != "tests.rs" && name != "slow.rs" => {
+                found.push(path);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a line of code has a word, not as a part of another one.
+fn names(line: &str, word: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + word.len()..].chars().next();
+        !before.is_some_and(|c| part(c) && word.starts_with(part)) && !after.is_some_and(part)
+    })
+}
+
+/// The files that name an example.
+fn touched(example: &Example) -> BTreeSet<String> {
+    let root = root();
+    let mut files = Vec::new();
+    example
+        .crates
+        .iter()
+        .for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
+    let has = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).expect("a source");
+        // Unit tests at the end of a file are tests.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        code.lines().any(|line| example.words.iter().any(|word| names(line, word)))
+    };
+    let relative = |path: PathBuf| {
+        path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned()
+    };
+    files.into_iter().filter(has).map(relative).collect()
+}
+
+/// The source files that a section lists; one that ends in `/` is a folder.
+fn listed(section: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
+    let heading =
+        |title: &str| title.split(" in ten").next().is_some_and(|t| t.trim().ends_with(section));
+    let part = text.split("\n## ").find(|part| heading(part.lines().next().unwrap_or_default()));
+    let part = part.unwrap_or_else(|| panic!("no section about adding a {section}"));
+    let quoted = part.split('`').skip(1).step_by(2);
+    let source = |path: &&str| path.starts_with("crates/") && path.contains("/src/");
+    let test = |path: &str| path.ends_with("tests.rs");
+    quoted.filter(source).filter(|path| !test(path)).map(str::to_string).collect()
+}
+
+#[test]
+fn the_lists_of_places_are_true() {
+    let mut wrong = Vec::new();
+    for example in EXAMPLES {
+        let (files, list) = (touched(example), listed(example.section));
+        let on_list = |file: &String| {
+            list.iter().any(|path| match path.ends_with('/') {
+                true => file.starts_with(path.as_str()),
+                false => file == path,
+            })
+        };
+        let what = example.words[0];
+        for file in files.iter().filter(|file| !on_list(file)) {
+            wrong.push(format!("{what} is named in {file}, which the section does not list"));
+        }
+        if files.len() > example.most || files.is_empty() {
+            let most = example.most;
+            wrong.push(format!(
+                "{what} is in {} files, promised are {most}: {files:?}",
+                files.len()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_place_is_listed_for_nothing() {
+    let sections: BTreeSet<&str> = EXAMPLES.iter().map(|e| e.section).collect();
+    for section in sections {
+        let of = EXAMPLES.iter().filter(|e| e.section == section);
+        let files: BTreeSet<String> = of.flat_map(touched).collect();
+        // What only some need is said with an "if" or "where", and may have no example.
+        let rare = ["crates/cli/src/train/settings.rs"];
+        for path in listed(section).iter().filter(|path| !rare.contains(&path.as_str())) {
+            assert!(root().join(path).exists(), "{path} is listed and is not there");
+            let named = files.iter().any(|file| file.starts_with(path.as_str()));
+            assert!(named, "{section}: {path} is listed, and no example is there: {files:?}");
+        }
+    }
+}
