@@ -34,7 +34,7 @@ pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
-    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Takes, Unary,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
 };
 pub use place::Place;
 pub use program::{Equation, Program, Var, Vars};

@@ -141,3 +141,102 @@ fn no_place_is_listed_for_nothing() {
         }
     }
 }
+
+/// What a `match` of three kinds of ops or more does not list it may do for all others alike: these
+/// are no tables, but a general way and exceptions from it.
+#[rustfmt::skip]
+const GENERAL: &[(&str, &str)] = &[
+    ("crates/cpu/src/program/code.rs",           "all other ops are kernels"),
+    ("crates/ir/src/pass/layout.rs",             "rewrites of three patterns"),
+    ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
+    ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),
+    ("crates/ir/src/pass/schedule.rs",           "all others have memory of their own"),
+    ("crates/ir/src/text/dot.rs",                "all others are drawn by their name"),
+    ("crates/pullback/src/kinks/conventions.rs", "the ops whose derivative can be chosen"),
+];
+
+/// The text from an opening brace to the one that closes it, without both.
+fn block(text: &str) -> &str {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[1..at];
+        }
+    }
+    ""
+}
+
+/// The matches of a source in which three variants of ops or more are named at the heads of arms
+/// and one arm takes all others.
+fn open_tables(code: &str) -> Vec<String> {
+    const OPS: [&str; 7] = ["Op", "Unary", "Binary", "Fused", "Linalg", "Pointwise", "Cumulation"];
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("match ") {
+        let Some(open) = code[at..].find('{') else { continue };
+        let (head, body) = (&code[at..at + open], block(&code[at + open..]));
+        if head.contains(';') || head.contains('\n') {
+            continue;
+        }
+        let depths = body.char_indices().scan(0, |depth, (i, c)| {
+            match c {
+                '{' | '(' | '[' => *depth += 1,
+                '}' | ')' | ']' => *depth -= 1,
+                _ => {}
+            }
+            Some((i, c, *depth))
+        });
+        let outer: String = depths.filter(|&(_, _, depth)| depth == 0).map(|(_, c, _)| c).collect();
+        let arms: Vec<&str> = outer.lines().map(|l| l.trim().trim_start_matches("| ")).collect();
+        let variant = |arm: &&str| OPS.iter().any(|op| arm.starts_with(&format!("{op}::")));
+        let heads = arms.iter().filter(|arm| variant(arm)).map(|arm| arm.split(" =>").next());
+        let words = heads.flat_map(|head| head.unwrap_or_default().split([' ', ',', ')', '}']));
+        let named: BTreeSet<&str> = words.filter(variant).collect();
+        let all_others = |arm: &&str| {
+            let pattern = arm.split(" =>").next().unwrap_or_default();
+            arm.contains(" =>")
+                && !pattern.is_empty()
+                && pattern.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                && !["true", "false"].contains(&pattern)
+        };
+        if named.len() >= 3 && arms.iter().any(|arm| all_others(arm)) {
+            found.push(format!("{head}: {named:?}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn tables_over_ops_have_no_arm_for_all_others() {
+    let (root, mut files, mut wrong) = (root(), Vec::new(), Vec::new());
+    KERNELS.iter().for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
+    for path in files {
+        let name = path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code: String = code
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or_default())
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let open = open_tables(&code);
+        let general = GENERAL.iter().any(|(file, _)| *file == name);
+        assert!(!general || !open.is_empty(), "{name} has no such match any more: take it off");
+        if !general {
+            wrong.extend(open.into_iter().map(|table| format!("{name}: {table}")));
+        }
+    }
+    assert!(wrong.is_empty(), "an arm for all other ops in:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arm_for_all_others_is_found() {
+    let table = "fn f(op: &Op) -> usize {\n    match op {\n        Op::Dot => 1,\n        Op::Sort { .. } => 2,\n        \
+                 Op::Cat(_) | Op::Pad(_) => 3,\n        _ => 0,\n    }\n}\n";
+    assert_eq!(open_tables(table).len(), 1);
+    assert!(open_tables(&table.replace("_ => 0", "Op::Copy => 0")).is_empty());
+}
