@@ -1,4 +1,5 @@
-//! Timing, by the protocol of the peers' scripts, and what the operating system says about this process.
+//! Timing, by the protocol of the peers' scripts, and what the operating system says about this
+//! process.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -97,8 +98,9 @@ impl Protocol {
     }
 }
 
-/// How much faster two threads compute than one, just now: arithmetic in registers, 30 ms each way. Near 2 on two cores; near
-/// 1 while the two are one core's two threads, which on a rented machine changes from second to second.
+/// How much faster two threads compute than one, just now: arithmetic in registers, 30 ms each way.
+/// Near 2 on two cores; near 1 while the two are one core's two threads, which on a rented machine
+/// changes from second to second.
 pub fn scaling() -> f64 {
     const TIME: Duration = Duration::from_millis(30);
     let work = || {
@@ -141,8 +143,8 @@ pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// CPU seconds that everything but this process has used: user, nice, system, irq, softirq and steal of
-/// the machine, less user and system of our own.
+/// CPU seconds that everything but this process has used: user, nice, system, irq, softirq and
+/// steal of the machine, less user and system of our own.
 fn others_seconds() -> f64 {
     let machine = fs::read_to_string("/proc/stat").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -156,7 +158,8 @@ fn others_seconds() -> f64 {
     (all - ticks(after_name, &[11, 12])) / TICKS
 }
 
-/// A line of `/proc/self/status` in MiB: `VmRSS` is what is resident now, `VmHWM` the most there was.
+/// A line of `/proc/self/status` in MiB: `VmRSS` is what is resident now, `VmHWM` the most there
+/// was.
 pub fn resident_mib(key: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(key));

@@ -30,8 +30,8 @@ pub struct Request {
     pub first_gradient: bool,
 }
 
-/// Words before those of a request, where this program is a part of another: each workload runs in a process of its own, which is started
-/// with these.
+/// Words before those of a request, where this program is a part of another: each workload runs in
+/// a process of its own, which is started with these.
 static BEFORE: OnceLock<&'static [&'static str]> = OnceLock::new();
 
 /// Says that a process of this program understands a request after these words.

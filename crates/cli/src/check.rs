@@ -1,4 +1,5 @@
-//! `pullback check`: gradients against numeric derivatives, of an expression or of this installation.
+//! `pullback check`: gradients against numeric derivatives, of an expression or of this
+//! installation.
 
 use crate::expression::{Graph, functions};
 use crate::failure::{Failure, Outcome};
@@ -110,7 +111,8 @@ fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> O
             entries.push(json!({ "derivative": label, "numeric": numeric, "reverse": reverse, "forward": forward, "same": same }));
         }
     }
-    // How fast the function changes is not known: a step that suits it agrees, and none makes a wrong derivative right.
+    // How fast the function changes is not known: a step that suits it agrees, and none makes a
+    // wrong derivative right.
     let by_step = |step: f64| {
         let check = Check::new().order(2).tolerance(arguments.tolerance.max(1e-5), 1e-6);
         catch(|| check.step(step).run(f, &inputs)).and_then(|report| report)
@@ -167,9 +169,10 @@ fn near(a: f64, b: f64, tolerance: f64) -> bool {
     a == b || apart.is_finite() && apart <= 1e-8 + tolerance * a.abs().max(b.abs())
 }
 
-/// The numeric derivative of a function of the distance from `x`: central differences of fourth order with steps from a hundredth of the
-/// larger of `x` and 1 down to a ten-thousandth of the smaller, each a tenth of the last. Large steps miss bends, small ones drown in rounding;
-/// where two neighbours agree best, neither did.
+/// The numeric derivative of a function of the distance from `x`: central differences of fourth
+/// order with steps from a hundredth of the larger of `x` and 1 down to a ten-thousandth of the
+/// smaller, each a tenth of the last. Large steps miss bends, small ones drown in rounding; where
+/// two neighbours agree best, neither did.
 fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     let least = 1e-4 * if x == 0.0 { 1.0 } else { x.abs().min(1.0) };
     let steps = std::iter::successors(Some(1e-2 * x.abs().max(1.0)), |h| Some(h / 10.0));
@@ -239,7 +242,8 @@ fn processor() -> String {
     format!("{}: {list}; {} threads", std::env::consts::ARCH, pullback::threads())
 }
 
-/// Places at which functions of the reals are tried; a function is checked where it and its numeric derivative are finite.
+/// Places at which functions of the reals are tried; a function is checked where it and its numeric
+/// derivative are finite.
 const PLACES: [f64; 6] = [-1.7, -0.45, 0.3, 0.62, 1.3, 2.6];
 
 fn pointwise(tolerance: f64) -> Result<String, String> {

@@ -7,7 +7,8 @@ use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
-/// Automatic differentiation: train networks, see how gradients come about, check, explain and measure them
+/// Automatic differentiation: train networks, see how gradients come about, check, explain and
+/// measure them
 #[derive(Debug, Parser)]
 #[command(
     name = "pullback",
@@ -34,7 +35,8 @@ pub struct CommandLine {
 pub enum Command {
     /// Trains a network out of the box: on handwritten digits, or on text
     Train(Box<train::Arguments>),
-    /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the gradient
+    /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the
+    /// gradient
     Grad(grad::Arguments),
     /// Checks gradients against numeric derivatives: of an expression, or of this installation
     Check(check::Arguments),
@@ -84,8 +86,9 @@ pub fn run(words: Vec<OsString>) -> Outcome {
     Ok(flushed?)
 }
 
-/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it, which means nothing to an expression. Negative
-/// numbers stay as they are: those commands allow them.
+/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it,
+/// which means nothing to an expression. Negative numbers stay as they are: those commands allow
+/// them.
 fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     let takes_expression =
         |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);

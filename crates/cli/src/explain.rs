@@ -10,7 +10,7 @@ use clap::Args;
 use pullback::{
     DType, Jit, Key, Program, Result, Returned, Specialised, Tensor, Tree, jit, value_and_grad,
 };
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Module};
 use serde_json::{Value, json};
 
@@ -100,7 +100,8 @@ fn compile(arguments: &Arguments) -> Outcome<Compiled> {
         )));
     }
     pullback::manual_seed(0);
-    // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the same.
+    // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the
+    // same.
     let size = Size { width: 64, layers: 2, heads: 4, context: 32, dropout: 0.0 };
     let (key, other) = Key::new(0).split();
     let images = || (key.uniform([64, 1, 8, 8], DType::F32, 0.0, 1.0), other.randint([64], 0, 10));

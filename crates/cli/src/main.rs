@@ -1,7 +1,9 @@
-//! The `pullback` command: trains networks, shows how gradients come about, checks, explains and measures.
+//! The `pullback` command: trains networks, shows how gradients come about, checks, explains and
+//! measures.
 //!
-//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 if all went well, 1 if what was asked for
-//! failed, 2 if the command line makes no sense, 130 if the user stopped it.
+//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 if all
+//! went well, 1 if what was asked for failed, 2 if the command line makes no sense, 130 if the user
+//! stopped it.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -26,7 +28,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // What panics here is a mistake of this program (or of the library's formulas, outside `catch`): it is told as one sentence, below.
+    // What panics here is a mistake of this program (or of the library's formulas, outside
+    // `catch`): it is told as one sentence, below.
     panic::set_hook(Box::new(|_| {}));
     let words: Vec<_> = std::env::args_os().collect();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| pullback::catch(|| command::run(words))));

@@ -1,7 +1,7 @@
 //! `pullback ops`: the operations with their derivatives.
 //!
-//! Primitives come from the op table itself, functions from `docs/functions.md`, kinks from `docs/conventions.md`; both files are kept
-//! fresh by tests, and are part of this program.
+//! Primitives come from the op table itself, functions from `docs/functions.md`, kinks from
+//! `docs/conventions.md`; both files are kept fresh by tests, and are part of this program.
 
 use crate::expression::{did_you_mean, near};
 use crate::failure::{Failure, Outcome};
@@ -184,7 +184,8 @@ fn entries() -> Vec<Entry> {
             group = title;
         }
         let Some([name, computes, derivative, torch]) = line.row.as_deref() else { continue };
-        // A primitive with a method of its own is one operation, with the formula from its documentation.
+        // A primitive with a method of its own is one operation, with the formula from its
+        // documentation.
         if let Some(known) = all.iter_mut().find(|e| e.name == *name) {
             known.computes.clone_from(computes);
             known.torch.clone_from(torch);
@@ -225,7 +226,8 @@ struct Line {
     row: Option<Vec<String>>,
 }
 
-/// The headings and the rows of tables, cells without quotes; heads and rules of tables are left out.
+/// The headings and the rows of tables, cells without quotes; heads and rules of tables are left
+/// out.
 fn rows(text: &str) -> impl Iterator<Item = Line> {
     let mut lines = text.lines().peekable();
     std::iter::from_fn(move || {

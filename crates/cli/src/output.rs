@@ -97,8 +97,8 @@ impl Output {
     }
 }
 
-/// Rows as aligned columns, two blanks apart. Numbers (columns that `right` names) end at the same place. Letters with marks above
-/// count once.
+/// Rows as aligned columns, two blanks apart. Numbers (columns that `right` names) end at the same
+/// place. Letters with marks above count once.
 pub fn columns(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |text: &str| text.chars().filter(|c| !('\u{300}'..'\u{370}').contains(c)).count();

@@ -368,7 +368,7 @@ mod tests {
     fn layouts_that_reach_outside_are_refused() {
         let buffer = Buffer::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).expect("memory");
         let refused = |shape: &[usize], strides: &[isize], offset: usize| {
-            let spec = Spec::new(DType::F32, shape);
+            let spec = Spec::cpu(DType::F32, shape);
             let layout = layout(shape, strides, offset);
             let input = Input { buffer: &buffer, layout: &layout, spec: &spec };
             run(&Op::Unary(Unary::Neg), &[input]).is_err()
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_target_in_place_must_be_what_its_spec_says() {
         let mut buffer = Buffer::from_slice(&[1.0f32]).expect("memory");
-        let spec = Spec::new(DType::F32, [100_000_000].as_slice());
+        let spec = Spec::cpu(DType::F32, [100_000_000].as_slice());
         let small = layout(&[1], &[0], 0);
         let op = Op::Binary(Binary::Add);
         assert!(run_in_place(&op, &mut buffer, &small, &spec, &[None, None]).is_err());

@@ -51,8 +51,8 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Generics, Member, Path, R
 ///
 /// - `#[tree(skip)]` on a field says that it carries no tensor: it is not visited, and `map` clones
 ///   it. Its type needs `Clone` instead of `Tree`.
-/// - `#[tree(buffer)]` on a field says that its tensors are state that is not trained: running statistics, counters. They are
-///   visited as others are, and `Path::is_buffer` says so.
+/// - `#[tree(buffer)]` on a field says that its tensors are state that is not trained: running
+///   statistics, counters. They are visited as others are, and `Path::is_buffer` says so.
 /// - `#[tree(crate = some::path)]` on the type names the `pullback` crate where it goes by another
 ///   name.
 ///

@@ -1,4 +1,5 @@
-//! A program as data: statements on numbered variables. It can be run on tensors (`interpret.rs`), printed (`print.rs`) and shrunk (`shrink.rs`).
+//! A program as data: statements on numbered variables. It can be run on tensors (`interpret.rs`),
+//! printed (`print.rs`) and shrunk (`shrink.rs`).
 
 use crate::ops::{Kind, LOW, Row, WriteRow};
 use pullback::{DType, Tensor};
@@ -92,7 +93,8 @@ pub enum Stmt {
         args: Vec<Var>,
         /// Its plain numbers.
         draws: Vec<u32>,
-        /// Into state of the program: inside `no_grad`, of detached values, as running statistics are written.
+        /// Into state of the program: inside `no_grad`, of detached values, as running statistics
+        /// are written.
         apart: bool,
     },
     /// Something that takes functions.
@@ -205,7 +207,8 @@ impl Nest {
         }
     }
 
-    /// Whether its body becomes one op of the tape where it is traced, and a loop of the host where it is not.
+    /// Whether its body becomes one op of the tape where it is traced, and a loop of the host where
+    /// it is not.
     pub fn is_control(self) -> bool {
         use Nest::*;
         matches!(

@@ -1,5 +1,6 @@
-//! Random programs. A statement is run as it is added, on the first example, so shapes and values are known: what is refused, not finite or too large is
-//! thrown away again, and no shape rule is written down a second time.
+//! Random programs. A statement is run as it is added, on the first example, so shapes and values
+//! are known: what is refused, not finite or too large is thrown away again, and no shape rule is
+//! written down a second time.
 
 use crate::ast::{Block, EXAMPLES, Input, Nest, Program, Stmt, Var};
 use crate::compare::{Outcome, outcome};
@@ -53,7 +54,8 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Prog
     let outer: Vec<(Var, Kind)> = state.iter().map(|s| (s.0, Kind::Float)).collect();
     let body = make.block(&env, &outer, params, &args, size, Place::default());
     let mut program = Program { dtype, inputs, state, body: Arc::new(body), fresh: make.fresh };
-    // Most writes to a value that backward needs are refused: some such programs are kept, to see that all ways refuse them.
+    // Most writes to a value that backward needs are refused: some such programs are kept, to see
+    // that all ways refuse them.
     while program.writes() && !make.rng.chance(0.1) {
         let way = Way::of("grad");
         let run = || way.function(&program)(&program.first());
@@ -68,7 +70,8 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Prog
     program
 }
 
-/// Statements were chosen for the first example. Where another one is refused or not finite, it becomes one near the first.
+/// Statements were chosen for the first example. Where another one is refused or not finite, it
+/// becomes one near the first.
 fn settle_examples(program: &mut Program) {
     let f = function(program);
     for i in 1..EXAMPLES {
@@ -263,7 +266,8 @@ impl Generator {
     }
 
     fn call(&mut self, scope: &mut Scope, row: &'static Row) -> bool {
-        // Few statements give indices and masks, and many take them: where there are none, some are made first.
+        // Few statements give indices and masks, and many take them: where there are none, some are
+        // made first.
         for (kind, by) in [(Kind::Index, "to_index"), (Kind::Mask, "gt_number")] {
             let lacks = row.args.contains(&kind) && !scope.vars.iter().any(|v| v.1 == kind);
             if lacks && let Some(maker) = crate::ops::row(by) {
@@ -340,7 +344,8 @@ impl Generator {
             _ => Some(values.clone()),
         };
         let Some(given) = given else { return false };
-        // What a body is given is not an input of the program: it is detached from nothing here, and is never written to.
+        // What a body is given is not an input of the program: it is detached from nothing here,
+        // and is never written to.
         let inner = Place {
             depth: place.depth + 1,
             in_checkpoint: place.in_checkpoint || how == Nest::Checkpoint,

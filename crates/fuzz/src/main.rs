@@ -1,4 +1,5 @@
-//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: looks for wrong numbers for as long as one likes.
+//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: looks for wrong numbers for as
+//! long as one likes.
 
 use clap::Parser;
 use pullback_fuzz::report::{Options, search};

@@ -1,7 +1,9 @@
-//! What one way may refuse although another computes it. Whatever is not listed here, with the ways that may, is a failure.
+//! What one way may refuse although another computes it. Whatever is not listed here, with the ways
+//! that may, is a failure.
 //!
-//! In place, the rule is "right or refused, never different" (DESIGN.md, "In-place operations"). What a tape has to keep is not the same for every way, so
-//! not every way refuses the same programs:
+//! In place, the rule is "right or refused, never different" (DESIGN.md, "In-place operations").
+//! What a tape has to keep is not the same for every way, so not every way refuses the same
+//! programs:
 //!
 //! | refused | by | because |
 //! |---|---|---|

@@ -63,7 +63,8 @@ fn simpler_pairs(pair: &Pair) -> Vec<Pair> {
     }
 }
 
-/// Change number `n` of a program: `None` when there are no more, `Some(None)` where it changes nothing.
+/// Change number `n` of a program: `None` when there are no more, `Some(None)` where it changes
+/// nothing.
 #[expect(clippy::option_option, reason = "no more, and nothing here, are two things")]
 fn candidate(program: &Program, n: usize) -> Option<Option<Program>> {
     let count = program.body.count();

@@ -1,16 +1,16 @@
 //! Where the memory of a training step goes, by part of the model.
 //!
-//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the optimiser belong to the part of the model that
-//! holds them. What operations make belongs to the part that runs: layers say when they begin ([`entered()`]). Which part a layer is, is
-//! found by its type and its first tensor, inside the part that runs already; layers without tensors are counted in the order of their calls.
+//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the
+//! optimiser belong to the part of the model that holds them. What operations make belongs to the
+//! part that runs: layers open a [`module_scope`](crate::module_scope()). Which part a layer is, is
+//! found by its type and its first tensor, inside the part that runs already; layers without
+//! tensors are counted in the order of their calls.
 
 use crate::Module;
 use crate::optim::Optimizer;
-use crate::refuse::called;
 use crate::summary::holds;
 use pullback::{
-    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, OnBehalf, Path, Result,
-    Tensor, Tree,
+    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor, Tree,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,12 +20,13 @@ const MODEL: &str = "(model)";
 /// The part of state that belongs to no parameter.
 const OPTIMIZER: &str = "(optimizer)";
 
-/// Runs a training step and reports where its memory went: parameters, gradients, state of the optimiser and activations, by part of the model and by
-/// source line, and the moment of the peak. See [`pullback::memory_report`].
+/// Runs a training step and reports where its memory went: parameters, gradients, state of the
+/// optimiser and activations, by part of the model and by source line, and the moment of the peak.
+/// See [`pullback::memory_report`].
 ///
 /// ```
 /// use pullback::{Tensor, no_grad};
-/// use pullback_nn::optim::{Adam, Optimizer, Rule};
+/// use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 /// use pullback_nn::{Layer, Linear, Module, Sequential, Tanh, memory_report, predict_memory};
 ///
 /// let model = Sequential::new().then(Linear::new(16, 32)).then(Tanh).then(Linear::new(32, 4));
@@ -63,8 +64,8 @@ pub fn memory_report<R>(
     reporter.measure(step)
 }
 
-/// Predicts from shapes where the memory of a training step will go, without computing anything: see [`memory_report()`] and
-/// [`pullback::predict_memory`]. The step may not look at values.
+/// Predicts from shapes where the memory of a training step will go, without computing anything:
+/// see [`memory_report()`] and [`pullback::predict_memory`]. The step may not look at values.
 ///
 /// # Errors
 /// As [`pullback::predict_memory`].
@@ -80,39 +81,9 @@ pub fn predict_memory<R>(
     reporter.predict(step)
 }
 
-/// Says that `module` runs, until what it gives is dropped: for reports on memory. A module of your own calls it at the start of its `forward`, and what
-/// its operations make is listed under its path. Until then the layers of this crate name the caller's line, in errors and in reports.
-///
-/// ```
-/// use pullback::{Tensor, Tree};
-/// use pullback_nn::{Layer, Linear, entered};
-///
-/// #[derive(Tree)]
-/// struct Gate {
-///     open: Linear,
-///     value: Linear,
-/// }
-///
-/// impl Layer for Gate {
-///     fn forward(&self, x: &Tensor) -> Tensor {
-///         let _here = entered(self);
-///         self.open.forward(x).sigmoid() * self.value.forward(x)
-///     }
-/// }
-/// # let gate = Gate { open: Linear::new(2, 3), value: Linear::new(2, 3) };
-/// # assert_eq!(gate.forward(&Tensor::ones([1, 2])).shape(), [1, 3]);
-/// ```
-#[track_caller]
-pub fn entered(module: &impl Tree) -> Entered {
-    Entered { _part: PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module)), _line: called() }
-}
-
-/// A module runs: see [`entered()`].
-#[must_use = "the module ends when this is dropped"]
-pub struct Entered {
-    _part: Option<MemoryPart>,
-    /// Lines of this crate are those of its caller.
-    _line: OnBehalf,
+/// Attributes what the operations of `module` allocate to its path, until the guard is dropped.
+pub(crate) fn enter(module: &impl Tree) -> Option<MemoryPart> {
+    PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module))
 }
 
 thread_local! {
@@ -232,14 +203,15 @@ fn named(
     reporter
 }
 
-/// The state of an optimiser, each with the parameter that it is of. Names are `group.parameter.field`, and each group begins with its rate.
+/// The state of an optimiser, each with the parameter that it is of. Names are
+/// `group.parameter.field`, and each group begins with its rate.
 fn states(optimizer: &(impl Optimizer + ?Sized)) -> Vec<(Option<Tensor>, Tensor)> {
     let groups = optimizer.groups();
     let (mut started, mut out) = (0usize, Vec::new());
     for (name, x) in optimizer.named_state() {
         let words: Vec<&str> = name.split('.').collect();
         let owner = match words[..] {
-            [.., "rate"] => {
+            [.., "lr"] => {
                 started += 1;
                 None
             }

@@ -1,16 +1,19 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
-//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output is learned from a call: layers report to
-//! [`seen`](crate::seen()). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
-//! deepest comes first, as it ends first; layers without tensors are matched in the order of their calls.
+//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output
+//! is learned from a call: layers report to [`ModuleScope::output`](crate::ModuleScope::output). A
+//! report is matched to a part by its type and its first tensor; among parts that share both (a
+//! sequence in a sequence) the deepest comes first, as it ends first; layers without tensors are
+//! matched in the order of their calls.
 
 use crate::module::in_evaluation;
-use crate::seen::{Call, watched};
+use crate::module_scope::{Call, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 
-/// A module's parts with their output shapes and parameters, and the totals: see [`Module::summary`](crate::Module::summary).
+/// A module's parts with their output shapes and parameters, and the totals: see
+/// [`Module::summary`](crate::Module::summary).
 pub struct Summary {
     rows: Vec<Row>,
     /// Whether outputs are known.
@@ -27,10 +30,11 @@ pub struct Summary {
     pub buffer_bytes: usize,
     /// The bytes of the inputs, if some were given.
     pub input_bytes: usize,
-    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of their gradients.
+    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of
+    /// their gradients.
     pub output_bytes: usize,
     /// Multiplications whose results are added up: of linear layers and convolutions.
-    pub products: usize,
+    pub macs: usize,
 }
 
 /// A part.
@@ -40,7 +44,8 @@ struct Row {
     depth: usize,
     /// Its own parameters: name, shape, whether they were met before.
     own: Vec<(String, Vec<usize>, bool)>,
-    /// How many numbers its own parameters hold, without those met before, and how many of these are trained.
+    /// How many numbers its own parameters hold, without those met before, and how many of these
+    /// are trained.
     count: (usize, usize),
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,
@@ -85,7 +90,7 @@ impl Summary {
             buffer_bytes: 0,
             input_bytes: 0,
             output_bytes: 0,
-            products: 0,
+            macs: 0,
         };
         let mut met = HashMap::new();
         module.visit(&mut Path::default(), &mut |path, x| {
@@ -133,7 +138,7 @@ impl Summary {
         summary.called = true;
         summary.input_bytes = inputs.leaves().iter().map(|x| x.len() * x.dtype().size()).sum();
         for call in calls {
-            summary.products += call.products;
+            summary.macs += call.macs;
             if let Some(row) = summary.row_of(&call) {
                 summary.rows[row].call = Some(call);
             }
@@ -152,7 +157,8 @@ impl Summary {
         summary
     }
 
-    /// The part that a call was of: the deepest, and among these the first, that fits and has none yet.
+    /// The part that a call was of: the deepest, and among these the first, that fits and has none
+    /// yet.
     fn row_of(&self, call: &Call) -> Option<usize> {
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(b),
@@ -213,7 +219,8 @@ impl Row {
         }
     }
 
-    /// The third column: how many numbers its own parameters hold; in brackets, where they are frozen.
+    /// The third column: how many numbers its own parameters hold; in brackets, where they are
+    /// frozen.
     fn numbers(&self) -> String {
         match self.count {
             _ if self.own.is_empty() => "--".into(),
@@ -250,7 +257,7 @@ impl Display for Summary {
         writeln!(f, "Buffers: {}", grouped(self.buffers))?;
         let megabytes = |bytes: usize| bytes as f64 / 1e6;
         if self.called {
-            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.products))?;
+            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.macs))?;
             writeln!(f, "{rule}")?;
             writeln!(f, "Input size (MB): {:.2}", megabytes(self.input_bytes))?;
             writeln!(f, "Forward/backward pass size (MB): {:.2}", megabytes(self.output_bytes))?;

@@ -17,15 +17,14 @@ use crate::{
     Error, Result, Tensor, autocast, backend, control, fail, kinks, mode, ops, trace, watch,
 };
 use pullback_ir::infer::{Specs, infer};
-use pullback_ir::{Op, Spec};
+use pullback_ir::{Line, Op, Spec};
 use smallvec::{SmallVec, smallvec};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Applies an op with one result.
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
-    match apply_one(op, inputs, Location::caller()) {
+    match apply_one(op, inputs, Line::caller()) {
         Ok(y) => y,
         Err(error) => fail::raise(error),
     }
@@ -34,7 +33,7 @@ pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
 /// Applies an op and gives all its results.
 #[track_caller]
 pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
-    fail::or_raise(apply_at(op, inputs, Location::caller()))
+    fail::or_raise(apply_at(op, inputs, Line::caller()))
 }
 
 /// Applies any op to any operands: what every method comes down to. Operands must have the shapes
@@ -49,7 +48,7 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
 /// ```
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    Ok(apply_at(op, inputs, Location::caller())?.into_vec())
+    Ok(apply_at(op, inputs, Line::caller())?.into_vec())
 }
 
 /// What `apply` learns of an operand.
@@ -71,7 +70,7 @@ struct Operands {
 }
 
 impl Operands {
-    fn of(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Operands> {
+    fn of(inputs: &[&Tensor], at: Line) -> Result<Operands> {
         let mut all = Operands { list: SmallVec::new(), noted: false, differentiated: false };
         if checkpoint::is_watching() {
             checkpoint::note_reads(inputs, at);
@@ -92,7 +91,7 @@ impl Operands {
 }
 
 /// The way of an op with one result, which nearly all are.
-fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
+fn apply_one(op: Op, inputs: &[&Tensor], caller: Line) -> Result<Tensor> {
     match mode::extras() {
         0 => run_one(op, inputs, caller, false),
         _ => attended(op, inputs, caller, run_agreed, std::slice::from_ref),
@@ -100,12 +99,7 @@ fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> 
 }
 
 /// The op, or what stands for it where another derivative at its kinks was agreed.
-fn run_agreed(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Tensor> {
+fn run_agreed(op: Op, inputs: &[&Tensor], caller: Line, noting: bool) -> Result<Tensor> {
     match kinks::agreed(&op, inputs, mode::user_line(caller))? {
         Some(y) => Ok(y),
         None => run_one(op, inputs, caller, noting),
@@ -117,8 +111,8 @@ fn run_agreed(
 fn attended<R>(
     op: Op,
     inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    run: impl FnOnce(Op, &[&Tensor], &'static Location<'static>, bool) -> Result<R>,
+    caller: Line,
+    run: impl FnOnce(Op, &[&Tensor], Line, bool) -> Result<R>,
     results: impl Fn(&R) -> &[Tensor],
 ) -> Result<R> {
     let at = mode::user_line(caller);
@@ -139,12 +133,7 @@ fn attended<R>(
     Ok(made)
 }
 
-fn run_one(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Tensor> {
+fn run_one(op: Op, inputs: &[&Tensor], caller: Line, noting: bool) -> Result<Tensor> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -172,7 +161,7 @@ fn run_one(
     Ok(y)
 }
 
-fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
+fn apply_at(op: Op, inputs: &[&Tensor], caller: Line) -> Result<Outs> {
     if op.results() == 1 {
         return Ok(smallvec![apply_one(op, inputs, caller)?]);
     }
@@ -182,12 +171,7 @@ fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> R
     }
 }
 
-fn run_all(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Outs> {
+fn run_all(op: Op, inputs: &[&Tensor], caller: Line, noting: bool) -> Result<Outs> {
     let at = mode::user_line(caller);
     let operands = Operands::of(inputs, at)?;
     if operands.differentiated {
@@ -216,13 +200,9 @@ fn run_all(
 }
 
 /// The results of a loop that also keeps what a backward pass will need.
-fn prepared(
-    op: &Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-) -> Result<Option<Outs>> {
+fn prepared(op: &Op, inputs: &[&Tensor], caller: Line) -> Result<Option<Outs>> {
     let at = mode::user_line(caller);
-    let prepare = || mode::speaking_for(at, || control::prepare(op, at));
+    let prepare = || mode::with_line(at, || control::prepare(op, at));
     let Some(prepared) = autocast::off(|| kinks::settled(prepare)) else { return Ok(None) };
     let (place, constants) = &prepared.constants;
     let (before, after) = inputs.split_at(*place);
@@ -234,12 +214,7 @@ fn prepared(
 }
 
 /// The results by way of simpler ops, if the row says so.
-fn decompose(
-    op: &Op,
-    inputs: &[&Tensor],
-    operands: &Operands,
-    at: &'static Location<'static>,
-) -> Result<Option<Outs>> {
+fn decompose(op: &Op, inputs: &[&Tensor], operands: &Operands, at: Line) -> Result<Option<Outs>> {
     let decompose = match ops::row(op) {
         Grad::Decompose(decompose) => decompose,
         Grad::Custom(handle) => {
@@ -262,16 +237,12 @@ fn decompose(
     infer(op, &specs).map_err(|e| e.at(at))?;
     // Of a single element a product is that element, but not its memory.
     let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
-    let simpler = || mode::speaking_for(at, || own(decompose(op, inputs)));
+    let simpler = || mode::with_line(at, || own(decompose(op, inputs)));
     Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
 }
 
 /// Records the op in the trace that goes on. The operands as the trace sees them, and its results.
-fn traced(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
+fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
     Ok((lifted, outs))
@@ -283,7 +254,7 @@ fn record(
     inputs: &[&Tensor],
     mut operands: SmallVec<[Operand; 2]>,
     outs: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) {
     let row = ops::row(&op);
     let dual = operands.iter().any(|o| !o.tangents.is_empty());
@@ -359,16 +330,16 @@ fn tangents(
     inputs: &[&Tensor],
     operands: &[Operand],
     outs: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) {
-    let push = || mode::speaking_for(at, || push_tangents(op, row, inputs, operands, outs));
+    let push = || mode::with_line(at, || push_tangents(op, row, inputs, operands, outs));
     autocast::off(|| kinks::settled(push));
 }
 
 /// The values that the row wants for backward.
 fn keep(
     row: &Grad,
-    saver: (&Op, &'static Location<'static>),
+    saver: (&Op, Line),
     inputs: &[&Tensor],
     operands: &[Operand],
     outs: &[Tensor],
@@ -390,12 +361,7 @@ fn keep(
     saved
 }
 
-fn constant(
-    why: CutReason,
-    op: &Op,
-    at: &'static Location<'static>,
-    operands: &[Operand],
-) -> History {
+fn constant(why: CutReason, op: &Op, at: Line, operands: &[Operand]) -> History {
     Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history))
 }
 
@@ -449,18 +415,13 @@ pub(crate) fn record_done(
     inputs: &[&Tensor],
     operands: SmallVec<[Operand; 2]>,
     outs: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) {
     record(op, inputs, operands, outs, at);
 }
 
 /// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
-pub(crate) fn record_as(
-    op: Op,
-    inputs: &[&Tensor],
-    out: &Tensor,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
     record(op, inputs, Operands::of(inputs, at)?.list, std::slice::from_ref(out), at);
     Ok(())
 }

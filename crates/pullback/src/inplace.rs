@@ -23,14 +23,13 @@ use crate::transform::levels;
 use crate::{Error, Result, Tensor, autocast, fail, lock, mode, ops, trace, watch};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, ErrorKind, Layout, Op, View};
+use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
 use smallvec::SmallVec;
 use std::collections::HashSet;
-use std::panic::Location;
 
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
-    pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+    pub(crate) fn state(&self, at: Line) -> Result<apply::Operand> {
         let mut operand = self.own_state(at)?;
         if trace::active() {
             trace::strip(self, &mut operand, at)?;
@@ -42,7 +41,7 @@ impl Tensor {
     }
 
     /// [`Tensor::state`] whatever is being traced.
-    pub(crate) fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+    pub(crate) fn own_state(&self, at: Line) -> Result<apply::Operand> {
         let now = |state: &State| apply::Operand {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
@@ -66,7 +65,7 @@ impl Tensor {
     }
 
     /// Brings history and tangents up to date, given that the parent's are.
-    fn refresh(&self, at: &'static Location<'static>) -> Result<()> {
+    fn refresh(&self, at: Line) -> Result<()> {
         let current = self.0.storage.version();
         let (history, severed, dual) = {
             let state = self.lock();
@@ -103,14 +102,10 @@ impl Tensor {
     /// The history alone; where it is out of date beyond repair, none.
     #[track_caller]
     pub(crate) fn history(&self) -> History {
-        fail::or_raise(self.state(mode::user_line(Location::caller()))).history
+        fail::or_raise(self.state(mode::user_line(Line::caller()))).history
     }
 
-    fn overwritten_elsewhere(
-        &self,
-        made_by: Option<&Node>,
-        at: &'static Location<'static>,
-    ) -> Error {
+    fn overwritten_elsewhere(&self, made_by: Option<&Node>, at: Line) -> Error {
         let message = "this value was overwritten through another tensor that shares its memory, so its history no longer holds";
         let mut error = Error::new(ErrorKind::InPlace, "in-place", message).on([self.spec()]);
         if let Some(node) = made_by {
@@ -157,12 +152,7 @@ impl Tensor {
     }
 
     /// Whether this tensor may be written to; an error with the reason if not.
-    fn check_writable(
-        &self,
-        name: &'static str,
-        root: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Result<()> {
+    fn check_writable(&self, name: &'static str, root: &Tensor, at: Line) -> Result<()> {
         let refuse = |why: &str, hint: &str| {
             Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
         };
@@ -228,13 +218,7 @@ impl Tensor {
     }
 
     /// Overwrites this tensor with `op(self, others…)`.
-    fn in_place(
-        &self,
-        name: &'static str,
-        op: Op,
-        others: &[&Tensor],
-        caller: &'static Location<'static>,
-    ) -> Result<()> {
+    fn in_place(&self, name: &'static str, op: Op, others: &[&Tensor], caller: Line) -> Result<()> {
         let at = mode::user_line(caller);
         let (root, views) = self.root();
         self.check_writable(name, &root, at)?;
@@ -285,7 +269,7 @@ impl Tensor {
         let all: SmallVec<[&Tensor; 4]> =
             with_self.then_some(&old).into_iter().chain(&operands).collect();
         // What is written keeps the dtype of what it is written to.
-        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
+        let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
         let new = &new[0];
         if at_once && ledger::is_on() {
             ledger::overwrites(new);
@@ -299,7 +283,7 @@ impl Tensor {
         op: Op,
         targets: &[&Tensor],
         inputs: &[&Tensor],
-        caller: &'static Location<'static>,
+        caller: Line,
     ) -> Result<()> {
         let at = mode::user_line(caller);
         let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
@@ -350,7 +334,7 @@ impl Tensor {
             }
             return Ok(());
         }
-        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
+        let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
         if at_once && ledger::is_on() {
             new.iter().for_each(ledger::overwrites);
         }

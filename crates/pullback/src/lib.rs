@@ -141,7 +141,7 @@ pub use memory::{
 };
 pub use mode::{
     OnBehalf, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, on_behalf_of,
-    user_line, with_default_dtype,
+    user_line, with_default_dtype, with_line,
 };
 pub use ops::update;
 pub use ops::{
@@ -159,7 +159,9 @@ pub use pullback_cpu::buffer::{
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
-pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Program, Result, Scalar, Shape, Spec};
+pub use pullback_ir::{
+    DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
+};
 pub use random::{Key, manual_seed, next_key, random_state, set_random_state};
 pub use tape::HookHandle;
 pub use tensor::Tensor;

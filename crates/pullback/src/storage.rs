@@ -11,8 +11,7 @@ use crate::memory::checkpoint;
 use crate::memory::report::ledger::{self, Ticket};
 use crate::{Error, fail};
 use pullback_cpu::Buffer;
-use pullback_ir::{ErrorKind, Spec};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Line, Spec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -38,14 +37,14 @@ pub(crate) struct Traced {
     /// What it is as a whole, dense.
     pub spec: Spec,
     pub op: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 /// Who wrote last.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer {
     pub op: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 impl Storage {

@@ -8,8 +8,7 @@ use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tape::{History, Leaf, Owner};
 use crate::trace;
-use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
-use std::panic::Location;
+use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// An n-dimensional array that can be differentiated.
@@ -106,7 +105,7 @@ impl Tensor {
         let inner = match trace::active() {
             false => &*self.0,
             true => {
-                lifted = trace::lift(self, Location::caller());
+                lifted = trace::lift(self, Line::caller());
                 &*lifted.0
             }
         };

@@ -7,10 +7,9 @@
 use crate::mode::extra::WATCH;
 use crate::mode::{self, EXTRAS};
 use crate::{Op, Spec, Tensor, trace};
-use pullback_ir::Fused;
+use pullback_ir::{Fused, Line};
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 
 /// An op that made something not finite of finite operands.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +20,7 @@ pub struct Culprit {
     /// In a backward pass, the op of the forward pass that it is the backward of.
     pub backward_of: Option<&'static str>,
     /// The line it was called on; in a backward pass, that of the forward op.
-    pub at: &'static Location<'static>,
+    pub at: Line,
     /// What it was given.
     pub operands: Vec<Spec>,
     /// What it made.
@@ -82,7 +81,7 @@ pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
 thread_local! {
     static FOUND: RefCell<Option<Culprit>> = const { RefCell::new(None) };
     /// The forward op that a backward pass is at.
-    static BACKWARD_OF: Cell<Option<(&'static str, &'static Location<'static>)>> = const { Cell::new(None) };
+    static BACKWARD_OF: Cell<Option<(&'static str, Line)>> = const { Cell::new(None) };
 }
 
 /// Whether values are looked at.
@@ -99,14 +98,14 @@ pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Says which node the backward pass is at.
-pub(crate) fn backward_of(op: &Op, at: &'static Location<'static>) {
+pub(crate) fn backward_of(op: &Op, at: Line) {
     if is_looking() {
         BACKWARD_OF.set(Some((op.name(), at)));
     }
 }
 
 /// Looks at what an op made.
-pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     // A view shows what its operand holds; an op without operands makes what it was asked for.
     let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy);
     if makes_nothing || trace::active() || FOUND.with_borrow(Option::is_some) {

@@ -1,5 +1,6 @@
-//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with batch normalisation and
-//! ReLU (3-32-64-128 channels, max-pooling after the second), the mean over pixels, a linear head, cross-entropy.
+//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with
+//! batch normalisation and ReLU (3-32-64-128 channels, max-pooling after the second), the mean over
+//! pixels, a linear head, cross-entropy.
 
 use super::model::{self, Case};
 use crate::data::{labels, tensor};
@@ -18,7 +19,7 @@ fn case() -> Case<Cnn> {
 }
 
 pub fn step() -> Vec<Row> {
-    model::train(&case(), Sgd { rate: 0.01, momentum: 0.9, ..Sgd::default() })
+    model::train(&case(), Sgd { lr: 0.01, momentum: 0.9, ..Sgd::default() })
 }
 
 pub fn ratio() -> Vec<Row> {

@@ -1,5 +1,5 @@
-//! A small GPT: 4 pre-norm layers, d 256, 8 heads, T 256, B 4, vocabulary 512, exact GELU, and one table
-//! for the embedding and the logits.
+//! A small GPT: 4 pre-norm layers, d 256, 8 heads, T 256, B 4, vocabulary 512, exact GELU, and one
+//! table for the embedding and the logits.
 
 use super::model::{self, Case};
 use crate::data::tokens;
@@ -19,7 +19,7 @@ fn case() -> Case<Gpt> {
 }
 
 pub fn step() -> Vec<Row> {
-    model::train(&case(), AdamW { rate: 3e-4, ..AdamW::default() })
+    model::train(&case(), AdamW { lr: 3e-4, ..AdamW::default() })
 }
 
 pub fn ratio() -> Vec<Row> {

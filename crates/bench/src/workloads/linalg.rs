@@ -1,4 +1,5 @@
-//! Factorisations of matrices and Fourier transforms. Their PyTorch twins are in `peers/torch_ops.py`.
+//! Factorisations of matrices and Fourier transforms. Their PyTorch twins are in
+//! `peers/torch_ops.py`.
 
 use super::abs_sum;
 use crate::data::tensor;

@@ -27,6 +27,6 @@ pub fn square() -> Vec<Row> {
 
 /// The row with its rate, at `flops` operations per element of an n·n·n cube.
 fn with_rate(row: Row, flops: f64, n: usize) -> Row {
-    let rate = flops * (n as f64).powi(3) / row.ms() / 1e6;
-    row.with("gflops", rounded(rate, 1))
+    let lr = flops * (n as f64).powi(3) / row.ms() / 1e6;
+    row.with("gflops", rounded(lr, 1))
 }

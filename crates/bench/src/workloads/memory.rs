@@ -1,8 +1,10 @@
-//! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte budget, offloaded and compressed.
+//! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte
+//! budget, offloaded and compressed.
 //!
-//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that
-//! the whole takes about as much as with checkpoints. A compiled step plans its own memory, so offloading and compression are for eager steps alone;
-//! its arena stays between calls and is not in the figure.
+//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's
+//! own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that the whole takes about
+//! as much as with checkpoints. A compiled step plans its own memory, so offloading and compression
+//! are for eager steps alone; its arena stays between calls and is not in the figure.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;
@@ -76,7 +78,8 @@ impl Chain {
         self.row(suffix, compiled::step(|| self.step(&forward)))
     }
 
-    /// A step within a number of bytes: of all that it takes if it is compiled, of what it saves if it is not.
+    /// A step within a number of bytes: of all that it takes if it is compiled, of what it saves if
+    /// it is not.
     fn budgeted(&self) -> Row {
         if compiled::on() {
             let step = jit(|(): &()| self.step(&|| self.plain())).memory_budget(24 << 20);

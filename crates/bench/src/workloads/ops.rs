@@ -1,4 +1,5 @@
-//! Single operators. Their PyTorch twins are in `peers/torch_ops.py`, as the peers' scripts lack them.
+//! Single operators. Their PyTorch twins are in `peers/torch_ops.py`, as the peers' scripts lack
+//! them.
 
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
@@ -88,16 +89,16 @@ pub fn updates() -> Vec<Row> {
     let g = tensor(&[n], 2);
     let [momentum, mean, square] = [(); 3].map(|()| Tensor::zeros([n]));
     let step = Tensor::from(0i64);
-    let rate = Tensor::from(1e-3);
+    let lr = Tensor::from(1e-3);
     let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
     let state = Moments { mean: &mean, square: &square, largest: None };
     let descend = || {
         step.add_(1);
-        sgd_(&sgd, &rate, &x, &g, Some((&momentum, &step)));
+        sgd_(&sgd, &lr, &x, &g, Some((&momentum, &step)));
     };
     let adapt = || {
         step.add_(1);
-        adam_(&Adam::default(), &rate, &y, &g, state, &step);
+        adam_(&Adam::default(), &lr, &y, &g, state, &step);
     };
     vec![briefly(descend).named("_sgd"), briefly(adapt).named("_adam")]
 }

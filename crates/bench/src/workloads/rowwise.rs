@@ -1,4 +1,5 @@
-//! Operations over the rows of a matrix: weighted and summed, and as a plain vector-Jacobian product.
+//! Operations over the rows of a matrix: weighted and summed, and as a plain vector-Jacobian
+//! product.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;

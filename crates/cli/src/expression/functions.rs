@@ -1,5 +1,5 @@
-//! The functions an expression may name. Those of one or two elements come from the library's op table, so that a new op is known here
-//! at once; the rest is one table below.
+//! The functions an expression may name. Those of one or two elements come from the library's op
+//! table, so that a new op is known here at once; the rest is one table below.
 
 use pullback::{DType, Op, Tensor, broadcast_tensors, cat, linalg, stack, try_apply};
 use std::sync::OnceLock;
@@ -246,7 +246,8 @@ fn real(x: &Tensor) -> Tensor {
 }
 
 fn binary(op: &Op, a: &Tensor, b: &Tensor) -> Tensor {
-    // The operators of the library name themselves in messages about shapes; the other ops are broadcast here.
+    // The operators of the library name themselves in messages about shapes; the other ops are
+    // broadcast here.
     match op.name() {
         "add" => a + b,
         "sub" => a - b,

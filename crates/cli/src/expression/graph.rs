@@ -1,4 +1,5 @@
-//! From nodes to steps: operations on tensors, each equal one once, those of constants alone done already.
+//! From nodes to steps: operations on tensors, each equal one once, those of constants alone done
+//! already.
 
 use super::functions::{Function, find};
 use super::parser::{Id, Node, Parsed, parse};
@@ -125,8 +126,8 @@ pub fn constant_value(text: &str) -> Result<Tensor, Complaint> {
 }
 
 impl Graph {
-    /// The steps of an expression for these values of its variables. Each is computed once here, so that what does not fit is found with
-    /// its place in the text.
+    /// The steps of an expression for these values of its variables. Each is computed once here, so
+    /// that what does not fit is found with its place in the text.
     ///
     /// # Errors
     /// If a name has no value, shapes do not fit, or a number is not where one must be.
@@ -283,7 +284,8 @@ impl Step {
     /// Computes it.
     pub fn apply(&self, operands: &[Tensor]) -> Tensor {
         let value = self.action.apply(operands);
-        // What changes nothing (a vector, flattened) may be its operand itself; here it is a value with an adjoint of its own.
+        // What changes nothing (a vector, flattened) may be its operand itself; here it is a value
+        // with an adjoint of its own.
         if operands.iter().any(|x| x.is_same(&value)) { value.deep_clone() } else { value }
     }
 

@@ -1,4 +1,5 @@
-//! The tape as a graph for Graphviz: values and adjoints in the nodes, local derivatives on the arrows.
+//! The tape as a graph for Graphviz: values and adjoints in the nodes, local derivatives on the
+//! arrows.
 
 use super::Findings;
 use super::text::shown;

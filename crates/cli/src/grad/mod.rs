@@ -1,7 +1,8 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and asks it for every adjoint, every local derivative and
-//! every contribution; `text.rs`, `json.rs` and `dot.rs` print what it found; `cost.rs` counts what each mode does.
+//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and asks it
+//! for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
+//! `dot.rs` print what it found; `cost.rs` counts what each mode does.
 
 mod cost;
 mod dot;
@@ -180,7 +181,8 @@ fn find(arguments: &Arguments, graph: Graph) -> Outcome<Findings> {
         )));
     }
     let mode = arguments.mode.unwrap_or(Mode::Reverse);
-    // Of a Jacobian the sweep shows the first row, or what a cotangent of ones would give: all of them summed.
+    // Of a Jacobian the sweep shows the first row, or what a cotangent of ones would give: all of
+    // them summed.
     let cotangent = cotangent.unwrap_or_else(|| value.ones_like());
     let sweep = Sweep::new(&graph, &cotangent)?;
     let tangents = match mode.forward() {

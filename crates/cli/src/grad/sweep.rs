@@ -1,8 +1,10 @@
 //! The two sweeps, as the library computes them.
 //!
-//! Reverse: one backward pass, with a hook on every step that notes the adjoint that passes. Each step by itself, at the values it had, gives
-//! its local derivatives (its Jacobian) and what it contributes to the adjoints of its operands (its pullback of its own adjoint). The contributions
-//! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp` gives; that is checked here, each time.
+//! Reverse: one backward pass, with a hook on every step that notes the adjoint that passes. Each
+//! step by itself, at the values it had, gives its local derivatives (its Jacobian) and what it
+//! contributes to the adjoints of its operands (its pullback of its own adjoint). The contributions
+//! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp`
+//! gives; that is checked here, each time.
 
 use crate::expression::{Graph, Ref};
 use crate::failure::{Failure, Outcome};
@@ -111,7 +113,8 @@ impl Sweep {
     }
 }
 
-/// The gradients that pass the steps on the way back; those of the variables are left in the leaves.
+/// The gradients that pass the steps on the way back; those of the variables are left in the
+/// leaves.
 fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> Outcome<Vec<Tensor>> {
     let seen: Arc<Mutex<Vec<Option<Tensor>>>> = Arc::new(Mutex::new(vec![None; values.len()]));
     for (k, value) in values.iter().enumerate().filter(|(_, value)| value.is_tracked()) {
@@ -146,7 +149,8 @@ fn edges(
     let mut out = Vec::new();
     for (k, step) in graph.steps.iter().enumerate() {
         let fixed = |r: Ref| graph.pick(r, inputs, values).detach();
-        // Truth values, and what is piecewise constant, are constants to the tape: nothing flows to them.
+        // Truth values, and what is piecewise constant, are constants to the tape: nothing flows to
+        // them.
         let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
         let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
         let at: Vec<Tensor> = real.iter().map(|&r| fixed(r)).collect();
@@ -213,7 +217,8 @@ pub fn forward(graph: &Graph, sweep: &Sweep) -> Outcome<Vec<Pass>> {
             let mut basis = vec![0.0; x.len()];
             basis[flat] = 1.0;
             let tangent = Tensor::from_vec(basis, x.shape());
-            // The other variables are constants here: a tangent of 0 times a slope that is infinite would be NaN.
+            // The other variables are constants here: a tangent of 0 times a slope that is infinite
+            // would be NaN.
             let by_this = |x: &Tensor| {
                 let mut values = inputs.clone();
                 values[input] = x.clone();
@@ -221,7 +226,8 @@ pub fn forward(graph: &Graph, sweep: &Sweep) -> Outcome<Vec<Pass>> {
             };
             let (steps, result) = catch(|| jvp(by_this, x, &tangent).1)?;
             let along = (&result * &sweep.cotangent).sum();
-            // The other elements of this one still have tangents of 0, so NaN here says nothing about reverse mode.
+            // The other elements of this one still have tangents of 0, so NaN here says nothing
+            // about reverse mode.
             if !along.item::<f64>().is_nan() {
                 let reverse = Tensor::from(sweep.gradient[input].to_f64_vec()[flat]);
                 same(&along, &reverse, &format!("forward mode by {}", graph.inputs[input].0))?;

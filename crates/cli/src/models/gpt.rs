@@ -6,7 +6,8 @@ use pullback_nn::{
     AttentionMasks, Dropout, Embedding, Layer, Linear, TransformerConfig, TransformerEncoder,
 };
 
-/// Characters and their positions, blocks with norms before each part, and a score for each next character.
+/// Characters and their positions, blocks with norms before each part, and a score for each next
+/// character.
 #[derive(Tree)]
 pub struct Gpt {
     tokens: Embedding,
@@ -20,7 +21,7 @@ impl Gpt {
     /// A network for so many different tokens.
     pub fn new(tokens: usize, size: &Size) -> Gpt {
         let config = TransformerConfig::new(size.width, size.heads)
-            .feedforward(4 * size.width)
+            .dim_feedforward(4 * size.width)
             .dropout(size.dropout)
             .gelu()
             .norm_first()

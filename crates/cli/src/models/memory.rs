@@ -19,7 +19,7 @@ impl Memory {
         Memory {
             tokens: Embedding::new(tokens, size.width),
             lstm: RecurrentConfig::new(size.width, size.width)
-                .layers(size.layers)
+                .num_layers(size.layers)
                 .batch_first()
                 .lstm(),
             dropout: Dropout::new(size.dropout),

@@ -58,7 +58,8 @@ pub struct Size {
     pub dropout: f64,
 }
 
-/// A network that reads tokens, `i64[batch, positions]`, and gives a score for each that may follow each, `[batch, positions, tokens]`.
+/// A network that reads tokens, `i64[batch, positions]`, and gives a score for each that may follow
+/// each, `[batch, positions, tokens]`.
 pub trait Reader: Tree {
     /// The scores.
     fn scores(&self, tokens: &Tensor) -> Tensor;

@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use crate::models::{self, Cnn, Kind, Mlp};
 use crate::output::Output;
 use pullback::{Result, Tensor, no_grad};
-use pullback_nn::data::{Digits, Loader, TensorDataset, digits};
+use pullback_nn::data::{DataLoader, Digits, TensorDataset, digits};
 use pullback_nn::train::{Accuracy, Every, Metrics};
 use pullback_nn::{Layer, Module};
 
@@ -26,8 +26,8 @@ pub fn run(job: &Job, out: &mut Output) -> Outcome {
 fn train<M: Layer + Module>(job: &Job, data: &Digits, model: &M, out: &mut Output) -> Outcome {
     let settings = job.settings;
     let images = data.train.0.cast(settings.dtype);
-    let batches = Loader::new(TensorDataset::new((images, data.train.1.clone()))?)
-        .batch_size(settings.batch.min(data.train.1.len()))
+    let batches = DataLoader::new(TensorDataset::new((images, data.train.1.clone()))?)
+        .batch_size(settings.batch_size.min(data.train.1.len()))
         .drop_last(true)
         .shuffle(settings.seed);
     let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());

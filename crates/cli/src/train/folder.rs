@@ -1,7 +1,8 @@
 //! The folder of a run.
 //!
-//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is at most `config.toml.new`, whole or in part: a start
-//! that was interrupted, of which nothing is worth keeping. So at every moment a folder is empty, the start of a run that may begin again, or
+//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is
+//! at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing is
+//! worth keeping. So at every moment a folder is empty, the start of a run that may begin again, or
 //! a run that can be resumed or begun anew.
 
 use super::options::Options;
@@ -35,8 +36,8 @@ fn is_interrupted_start(folder: &Path) -> bool {
     !folder.join(CONFIG).is_file() && folder.join(UNFINISHED).is_file()
 }
 
-/// Makes the folder of a new run. One that is there and not empty is refused, unless it holds nothing but a start that was interrupted, or it is a run
-/// and `force` says to begin it anew.
+/// Makes the folder of a new run. One that is there and not empty is refused, unless it holds
+/// nothing but a start that was interrupted, or it is a run and `force` says to begin it anew.
 ///
 /// # Errors
 /// If it is in use, or cannot be made.
@@ -72,8 +73,8 @@ pub fn begin(folder: &Path, force: bool) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|e| failed("made", folder, &e))
 }
 
-/// Removes what a run leaves behind, and nothing else. Its configuration stays until the next one takes its name: killed on the way, the folder still
-/// holds a run.
+/// Removes what a run leaves behind, and nothing else. Its configuration stays until the next one
+/// takes its name: killed on the way, the folder still holds a run.
 fn clear(folder: &Path) -> Outcome {
     for name in [CHECKPOINTS, TENSORBOARD, PLOTS] {
         let path = folder.join(name);
@@ -97,7 +98,8 @@ fn clear(folder: &Path) -> Outcome {
 pub fn write_config(folder: &Path, options: &Options) -> Outcome {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
-    // Beside the old one, and then in its place: a run that is resumed and killed just now still has one.
+    // Beside the old one, and then in its place: a run that is resumed and killed just now still
+    // has one.
     let (path, fresh) = (folder.join(CONFIG), folder.join(UNFINISHED));
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(&fresh)?;
@@ -121,7 +123,7 @@ pub fn write_config(folder: &Path, options: &Options) -> Outcome {
 pub fn read_config(folder: &Path) -> Outcome<Options> {
     let path = folder.join(CONFIG);
     match path.is_file() {
-        true => Options::read(&path),
+        true => Options::read_stored(&path),
         false if is_interrupted_start(folder) => Err(Failure::usage(format!(
             "the run in {} was interrupted before it began: start it again, with the same options and --out",
             folder.display()
@@ -141,7 +143,8 @@ mod tests {
         outcome.expect_err("it is refused").message
     }
 
-    /// A start killed at any byte of its configuration leaves a folder that a start takes, and a resume explains.
+    /// A start killed at any byte of its configuration leaves a folder that a start takes, and a
+    /// resume explains.
     #[test]
     fn an_interrupted_start_is_begun_again() {
         let place = tempfile::tempdir().expect("a folder");
@@ -186,7 +189,8 @@ mod tests {
         begin(folder, true).expect("begun anew once more");
     }
 
-    /// Foreign files are safe: a start that was interrupted among them is begun again where that is asked for.
+    /// Foreign files are safe: a start that was interrupted among them is begun again where that is
+    /// asked for.
     #[test]
     fn other_files_beside_an_interrupted_start() {
         let place = tempfile::tempdir().expect("a folder");

@@ -10,7 +10,7 @@ use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::schedule::{Scheduler, WarmUp};
+use pullback_nn::schedule::{Scheduler, Warmup};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
@@ -39,7 +39,8 @@ pub struct Job<'a> {
     pub memory_report: Option<&'a Path>,
 }
 
-/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
+/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at
+/// the second.
 ///
 /// # Errors
 /// If the system does not tell about Ctrl-C.
@@ -58,7 +59,7 @@ pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
 
 /// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
-    let mut options = json!({ "rate": settings.rate });
+    let mut options = json!({ "lr": settings.lr });
     if let Some(decay) = settings.weight_decay {
         options["weight_decay"] = json!(decay);
     }
@@ -78,7 +79,8 @@ impl Job<'_> {
         }
     }
 
-    /// Makes the folder, and says what is trained on what. What cannot be trained was refused before, and leaves nothing.
+    /// Makes the folder, and says what is trained on what. What cannot be trained was refused
+    /// before, and leaves nothing.
     ///
     /// # Errors
     /// If the folder cannot be used, or the run in it is longer already.
@@ -105,7 +107,8 @@ impl Job<'_> {
         summary::begin(self, parameters, data, out)
     }
 
-    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
+    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is
+    /// called `every` so often.
     ///
     /// # Errors
     /// If a step or a file fails, or the run is interrupted: then with how to go on.
@@ -122,8 +125,8 @@ impl Job<'_> {
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
-            Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
-        let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
+            Along { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
+        let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
@@ -152,13 +155,14 @@ impl Job<'_> {
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             .stop_at(self.stop.clone())
-            .batch_size(settings.batch as u64)
+            .batch_size(settings.batch_size as u64)
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
                 let eager = || catch(|| step.as_it_is(batch));
                 match (unreported.take(), settings.jit) {
-                    // A compiled step is predicted op by op, which changes nothing; another is measured while it runs.
+                    // A compiled step is predicted op by op, which changes nothing; another is
+                    // measured while it runs.
                     (Some(path), true) => {
                         predict_memory(model, &optimizer, eager)?.save(path)?;
                         step.call(batch)

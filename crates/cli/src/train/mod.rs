@@ -1,7 +1,8 @@
 //! `pullback train`: trains a network out of the box.
 //!
-//! `options.rs` is what can be said, `settings.rs` what it means, `folder.rs` where a run lives, `job.rs` the loop that all tasks share, and
-//! `digits.rs` and `text.rs` the tasks; `sample.rs` writes text with a trained network.
+//! `options.rs` is what can be said, `settings.rs` what it means, `folder.rs` where a run lives,
+//! `job.rs` the loop that all tasks share, and `digits.rs` and `text.rs` the tasks; `sample.rs`
+//! writes text with a trained network.
 
 mod course;
 mod digits;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 #[command(allow_negative_numbers = true)] // so that they are refused with their name
 #[command(after_long_help = "Examples:
   pullback train                        a small convolutional network on handwritten digits: above 97% in seconds
-  pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
+  pullback train digits --model mlp --epochs 20 --optimizer sgd --lr 0.1
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
   pullback train digits --precision f16 --precision-report lost.txt
@@ -148,7 +149,8 @@ fn whole(path: PathBuf) -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The options of a run that goes on: as they were, but for how long, and what does not change the numbers.
+/// The options of a run that goes on: as they were, but for how long, and what does not change the
+/// numbers.
 fn resumed(flags: Options, folder: &Path) -> Outcome<Options> {
     let stored = folder::read_config(folder)?;
     if let Some(key) = flags.contradiction(&stored) {

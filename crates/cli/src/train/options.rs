@@ -7,7 +7,16 @@ use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Options of a run. What is `None` was not said.
+/// Earlier names of options, and their names now.
+const RENAMED: [(&str, &str); 5] = [
+    ("rate", "lr"),
+    ("warm_up", "warmup"),
+    ("batch", "batch_size"),
+    ("layers", "num_layers"),
+    ("heads", "num_heads"),
+];
+
+/// Options of a run. `None` is an option that was not given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -28,10 +37,10 @@ pub struct Options {
     pub width: Option<usize>,
     /// Hidden layers, or blocks
     #[arg(long, value_name = "N")]
-    pub layers: Option<usize>,
+    pub num_layers: Option<usize>,
     /// Heads of attention
     #[arg(long, value_name = "N")]
-    pub heads: Option<usize>,
+    pub num_heads: Option<usize>,
     /// How many characters the network sees at once
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
@@ -46,13 +55,13 @@ pub struct Options {
     pub epochs: Option<u64>,
     /// How many examples a step takes
     #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
+    pub batch_size: Option<usize>,
     /// The optimiser: adamw, adam, sgd, lion, muon and others
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// The learning rate
     #[arg(long, value_name = "R")]
-    pub rate: Option<f64>,
+    pub lr: Option<f64>,
     /// How much of the weights decays
     #[arg(long, value_name = "D")]
     pub weight_decay: Option<f64>,
@@ -61,14 +70,16 @@ pub struct Options {
     pub schedule: Option<Course>,
     /// Steps in which the learning rate rises at first
     #[arg(long, value_name = "N")]
-    pub warm_up: Option<u64>,
+    pub warmup: Option<u64>,
     /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
-    /// What the loss is multiplied by at first with --precision f16, so that small gradients are not lost
+    /// What the loss is multiplied by at first with --precision f16, so that small gradients are
+    /// not lost
     #[arg(long, value_name = "S")]
     pub loss_scale: Option<f64>,
-    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or text)
+    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or
+    /// text)
     #[arg(long, value_name = "FILE")]
     pub precision_report: Option<PathBuf>,
     /// Where random numbers begin
@@ -141,8 +152,25 @@ impl Options {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line or the key, and one that is near.
+    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line
+    /// or the key, and one that is near.
     pub fn read(path: &Path) -> Outcome<Options> {
+        Options::parse(path, |key| key)
+    }
+
+    /// [`Options::read`] for the configuration of a run, which an earlier version may have written:
+    /// then under earlier names.
+    ///
+    /// # Errors
+    /// As [`Options::read`].
+    pub fn read_stored(path: &Path) -> Outcome<Options> {
+        Options::parse(path, |key| {
+            let renamed = RENAMED.iter().find(|(before, _)| *before == key);
+            renamed.map_or(key, |(_, now)| (*now).to_string())
+        })
+    }
+
+    fn parse(path: &Path, named: impl Fn(String) -> String) -> Outcome<Options> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::failed(format!("{shown} could not be read: {e}")))?;
@@ -150,10 +178,14 @@ impl Options {
             .map_err(|e| Failure::usage(format!("{shown} is no TOML: {}", located(&e, &text))))?;
         // A key may be written as its flag is.
         let table: toml::Table =
-            table.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect();
+            table.into_iter().map(|(key, value)| (named(key.replace('-', "_")), value)).collect();
         let known = Options::keys();
         if let Some(key) = table.keys().find(|key| !known.contains(key)) {
-            let near = did_you_mean(&near(key, known.iter().map(String::as_str)));
+            let renamed = RENAMED.iter().find(|(before, _)| before == key);
+            let near = match renamed {
+                Some((_, now)) => format!("; it is called `{now}`"),
+                None => did_you_mean(&near(key, known.iter().map(String::as_str))),
+            };
             return Err(Failure::usage(format!("{shown}: there is no option `{key}`{near}")));
         }
         for (key, value) in &table {
@@ -184,19 +216,19 @@ impl Options {
             model: self.model.or(other.model),
             size: self.size.or(other.size),
             width: self.width.or(other.width),
-            layers: self.layers.or(other.layers),
-            heads: self.heads.or(other.heads),
+            num_layers: self.num_layers.or(other.num_layers),
+            num_heads: self.num_heads.or(other.num_heads),
             context: self.context.or(other.context),
             dropout: self.dropout.or(other.dropout),
             // Steps and epochs are two ways to say one thing.
             epochs: self.epochs.or(other.epochs.filter(|_| self.steps.is_none())),
             steps: self.steps.or(other.steps.filter(|_| self.epochs.is_none())),
-            batch: self.batch.or(other.batch),
+            batch_size: self.batch_size.or(other.batch_size),
             optimizer: self.optimizer.or(other.optimizer),
-            rate: self.rate.or(other.rate),
+            lr: self.lr.or(other.lr),
             weight_decay: self.weight_decay.or(other.weight_decay),
             schedule: self.schedule.or(other.schedule),
-            warm_up: self.warm_up.or(other.warm_up),
+            warmup: self.warmup.or(other.warmup),
             precision: self.precision.or(other.precision),
             loss_scale: self.loss_scale.or(other.loss_scale),
             precision_report: self.precision_report.or(other.precision_report),
@@ -211,7 +243,8 @@ impl Options {
         }
     }
 
-    /// The first option that is said here and was not so there, of those that a resumed run cannot change.
+    /// The first option that is said here and was not so there, of those that a resumed run cannot
+    /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
         const FREE: [&str; 8] = [
             "steps",
@@ -262,7 +295,7 @@ mod tests {
     fn no_file_is_too_strange() {
         #[rustfmt::skip]
         const PIECES: [&str; 30] = [
-            "steps", "batch", "rate", "optimizer", "model", "seed", "width", "=", " = ", "\n", "[", "]", "[[", "{", "}", ",", "\"", "'''", "\"\"\"", "adam",
+            "steps", "batch_size", "lr", "optimizer", "model", "seed", "width", "=", " = ", "\n", "[", "]", "[[", "{", "}", ",", "\"", "'''", "\"\"\"", "adam",
             "true", "-1", "1e999", "99999999999999999999", "0x", "nan", "é", "#", "2020-01-01", "\\u00",
         ];
         #[rustfmt::skip]

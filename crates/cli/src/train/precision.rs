@@ -1,4 +1,5 @@
-//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss that is scaled.
+//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss
+//! that is scaled.
 
 use super::settings::Settings;
 use crate::failure::{Failure, Outcome};
@@ -21,7 +22,8 @@ impl Mixed {
     /// # Errors
     /// If the scale is none.
     pub fn new(settings: &Settings) -> Result<Mixed> {
-        let scaling = |initial: f64| GradScaler::new(Scaling { initial, ..Scaling::default() });
+        let scaling =
+            |initial: f64| GradScaler::new(Scaling { init_scale: initial, ..Scaling::default() });
         let scaler = settings.loss_scale.map(scaling).transpose()?;
         Ok(Mixed { low: settings.low, scaler })
     }

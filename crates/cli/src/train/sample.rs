@@ -35,7 +35,8 @@ pub fn write(
     if text.is_empty() {
         text.push(0);
     }
-    // One shape for all lengths, so that it compiles once: what follows the last token is not seen by it.
+    // One shape for all lengths, so that it compiles once: what follows the last token is not seen
+    // by it.
     let scores = jit(|x: &Tensor| no_grad(|| model.scores(x)));
     for n in (0..manner.length).take_while(|_| !stop.load(Ordering::Relaxed)) {
         let seen = &text[text.len().saturating_sub(manner.context)..];

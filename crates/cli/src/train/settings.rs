@@ -14,12 +14,12 @@ pub struct Settings {
     pub size: Size,
     /// How long.
     pub until: Until,
-    pub batch: usize,
+    pub batch_size: usize,
     pub optimizer: String,
-    pub rate: f64,
+    pub lr: f64,
     pub weight_decay: Option<f64>,
     pub schedule: Course,
-    pub warm_up: u64,
+    pub warmup: u64,
     /// Of weights and data.
     pub dtype: DType,
     /// Of products, where it is another.
@@ -45,19 +45,19 @@ pub enum Until {
 struct Usual {
     size: Size,
     until: Until,
-    batch: usize,
-    rate: f64,
-    warm_up: u64,
+    batch_size: usize,
+    lr: f64,
+    warmup: u64,
 }
 
 #[rustfmt::skip]
 fn usual(model: Kind) -> Usual {
     let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
     match model {
-        Kind::Mlp  => Usual { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch: 64, rate: 2e-3, warm_up: 0 },
-        Kind::Cnn  => Usual { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch: 64, rate: 3e-3, warm_up: 0 },
-        Kind::Gpt  => Usual { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch: 16, rate: 2e-3, warm_up: 30 },
-        Kind::Lstm => Usual { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch: 16, rate: 4e-3, warm_up: 0 },
+        Kind::Mlp  => Usual { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
+        Kind::Cnn  => Usual { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
+        Kind::Gpt  => Usual { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
+        Kind::Lstm => Usual { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
     }
 }
 
@@ -110,12 +110,15 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
         model,
         size,
         until,
-        batch: options.batch.unwrap_or(usual.batch),
-        rate: options.rate.unwrap_or_else(|| usual_rate(&optimizer, usual.rate)),
+        batch_size: options.batch_size.unwrap_or(usual.batch_size),
+        lr: match options.lr {
+            Some(lr) => lr,
+            None => optim::lr_like_adamw(&optimizer, usual.lr).unwrap_or(usual.lr),
+        },
         optimizer,
         weight_decay: options.weight_decay,
         schedule: options.schedule.unwrap_or(Course::Cosine),
-        warm_up: options.warm_up.unwrap_or(usual.warm_up),
+        warmup: options.warmup.unwrap_or(usual.warmup),
         dtype: if precision == Precision::F64 { DType::F64 } else { DType::F32 },
         low: match precision {
             Precision::F32 | Precision::F64 => None,
@@ -123,7 +126,7 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
             Precision::F16 => Some(DType::F16),
         },
         loss_scale: (precision == Precision::F16)
-            .then(|| options.loss_scale.unwrap_or(Scaling::default().initial)),
+            .then(|| options.loss_scale.unwrap_or(Scaling::default().init_scale)),
         seed: options.seed.unwrap_or(0),
         jit: options.jit.unwrap_or(true),
         sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),
@@ -135,23 +138,12 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
     Ok((filled(options, &settings), settings))
 }
 
-/// The rate of an optimiser, from that of AdamW for the same network: their steps are of other sizes.
-fn usual_rate(optimizer: &str, adamw: f64) -> f64 {
-    match optimizer {
-        "sgd" | "asgd" => 50.0 * adamw,
-        "muon" | "adagrad" => 10.0 * adamw,
-        "lion" => adamw / 5.0,
-        "adadelta" => 1.0,
-        _ => adamw,
-    }
-}
-
 /// Options that would change nothing are refused: who says them expects something.
 fn fitting(options: &Options, model: Kind) -> Outcome {
     let text = model.reads_text();
     let said = [
         ("text", options.text.is_some(), text),
-        ("heads", options.heads.is_some(), model == Kind::Gpt),
+        ("num-heads", options.num_heads.is_some(), model == Kind::Gpt),
         ("context", options.context.is_some(), text),
         ("sample", options.sample.is_some(), text),
         ("prompt", options.prompt.is_some(), text),
@@ -199,8 +191,8 @@ fn sized(options: &Options, usual: Size) -> Size {
     };
     Size {
         width: options.width.unwrap_or(usual.width * factor),
-        layers: options.layers.unwrap_or(usual.layers + more),
-        heads: options.heads.unwrap_or(usual.heads),
+        layers: options.num_layers.unwrap_or(usual.layers + more),
+        heads: options.num_heads.unwrap_or(usual.heads),
         context: options.context.unwrap_or(usual.context),
         dropout: options.dropout.unwrap_or(usual.dropout),
     }
@@ -210,10 +202,10 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
     let Settings { size, .. } = settings;
     let counts = [
         ("width", size.width),
-        ("layers", size.layers),
-        ("heads", size.heads),
+        ("num-layers", size.layers),
+        ("num-heads", size.heads),
         ("context", size.context),
-        ("batch", settings.batch),
+        ("batch-size", settings.batch_size),
         ("steps", options.steps.map_or(1, |n| n.min(1 << 20) as usize)),
         ("epochs", options.epochs.map_or(1, |n| n.min(1 << 20) as usize)),
         ("threads", options.threads.unwrap_or(1)),
@@ -233,7 +225,7 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
         false => Err(Failure::usage(format!("--{name} is {value}, and must be {words}"))),
     };
     within("dropout", size.dropout, (0.0..1.0).contains(&size.dropout), "at least 0 and below 1")?;
-    within("rate", settings.rate, settings.rate > 0.0 && settings.rate.is_finite(), "above 0")?;
+    within("lr", settings.lr, settings.lr > 0.0 && settings.lr.is_finite(), "above 0")?;
     let scale = settings.loss_scale.unwrap_or(1.0);
     within(
         "loss-scale",
@@ -261,18 +253,18 @@ fn filled(options: Options, settings: &Settings) -> Options {
         // The numbers say it all.
         size: None,
         width: Some(settings.size.width),
-        layers: Some(settings.size.layers),
-        heads: (settings.model == Kind::Gpt).then_some(settings.size.heads),
+        num_layers: Some(settings.size.layers),
+        num_heads: (settings.model == Kind::Gpt).then_some(settings.size.heads),
         context: text.then_some(settings.size.context),
         dropout: Some(settings.size.dropout),
         steps,
         epochs,
-        batch: Some(settings.batch),
+        batch_size: Some(settings.batch_size),
         optimizer: Some(settings.optimizer.clone()),
-        rate: Some(settings.rate),
+        lr: Some(settings.lr),
         weight_decay: None,
         schedule: Some(settings.schedule),
-        warm_up: Some(settings.warm_up),
+        warmup: Some(settings.warmup),
         precision: Some(Precision::F32),
         loss_scale: settings.loss_scale,
         precision_report: None,

@@ -18,7 +18,7 @@ pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outc
         settings.dtype,
         settings.low.map_or(String::new(), |low| format!(", products in {low}")),
         settings.optimizer,
-        settings.rate,
+        settings.lr,
         pullback::threads()
     ))?;
     out.line(format!("data: {data}; run: {}", job.folder.display()))?;

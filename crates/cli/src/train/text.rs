@@ -9,7 +9,7 @@ use crate::models::{self, Gpt, Kind, Memory, Reader};
 use crate::output::Output;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
-use pullback_nn::data::{ByteTokens, CharTokens, Loader, TextWindows, Tokens, read_text, text};
+use pullback_nn::data::{ByteTokens, CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
 use pullback_nn::models::Sampling;
 use pullback_nn::train::{Every, Mean, Metrics};
 use std::path::Path;
@@ -84,10 +84,10 @@ fn train<M: Reader + Module>(
         false => (&all[..], &all[..]),
     };
     let windows = TextWindows::new(learnt.to_vec(), context)?;
-    let batch = settings.batch.min(pullback_nn::data::Dataset::len(&windows));
-    let batches = Loader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
-    let test =
-        Loader::new(TextWindows::new(tested.to_vec(), context)?.stride(context)).batch_size(batch);
+    let batch = settings.batch_size.min(pullback_nn::data::Dataset::len(&windows));
+    let batches = DataLoader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
+    let test = DataLoader::new(TextWindows::new(tested.to_vec(), context)?.stride(context))
+        .batch_size(batch);
     let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
     let about = format!(
         "{} tokens of {} kinds, {} for testing",

@@ -1,4 +1,5 @@
-//! Factorisations, systems, and Fourier transforms. Matrices are made well-conditioned first, and what has a free sign is made free of it.
+//! Factorisations, systems, and Fourier transforms. Matrices are made well-conditioned first, and
+//! what has a free sign is made free of it.
 
 use super::{Row, UNTRACED, fit, rows};
 use pullback::Tensor;

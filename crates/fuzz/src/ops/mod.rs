@@ -1,8 +1,10 @@
-//! What a program may call: one row for each op, by family. A row takes any operands of its kinds: it brings them into the shape that
-//! the op wants ([`fit`]), so that a random choice is never wasted and a shrunk program is still one.
+//! What a program may call: one row for each op, by family. A row takes any operands of its kinds:
+//! it brings them into the shape that the op wants ([`fit`]), so that a random choice is never
+//! wasted and a shrunk program is still one.
 //!
-//! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of plain integers in the program, read
-//! anew for the shapes that are there. So a shape can shrink and the program still means something.
+//! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of
+//! plain integers in the program, read anew for the shapes that are there. So a shape can shrink
+//! and the program still means something.
 
 mod arrange;
 mod index;
@@ -42,7 +44,8 @@ impl Kind {
     }
 }
 
-/// On small dyadic numbers it computes without rounding, so ties are ties in every way of running it.
+/// On small dyadic numbers it computes without rounding, so ties are ties in every way of running
+/// it.
 pub const EXACT: u16 = 1;
 /// The result may share memory with the first operand.
 pub const VIEW: u16 = 2;
@@ -219,7 +222,8 @@ impl<'a> Draws<'a> {
     }
 }
 
-/// The elements of a tensor in another shape: repeated where there are too few, cut off where there are too many. The tensor itself if it has the shape.
+/// The elements of a tensor in another shape: repeated where there are too few, cut off where there
+/// are too many. The tensor itself if it has the shape.
 pub fn fit(x: &Tensor, shape: &[usize]) -> Tensor {
     if x.shape() == shape {
         return x.clone();

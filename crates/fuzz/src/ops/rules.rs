@@ -1,4 +1,5 @@
-//! Rules of the user's own, what cuts a derivative, and the deliberately wrong rows that test the fuzzer itself.
+//! Rules of the user's own, what cuts a derivative, and the deliberately wrong rows that test the
+//! fuzzer itself.
 
 use super::{EXACT, ONE_WAY, Row, SURROGATE, fit, rows};
 use pullback::{Tensor, custom_jvp, custom_vjp, fixed_point};

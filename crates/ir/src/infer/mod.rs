@@ -92,14 +92,14 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
                     format!("the fraction {value} does not fit {dtype}"),
                 ));
             }
-            Ok(Spec::new(*dtype, shape.clone()))
+            Ok(Spec::cpu(*dtype, shape.clone()))
         }
         Op::Iota { len, dtype } => {
             arity("iota", inputs, 0)?;
             if *dtype == DType::Bool {
                 return Err(Error::dtype("iota", "counts in numbers, not bool"));
             }
-            Ok(Spec::new(*dtype, [*len].as_slice()))
+            Ok(Spec::cpu(*dtype, [*len].as_slice()))
         }
         Op::Random { kind, shape, dtype } => {
             let [key] = operands("random", inputs)?;
@@ -115,7 +115,8 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
                 return Err(Error::dtype("random", format!("{kind:?} numbers cannot be {dtype}")));
             }
             let keys = &key.shape[..key.shape.len() - 1];
-            Ok(Spec::new(*dtype, keys.iter().chain(shape).copied().collect::<Shape>()))
+            let shape: Shape = keys.iter().chain(shape).copied().collect();
+            Ok(Spec::on(key.device, *dtype, shape))
         }
         Op::Unary(f) => pointwise::unary(*f, operands(f.name(), inputs)?),
         Op::UnaryVjp(f) => pointwise::unary_vjp(*f, operands(f.vjp_name(), inputs)?),

@@ -281,7 +281,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Custom, Flow, Program, Region, Work};
+    use crate::{Custom, Device, Flow, Program, Region, Work};
     use std::collections::BTreeSet;
     use std::fmt::Debug;
     use std::sync::Arc;
@@ -338,7 +338,7 @@ mod tests {
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
         // Structure has no least form: its text is read by `program.rs`.
-        let region = || Arc::new(Region { shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
+        let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
         let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom)];

@@ -4,7 +4,7 @@ use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::{read_program, region};
 use crate::op::{Combine, Fft, Linalg, Op, Padding};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
-use crate::{DType, Real, Scalar, Shape, Span, Spec, View};
+use crate::{DType, Device, Real, Scalar, Shape, Span, Spec, View};
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
@@ -28,7 +28,7 @@ impl FromStr for View {
 impl FromStr for Spec {
     type Err = ParseOpError;
 
-    /// Reads `f32[2,3]`, on the default device.
+    /// Reads `f32[2,3]`, which is on the CPU, and `f32[2,3]@cuda:0`.
     fn from_str(text: &str) -> Parsed<Spec> {
         Cursor::whole(text, spec)
     }
@@ -242,11 +242,29 @@ fn fft_attributes(c: &mut Cursor, form: Fft) -> Parsed<Fft> {
     })
 }
 
-/// `f32[2,3]`
+/// `f32[2,3]` or `f32[2,3]@cuda:0`
 pub(crate) fn spec(c: &mut Cursor) -> Parsed<Spec> {
     let dtype = dtype(c)?;
     let shape: Shape = indices(c)?;
-    Ok(Spec::new(dtype, shape))
+    Ok(Spec::on(at_device(c)?, dtype, shape))
+}
+
+/// The device after `@`; the CPU where there is none.
+fn at_device(c: &mut Cursor) -> Parsed<Device> {
+    if c.eat_before_word('@') { device(c) } else { Ok(Device::Cpu) }
+}
+
+/// `cpu` or `cuda:0`
+pub(super) fn device(c: &mut Cursor) -> Parsed<Device> {
+    let name = c.read(|word| match word {
+        "cpu" => Ok(Device::Cpu),
+        "cuda" => Ok(Device::Cuda(0)),
+        _ => Err(format!("`{word}` is no device")),
+    })?;
+    match name {
+        Device::Cuda(_) if c.eat(':') => c.parse("the number of a device").map(Device::Cuda),
+        Device::Cpu | Device::Cuda(_) => Ok(name),
+    }
 }
 
 pub(super) fn dtype(c: &mut Cursor) -> Parsed<DType> {

@@ -7,7 +7,8 @@ use pullback::{DType, Key, Result, Tensor};
 /// The file, as it lies in `data/` beside its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// The seed of the split of [`digits`] into training and test: a number that every result can be compared under.
+/// The seed of the split of [`digits`] into training and test: a number that every result can be
+/// compared under.
 pub const DIGITS_SEED: u64 = 0;
 
 /// 1,797 handwritten digits of 8×8 pixels.
@@ -36,8 +37,8 @@ impl Digits {
     }
 }
 
-/// The embedded digits, split into training and test by a fixed seed. (Optical Recognition of Handwritten Digits, E. Alpaydin and
-/// C. Kaynak, UCI, CC BY 4.0.)
+/// The embedded digits, split into training and test by a fixed seed. (Optical Recognition of
+/// Handwritten Digits, E. Alpaydin and C. Kaynak, UCI, CC BY 4.0.)
 ///
 /// ```
 /// let digits = pullback_nn::data::digits()?;

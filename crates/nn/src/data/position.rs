@@ -3,7 +3,8 @@
 use pullback::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The position of a loader, and what it is a position in. It is saved beside the weights; see [`Loader::state`](super::Loader::state).
+/// The position of a loader, and what it is a position in. It is saved beside the weights; see
+/// [`DataLoader::state`](super::DataLoader::state).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Which epoch, from 0.

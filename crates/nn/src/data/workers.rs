@@ -1,12 +1,14 @@
 //! The threads that make batches.
 //!
-//! Of `w` threads, the first makes batches 0, w, 2w, …, the second 1, w + 1, …, and so on. Each has a channel of its own, of bounded
-//! length, and the receiver asks the channels in turn. So batches arrive in order without anyone sorting them, a thread that is
-//! ahead waits at its full channel, and a batch depends on its number alone.
+//! Of `w` threads, the first makes batches 0, w, 2w, …, the second 1, w + 1, …, and so on. Each has
+//! a channel of its own, of bounded length, and the receiver asks the channels in turn. So batches
+//! arrive in order without anyone sorting them, a thread that is ahead waits at its full channel,
+//! and a batch depends on its number alone.
 //!
-//! An error is the last thing a thread sends, and the last thing that is received. Dropping the receiver raises a flag, which the
-//! threads look at between items, and closes the channels, which wakes those that wait; then it joins them. What is left to wait
-//! for is at most the one item each of them has in hand.
+//! An error is the last thing a thread sends, and the last thing that is received. Dropping the
+//! receiver raises a flag, which the threads look at between items, and closes the channels, which
+//! wakes those that wait; then it joins them. What is left to wait for is at most the one item each
+//! of them has in hand.
 
 use pullback::{Error, Result, catch, with_threads};
 use std::any::Any;
@@ -46,8 +48,9 @@ enum Lanes<B> {
 }
 
 impl<B: Send + 'static> Workers<B> {
-    /// Starts `count` threads that make the batches from `first` on, each at most `ahead` further than is asked for; with none, batches
-    /// are made when they are asked for. `maker` is called once per thread.
+    /// Starts `count` threads that make the batches from `first` on, each at most `ahead` further
+    /// than is asked for; with none, batches are made when they are asked for. `maker` is called
+    /// once per thread.
     pub fn start(
         first: usize,
         count: usize,
@@ -150,7 +153,8 @@ fn guarded<B>(make: &mut Maker<B>, number: usize) -> Option<Result<B>> {
     }
 }
 
-/// Runs `f`, which is the user's: its error, or its panic, becomes an error that says it was at `what`.
+/// Runs `f`, which is the user's: its error, or its panic, becomes an error that says it was at
+/// `what`.
 pub(super) fn attempt<T>(what: impl Fn() -> String, f: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(|| catch(f))) {
         Ok(Ok(Ok(value))) => Ok(value),

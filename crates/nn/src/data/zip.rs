@@ -1,6 +1,6 @@
 //! Pairs of items.
 
-use super::{Dataset, Draw};
+use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
 /// See [`Dataset::zip`].
@@ -32,7 +32,7 @@ impl<A: Dataset, B: Dataset> Dataset for Zip<A, B> {
         Ok((self.left.get(index)?, self.right.get(index)?))
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<Self::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<Self::Item> {
         Ok((self.left.draw(index, draw.part(1))?, self.right.draw(index, draw.part(2))?))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
@@ -21,8 +21,10 @@ pub type BatchNorm2d = BatchNorm<2>;
 /// Batch normalisation of `[n, channels, d, h, w]`.
 pub type BatchNorm3d = BatchNorm<3>;
 
-/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then `· weight + bias`. After training
-/// ([`Module::eval`](crate::Module::eval)) the running mean and variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then
+/// `· weight + bias`. After training ([`Module::eval`](crate::Module::eval)) the running mean and
+/// variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and
+/// [`BatchNorm3d`].
 #[derive(Clone)]
 pub struct BatchNorm<const N: usize> {
     /// `[channels]`, from ones.
@@ -78,7 +80,8 @@ impl<const N: usize> BatchNorm<N> {
         BatchNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics: a number, or `None` for the mean over all batches.
+    /// The share of the newest batch in the running statistics: a number, or `None` for the mean
+    /// over all batches.
     #[must_use]
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> Self {
         BatchNorm { momentum: momentum.into(), ..self }
@@ -86,12 +89,14 @@ impl<const N: usize> BatchNorm<N> {
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "affine")]
     pub fn without_affine(self) -> Self {
         BatchNorm { weight: None, bias: None, ..self }
     }
 
     /// Without running statistics: those of the batch are used after training too.
     #[must_use]
+    #[doc(alias = "track_running_stats")]
     pub fn without_running_stats(self) -> Self {
         BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
     }
@@ -137,7 +142,7 @@ impl<const N: usize> BatchNorm<N> {
 
 impl<const N: usize> Layer for BatchNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);
         demand(rank && x.shape()[1] == self.num_features, Self::NAME, || {
             let shape = ["[n, c] or [n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];
@@ -150,6 +155,6 @@ impl<const N: usize> Layer for BatchNorm<N> {
             }
             running => self.by_batch(x, running),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

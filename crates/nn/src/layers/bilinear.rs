@@ -1,8 +1,8 @@
 //! Weighted sums of products of two inputs.
 
 use crate::init::uniform_;
+use crate::module_scope;
 use crate::refuse::demand;
-use crate::{entered, seen_with};
 use pullback::{Tensor, Tree};
 
 /// `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs.
@@ -42,6 +42,7 @@ impl Bilinear {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Bilinear {
         Bilinear { bias: None, ..self }
     }
@@ -53,8 +54,8 @@ impl Bilinear {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, a: &Tensor, b: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = a.bilinear(b, &self.weight, self.bias.as_ref());
-        seen_with(self, y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
+        scope.output_with_macs(y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
     }
 }

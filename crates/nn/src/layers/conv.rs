@@ -3,7 +3,7 @@
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Border, Conv, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
@@ -45,7 +45,8 @@ impl Tree for PaddingMode {
     }
 }
 
-/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as
+/// [`Conv1d`], [`Conv2d`] and [`Conv3d`].
 #[derive(Clone)]
 pub struct Convolution<const N: usize> {
     /// `[outputs, inputs / groups, kernel …]`
@@ -71,8 +72,9 @@ tree_by_axes!(Convolution is ["Conv1d", "Conv2d", "Conv3d"] {
 });
 
 impl<const N: usize> Convolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
-    /// is the number of products that are added up for an output.
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are spread evenly over ±1/√fan, where the fan is the number of products that are
+    /// added up for an output.
     ///
     /// # Panics
     /// If a number is 0.
@@ -150,6 +152,7 @@ impl<const N: usize> Convolution<N> {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {
         Convolution { bias: None, ..self }
     }
@@ -168,7 +171,7 @@ impl<const N: usize> Convolution<N> {
 
 impl<const N: usize> Layer for Convolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let unit_stride = self.stride.iter().all(|&s| s == 1);
         demand(!self.same || unit_stride, Self::NAME, || {
             format!("padding that keeps the length takes stride 1, not {:?}", self.stride)
@@ -191,7 +194,7 @@ impl<const N: usize> Layer for Convolution<N> {
             2 => x.conv2d(w, b, &options),
             _ => x.conv3d(w, b, &options),
         };
-        seen_with(self, y, |y| y.len() * w.len() / w.shape()[0])
+        scope.output_with_macs(y, |y| y.len() * w.len() / w.shape()[0])
     }
 }
 

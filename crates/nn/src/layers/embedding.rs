@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree, no_grad};
 
 /// Rows of a table by number: integers of any shape in, their rows along a new last axis out.
@@ -76,7 +76,7 @@ impl Embedding {
 
 impl Layer for Embedding {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().of(&self.weight, x))
+        let scope = module_scope(self);
+        scope.output(self.options().of(&self.weight, x))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Bag, Tensor, Tree, no_grad};
 
 /// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
@@ -70,14 +70,14 @@ impl EmbeddingBag {
     #[track_caller]
     #[must_use]
     pub fn forward_offsets(&self, rows: &Tensor, offsets: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().offsets(offsets).of(&self.weight, rows))
+        let scope = module_scope(self);
+        scope.output(self.options().offsets(offsets).of(&self.weight, rows))
     }
 }
 
 impl Layer for EmbeddingBag {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().of(&self.weight, x))
+        let scope = module_scope(self);
+        scope.output(self.options().of(&self.weight, x))
     }
 }

@@ -1,10 +1,11 @@
 //! Groups of channels normalised for themselves.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then `· weight + bias` per channel.
+/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then
+/// `· weight + bias` per channel.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -54,6 +55,7 @@ impl GroupNorm {
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "affine")]
     pub fn without_affine(self) -> GroupNorm {
         GroupNorm { weight: None, bias: None, ..self }
     }
@@ -61,11 +63,11 @@ impl GroupNorm {
 
 impl Layer for GroupNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {
             format!("takes [n, {}, …], not {}", self.num_channels, x.spec())
         });
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        seen(self, x.group_norm(self.num_groups, weight, bias, self.eps))
+        scope.output(x.group_norm(self.num_groups, weight, bias, self.eps))
     }
 }

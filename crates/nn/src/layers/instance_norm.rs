@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Instance normalisation of `[n, channels, l]`.
@@ -19,8 +19,8 @@ pub type InstanceNorm2d = InstanceNorm<2>;
 /// Instance normalisation of `[n, channels, d, h, w]`.
 pub type InstanceNorm3d = InstanceNorm<3>;
 
-/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`],
-/// [`InstanceNorm2d`] and [`InstanceNorm3d`].
+/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch
+/// axis may be missing. Known as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
 #[derive(Clone)]
 pub struct InstanceNorm<const N: usize> {
     /// `[channels]`, from ones; not there unless asked for.
@@ -92,7 +92,7 @@ impl<const N: usize> InstanceNorm<N> {
 
     /// With running statistics, which are used after training.
     #[must_use]
-    pub fn running_stats(self) -> Self {
+    pub fn track_running_stats(self) -> Self {
         let channels = self.num_features;
         InstanceNorm {
             running_mean: Some(Tensor::zeros([channels])),
@@ -105,7 +105,7 @@ impl<const N: usize> InstanceNorm<N> {
 
 impl<const N: usize> Layer for InstanceNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let alone = x.rank() == N + 1;
         let batch = if alone { x.unsqueeze(0) } else { x.clone() };
         let fits = batch.rank() == N + 2 && batch.shape()[1] == self.num_features;
@@ -133,6 +133,6 @@ impl<const N: usize> Layer for InstanceNorm<N> {
             }
             None => batch.instance_norm(weight, bias, eps),
         };
-        seen(self, if alone { y.squeeze_axis(0) } else { y })
+        scope.output(if alone { y.squeeze_axis(0) } else { y })
     }
 }

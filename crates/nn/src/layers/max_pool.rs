@@ -1,7 +1,7 @@
 //! The largest element of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Pool, Tensor};
 
 /// The largest of each window over one axis.
@@ -17,7 +17,8 @@ pub type MaxPool2d = MaxPool<2>;
 /// The largest of each window over three axes.
 pub type MaxPool3d = MaxPool<3>;
 
-/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`] and [`MaxPool3d`].
+/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`]
+/// and [`MaxPool3d`].
 #[derive(Clone, Debug)]
 pub struct MaxPool<const N: usize> {
     /// The size of a window.
@@ -72,7 +73,7 @@ impl<const N: usize> MaxPool<N> {
 
 impl<const N: usize> Layer for MaxPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)
@@ -83,6 +84,6 @@ impl<const N: usize> Layer for MaxPool<N> {
             2 => x.max_pool2d(&pool),
             _ => x.max_pool3d(&pool),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -1,4 +1,5 @@
-//! What the layers and stacks of transformers are made from, and the part that encoders and decoders share.
+//! What the layers and stacks of transformers are made from, and the part that encoders and
+//! decoders share.
 
 use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
@@ -11,13 +12,14 @@ use crate::refuse::room_for;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key};
 
-/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of 0.1, relu, norms after each part.
+/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of
+/// 0.1, relu, norms after each part.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, Module, TransformerConfig};
 /// // A small GPT's blocks.
-/// let config = TransformerConfig::new(32, 4).feedforward(64).dropout(0.0).gelu().norm_first();
+/// let config = TransformerConfig::new(32, 4).dim_feedforward(64).dropout(0.0).gelu().norm_first();
 /// let blocks = config.final_norm().encoder(2);
 /// let y = blocks.forward_masked(&Tensor::ones([1, 7, 32]), AttentionMasks::new().causal());
 /// assert_eq!(y.shape(), [1, 7, 32]);
@@ -58,16 +60,18 @@ impl TransformerConfig {
     }
 
     /// How many features there are between the two linear layers.
-    pub fn feedforward(self, feedforward: usize) -> TransformerConfig {
+    pub fn dim_feedforward(self, feedforward: usize) -> TransformerConfig {
         TransformerConfig { feedforward, ..self }
     }
 
-    /// While training, drops with this probability: attention weights, what the parts add, and inside the feed-forward part.
+    /// While training, drops with this probability: attention weights, what the parts add, and
+    /// inside the feed-forward part.
     pub fn dropout(self, p: f64) -> TransformerConfig {
         TransformerConfig { dropout: p, ..self }
     }
 
     /// Gelu instead of relu.
+    #[doc(alias = "activation")]
     pub fn gelu(self) -> TransformerConfig {
         TransformerConfig { gelu: true, ..self }
     }
@@ -78,11 +82,12 @@ impl TransformerConfig {
     }
 
     /// What norms add to variances; 1e-5 unless told.
-    pub fn eps(self, eps: f64) -> TransformerConfig {
+    pub fn layer_norm_eps(self, eps: f64) -> TransformerConfig {
         TransformerConfig { eps, ..self }
     }
 
     /// No biases, in norms neither.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> TransformerConfig {
         TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }
     }
@@ -191,7 +196,8 @@ impl TransformerConfig {
     }
 }
 
-/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its own.
+/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its
+/// own.
 #[derive(Clone)]
 pub(super) struct Manner {
     pub dropout: f64,
@@ -221,8 +227,9 @@ impl Manner {
         }
     }
 
-    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not in a closure, which would not know the
-    /// caller's line: this is the first, what the part is given.
+    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not
+    /// in a closure, which would not know the caller's line: this is the first, what the part is
+    /// given.
     #[track_caller]
     pub fn before(&self, x: &Tensor, norm: &LayerNorm) -> Tensor {
         if self.norm_first { norm.forward(x) } else { x.clone() }

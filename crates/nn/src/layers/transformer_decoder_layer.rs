@@ -4,15 +4,16 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
 use super::transformer::{Manner, TransformerConfig};
-use crate::{LayerNorm, Linear, entered, seen};
+use crate::{LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, TransformerConfig};
-/// let layer = TransformerConfig::new(8, 2).feedforward(16).decoder_layer();
+/// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
 /// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
 /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
 /// assert_eq!(y.shape(), [3, 5, 8]);
@@ -53,8 +54,9 @@ impl TransformerDecoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
-    /// encoder's, as the masks let them.
+    /// The output for `[batch, positions, features]` beside what an encoder made,
+    /// `[batch, others, features]`: positions see each other, and the encoder's, as the masks let
+    /// them.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -67,13 +69,14 @@ impl TransformerDecoderLayer {
         masks: AttentionMasks,
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks)
+        self.rest(&scope, &self.manner.after(x, found, &self.norm1), memory, memory_masks)
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
@@ -86,19 +89,25 @@ impl TransformerDecoderLayer {
         cache: &KeyValueCache,
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
+        self.rest(&scope, &self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
     }
 
     #[track_caller]
-    fn rest(&self, x: &Tensor, memory: &Tensor, masks: AttentionMasks) -> Tensor {
+    fn rest(
+        &self,
+        scope: &ModuleScope<Self>,
+        x: &Tensor,
+        memory: &Tensor,
+        masks: AttentionMasks,
+    ) -> Tensor {
         let asked = self.manner.before(x, &self.norm2);
         let found = self.multihead_attn.forward(&asked, memory, memory, masks);
         let x = self.manner.after(x, found, &self.norm2);
         let given = self.manner.before(&x, &self.norm3);
         let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        seen(self, self.manner.after(&x, made, &self.norm3))
+        scope.output(self.manner.after(&x, made, &self.norm3))
     }
 }

@@ -4,15 +4,16 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
 use super::transformer::{Manner, TransformerConfig};
-use crate::{Layer, LayerNorm, Linear, entered, seen};
+use crate::{Layer, LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, Layer, TransformerConfig};
-/// let layer = TransformerConfig::new(8, 2).feedforward(16).encoder_layer();
+/// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
 /// let x = Tensor::ones([3, 5, 8]);
 /// assert_eq!(layer.forward(&x).shape(), [3, 5, 8]);
 /// assert_eq!(layer.forward_masked(&x, AttentionMasks::new().causal()).shape(), [3, 5, 8]);
@@ -54,30 +55,31 @@ impl TransformerEncoderLayer {
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&self.manner.after(x, found, &self.norm1))
+        self.rest(&scope, &self.manner.after(x, found, &self.norm1))
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let seen = self.manner.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&self.manner.after(x, found, &self.norm1)).detach()
+        self.rest(&scope, &self.manner.after(x, found, &self.norm1)).detach()
     }
 
     #[track_caller]
-    fn rest(&self, x: &Tensor) -> Tensor {
+    fn rest(&self, scope: &ModuleScope<Self>, x: &Tensor) -> Tensor {
         let given = self.manner.before(x, &self.norm2);
         let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        seen(self, self.manner.after(x, made, &self.norm2))
+        scope.output(self.manner.after(x, made, &self.norm2))
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100. PyTorch's `nn.BCELoss`.
+/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+/// PyTorch's `nn.BCELoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BceLoss {

@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1. PyTorch's `nn.CosineEmbeddingLoss`.
+/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
+/// PyTorch's `nn.CosineEmbeddingLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct CosineEmbeddingLoss {

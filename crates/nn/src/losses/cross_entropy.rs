@@ -3,8 +3,9 @@
 use super::Loss;
 use pullback::{CrossEntropy, Reduction, Tensor};
 
-/// The cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers), or against probabilities shaped as the logits. The mean
-/// over classes is over their weights. PyTorch's `nn.CrossEntropyLoss`.
+/// The cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers), or against
+/// probabilities shaped as the logits. The mean over classes is over their weights. PyTorch's
+/// `nn.CrossEntropyLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};

@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// ½(log v + (x − y)²/v), the likelihood of y under a normal distribution of mean x and variance v. PyTorch's `nn.GaussianNLLLoss`.
+/// ½(log v + (x − y)²/v), the likelihood of y under a normal distribution of mean x and variance v.
+/// PyTorch's `nn.GaussianNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct GaussianNllLoss {

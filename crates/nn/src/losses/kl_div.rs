@@ -3,8 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y. That of its definition is with
-/// [`Reduction::BatchMean`]. PyTorch's `nn.KLDivLoss`.
+/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y. That
+/// of its definition is with [`Reduction::BatchMean`]. PyTorch's `nn.KLDivLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct KlDivLoss {

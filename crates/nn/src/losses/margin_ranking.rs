@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// max(0, margin − y·(a − b)): a is to be ranked above b where y is 1, below it where y is −1. PyTorch's `nn.MarginRankingLoss`.
+/// max(0, margin − y·(a − b)): a is to be ranked above b where y is 1, below it where y is −1.
+/// PyTorch's `nn.MarginRankingLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MarginRankingLoss {

@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes. PyTorch's `nn.MultiMarginLoss`.
+/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes. PyTorch's
+/// `nn.MultiMarginLoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MultiMarginLoss {

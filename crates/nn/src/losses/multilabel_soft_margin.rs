@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The mean over the classes of −y·log σ(x) − (1 − y)·log σ(−x). PyTorch's `nn.MultiLabelSoftMarginLoss`.
+/// The mean over the classes of −y·log σ(x) − (1 − y)·log σ(−x). PyTorch's
+/// `nn.MultiLabelSoftMarginLoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MultilabelSoftMarginLoss {

@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`; the mean is over the weights. PyTorch's `nn.NLLLoss`.
+/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`; the mean is over the
+/// weights. PyTorch's `nn.NLLLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};

@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's `nn.PoissonNLLLoss`.
+/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's
+/// `nn.PoissonNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct PoissonNllLoss {
@@ -20,6 +21,7 @@ impl PoissonNllLoss {
     }
 
     /// x is the rate itself, not its logarithm: x − y·log(x + eps).
+    #[doc(alias = "log_input")]
     pub fn raw_input(self) -> PoissonNllLoss {
         PoissonNllLoss { raw_input: true, ..self }
     }

@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// max(0, margin + |anchor − near| − |anchor − far|), over the last axis. PyTorch's `nn.TripletMarginLoss`.
+/// max(0, margin + |anchor − near| − |anchor − far|), over the last axis. PyTorch's
+/// `nn.TripletMarginLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};

@@ -5,7 +5,7 @@ use crate::module::in_evaluation;
 use crate::refuse::{demand, room_for};
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
-    TransformerEncoderLayer, entered,
+    TransformerEncoderLayer, module_scope,
 };
 use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,8 @@ impl Default for GptConfig {
     }
 }
 
-/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and the logits.
+/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and
+/// the logits.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -115,7 +116,8 @@ impl Sampling {
 }
 
 impl Gpt {
-    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a block adds to what it was given.
+    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a
+    /// block adds to what it was given.
     ///
     /// # Panics
     /// With the caller's line, if a size is 0 or the heads cannot share the features.
@@ -123,7 +125,7 @@ impl Gpt {
     #[must_use]
     pub fn new(config: &GptConfig) -> Gpt {
         let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
-        let block = TransformerConfig::new(width, heads).feedforward(4 * width);
+        let block = TransformerConfig::new(width, heads).dim_feedforward(4 * width);
         let block = block.dropout(dropout).gelu().norm_first();
         let mut blocks = room_for("Gpt", layers);
         for _ in 0..layers {
@@ -153,14 +155,15 @@ impl Gpt {
         self.position.weight.shape()[0]
     }
 
-    /// The logits of the next token at each position: from `[batch, positions]` to `[batch, positions, vocabulary]`.
+    /// The logits of the next token at each position: from `[batch, positions]` to
+    /// `[batch, positions, vocabulary]`.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they are no token numbers or too many.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, ids: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         let mut x = self.dropout.forward(&self.embedded(ids, 0));
         for block in &self.blocks {
             x = block.forward_masked(&x, AttentionMasks::new().causal());
@@ -168,7 +171,8 @@ impl Gpt {
         self.logits(&x)
     }
 
-    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in nats.
+    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in
+    /// nats.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -178,8 +182,9 @@ impl Gpt {
         cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
     }
 
-    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values are kept, so a token costs one position; where
-    /// the sequence is full it goes on from its later half.
+    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values
+    /// are kept, so a token costs one position; where the sequence is full it goes on from its
+    /// later half.
     ///
     /// # Errors
     /// If the prompt is empty or has a number that is no token, or the temperature is negative.

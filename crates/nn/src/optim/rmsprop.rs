@@ -1,6 +1,6 @@
 //! Gradients divided by the root of their mean square.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct RmsProp {
     /// The learning rate.
-    pub rate: f64,
+    pub lr: f64,
     /// How much of the mean square stays in each step.
     pub alpha: f64,
     /// Added to the root of the mean square.
@@ -27,7 +27,7 @@ pub struct RmsProp {
 impl Default for RmsProp {
     fn default() -> RmsProp {
         RmsProp {
-            rate: 1e-2,
+            lr: 1e-2,
             alpha: 0.99,
             eps: 1e-8,
             weight_decay: 0.0,
@@ -38,19 +38,19 @@ impl Default for RmsProp {
     }
 }
 
-impl Rule for RmsProp {
+impl UpdateRule for RmsProp {
     const NAME: &'static str = "RmsProp";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("alpha", self.alpha, Within::UpToOne),
-            ("eps", self.eps, Within::NotNegative),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
-            ("momentum", self.momentum, Within::NotNegative),
+            ("alpha", self.alpha, Bounds::UpToOne),
+            ("eps", self.eps, Bounds::NotNegative),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
+            ("momentum", self.momentum, Bounds::NotNegative),
         ]
     }
 
@@ -77,6 +77,6 @@ impl Rule for RmsProp {
             by += at.remembered(buffer) * self.momentum;
             at.remember(buffer, &by);
         }
-        at.set(&(at.value() - by * at.rate()));
+        at.set(&(at.value() - by * at.lr()));
     }
 }

@@ -10,7 +10,8 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies tensors. Gradients are not copied but held: who runs something meanwhile forgets them first.
+    /// Copies tensors. Gradients are not copied but held: who runs something meanwhile forgets them
+    /// first.
     pub fn of(tensors: impl IntoIterator<Item = Tensor>, leaves: &[Tensor]) -> Snapshot {
         let copy = |x: Tensor| {
             let values = no_grad(|| x.detach().deep_clone());

@@ -1,8 +1,9 @@
 //! One checkpoint: all that a run needs to go on as if it had never stopped.
 //!
-//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers under their own names, so it can be given
-//! to PyTorch as it is. `state.safetensors` holds the other tensors: the optimiser's, the random generator's, and what else was
-//! added. `checkpoint.json` holds the rest: see `manifest.rs`.
+//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers
+//! under their own names, so it can be given to PyTorch as it is. `state.safetensors` holds the
+//! other tensors: the optimiser's, the random generator's, and what else was added.
+//! `checkpoint.json` holds the rest: see `manifest.rs`.
 
 use super::durable::make_folder;
 use super::manifest::{self, Manifest, Record};
@@ -12,6 +13,7 @@ use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
 use pullback::{Error, Result, Tensor, random_state, set_random_state};
+use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +71,8 @@ impl Checkpoint {
         self.tensors(OPTIMIZER, optimizer.named_state())
     }
 
-    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's state.
+    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's
+    /// state.
     pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> Checkpoint {
         self.state.extend(named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)));
         self
@@ -161,7 +164,8 @@ impl Saved {
         &self.folder
     }
 
-    /// Puts the model, the optimiser and the random generator where they were. Everything is checked before anything is changed.
+    /// Puts the model, the optimiser and the random generator where they were. Everything is
+    /// checked before anything is changed.
     ///
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
@@ -169,7 +173,8 @@ impl Saved {
         self.checked(model, optimizer, &[])?.write()
     }
 
-    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked and not yet written.
+    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked
+    /// and not yet written.
     pub(crate) fn checked(
         &self,
         model: &impl Module,
@@ -219,8 +224,10 @@ impl Saved {
     fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Fitted> {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
-        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)).collect();
-        let mut fitted = Fit::exact(&Names::new()).run(&file, &targets_from(named));
+        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x));
+        let named: Vec<(String, Tensor)> = named.collect();
+        let names = earlier_names(&file, &named);
+        let mut fitted = Fit::exact(&names).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;
@@ -240,4 +247,15 @@ impl Saved {
             false => Err(refused(format!("is {}, no random state", state.spec()))),
         }
     }
+}
+
+/// Checkpoints of earlier versions call the learning rate of a group `rate`, not `lr`.
+fn earlier_names(file: &SafeTensors, named: &[(String, Tensor)]) -> Names {
+    named.iter().filter(|(name, _)| file.tensor(name).is_err()).fold(
+        Names::new(),
+        |names, (name, _)| match name.strip_suffix(".lr") {
+            Some(group) => names.rename(&format!("{group}.rate"), name),
+            None => names,
+        },
+    )
 }

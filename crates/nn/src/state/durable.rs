@@ -1,8 +1,9 @@
 //! Writing so that nothing is ever half there.
 //!
-//! What is written goes to a temporary name beside its place, is flushed to the disk, and takes its place by one rename, which the file
-//! system does whole or not at all. Then the folder is flushed, so that the rename survives a loss of power too. A failure on the way
-//! removes the temporary and leaves what was there.
+//! What is written goes to a temporary name beside its place, is flushed to the disk, and takes its
+//! place by one rename, which the file system does whole or not at all. Then the folder is flushed,
+//! so that the rename survives a loss of power too. A failure on the way removes the temporary and
+//! leaves what was there.
 
 use pullback::{Error, Result};
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
 //! A folder of checkpoints, of which the last good one survives.
 //!
-//! Each is a folder of its own, `00007-step-3500`: numbered in the order in which they were saved, so that a run that went back to an
-//! earlier step and goes on from there is the newest again. Old ones are removed only after a new one is in its place.
+//! Each is a folder of its own, `00007-step-3500`: numbered in the order in which they were saved,
+//! so that a run that went back to an earlier step and goes on from there is the newest again. Old
+//! ones are removed only after a new one is in its place.
 
 use super::checkpoint::{Checkpoint, Saved};
 use super::durable::{failed, remove_folder, sweep};
@@ -14,20 +15,21 @@ const OP: &str = "checkpoint";
 
 /// Which value of a metric is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Best {
+pub enum MetricMode {
     /// The lowest, as of a loss.
-    Lowest,
+    Min,
     /// The highest, as of an accuracy.
-    Highest,
+    Max,
 }
 
-impl Best {
-    /// Whether a value is better than another by more than `delta`. Anything is better than NaN, and NaN is better than nothing.
+impl MetricMode {
+    /// Whether a value is better than another by more than `delta`. Anything is better than NaN,
+    /// and NaN is better than nothing.
     #[must_use]
     pub fn is_better(self, new: f64, old: f64, delta: f64) -> bool {
         let gain = match self {
-            Best::Lowest => old - new,
-            Best::Highest => new - old,
+            MetricMode::Min => old - new,
+            MetricMode::Max => new - old,
         };
         gain > delta || (old.is_nan() && !new.is_nan())
     }
@@ -39,7 +41,7 @@ impl Best {
 pub struct Checkpoints {
     folder: PathBuf,
     last: usize,
-    best: Option<(String, Best)>,
+    best: Option<(String, MetricMode)>,
 }
 
 /// A checkpoint that was found.
@@ -62,9 +64,10 @@ impl Checkpoints {
         Checkpoints { last: count.max(1), ..self }
     }
 
-    /// Keeps the one with the best value of this metric besides. A checkpoint that was saved at a step where the metric was not measured does
-    /// not count, so evaluate at the steps at which you save.
-    pub fn keep_best(self, metric: &str, best: Best) -> Checkpoints {
+    /// Keeps the one with the best value of this metric besides. A checkpoint that was saved at a
+    /// step where the metric was not measured does not count, so evaluate at the steps at which you
+    /// save.
+    pub fn keep_best(self, metric: &str, best: MetricMode) -> Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }
 
@@ -111,10 +114,12 @@ impl Checkpoints {
         self.first_good(folders)
     }
 
-    /// The good checkpoint with the best value of the metric that [`Checkpoints::keep_best`] named, or none if there is no checkpoint.
+    /// The good checkpoint with the best value of the metric that [`Checkpoints::keep_best`] named,
+    /// or none if there is no checkpoint.
     ///
     /// # Errors
-    /// If no metric was named, or there are checkpoints but none is good or none has the metric: then the error lists those there are.
+    /// If no metric was named, or there are checkpoints but none is good or none has the metric:
+    /// then the error lists those there are.
     pub fn best(&self) -> Result<Option<Found>> {
         let Some((metric, best)) = &self.best else {
             return Err(Error::argument(OP, "no metric says which checkpoint is best")
@@ -133,7 +138,8 @@ impl Checkpoints {
                 format!("no checkpoint in {} has `{metric}`; {there}", self.folder.display());
             return Err(Error::argument(OP, message));
         }
-        // Newest first, so that of equals the newest is taken; those that cannot be read come last, to be told about.
+        // Newest first, so that of equals the newest is taken; those that cannot be read come last,
+        // to be told about.
         let mut valued: Vec<(PathBuf, f64)> = Vec::new();
         for folder in self.list()?.into_iter().rev() {
             let value = self.value(&folder).unwrap_or(f64::NAN);
@@ -184,8 +190,8 @@ impl Checkpoints {
         Manifest::read(folder).ok()?.record.metrics.get(metric).copied()
     }
 
-    /// Removes what need not be kept. A checkpoint whose manifest cannot be read counts for nothing and is left for people to look at; what
-    /// cannot be removed stays, which harms nobody.
+    /// Removes what need not be kept. A checkpoint whose manifest cannot be read counts for nothing
+    /// and is left for people to look at; what cannot be removed stays, which harms nobody.
     fn prune(&self) {
         let Ok(mut folders) = self.list() else { return };
         folders.retain(|folder| Manifest::read(folder).is_ok());

@@ -1,7 +1,9 @@
-//! The JSON file of a checkpoint: everything that is not a tensor, and the checksums of everything that is.
+//! The JSON file of a checkpoint: everything that is not a tensor, and the checksums of everything
+//! that is.
 //!
-//! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is noticed, also in a checksum. For each file of
-//! tensors it holds the SHA-256 of its bytes, which decides, and a CRC-32C of each tensor, which tells whose bytes changed.
+//! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is
+//! noticed, also in a checksum. For each file of tensors it holds the SHA-256 of its bytes, which
+//! decides, and a CRC-32C of each tensor, which tells whose bytes changed.
 
 use super::durable::failed;
 use super::tensors::decode;

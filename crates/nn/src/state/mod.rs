@@ -1,10 +1,12 @@
 //! Checkpoints and weights in files.
 //!
-//! Weights are safetensors files with the names that PyTorch gives: [`save_weights`], [`load_weights`], and [`Weights`] for other names,
-//! other dtypes and files that do not hold everything. A [`Checkpoint`] is all that a run needs to go on as if it had never stopped, and
+//! Weights are safetensors files with the names that PyTorch gives: [`save_weights`],
+//! [`load_weights`], and [`Weights`] for other names, other dtypes and files that do not hold
+//! everything. A [`Checkpoint`] is all that a run needs to go on as if it had never stopped, and
 //! [`Checkpoints`] is a folder of them, of which the last good one survives whatever happens.
 //!
-//! `tensors.rs` turns tensors into safetensors and back, `durable.rs` writes so that nothing is ever half there, `names.rs` maps names.
+//! `tensors.rs` turns tensors into safetensors and back, `durable.rs` writes so that nothing is
+//! ever half there, `names.rs` maps names.
 
 mod checkpoint;
 mod durable;
@@ -20,7 +22,7 @@ pub(crate) use durable::replace_file;
 pub(crate) use manifest::{json_of, number_in};
 
 pub use checkpoint::{Checkpoint, Saved};
-pub use folder::{Best, Checkpoints, Found};
+pub use folder::{Checkpoints, Found, MetricMode};
 pub use manifest::Record;
 pub use names::Names;
 pub use weights::{Loaded, Weights, load_weights, save_weights};

@@ -2,11 +2,12 @@
 
 /// How the names in a file and the names in a model belong together, both ways.
 ///
-/// Rules are applied in the order in which they were added when a file is loaded, and backwards in reverse order when one is saved.
-/// A name that no rule fits stays as it is.
+/// Rules are applied in the order in which they were added when a file is loaded, and backwards in
+/// reverse order when one is saved. A name that no rule fits stays as it is.
 ///
-/// Tensors that are several in the file and one in the model, as separate query, key and value weights beside packed ones, are joined by
-/// [`Names::concat`]; the other way round, [`Names::split`] cuts.
+/// Tensors that are several in the file and one in the model, as separate query, key and value
+/// weights beside packed ones, are joined by [`Names::concat`]; the other way round,
+/// [`Names::split`] cuts.
 ///
 /// ```
 /// use pullback_nn::state::Names;
@@ -48,7 +49,8 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// The model's name for a name in the file, before the next rule. A part has the name of its whole.
+    /// The model's name for a name in the file, before the next rule. A part has the name of its
+    /// whole.
     pub fn to_model(&self, name: &str) -> String {
         match self {
             Rule::Prefix(file, model) => swapped(name, file, model),
@@ -90,23 +92,25 @@ impl Names {
         Names::default()
     }
 
-    /// Names that begin with `in_file` begin with `in_model` instead. Saving does the reverse, so an empty `in_model` puts `in_file` before
-    /// every name.
+    /// Names that begin with `in_file` begin with `in_model` instead. Saving does the reverse, so
+    /// an empty `in_model` puts `in_file` before every name.
     #[must_use]
     pub fn prefix(mut self, in_file: &str, in_model: &str) -> Names {
         self.rules.push(Rule::Prefix(in_file.to_string(), in_model.to_string()));
         self
     }
 
-    /// The tensor or module at the path `in_file` is at `in_model`. A `*` stands for any one part between dots, the same in both.
+    /// The tensor or module at the path `in_file` is at `in_model`. A `*` stands for any one part
+    /// between dots, the same in both.
     #[must_use]
     pub fn rename(mut self, in_file: &str, in_model: &str) -> Names {
         self.rules.push(Rule::Path(in_file.to_string(), in_model.to_string()));
         self
     }
 
-    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*` stands for any one part between dots, the
-    /// same in all; paths are whole names. Saving cuts into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
+    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*`
+    /// stands for any one part between dots, the same in all; paths are whole names. Saving cuts
+    /// into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
     /// [`Names::transposed`] is so before it is joined.
     ///
     /// ```
@@ -133,8 +137,8 @@ impl Names {
         self
     }
 
-    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of [`Names::of_sizes`], is the ones at `in_model`: the reverse
-    /// of [`Names::concat`].
+    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of
+    /// [`Names::of_sizes`], is the ones at `in_model`: the reverse of [`Names::concat`].
     #[must_use]
     pub fn split(mut self, in_file: &str, axis: usize, in_model: &[&str]) -> Names {
         let parts = in_model.iter().map(ToString::to_string).collect();
@@ -142,8 +146,9 @@ impl Names {
         self
     }
 
-    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its axis, where they are not equal: fewer keys than queries.
-    /// Anywhere else it is a mistake, of which loading and saving tell.
+    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its
+    /// axis, where they are not equal: fewer keys than queries. Anywhere else it is a mistake, of
+    /// which loading and saving tell.
     #[must_use]
     pub fn of_sizes(mut self, lengths: &[usize]) -> Names {
         match self.rules.last_mut() {
@@ -167,7 +172,8 @@ impl Names {
         self
     }
 
-    /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A `*` stands for any one part.
+    /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A
+    /// `*` stands for any one part.
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
         self.transposed.push(in_file.to_string());

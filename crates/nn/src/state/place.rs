@@ -1,4 +1,5 @@
-//! Fitting the tensors of a file to the tensors that they go to. Everything is looked at before anything is written.
+//! Fitting the tensors of a file to the tensors that they go to. Everything is looked at before
+//! anything is written.
 
 use super::names::{Names, fits};
 use super::rules::Source;
@@ -36,7 +37,8 @@ pub(crate) struct Fit<'a> {
     pub names: &'a Names,
     /// Dtypes may differ: values are cast, floats to floats and integers to integers.
     pub cast: bool,
-    /// Patterns of names in the file that nobody needs to want, and of names in the model that nobody needs to give.
+    /// Patterns of names in the file that nobody needs to want, and of names in the model that
+    /// nobody needs to give.
     pub ignored: &'a [String],
     pub optional: &'a [String],
 }
@@ -60,7 +62,8 @@ impl<'a> Fit<'a> {
 
     pub fn run(&self, file: &SafeTensors, targets: &[Target]) -> Fitted {
         let mut out = Fitted::default();
-        // By the model's names; in the order of the alphabet, so that sentences do not depend on a hash.
+        // By the model's names; in the order of the alphabet, so that sentences do not depend on a
+        // hash.
         let mut given: BTreeMap<String, Source> = BTreeMap::new();
         let mut in_file = file.names();
         in_file.sort_unstable();
@@ -178,7 +181,8 @@ impl Fitted {
         self.writes.len()
     }
 
-    /// An error that names what does not fit, if something does not. Where not strict, tensors may be missing and unexpected.
+    /// An error that names what does not fit, if something does not. Where not strict, tensors may
+    /// be missing and unexpected.
     pub fn check(
         &self,
         op: &'static str,

@@ -1,7 +1,8 @@
 //! Tensors that are one in a file and several in a model, or the other way round.
 //!
-//! A file is first a list of names with where each comes from ([`Source`]); the rules of [`Names`] change that list in order, so that a rule sees what the ones
-//! before it made. No value is read until everything has its place.
+//! A file is first a list of names with where each comes from ([`Source`]); the rules of [`Names`]
+//! change that list in order, so that a rule sees what the ones before it made. No value is read
+//! until everything has its place.
 
 use super::names::{Rule, filled, matched};
 use super::tensors::{spec_of, tensor_of};
@@ -124,7 +125,8 @@ fn part(whole: &Tensor, axis: usize, index: usize, sizes: &Sizes) -> Option<Tens
     catch(|| whole.narrow(axis as isize, start as isize, length)).ok()
 }
 
-/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the list.
+/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the
+/// list.
 fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Vec<Option<usize>>> {
     let mut out: BTreeMap<Vec<String>, Vec<Option<usize>>> = BTreeMap::new();
     for (i, (name, _)) in list.iter().enumerate() {
@@ -139,7 +141,8 @@ fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Ve
     out
 }
 
-/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which some are not there.
+/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which
+/// some are not there.
 fn merge<T: Clone>(
     list: &mut Vec<(String, T)>,
     (parts, whole, rule): (&[String], &str, &str),
@@ -202,7 +205,8 @@ fn cut<T>(
 }
 
 impl Names {
-    /// Where the model's tensors come from in a file of these names, and sentences about rules that do not fit.
+    /// Where the model's tensors come from in a file of these names, and sentences about rules that
+    /// do not fit.
     pub(crate) fn sources(&self, in_file: &[&str]) -> (Vec<(String, Source)>, Vec<String>) {
         let stored = |name: &&str| (name.to_string(), Source::Stored(name.to_string()));
         let mut list: Vec<(String, Source)> = in_file.iter().map(stored).collect();

@@ -1,18 +1,21 @@
 //! Where a training loop has its batches from.
 
-use crate::data::{Dataset, Loader, Position, Stream, StreamLoader};
+use crate::data::{DataLoader, Dataset, Position, Stream, StreamLoader};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
-/// The batches of a run, epoch after epoch. [`Loader`](crate::data::Loader)s are such, and so are vectors of batches.
+/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader)s are such, and
+/// so are vectors of batches.
 pub trait Batches {
     /// One batch.
     type Batch;
 
-    /// What is left of the epoch, of which so many batches were taken. Something with a position of its own knows that itself.
+    /// What is left of the epoch, of which so many batches were taken. Something with a position of
+    /// its own knows that itself.
     fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
 
-    /// How many batches of the epoch were handed out before the run, by something with a position of its own: a look at the first one counts.
+    /// How many batches of the epoch were handed out before the run, by something with a position
+    /// of its own: a look at the first one counts.
     fn taken(&self) -> u64 {
         0
     }
@@ -55,7 +58,7 @@ impl<T: Clone> Batches for Vec<T> {
     }
 }
 
-impl<D: Dataset, B: Send + 'static> Batches for Loader<D, B> {
+impl<D: Dataset, B: Send + 'static> Batches for DataLoader<D, B> {
     type Batch = B;
 
     fn rest(&self, _: u64) -> Box<dyn Iterator<Item = Result<B>> + '_> {

@@ -14,13 +14,15 @@ pub struct Now<'a> {
     pub epoch: u64,
     /// How many steps there will be, where that is known.
     pub last_step: Option<u64>,
-    /// What this step measured: its own metrics, `rate`, `epoch_…` with means at the end of an epoch, `val_…` after an evaluation.
+    /// What this step measured: its own metrics, `lr`, `epoch_…` with means at the end of an epoch,
+    /// `val_…` after an evaluation.
     pub metrics: &'a Metrics,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
     /// The parameters by name. Their gradients are those of this step, unless it forgot them.
     pub parameters: &'a [(String, Tensor)],
-    /// Why this step was skipped, if it was run again to know that: see [`Trainer::scaler`](super::Trainer::scaler).
+    /// Why this step was skipped, if it was run again to know that: see
+    /// [`Trainer::scaler`](super::Trainer::scaler).
     pub overflow: Option<&'a Overflow>,
 }
 

@@ -1,4 +1,5 @@
-//! Metrics that a run was told to look at by name: a name that nothing measures is a mistake, and would silently stop or keep nothing.
+//! Metrics that a run was told to look at by name: a name that nothing measures is a mistake, and
+//! would silently stop or keep nothing.
 
 use super::trainer::Trainer;
 use crate::Module;

@@ -1,7 +1,8 @@
 //! The training loop and what it reports.
 //!
-//! [`Trainer`] takes a step function and does what goes on around it; [`Callback`]s look on: a [`ProgressBar`], logs
-//! ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning curves ([`plots`]).
+//! [`Trainer`] takes a step function and does what goes on around it; [`Callback`]s look on: a
+//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning
+//! curves ([`plots`]).
 
 mod batches;
 mod callback;

@@ -42,7 +42,7 @@ pub struct Outcome {
     pub ended: Ended,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
-    /// What else there is to say: checkpoints that were passed over because they are corrupt; steps that a scaler skipped, with the op and line
-    /// that overflowed first.
+    /// What else there is to say: checkpoints that were passed over because they are corrupt; steps
+    /// that a scaler skipped, with the op and line that overflowed first.
     pub notes: Vec<String>,
 }

@@ -1,7 +1,8 @@
 //! Steps that a scaler skipped, and why.
 //!
-//! To know which op overflowed a step must be run a second time, op by op. That is done for the first few that are skipped: most often they
-//! are those at the start, where the scale is still too large, and they tell the same. Of the others only their number is kept.
+//! To know which op overflowed a step must be run a second time, op by op. That is done for the
+//! first few that are skipped: most often they are those at the start, where the scale is still too
+//! large, and they tell the same. Of the others only their number is kept.
 
 use super::trainer::Trainer;
 use crate::Module;

@@ -6,15 +6,17 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pullback::Result;
 use std::io::{IsTerminal as _, Write};
 
-/// Shows how far a run is, with its rate, the time that is left, and the metrics. Where the standard error is no terminal it is silent, or
-/// says a line every so often, with what was measured since the last one.
+/// Shows how far a run is, with its rate, the time that is left, and the metrics. Where the
+/// standard error is no terminal it is silent, or says a line every so often, with what was
+/// measured since the last one.
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     shown: bool,
     lines: Option<(u64, Box<dyn Write>)>,
     /// What the bar shows: the newest value of everything.
     latest: Metrics,
-    /// What the next line says: what was measured since the last one, so that an old evaluation is not told as a new one.
+    /// What the next line says: what was measured since the last one, so that an old evaluation is
+    /// not told as a new one.
     unsaid: Metrics,
 }
 

@@ -1,11 +1,12 @@
 //! How a run goes.
 //!
-//! After each step, in this order: if the epoch is over its means are taken; the model is evaluated if that is due; the schedule advances;
-//! early stopping looks; callbacks are told; a checkpoint is saved if that is due. So a checkpoint lies between two steps with nothing
-//! left to do for the first, and logs hold its step before it is on the disk.
+//! After each step, in this order: if the epoch is over its means are taken; the model is evaluated
+//! if that is due; the schedule advances; early stopping looks; callbacks are told; a checkpoint is
+//! saved if that is due. So a checkpoint lies between two steps with nothing left to do for the
+//! first, and logs hold its step before it is on the disk.
 //!
-//! What a checkpoint must know of the loop itself (how far in the epoch, the sums of running means, the patience left) is in
-//! [`Place`].
+//! What a checkpoint must know of the loop itself (how far in the epoch, the sums of running means,
+//! the patience left) is in [`Place`].
 
 use super::early_stop::Verdict;
 use super::expected::missing;
@@ -163,7 +164,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             let folder = saved.folder().display();
             Error::argument(OP, format!("{folder} cannot be resumed from: {what}"))
         };
-        // Where something does not fit, nothing outside of this run is changed: tensors are written last.
+        // Where something does not fit, nothing outside of this run is changed: tensors are written
+        // last.
         let mut groups = self.trainer.kept.clone();
         if saved.has_tensors(BEST) {
             let best = self.copied_weights();
@@ -193,7 +195,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             return Err(wrong("its schedule").because(error));
         }
         tensors.write()?;
-        // Rates are the optimiser's tensors; a schedule that was changed since has the last word on them.
+        // Rates are the optimiser's tensors; a schedule that was changed since has the last word on
+        // them.
         if let Some((_, schedule)) = &mut self.trainer.schedule {
             schedule.go_to(&record.schedule)?;
         }
@@ -230,8 +233,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 self.position = batches.position();
                 let ends_epoch = match count {
                     Some(count) => self.place.batch >= count,
-                    // Where it is not known how long an epoch is, the next batch is asked for, to know whether there is one. The
-                    // position stays that before it; after the last, it is that of the next epoch.
+                    // Where it is not known how long an epoch is, the next batch is asked for, to
+                    // know whether there is one. The position stays that before it; after the last,
+                    // it is that of the next epoch.
                     None => {
                         let began = Instant::now();
                         let told = |batch| (batch, batches.examples(), began.elapsed());
@@ -309,8 +313,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
 
     /// What is due after a step.
     fn after(&mut self, mut metrics: Metrics, ends_epoch: bool) -> Result<Option<Ended>> {
-        if let Some(rate) = self.trainer.optimizer.rates().first() {
-            metrics.set("rate", rate.item::<f64>());
+        if let Some(lr) = self.trainer.optimizer.lrs().first() {
+            metrics.set("lr", lr.item::<f64>());
         }
         if ends_epoch {
             let means = self.place.end_epoch();
@@ -374,7 +378,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         }
     }
 
-    /// The names of all metrics there are, as far as the run knows: the means of an epoch that is not over will be there too.
+    /// The names of all metrics there are, as far as the run knows: the means of an epoch that is
+    /// not over will be there too.
     fn known(&self) -> Vec<String> {
         let mut names: Vec<String> = self.latest.iter().map(|(name, _)| name.to_string()).collect();
         let means = self.place.means.iter().map(|(name, _)| format!("epoch_{name}"));

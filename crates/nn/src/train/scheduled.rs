@@ -43,18 +43,18 @@ impl<S: Schedule> Scheduled for Scheduler<S> {
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Rule, Sgd};
+/// use pullback_nn::optim::{UpdateRule, Sgd};
 /// use pullback_nn::schedule::{Plateau, PlateauScheduler};
 /// use pullback_nn::train::{Metrics, Scheduled, Watching};
 ///
-/// let optimizer = Sgd { rate: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+/// let optimizer = Sgd { lr: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
 /// let how = Plateau { patience: 0, factor: 0.5, ..Plateau::default() };
 /// let mut schedule = Watching::new("val_loss", PlateauScheduler::new(&optimizer, how)?);
 /// for loss in [3.0, 3.0] {
 ///     schedule.advance(&Metrics::new().with("loss", 0.0));
 ///     schedule.advance(&Metrics::new().with("val_loss", loss));
 /// }
-/// assert_eq!(schedule.scheduler().rates(), [0.5]);
+/// assert_eq!(schedule.scheduler().lrs(), [0.5]);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Examples and the time that they took to load and to train on: not that of evaluations, callbacks and checkpoints. An interval ends with an
-/// evaluation or an epoch.
+/// Examples and the time that they took to load and to train on: not that of evaluations, callbacks
+/// and checkpoints. An interval ends with an evaluation or an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throughput {
     examples: u64,

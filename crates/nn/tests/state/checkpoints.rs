@@ -3,7 +3,7 @@
 use crate::model::{Model, Momentum, values};
 use pullback::{Tensor, manual_seed, random_state};
 use pullback_nn::Module;
-use pullback_nn::state::{Best, Checkpoint, Checkpoints, Saved};
+use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode, Saved};
 use serde_json::json;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +37,7 @@ fn everything_comes_back() {
         .metric("none", f64::NAN)
         .schedule(json!({"last": 7}))
         .data(json!([1, 2, {"epoch": 1}]))
-        .config(json!({"width": 64, "rate": 0.1, "seed": u64::MAX}));
+        .config(json!({"width": 64, "lr": 0.1, "seed": u64::MAX}));
     let path = checkpoints.save(&checkpoint).unwrap();
     assert!(path.ends_with("00001-step-12"));
 
@@ -46,7 +46,7 @@ fn everything_comes_back() {
     let saved = Saved::read(&path).unwrap();
     saved.restore(&fresh, &other).unwrap();
     assert_eq!(values(&fresh), values(&model));
-    assert_eq!(other.rate.item::<f64>(), 0.125);
+    assert_eq!(other.lr.item::<f64>(), 0.125);
     assert_eq!(other.buffers[2].to_f64_vec(), optimizer.buffers[2].to_f64_vec());
     assert_eq!(random_state().to_vec::<i64>(), random);
     let average = Tensor::from([0.0, 0.0]);
@@ -98,7 +98,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
         assert!(error.contains(part), "no {part:?} in {error}");
     }
     assert_eq!(values(&fresh), before);
-    assert_eq!(other.rate.item::<f64>(), 2.0);
+    assert_eq!(other.lr.item::<f64>(), 2.0);
     let error = saved.restore_model(&vec![Tensor::zeros([1])]).unwrap_err().to_string();
     assert!(error.contains("model.safetensors does not fit the model: 1 missing"), "{error}");
 }
@@ -107,7 +107,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
 fn the_last_and_the_best_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints =
-        Checkpoints::new(folder.path()).keep_last(2).keep_best("accuracy", Best::Highest);
+        Checkpoints::new(folder.path()).keep_last(2).keep_best("accuracy", MetricMode::Max);
     let model = Model::filled(1.0);
     let accuracies = [0.5, 0.9, f64::NAN, 0.7, 0.6, 0.8];
     for (step, accuracy) in accuracies.into_iter().enumerate() {

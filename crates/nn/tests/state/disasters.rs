@@ -17,7 +17,8 @@ fn child(test: &str, folder: &Path) -> Command {
     command
 }
 
-/// A model of a few hundred kilobytes whose values are all its step, so that a mixture of two would be seen.
+/// A model of a few hundred kilobytes whose values are all its step, so that a mixture of two would
+/// be seen.
 fn large(step: f32) -> Vec<Tensor> {
     (0..8).map(|_| Tensor::full([100, 100], step)).collect()
 }
@@ -62,7 +63,8 @@ fn whenever_it_is_killed_the_last_good_one_loads() {
         drop(running);
         let told = lines.last().unwrap_or(told);
         let found = checkpoints.latest().unwrap().unwrap();
-        // Nothing had to be passed over: what has a name is whole. And what was told was saved is there.
+        // Nothing had to be passed over: what has a name is whole. And what was told was saved is
+        // there.
         assert_eq!(found.passed_over, [""; 0]);
         let step = found.checkpoint.record.step;
         assert!(step >= told && told > before, "{step} is saved, {told} was told, {before} before");
@@ -174,7 +176,8 @@ fn a_full_disk_leaves_the_old_one_and_nothing_of_the_new() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());
     checkpoints.save(&Checkpoint::of(&large(1.0)).at(1, 0)).unwrap();
-    // A process that may write no more than a few blocks to a file, and is told so instead of being ended.
+    // A process that may write no more than a few blocks to a file, and is told so instead of being
+    // ended.
     let program = child("disasters::saves_too_much", folder.path());
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);

@@ -24,11 +24,11 @@ use crate::mode::extra::LOW;
 use crate::mode::{self, DEFAULT_DTYPE, EXTRAS};
 use crate::tape::{History, Leaf};
 use crate::{DType, Error, Op, Tensor, fail, trace};
+use pullback_ir::Line;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Runs `f` in mixed precision: matrix products, convolutions and attention in `bf16` or `f16`; sums, softmax, norms, losses, powers and
@@ -60,7 +60,7 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
         DType::F16 => Low::F16,
         _ => {
             let message = format!("computes in bf16 or f16, not in {dtype}");
-            let at = mode::user_line(Location::caller());
+            let at = mode::user_line(Line::caller());
             fail::raise(Error::argument("autocast", message).at(at));
         }
     };
@@ -289,17 +289,13 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn product(&self, other: &Tensor) -> Tensor {
         let (a, b) = (self.up(), other.up());
-        let at = mode::user_line(Location::caller());
-        off(|| mode::speaking_for(at, || a.matmul(&b)))
+        let at = mode::user_line(Line::caller());
+        off(|| mode::with_line(at, || a.matmul(&b)))
     }
 }
 
 /// The operands as the table wants them, where that is not as they are.
-pub(crate) fn settled(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Option<SmallVec<[Tensor; 4]>> {
+pub(crate) fn settled(op: &Op, inputs: &[&Tensor], at: Line) -> Option<SmallVec<[Tensor; 4]>> {
     let low = state().dtype()?;
     let wanted = |x: &Tensor| -> Option<DType> {
         match (policy::policy(op), x.dtype()) {
@@ -317,7 +313,7 @@ pub(crate) fn settled(
         Some(dtype) => cast_leaf(x, dtype),
         None => (*x).clone(),
     };
-    Some(mode::speaking_for(at, || inputs.iter().map(cast).collect()))
+    Some(mode::with_line(at, || inputs.iter().map(cast).collect()))
 }
 
 #[cfg(test)]

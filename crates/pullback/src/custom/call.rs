@@ -9,9 +9,8 @@ use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, evaluate};
 use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
-use pullback_ir::{Custom, Op, Program, Var, Work};
+use pullback_ir::{Custom, Line, Op, Program, Var, Work};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// The body of a custom op.
@@ -89,7 +88,7 @@ type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: &dyn Fn() -> Ticket,
@@ -103,7 +102,7 @@ pub(super) fn call(
 fn eager(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
 ) -> Vec<Tensor> {
@@ -161,7 +160,7 @@ fn eager(
 fn traced(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: Ticket,
@@ -200,7 +199,7 @@ fn traced(
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(captures.iter().map(|c| &c.tensor)).collect();
-    let mut outs = mode::speaking_for(at, || apply_all(op, &operands)).into_vec();
+    let mut outs = mode::with_line(at, || apply_all(op, &operands)).into_vec();
     outs.truncate(results);
     outs
 }

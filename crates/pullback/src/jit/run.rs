@@ -8,9 +8,8 @@ use crate::trace::Effect;
 use crate::{Result, Tensor, Tree, mode};
 use pullback_cpu::buffer::rise;
 use pullback_cpu::{Bound, Buffer};
-use pullback_ir::{Layout, Spec};
+use pullback_ir::{Layout, Line, Spec};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -28,7 +27,7 @@ struct Operand<'a> {
 type Operands<'a> = SmallVec<[Operand<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
-    pub fn call(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
         if self.budget.is_none() {
             return self.run(arguments, at);
         }
@@ -39,7 +38,7 @@ impl<Y: Tree> Specialisation<Y> {
         result
     }
 
-    fn run(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+    fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
@@ -66,7 +65,7 @@ impl<Y: Tree> Specialisation<Y> {
     }
 
     /// Tells a report on memory what the call works on, and where.
-    fn note_memory(&self, arguments: &[Tensor], at: &'static Location<'static>) {
+    fn note_memory(&self, arguments: &[Tensor], at: Line) {
         let captured = self.captures.iter().filter_map(|captured| match captured {
             Captured::Fixed { handle, .. } => Some(handle),
             Captured::Gradient { .. } => None,

@@ -5,10 +5,9 @@ use crate::mode::extra::AGREED;
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail};
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, Reduction, Spec, Unary};
+use pullback_ir::{Binary, Line, Reduction, Spec, Unary};
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::panic::Location;
 
 /// The derivative at a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +333,7 @@ fn between(name: &str, slope: f64, low: f64) -> f64 {
         return slope + 0.0;
     }
     let message = format!("{slope} is not a slope of `{name}` at 0, which lie between {low} and 1");
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::raise(Error::argument("conventions", message).at(at))
 }
 
@@ -376,11 +375,7 @@ pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> 
 }
 
 /// The result of an op by other ops, where its derivative is agreed to be another than that of its row.
-pub(crate) fn agreed(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<Option<Tensor>> {
+pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
     let c = conventions();
     let differs = match op {
         Op::Unary(Unary::Relu) => c.relu != DEFAULT.relu,
@@ -407,7 +402,7 @@ pub(crate) fn agreed(
         (Op::Reduce(kind, axes), [x]) => first_extreme(x, *kind, axes),
         _ => unreachable!("one of the ops above"),
     };
-    Ok(Some(settled(|| mode::speaking_for(at, make))))
+    Ok(Some(settled(|| mode::with_line(at, make))))
 }
 
 /// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is added is 0.

@@ -47,10 +47,10 @@ use crate::memory::door;
 use crate::mode::extra::{AGREED, COUNT};
 use crate::mode::{self, EXTRAS};
 use crate::{Error, Op, Result, Tensor, fail, trace};
+use pullback_ir::Line;
 use report::Counter;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 
 thread_local! {
     /// The reports that are being made, the outermost first.
@@ -145,17 +145,12 @@ pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
 /// [`settled`] for a part of a formula whose bends are not those of the whole.
 #[track_caller]
 pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || settled(f))
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || settled(f))
 }
 
 /// Looks at an op that has run.
-pub(crate) fn look(
-    op: &Op,
-    inputs: &[&Tensor],
-    outs: &[Tensor],
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
     look_as(op.name(), op, inputs, outs, at)
 }
 
@@ -165,7 +160,7 @@ pub(crate) fn look_as(
     op: &Op,
     inputs: &[&Tensor],
     outs: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<()> {
     let Some((kind, spots)) = table::row(op).filter(|_| is_counting()) else { return Ok(()) };
     note(name, kind, inputs, at, |inputs| {
@@ -183,7 +178,7 @@ pub(crate) fn at(
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) {
     if is_counting() {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(note(name, kind, operands, at, mask));
     }
 }
@@ -191,7 +186,7 @@ pub(crate) fn at(
 /// A kink that an op, or a function without one, may have elements on.
 struct Noted {
     name: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     place: &'static str,
     convention: String,
     operands: SmallVec<[Tensor; 2]>,
@@ -205,7 +200,7 @@ fn note(
     name: &'static str,
     kind: Kind,
     operands: &[&Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) -> Result<()> {
     if !operands.iter().any(|x| x.dtype().is_float()) {
@@ -227,7 +222,7 @@ fn note(
             let operands: SmallVec<[Tensor; 2]> = operands.iter().map(|x| x.detach()).collect();
             mask(&operands)
         };
-        mode::set_recording(false, || mode::speaking_for(at, find))
+        mode::set_recording(false, || mode::with_line(at, find))
     });
     Noted {
         name,
@@ -299,7 +294,7 @@ fn indices(mut number: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// An op that may have kinks runs where its values are not known.
-fn unseen(name: &'static str, at: &'static Location<'static>) -> Result<()> {
+fn unseen(name: &'static str, at: Line) -> Result<()> {
     if STRICT.get() {
         let message =
             "whether elements sit on its kinks is not known inside this trace, branch or loop";

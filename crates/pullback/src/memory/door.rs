@@ -10,9 +10,8 @@
 use crate::memory::report::ledger;
 use crate::mode::extra::KEPT;
 use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Line};
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Decides how values saved for backward are kept.
@@ -90,7 +89,7 @@ pub struct SavedValue<'a> {
     pub(crate) tensor: Tensor,
     pub(crate) op: Option<&'a Op>,
     pub(crate) name: &'a str,
-    pub(crate) at: &'static Location<'static>,
+    pub(crate) at: Line,
     pub(crate) is_output: bool,
     pub(crate) is_parameter: bool,
 }
@@ -112,7 +111,7 @@ impl SavedValue<'_> {
     }
 
     /// The user's line.
-    pub fn at(&self) -> &'static Location<'static> {
+    pub fn at(&self) -> Line {
         self.at
     }
 
@@ -170,7 +169,7 @@ pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`. But it takes memory, on
     // behalf of the line that saves.
     let kept = mode::extras() & KEPT;
-    let ask = || mode::speaking_for(value.at, || mode::set_recording(false, ask));
+    let ask = || mode::with_line(value.at, || mode::set_recording(false, ask));
     let ask = || mode::with(&mode::EXTRAS, kept, ask);
     let packed = with_packers(Vec::new(), ask);
     fail::or_raise(packed.map_err(|e| e.at(value.at)))

@@ -161,7 +161,7 @@ impl Tensor {
 /// Both in one shape.
 #[track_caller]
 fn pair_shapes(condition: &Tensor, x: &Tensor) -> (Tensor, Tensor) {
-    let at = crate::mode::user_line(std::panic::Location::caller());
+    let at = crate::mode::user_line(pullback_ir::Line::caller());
     let shape = pullback_ir::infer::args::broadcast("select", condition.spec(), x.spec());
     let shape = crate::fail::or_raise(shape.map_err(|e| e.at(at)));
     let condition = match condition.dtype() {

@@ -3,8 +3,8 @@
 use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
 use crate::{Error, ErrorKind, IntoAxes, IntoShape, Tensor, fail, meshgrid, mode, stack, trace};
+use pullback_ir::Line;
 use pullback_ir::infer::args;
-use std::panic::Location;
 
 impl Tensor {
     /// `count` pieces of nearly equal length along an axis, as views; the first ones are longer by one where it does
@@ -322,7 +322,7 @@ fn selections(n: usize, count: usize, with_replacement: bool) -> usize {
 #[track_caller]
 #[must_use]
 pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     if let Some(x) = vectors.iter().find(|x| x.rank() != 1) {
         let error = Error::shape("cartesian_prod", format!("takes vectors, not {}", x.spec()));
         fail::raise(error.at(at));
@@ -353,7 +353,7 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn broadcast_tensors(tensors: &[&Tensor]) -> Vec<Tensor> {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let Some(first) = tensors.first() else { return Vec::new() };
     let mut spec = first.spec().clone();
     for x in &tensors[1..] {

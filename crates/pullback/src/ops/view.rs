@@ -6,9 +6,8 @@ use crate::create::known_shape;
 use crate::rule::{Facts, Grad};
 use crate::{Error, IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::args;
-use pullback_ir::{Axes, Shape, Span, View, inverse_order};
+use pullback_ir::{Axes, Line, Shape, Span, View, inverse_order};
 use smallvec::SmallVec;
-use std::panic::Location;
 
 /// Every view is linear; the transpose puts `dy` where the elements came from.
 pub(crate) fn row(view: &View) -> Grad {
@@ -72,7 +71,7 @@ impl Tensor {
     /// Unwraps what `args` made of a user's arguments, with the user's line.
     #[track_caller]
     pub(crate) fn checked<T>(&self, result: Result<T>) -> T {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(result.map_err(|e| e.at(at)))
     }
 
@@ -477,7 +476,7 @@ impl Tensor {
             seen = parent.0;
         }
         views.reverse();
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let other = fail::or_raise(other.try_cast_and_expand("put", &spec, at));
         apply(Op::Put(views), &[self, &other])
     }

@@ -15,11 +15,10 @@ use crate::memory::report::ledger;
 use crate::memory::{budget, checkpoint};
 use crate::rule::{Facts, Maybe, Val};
 use crate::{Error, Result, Tensor, autocast, fail, kinks, mode, ops, trace, watch};
-use pullback_ir::{ErrorKind, Op, View};
+use pullback_ir::{ErrorKind, Line, Op, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BinaryHeap;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// How a backward pass treats the graph.
@@ -30,7 +29,7 @@ pub(crate) struct Manner {
     /// The pass itself is recorded, so that its results can be differentiated.
     pub create: bool,
     /// Where the gradients are constants to every derivative that is taken outside, in both modes: the line that asked for them.
-    pub constant: Option<&'static Location<'static>>,
+    pub constant: Option<Line>,
 }
 
 impl Manner {
@@ -60,7 +59,7 @@ struct Walk {
     /// Contributions that each leaf still expects, where someone waits for the last.
     expected: Option<FxHashMap<u64, usize>>,
     /// The line that asked for the gradients of leaves.
-    at: &'static Location<'static>,
+    at: Line,
 }
 
 struct Wanted {
@@ -70,11 +69,7 @@ struct Wanted {
 }
 
 /// Runs backward from `roots` and adds to the `.grad` of the leaves it reaches.
-pub(crate) fn into_leaves(
-    roots: Vec<(History, Tensor)>,
-    manner: Manner,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn into_leaves(roots: Vec<(History, Tensor)>, manner: Manner, at: Line) -> Result<()> {
     let expected = any_ready_hook().then(|| contributions(&roots));
     let mut walk = Walk::new(manner, None, expected, at);
     walk.go(roots)
@@ -95,7 +90,7 @@ pub(crate) fn of_targets(
     targets: &[Key],
     plan: Plan,
     manner: Manner,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<Vec<Option<Tensor>>> {
     let wanted = Wanted {
         targets: targets.iter().copied().collect(),
@@ -121,7 +116,7 @@ impl Walk {
         manner: Manner,
         wanted: Option<Wanted>,
         expected: Option<FxHashMap<u64, usize>>,
-        at: &'static Location<'static>,
+        at: Line,
     ) -> Walk {
         Walk {
             manner,
@@ -236,7 +231,7 @@ impl Walk {
             return Ok(());
         }
         let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
-        let dxs = mode::speaking_for(node.at, || {
+        let dxs = mode::with_line(node.at, || {
             let set = |from, value| match from {
                 From::Input(i) => facts.set(Val::In(i as usize), value),
                 From::Output(k) => facts.set(Val::Out(k as usize), value),
@@ -267,7 +262,7 @@ impl Walk {
             // A weight in a low dtype: what its uses give is summed in the dtype of the weight itself.
             History::Node(node, _) if node.is_cast_of_leaf() && self.may_pass(node) => {
                 let wide = node.in_spec(0).dtype;
-                self.give(&node.inputs[0], mode::speaking_for(node.at, || grad.cast(wide)));
+                self.give(&node.inputs[0], mode::with_line(node.at, || grad.cast(wide)));
             }
             History::Node(node, k) => {
                 let pending = self.pending.entry(node.seq).or_insert_with(|| {
@@ -277,7 +272,7 @@ impl Walk {
                     Pending { node: node.clone(), grads }
                 });
                 let slot = &mut pending.grads[*k as usize];
-                mode::speaking_for(node.at, || accumulate(slot, grad));
+                mode::with_line(node.at, || accumulate(slot, grad));
             }
             History::Leaf(leaf) => {
                 let at = *self.leaf_at.entry(leaf.seq).or_insert_with(|| {
@@ -285,7 +280,7 @@ impl Walk {
                     self.leaves.len() - 1
                 });
                 let slot = &mut self.leaves[at].1;
-                mode::speaking_for(self.at, || accumulate(slot, grad));
+                mode::with_line(self.at, || accumulate(slot, grad));
                 let Some(expected) = &mut self.expected else { return };
                 let left = expected.entry(leaf.seq).or_insert(1);
                 *left = left.saturating_sub(1);
@@ -322,7 +317,7 @@ impl Walk {
             check_finite(node, 0, dy)?;
         }
         let add = || sum.add_to_part_if_sole(view, dy);
-        Ok(!node.is_freed() && mode::speaking_for(node.at, add))
+        Ok(!node.is_freed() && mode::with_line(node.at, add))
     }
 
     /// The gradients of a matrix product that are sums already are added to by the product itself: the gradient of a weight that
@@ -374,11 +369,11 @@ impl Walk {
         // In a body the constant is a value of its own.
         let own = self.manner.constant.is_some() && trace::in_body();
         match &mut *slot {
-            Some(_) => mode::speaking_for(self.at, || accumulate(&mut slot, grad)),
+            Some(_) => mode::with_line(self.at, || accumulate(&mut slot, grad)),
             // Stored for the user, who may write to it: it must be dense and its own.
             None if own || (grad.is_contiguous() && grad.is_sole_owner()) => *slot = Some(grad),
             None => {
-                let copy = mode::speaking_for(self.at, || grad.deep_clone());
+                let copy = mode::with_line(self.at, || grad.deep_clone());
                 ledger::continues(&grad, &copy);
                 *slot = Some(copy);
             }

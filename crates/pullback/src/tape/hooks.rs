@@ -3,7 +3,7 @@
 use super::{History, Leaf, Node};
 use crate::read_only::ReadOnly;
 use crate::{Error, Tensor, fail};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -177,11 +177,11 @@ fn untracked(op: &'static str, x: &Tensor) -> Error {
         return Error::gradient(op, message)
             .on([x.spec()])
             .detail(format!("made by {} at {}", node.op.name(), node.at))
-            .at(Location::caller())
+            .at(Line::caller())
             .hint("use register_hook, which takes any tracked tensor");
     }
     Error::gradient(op, "no gradient will reach this tensor: it does not require grad")
         .on([x.spec()])
-        .at(Location::caller())
+        .at(Line::caller())
         .hint("call requires_grad() on it, or on what it is computed from, first")
 }

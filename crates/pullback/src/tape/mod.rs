@@ -20,12 +20,12 @@ pub use hooks::HookHandle;
 use crate::tensor::Tangents;
 use crate::{Op, Spec, Tensor, mode};
 use hooks::Hooks;
+use pullback_ir::Line;
 use pullback_ir::infer::Specs;
 use saved::Saved;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -65,7 +65,7 @@ pub(crate) type Key = (u64, u32);
 pub(crate) struct Node {
     pub seq: u64,
     pub op: Op,
-    pub at: &'static Location<'static>,
+    pub at: Line,
     /// The history of each operand.
     pub inputs: SmallVec<[History; 2]>,
     /// Specs of the operands; empty for pointwise ops of one dtype, whose operands are as the output.
@@ -116,7 +116,7 @@ impl Drop for Owner {
 pub(crate) struct Cut {
     pub why: CutReason,
     pub op: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
     /// What was cut off. Weak, so that a detached value does not keep a graph alive.
     from: SmallVec<[CutFrom; 1]>,
     /// How many earlier cuts hang on this one. Bounded: a long evaluation keeps the newest few.
@@ -176,7 +176,7 @@ fn next_seq() -> u64 {
 impl Node {
     pub fn new(
         op: Op,
-        at: &'static Location<'static>,
+        at: Line,
         inputs: SmallVec<[History; 2]>,
         in_specs: Box<[Spec]>,
         out_specs: Specs,
@@ -290,7 +290,7 @@ impl Cut {
     pub fn between<'a>(
         why: CutReason,
         op: &'static str,
-        at: &'static Location<'static>,
+        at: Line,
         sources: impl Iterator<Item = &'a History>,
     ) -> History {
         let mut from: SmallVec<[CutFrom; 1]> = SmallVec::new();

@@ -13,9 +13,8 @@ use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, mode, trace};
-use pullback_ir::{DType, ErrorKind, Layout, Op, Spec};
+use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 
 pub(crate) struct Saved {
@@ -40,6 +39,7 @@ pub(crate) enum Kept {
 #[derive(Clone)]
 pub(crate) struct Window {
     dtype: DType,
+    device: Device,
     layout: Layout,
     pub storage: Arc<Storage>,
     pub version: u64,
@@ -50,6 +50,7 @@ impl Window {
         let inner = &*value.0;
         Window {
             dtype: inner.spec.dtype,
+            device: inner.spec.device,
             layout: inner.layout.clone(),
             storage: inner.storage.clone(),
             version: inner.storage.version(),
@@ -58,7 +59,7 @@ impl Window {
 
     /// What it shows, without history; `None` if it was written to since.
     pub fn tensor(&self) -> Option<Tensor> {
-        let spec = Spec::new(self.dtype, self.layout.shape.clone());
+        let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         (self.storage.version() == self.version)
             .then(|| Tensor::new(spec, self.layout.clone(), self.storage.clone()))
     }
@@ -68,7 +69,7 @@ impl Kept {
     /// Keeps a value, by way of those who pack what is saved.
     pub fn pack(
         value: &Tensor,
-        saver: (Option<&Op>, &str, &'static Location<'static>),
+        saver: (Option<&Op>, &str, Line),
         is_output: bool,
         history: &History,
     ) -> Kept {
@@ -101,7 +102,7 @@ impl Saved {
         from: From,
         value: &Tensor,
         tangents: &Tangents,
-        (op, at): (&Op, &'static Location<'static>),
+        (op, at): (&Op, Line),
         history: &History,
     ) -> Saved {
         let is_output = matches!(from, From::Output(_));

@@ -33,11 +33,10 @@ use crate::tape::{self, History, Leaf};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
 use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
+use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -248,7 +247,7 @@ pub(crate) fn record<R>(
     kind: Kind,
     lanes: Option<usize>,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
     record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
@@ -260,7 +259,7 @@ pub(crate) fn record_telling<R>(
     kind: Kind,
     lanes: Option<usize>,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
     struct Leave;
@@ -308,11 +307,7 @@ pub(crate) fn looks_at_values() {
 }
 
 /// Records an op and gives tensors that stand for its results.
-pub(crate) fn apply_traced(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<Outs> {
+pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
@@ -326,12 +321,8 @@ pub(crate) fn apply_traced(
         .iter()
         .map(|x| trace.var_of(x, op.name(), at))
         .collect::<Result<SmallVec<[Var; 4]>>>()?;
-    let made = trace
-        .log
-        .borrow_mut()
-        .program
-        .push(op.clone(), &vars, Some(at.into()))
-        .map_err(|e| e.at(at))?;
+    let made =
+        trace.log.borrow_mut().program.push(op.clone(), &vars, Some(at)).map_err(|e| e.at(at))?;
     let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
     match cut {
         false => Ok(new.collect()),
@@ -343,7 +334,7 @@ pub(crate) fn apply_traced(
 
 /// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. It is a variable of its own where
 /// outside it would share memory: so writing to it is refused, and it follows what is written to the tensor ([`Trace::renew_followers`]).
-pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+pub(crate) fn stopped(x: &Tensor, at: Line) -> Result<Tensor> {
     let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
     let y = trace.stop(x, at)?;
     y.lock().frozen = Frozen::Cut;
@@ -354,7 +345,7 @@ pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tens
 }
 
 /// A value that nobody else holds, without a derivative: as [`stopped`], but it may be written to.
-pub(crate) fn constant(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+pub(crate) fn constant(x: &Tensor, at: Line) -> Result<Tensor> {
     match current().filter(|_| x.dtype().is_float()) {
         Some(trace) => trace.stop(x, at),
         None => Ok(x.clone()),
@@ -362,7 +353,7 @@ pub(crate) fn constant(x: &Tensor, at: &'static Location<'static>) -> Result<Ten
 }
 
 /// The tensor as the innermost body sees it: from outside, a plain variable.
-pub(crate) fn lift(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+pub(crate) fn lift(x: &Tensor, at: Line) -> Tensor {
     match current() {
         Some(trace) if trace.is_body() && !trace.owns(x) => fail::or_raise(trace.lift(x, at)),
         _ => x.clone(),
@@ -376,11 +367,7 @@ pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
 }
 
 /// What is left of a tensor's history and tangents inside the innermost trace.
-pub(crate) fn strip(
-    x: &Tensor,
-    operand: &mut apply::Operand,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
     let mut older = operand.tangents.iter().any(is_older);
@@ -415,7 +402,7 @@ pub(crate) fn touch(
     leaf: &Arc<Leaf>,
     slot: &mut Option<Tensor>,
     (looked, changed): (bool, bool),
-    at: &'static Location<'static>,
+    at: Line,
 ) {
     let Some(inner) = current() else { return };
     if let (Kind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
@@ -490,18 +477,18 @@ pub(crate) fn note_constant(x: &Tensor) {
 }
 
 /// A key for what goes on in a body, from the generator outside; none outside a body.
-pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
+pub(crate) fn key_from_outside(at: Line) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
         (Kind::Whole, _) => None,
         (Kind::Body(_), Some(lanes)) => {
-            let keys = outside(|| mode::speaking_for(at, || crate::next_key().split_tensor(lanes)));
-            let spec = Spec::new(keys.dtype(), Shape::from_slice(&[2]));
+            let keys = outside(|| mode::with_line(at, || crate::next_key().split_tensor(lanes)));
+            let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
         (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
-            Some(outside(|| mode::speaking_for(at, crate::next_key)))
+            Some(outside(|| mode::with_line(at, crate::next_key)))
         }
         (Kind::Body(name), None) => {
             let message =

@@ -58,7 +58,8 @@ pub struct Table {
     pub columns: Vec<String>,
     /// The features, `[rows, columns]`.
     pub features: Tensor,
-    /// The label of each row where a label column was named: `i64` classes, or numbers of the dtype of the features.
+    /// The label of each row where a label column was named: `i64` classes, or numbers of the dtype
+    /// of the features.
     pub labels: Option<Tensor>,
     /// The names of the classes, sorted; none where the labels are numbers in the file.
     pub classes: Vec<String>,
@@ -129,7 +130,8 @@ impl Csv {
         Csv { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// The column that holds the class of a row: numbers as they are, or names, which are numbered in sorted order.
+    /// The column that holds the class of a row: numbers as they are, or names, which are numbered
+    /// in sorted order.
     #[must_use]
     pub fn label(self, name: impl Into<String>) -> Csv {
         Csv { label: Some((name.into(), Meaning::Class)), ..self }
@@ -163,7 +165,8 @@ impl Csv {
     /// Reads a file; one whose name ends in `.gz` is decompressed.
     ///
     /// # Errors
-    /// If it cannot be read, or does not hold what is asked for: naming the file, the line and the column.
+    /// If it cannot be read, or does not hold what is asked for: naming the file, the line and the
+    /// column.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
         let path = path.as_ref();
         self.read_from(open(FORMAT, path)?, &path.display().to_string())
@@ -208,7 +211,8 @@ impl Csv {
         Reading { csv: self, file: name, header, fields }.table()
     }
 
-    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes it a compressed file.
+    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes
+    /// it a compressed file.
     ///
     /// # Errors
     /// If the tensor is no matrix with as many columns as names, or the file cannot be written.
@@ -351,7 +355,8 @@ impl Reading<'_> {
         Ok(out)
     }
 
-    /// The column as integers, if it holds nothing else. `2.0` is one: other programs write them so where values are missing.
+    /// The column as integers, if it holds nothing else. `2.0` is one: other programs write them so
+    /// where values are missing.
     fn whole_numbers(&self, column: usize) -> Option<Vec<i64>> {
         let whole = |x: &f64| x.fract() == 0.0 && x.abs() < 2f64.powi(53);
         let number = |field: &String| {

@@ -9,7 +9,8 @@ const MOST_AXES: usize = 64;
 /// A result whose error is the end of a sentence: who reads the file puts its name before it.
 pub(super) type Said<T> = std::result::Result<T, String>;
 
-/// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has all their values.
+/// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has
+/// all their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[rustfmt::skip]
 pub(super) enum Number { F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, Bool }
@@ -41,7 +42,8 @@ impl From<DType> for Number {
     }
 }
 
-/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is allocated for it.
+/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is
+/// allocated for it.
 pub(super) fn byte_count(number: Number, shape: &[usize]) -> Said<usize> {
     if shape.len() > MOST_AXES {
         return Err(format!("an array with {} axes", shape.len()));
@@ -56,7 +58,8 @@ pub(super) fn byte_count(number: Number, shape: &[usize]) -> Said<usize> {
     }
 }
 
-/// Exactly `count` bytes, taken as they come: a file that is shorter than it says costs no more memory than it has bytes.
+/// Exactly `count` bytes, taken as they come: a file that is shorter than it says costs no more
+/// memory than it has bytes.
 pub(super) fn exactly(from: &mut dyn Read, count: usize) -> Said<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(count as u64).read_to_end(&mut bytes).map_err(|e| e.to_string())?;

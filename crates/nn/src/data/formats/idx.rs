@@ -1,6 +1,7 @@
 //! IDX: the format of MNIST.
 //!
-//! Two zero bytes, a byte for the kind of number, one for the count of axes, the length of each axis, the elements: all big-endian.
+//! Two zero bytes, a byte for the kind of number, one for the count of axes, the length of each
+//! axis, the elements: all big-endian.
 
 use super::elements::{Number, byte_count, decode, encode, exactly, has_more};
 use super::{open, wrong};
@@ -22,7 +23,8 @@ const NUMBERS: [(u8, Number); 6] = [
     (0x0E, Number::F64),
 ];
 
-/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed integers widen to `i32`.
+/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed
+/// integers widen to `i32`.
 ///
 /// # Errors
 /// If the file cannot be read, or is not such a file: naming it and what is wrong.
@@ -58,7 +60,8 @@ pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
     decode(number, &shape, &bytes, true).map_err(|e| said(e.message().to_string()))
 }
 
-/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed file.
+/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed
+/// file.
 ///
 /// # Errors
 /// If the format has no such numbers, an axis is too long for it, or the file cannot be written.

@@ -1,8 +1,9 @@
 //! NumPy's `.npy`: one array.
 //!
-//! A file is the bytes `\x93NUMPY`, a version, the length of the header, the header (a Python dictionary in text), and the elements.
-//! Numbers that tensors do not have widen: 8- and 16-bit integers to `i32`, `u32` and `u64` to `i64`. NumPy has no name for `bf16`;
-//! what `ml_dtypes` writes (`<V2`) is read as such, and written.
+//! A file is the bytes `\x93NUMPY`, a version, the length of the header, the header (a Python
+//! dictionary in text), and the elements. Numbers that tensors do not have widen: 8- and 16-bit
+//! integers to `i32`, `u32` and `u64` to `i64`. NumPy has no name for `bf16`; what `ml_dtypes`
+//! writes (`<V2`) is read as such, and written.
 
 use super::elements::{Number, Said, byte_count, decode, encode, exactly};
 use super::{open, wrong};

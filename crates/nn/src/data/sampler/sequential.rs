@@ -1,4 +1,4 @@
-use super::{Pass, Sampler};
+use super::{EpochSeed, Sampler};
 use pullback::Result;
 
 /// The items as they stand: 0, 1, 2, …
@@ -6,7 +6,7 @@ use pullback::Result;
 pub struct SequentialSampler;
 
 impl Sampler for SequentialSampler {
-    fn indices(&self, len: usize, _: Pass) -> Result<Vec<usize>> {
+    fn indices(&self, len: usize, _: EpochSeed) -> Result<Vec<usize>> {
         Ok((0..len).collect())
     }
 

@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::Pass;
+use crate::data::EpochSeed;
 use pullback::{Key, Result};
 
 /// See [`Stream::shuffle`].
@@ -17,7 +17,7 @@ impl<S> Shuffle<S> {
 impl<S: Stream> Stream for Shuffle<S> {
     type Item = S::Item;
 
-    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<S::Item>> {
         Ok(Box::new(Buffered {
             items: self.stream.open(pass.below())?,
             held: Vec::new(),

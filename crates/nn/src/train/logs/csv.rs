@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes a table with a row for each step, as soon as it is there. A metric that comes up later gets a column then; cells of what was
-/// not measured are empty.
+/// Writes a table with a row for each step, as soon as it is there. A metric that comes up later
+/// gets a column then; cells of what was not measured are empty.
 pub struct CsvLog {
     path: PathBuf,
     every: u64,

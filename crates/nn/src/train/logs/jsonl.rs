@@ -8,7 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes one JSON object a line, each step's as soon as it is there. [`read_log`](super::read_log) reads it.
+/// Writes one JSON object a line, each step's as soon as it is there. [`read_log`](super::read_log)
+/// reads it.
 pub struct JsonLog {
     path: PathBuf,
     every: u64,
@@ -50,7 +51,8 @@ impl Callback for JsonLog {
 
     fn on_step(&mut self, now: &Now) -> Result<Flow> {
         if let (Some(row), Some(file)) = (Row::due(now, self.every), &mut self.file) {
-            // One write, so that a process that is killed leaves at most one line that is not whole.
+            // One write, so that a process that is killed leaves at most one line that is not
+            // whole.
             let line = format!("{}\n", row.json());
             file.write_all(line.as_bytes()).map_err(|error| self.failed(&error))?;
         }

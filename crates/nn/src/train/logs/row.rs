@@ -22,7 +22,8 @@ pub struct Row {
 pub(super) const FIXED: [&str; 3] = ["step", "epoch", "seconds"];
 
 impl Row {
-    /// The row of now, if it is due: every so many steps, and whenever more than the step itself was measured.
+    /// The row of now, if it is due: every so many steps, and whenever more than the step itself
+    /// was measured.
     pub(super) fn due(now: &Now, every: u64) -> Option<Row> {
         let more = |name: &str| name.starts_with("val_") || name.starts_with("epoch_");
         let due =
@@ -35,7 +36,8 @@ impl Row {
         })
     }
 
-    /// As JSON. What is not finite is null: JSON has no word for it. A metric that is named as one of the columns that every row has is left out.
+    /// As JSON. What is not finite is null: JSON has no word for it. A metric that is named as one
+    /// of the columns that every row has is left out.
     pub(super) fn json(&self) -> Value {
         let mut map = Map::new();
         let metrics = self.metrics.iter().filter(|(name, _)| !FIXED.contains(name));
@@ -61,7 +63,8 @@ impl Row {
     }
 }
 
-/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left out.
+/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left
+/// out.
 ///
 /// # Errors
 /// If the file cannot be read, or a line is no row: the error names it.

@@ -35,7 +35,8 @@ impl Confusion {
         Confusion { counts: vec![vec![0; classes]; classes] }
     }
 
-    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are no class are left out.
+    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are
+    /// no class are left out.
     ///
     /// # Panics
     /// If the scores are not of as many classes, or there are not as many labels as rows of scores.

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 /// How many points make a line worth smoothing.
 const MANY: usize = 60;
 
-/// The curve of a metric over the steps of a log: of the steps, and of evaluations, where it was measured.
+/// The curve of a metric over the steps of a log: of the steps, and of evaluations, where it was
+/// measured.
 ///
-/// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a logarithmic axis.
+/// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a
+/// logarithmic axis.
 pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
     let points = |name: &str| -> Vec<(f64, f64)> {
         rows.iter().filter_map(|row| Some((row.step as f64, row.metrics.get(name)?))).collect()
@@ -24,7 +26,7 @@ pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
     let chart = Chart::new(&title).x_label("step").y_label(metric).log_y(log);
     let chart = match train.len() {
         0 => chart,
-        n if n > MANY && metric != "rate" => chart.noisy_line("train", train, n / 40),
+        n if n > MANY && metric != "lr" => chart.noisy_line("train", train, n / 40),
         _ => chart.line("train", train),
     };
     if val.is_empty() { chart } else { chart.line("val", val) }
@@ -35,15 +37,16 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG and PNG. A resumed run has those from
-/// before, because the log has them.
+/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG
+/// and PNG. A resumed run has those from before, because the log has them.
 pub struct Plots {
     log: PathBuf,
     folder: PathBuf,
 }
 
 impl Plots {
-    /// Of this log, into this folder: `loss.svg`, `loss.png`, and so on. The log's callback must be there too.
+    /// Of this log, into this folder: `loss.svg`, `loss.png`, and so on. The log's callback must be
+    /// there too.
     #[must_use]
     pub fn new(log: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> Plots {
         Plots { log: log.into(), folder: folder.into() }

@@ -136,7 +136,8 @@ fn legend(chart: &Chart, out: &mut Vec<Shape>) {
     }
 }
 
-/// At most four points for each unit across: the first, lowest, highest and last of those that fall on it. The line looks the same.
+/// At most four points for each unit across: the first, lowest, highest and last of those that fall
+/// on it. The line looks the same.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= 4 * WIDTH as usize {
         return points;

@@ -45,7 +45,8 @@ impl Axis {
         if self.log { self.log_ticks(count) } else { linear(self.low, self.high, count) }
     }
 
-    /// Powers of ten; with few of those, also twice and five times them; with none, as on a linear axis.
+    /// Powers of ten; with few of those, also twice and five times them; with none, as on a linear
+    /// axis.
     fn log_ticks(&self, count: usize) -> Vec<(f64, String)> {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let within = |v: &f64| *v >= self.low * (1.0 - 1e-9) && *v <= self.high * (1.0 + 1e-9);

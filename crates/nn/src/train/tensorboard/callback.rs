@@ -5,7 +5,8 @@ use crate::train::{Callback, Flow, Now};
 use pullback::Result;
 use std::path::PathBuf;
 
-/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for TensorBoard.
+/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for
+/// TensorBoard.
 pub struct TensorBoard {
     folder: PathBuf,
     scalars: u64,

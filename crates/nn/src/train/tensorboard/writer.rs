@@ -33,7 +33,8 @@ fn now() -> f64 {
 }
 
 impl EventWriter {
-    /// A new file in this folder, which is made if need be. TensorBoard shows all files of a folder as one run.
+    /// A new file in this folder, which is made if need be. TensorBoard shows all files of a folder
+    /// as one run.
     ///
     /// # Errors
     /// If the file cannot be made.

@@ -46,10 +46,9 @@ use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, trace};
 use ledger::Book;
 use packer::{Overflow, Packer};
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Line};
 use std::cell::RefCell;
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What packing costs unless told otherwise, in operations for a byte: a disk takes and gives back some hundred megabytes to a gigabyte a second, and a core
@@ -76,7 +75,7 @@ const PACKING: f64 = 64.0;
 /// See [`MemoryBudget::run`].
 #[track_caller]
 pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
-    MemoryBudget::new(bytes).run_at(f, mode::user_line(Location::caller()))
+    MemoryBudget::new(bytes).run_at(f, mode::user_line(Line::caller()))
 }
 
 /// A number of bytes that the values saved for backward may take, and the account of what is kept, dropped and computed again.
@@ -163,7 +162,7 @@ impl MemoryBudget {
     #[must_use]
     #[track_caller]
     pub fn packing_costs(mut self, operations_per_byte: f64) -> MemoryBudget {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let wrong = |message: String| {
             fail::raise(Error::new(ErrorKind::Memory, "packing_costs", message).at(at))
         };
@@ -185,10 +184,10 @@ impl MemoryBudget {
     /// the budget is given to what compiles it. (In a prediction, [`predict_memory`](crate::predict_memory), `f` runs as it is.)
     #[track_caller]
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.run_at(f, mode::user_line(Location::caller()))
+        self.run_at(f, mode::user_line(Line::caller()))
     }
 
-    fn run_at<R>(&self, f: impl FnOnce() -> R, at: &'static Location<'static>) -> R {
+    fn run_at<R>(&self, f: impl FnOnce() -> R, at: Line) -> R {
         // Which values would be dropped depends on what is alive, and a prediction has no memory that could be short.
         if report::is_predicting() {
             return f();
@@ -331,7 +330,7 @@ pub(crate) fn backward<R>(recorded: bool, f: impl FnOnce() -> R) -> R {
 }
 
 /// Notes how an op made its results.
-pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     LEDGERS.with_borrow(|all| {
         if let Some(ledger) = all.last() {
             ledger.book().note(op, inputs, outs, at);

@@ -13,11 +13,10 @@ use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random_state,
     trace,
 };
-use pullback_ir::{ErrorKind, Layout};
+use pullback_ir::{ErrorKind, Layout, Line};
 use rustc_hash::{FxHashSet, FxHasher};
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Runs the function again on these arguments; its results are thrown away.
@@ -25,7 +24,7 @@ pub(super) type Again = Box<dyn Fn(&[Tensor]) + Send + Sync>;
 
 /// A checkpointed call.
 pub(super) struct Frame {
-    pub at: &'static Location<'static>,
+    pub at: Line,
     pub again: Again,
     pub arguments: Vec<Argument>,
     /// Memory that is older than this is from outside.
@@ -95,7 +94,7 @@ pub(super) struct Notes {
 /// A value that a node of the first run saved.
 pub(super) struct Slot {
     pub name: String,
-    pub at: &'static Location<'static>,
+    pub at: Line,
     pub spec: Spec,
     pub hash: Option<u64>,
     /// The value: until the function has returned, and between its recomputation and its use.
@@ -108,7 +107,7 @@ pub(super) struct Read {
     pub storage: Weak<Storage>,
     pub version: u64,
     pub spec: Spec,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 pub(super) struct Written {
@@ -129,19 +128,14 @@ struct Ticket {
 struct Window0(Spec, Layout, u64);
 
 impl Frame {
-    pub fn open(
-        leaves: &[Tensor],
-        again: Again,
-        verify: bool,
-        at: &'static Location<'static>,
-    ) -> Arc<Frame> {
+    pub fn open(leaves: &[Tensor], again: Again, verify: bool, at: Line) -> Arc<Frame> {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
             let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
             let tracked = Tracked::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };
-        let random = (!trace::active()).then(|| mode::speaking_for(at, random_state));
+        let random = (!trace::active()).then(|| mode::with_line(at, random_state));
         let arguments = leaves.iter().map(keep).collect();
         // Between what was there before and what the function makes.
         let number = take_number();
@@ -294,7 +288,7 @@ pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Notes which memory from outside an op reads.
-pub(crate) fn note_reads(inputs: &[&Tensor], at: &'static Location<'static>) {
+pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
     FRAMES.with_borrow(|all| {
         for frame in all {
             for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
@@ -317,17 +311,12 @@ fn whole(root: &Tensor) -> Tensor {
         return root.alias(History::None, Tangents::new());
     }
     let len = storage.read().len() / root.dtype().size();
-    let spec = Spec::new(root.dtype(), [len].as_slice());
+    let spec = root.spec().with_shape([len].as_slice());
     Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
 }
 
 /// Notes that memory from outside is about to be written, with what is there.
-pub(crate) fn note_write(
-    name: &'static str,
-    root: &Tensor,
-    tracked: bool,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: Line) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
     // What a trace inside the function notes has not happened.
     let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_outside(&root.0.storage);

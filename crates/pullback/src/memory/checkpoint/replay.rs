@@ -120,7 +120,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
     let run = || levels::reviving(&frame.levels, || tape::as_of(frame.moment, run));
-    mode::recording_in(frame.no_grad, || mode::speaking_for_itself(run))?;
+    mode::recording_in(frame.no_grad, || mode::with_own_lines(run))?;
     contents.undisturbed(frame)?;
     drop(contents);
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));

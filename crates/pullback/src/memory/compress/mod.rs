@@ -126,7 +126,7 @@ impl Compress {
     pub fn half(mut self, dtype: DType) -> Compress {
         if !matches!(dtype, DType::BF16 | DType::F16) {
             let message = format!("saved values are kept in bf16 or f16, not in {dtype}");
-            let at = crate::mode::user_line(std::panic::Location::caller());
+            let at = crate::mode::user_line(pullback_ir::Line::caller());
             crate::raise(Error::argument("compress", message).at(at));
         }
         self.half = Some(dtype);

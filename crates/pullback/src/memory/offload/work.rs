@@ -103,7 +103,7 @@ impl Shared {
                 match read {
                     Some(x) => {
                         let (here, op, at) = &entry.saved_at;
-                        here.arrives(&x, op, at);
+                        here.arrives(&x, op, *at);
                         entry.memory = Some(Window::of(&x));
                         entry.ahead = true;
                         spare.insert(number);

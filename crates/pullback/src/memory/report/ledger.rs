@@ -6,10 +6,9 @@ use crate::mode::{self, EXTRAS};
 use crate::storage::{Storage, Traced};
 use crate::tape::{Leaf, take_number};
 use crate::{Tensor, trace};
-use pullback_ir::Op;
+use pullback_ir::{Line, Op};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A ledger that tickets refer to.
@@ -22,7 +21,7 @@ pub(super) struct Life {
     pub born: usize,
     pub died: usize,
     pub op: &'static str,
-    pub at: Option<&'static Location<'static>>,
+    pub at: Option<Line>,
     pub part: Option<usize>,
     /// What it was there for before the step.
     pub known: Option<MemoryKind>,
@@ -39,7 +38,7 @@ impl Life {
         bytes: usize,
         born: usize,
         op: &'static str,
-        at: Option<&'static Location<'static>>,
+        at: Option<Line>,
         part: Option<usize>,
     ) -> Life {
         Life {
@@ -74,7 +73,7 @@ impl Life {
 /// An op, by number.
 pub(super) struct Moment {
     pub op: &'static str,
-    pub at: Option<&'static Location<'static>>,
+    pub at: Option<Line>,
     pub phase: MemoryPhase,
 }
 
@@ -93,7 +92,7 @@ pub(super) struct Ledger {
     /// The parts of leaves, by their numbers.
     leaves: FxHashMap<u64, usize>,
     /// The op that runs, and whether it has a moment.
-    op: Option<(&'static str, &'static Location<'static>, bool)>,
+    op: Option<(&'static str, Line, bool)>,
     /// Whether it is the literal 1.
     one: bool,
     /// How many backward passes are going on, and whether one has ended.
@@ -191,7 +190,7 @@ impl Ledger {
         }
     }
 
-    fn push_moment(&mut self, op: &'static str, at: Option<&'static Location<'static>>) {
+    fn push_moment(&mut self, op: &'static str, at: Option<Line>) {
         let phase = self.phase();
         self.moments.push(Moment { op, at, phase });
     }
@@ -216,7 +215,7 @@ impl Ledger {
     }
 
     /// What runs, for something that it makes: its name and line, in a moment of its own.
-    fn maker(&mut self) -> (&'static str, Option<&'static Location<'static>>) {
+    fn maker(&mut self) -> (&'static str, Option<Line>) {
         let Some((name, line, has_moment)) = self.op else { return ("tensor", None) };
         // A view that had to be copied, or a value that came back.
         if !has_moment {
@@ -281,7 +280,7 @@ fn counts_here(ledger: &Shared) -> bool {
 }
 
 /// An op is about to run.
-pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) {
+pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     inputs.iter().for_each(|x| meet_operand(&ledger, x));
     let mut book = of(&ledger);
@@ -294,11 +293,7 @@ pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>
 }
 
 /// Something that is not an op of its own is about to work over these tensors, in place.
-pub(crate) fn works<'a>(
-    name: &'static str,
-    on: impl Iterator<Item = &'a Tensor>,
-    at: &'static Location<'static>,
-) {
+pub(crate) fn works<'a>(name: &'static str, on: impl Iterator<Item = &'a Tensor>, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     on.for_each(|x| meet_operand(&ledger, x));
     let mut book = of(&ledger);
@@ -307,7 +302,7 @@ pub(crate) fn works<'a>(
 }
 
 /// The arena of a compiled function, which is lent to it for the call.
-pub(crate) fn takes_arena(bytes: usize, at: &'static Location<'static>) {
+pub(crate) fn takes_arena(bytes: usize, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let mut book = of(&ledger);
     let now = book.now();
@@ -365,7 +360,7 @@ pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) 
 }
 
 /// An op is about to have a value back that was packed for it: what is made for that without an op of its own is made by this one.
-pub(crate) fn unpacks(op: &Op, at: &'static Location<'static>) {
+pub(crate) fn unpacks(op: &Op, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     of(&ledger).op = Some((op.name(), at, false));
 }

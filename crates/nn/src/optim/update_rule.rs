@@ -1,11 +1,14 @@
-//! What is particular to an optimiser: its options, what it remembers of a parameter, and how it steps.
+//! What is particular to an optimiser: its options, what it remembers of a parameter, and how it
+//! steps.
 //!
-//! Everything else (groups, counts, rates, names of states, checks) is in [`Stepper`], once. A rule is a struct of options with
-//! PyTorch's meanings and defaults; its formula is ordinary tensor code that writes in place and never reads a value, so it runs
-//! eagerly and compiles with [`jit`](pullback::jit).
+//! Everything else (groups, counts, rates, names of states, checks) is in [`Stepper`], once. A rule
+//! is a struct of options with PyTorch's meanings and defaults; its formula is ordinary tensor code
+//! that writes in place and never reads a value, so it runs eagerly and compiles with
+//! [`jit`](pullback::jit).
 //!
-//! What is one number (a rate, a bias correction, a count) is computed in `f64`, as PyTorch computes it in Python. What is shaped as
-//! the parameter is computed in its dtype, or in `f32` where that is a half-precision one; states have the parameter's dtype.
+//! What is one number (a rate, a bias correction, a count) is computed in `f64`, as PyTorch
+//! computes it in Python. What is shaped as the parameter is computed in its dtype, or in `f32`
+//! where that is a half-precision one; states have the parameter's dtype.
 
 use super::Stepper;
 use pullback::{DType, Result, Tensor};
@@ -14,40 +17,40 @@ use pullback::{DType, Result, Tensor};
 ///
 /// ```
 /// use pullback::{Result, Tensor};
-/// use pullback_nn::optim::{Optimizer, OptionRow, Rule, Update, Within};
+/// use pullback_nn::optim::{Optimizer, OptionRow, UpdateRule, Update, Bounds};
 ///
 /// /// Steps of one length, whatever the gradient is.
 /// #[derive(Clone, Debug)]
 /// struct SignDescent {
-///     rate: f64,
+///     lr: f64,
 /// }
 ///
-/// impl Rule for SignDescent {
+/// impl UpdateRule for SignDescent {
 ///     const NAME: &'static str = "SignDescent";
 ///
-///     fn rate(&self) -> f64 {
-///         self.rate
+///     fn lr(&self) -> f64 {
+///         self.lr
 ///     }
 ///
 ///     fn step(&self, update: &Update) {
 ///         let g = update.gradient(false, 0.0);
-///         update.set(&(update.value() - g.sign() * update.rate()));
+///         update.set(&(update.value() - g.sign() * update.lr()));
 ///     }
 /// }
 ///
 /// let x = Tensor::from([3.0, -4.0]).requires_grad();
-/// let opt = SignDescent { rate: 0.5 }.over([x.clone()])?;
+/// let opt = SignDescent { lr: 0.5 }.over([x.clone()])?;
 /// x.square().sum().backward()?;
 /// opt.step()?;
 /// assert_eq!(x.to_vec::<f64>(), [2.5, -3.5]);
 /// # Ok::<(), pullback::Error>(())
 /// ```
-pub trait Rule: Clone {
+pub trait UpdateRule: Clone {
     /// What errors call it.
     const NAME: &'static str;
 
     /// The learning rate that a group starts with.
-    fn rate(&self) -> f64;
+    fn lr(&self) -> f64;
 
     /// The other options that are numbers, and where they must lie.
     fn options(&self) -> Vec<OptionRow> {
@@ -63,7 +66,8 @@ pub trait Rule: Clone {
         Ok(())
     }
 
-    /// What is remembered of a parameter, by PyTorch's names, as it is before the first step. Steps write to it in place.
+    /// What is remembered of a parameter, by PyTorch's names, as it is before the first step. Steps
+    /// write to it in place.
     fn state(&self, parameter: &Tensor) -> Vec<(&'static str, Tensor)> {
         let _ = parameter;
         Vec::new()
@@ -75,18 +79,19 @@ pub trait Rule: Clone {
     /// An optimiser of these parameters. [`Stepper::and`] adds groups with other options.
     ///
     /// # Errors
-    /// If there are none, one is listed twice or is not a float or was computed, or an option is out of its range.
+    /// If there are none, one is listed twice or is not a float or was computed, or an option is
+    /// out of its range.
     fn over(self, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<Self>> {
         Stepper::new(self, parameters)
     }
 }
 
 /// An option's name, its value, and where it must lie.
-pub type OptionRow = (&'static str, f64, Within);
+pub type OptionRow = (&'static str, f64, Bounds);
 
 /// Where an option must lie. None of these contains NaN or an infinity.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Within {
+pub enum Bounds {
     /// Zero or above.
     NotNegative,
     /// Above zero.
@@ -103,31 +108,31 @@ pub enum Within {
     Anywhere,
 }
 
-impl Within {
+impl Bounds {
     /// Whether the value lies there.
     pub fn contains(self, value: f64) -> bool {
         value.is_finite()
             && match self {
-                Within::NotNegative => value >= 0.0,
-                Within::Positive => value > 0.0,
-                Within::Fraction => (0.0..1.0).contains(&value),
-                Within::UpToOne => (0.0..=1.0).contains(&value),
-                Within::NotPositive => value <= 0.0,
-                Within::AtLeastOne => value >= 1.0,
-                Within::Anywhere => true,
+                Bounds::NotNegative => value >= 0.0,
+                Bounds::Positive => value > 0.0,
+                Bounds::Fraction => (0.0..1.0).contains(&value),
+                Bounds::UpToOne => (0.0..=1.0).contains(&value),
+                Bounds::NotPositive => value <= 0.0,
+                Bounds::AtLeastOne => value >= 1.0,
+                Bounds::Anywhere => true,
             }
     }
 
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Within::NotNegative => "a number that is not negative",
-            Within::Positive => "a number above 0",
-            Within::Fraction => "a number from 0 to below 1",
-            Within::UpToOne => "a number from 0 to 1",
-            Within::NotPositive => "a number that is not positive",
-            Within::AtLeastOne => "a number that is at least 1",
-            Within::Anywhere => "a finite number",
+            Bounds::NotNegative => "a number that is not negative",
+            Bounds::Positive => "a number above 0",
+            Bounds::Fraction => "a number from 0 to below 1",
+            Bounds::UpToOne => "a number from 0 to 1",
+            Bounds::NotPositive => "a number that is not positive",
+            Bounds::AtLeastOne => "a number that is at least 1",
+            Bounds::Anywhere => "a finite number",
         }
     }
 }
@@ -140,10 +145,10 @@ pub struct Update<'a> {
     /// Its gradient.
     pub grad: &'a Tensor,
     /// The rate of its group, `f64[]`.
-    pub rate: &'a Tensor,
+    pub lr: &'a Tensor,
     /// The number of this step for this parameter, `i64[]`: 1 for the first.
     pub step: &'a Tensor,
-    /// What is remembered of it, in the order of [`Rule::state`].
+    /// What is remembered of it, in the order of [`UpdateRule::state`].
     pub state: &'a [(&'static str, Tensor)],
 }
 
@@ -180,7 +185,7 @@ impl Update<'_> {
         if decay == 0.0 {
             return self.value();
         }
-        self.value() * self.number(&(1.0 - self.rate * decay))
+        self.value() * self.number(&(1.0 - self.lr * decay))
     }
 
     /// The parameter and the gradient, where decay may be part of the one or the other.
@@ -209,8 +214,8 @@ impl Update<'_> {
     }
 
     /// The rate, for formulas.
-    pub fn rate(&self) -> Tensor {
-        self.number(self.rate)
+    pub fn lr(&self) -> Tensor {
+        self.number(self.lr)
     }
 
     /// A number computed in `f64`, for formulas.

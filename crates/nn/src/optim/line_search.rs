@@ -1,9 +1,10 @@
 //! A line search for the strong Wolfe conditions.
 //!
-//! Along a direction that goes down, a point is looked for where the loss has fallen enough (by c₁ of what the first slope promised) and the
-//! slope has become flat enough (at most c₂ of the first). First longer and longer steps are tried until two of them have such a
-//! point between them; then the interval between the two is narrowed by cubic interpolation. It is the search that
-//! `torch.optim.LBFGS` does, with its constants.
+//! Along a direction that goes down, a point is looked for where the loss has fallen enough (by c₁
+//! of what the first slope promised) and the slope has become flat enough (at most c₂ of the
+//! first). First longer and longer steps are tried until two of them have such a point between
+//! them; then the interval between the two is narrowed by cubic interpolation. It is the search
+//! that `torch.optim.LBFGS` does, with its constants.
 
 use pullback::{Result, Tensor};
 
@@ -115,7 +116,8 @@ fn ordered(a: f64, b: f64) -> (f64, f64) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// Where the cubic through two points with their slopes is lowest, within bounds; their middle where it has no lowest point.
+/// Where the cubic through two points with their slopes is lowest, within bounds; their middle
+/// where it has no lowest point.
 fn lowest(a: &Point, b: &Point, (least, most): (f64, f64)) -> f64 {
     let mean = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.far - b.far);
     let square = mean * mean - a.slope * b.slope;
