@@ -37,7 +37,7 @@ pub use layout::{Layout, diagonal_len};
 pub use line::Line;
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
-    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Takes, Unary,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
 };
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};

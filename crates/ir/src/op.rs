@@ -12,7 +12,7 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{Custom, DType, Flow, Region, Scalar};
+use crate::{Custom, DType, Flow, Program, Region, Scalar};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -348,8 +348,8 @@ impl Linalg {
 }
 
 /// What kind of op it is: what tables ask before they ask which one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+#[derive(Clone, Copy, Debug)]
+pub enum Family<'a> {
     /// Made of nothing but attributes, or of a key: literals, ranges, random numbers.
     Source,
     /// Each element of the result depends on the elements at the same index alone.
@@ -369,7 +369,7 @@ pub enum Family {
     /// A kernel for what others compose.
     Fused,
     /// It holds other ops, or code of the user's.
-    Structure,
+    Structure(Structure<'a>),
 }
 
 /// A pointwise op.
@@ -385,9 +385,19 @@ pub enum Pointwise {
     Copy,
 }
 
+/// An op that holds other ops, or code of the user's.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Structure<'a> {
+    Region(&'a Region),
+    DotRegion(&'a Region),
+    Flow(&'a Flow),
+    Custom(&'a Custom),
+}
+
 impl Op {
     /// What kind of op it is.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> Family<'_> {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Family::Source,
             Op::Unary(f) => Family::Pointwise(Pointwise::Unary(*f)),
@@ -405,7 +415,10 @@ impl Op {
             Op::Dot | Op::Conv(_) | Op::Pool(_) => Family::Window,
             Op::Linalg(_) | Op::Fft(_) => Family::Linear,
             Op::Fused(_) => Family::Fused,
-            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => Family::Structure,
+            Op::Region(region) => Family::Structure(Structure::Region(region)),
+            Op::DotRegion(region) => Family::Structure(Structure::DotRegion(region)),
+            Op::Flow(flow) => Family::Structure(Structure::Flow(flow)),
+            Op::Custom(custom) => Family::Structure(Structure::Custom(custom)),
         }
     }
 
@@ -460,7 +473,28 @@ impl Op {
             Family::Pointwise(op) => Some(op),
             Family::Source | Family::View | Family::Movement | Family::Index => None,
             Family::Reduction | Family::Window | Family::Linear => None,
-            Family::Fused | Family::Structure => None,
+            Family::Fused | Family::Structure(_) => None,
+        }
+    }
+
+    /// What it holds, if it holds other ops or code of the user's.
+    pub fn structure(&self) -> Option<Structure<'_>> {
+        match self.family() {
+            Family::Structure(structure) => Some(structure),
+            Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => None,
+            Family::Index | Family::Reduction | Family::Window | Family::Linear => None,
+            Family::Fused => None,
+        }
+    }
+}
+
+impl<'a> Structure<'a> {
+    /// The programs that it holds.
+    pub fn programs(self) -> Vec<&'a Program> {
+        match self {
+            Structure::Region(_) | Structure::DotRegion(_) => Vec::new(),
+            Structure::Flow(flow) => flow.programs(),
+            Structure::Custom(custom) => custom.body().into_iter().collect(),
         }
     }
 }

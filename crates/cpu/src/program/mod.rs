@@ -40,7 +40,7 @@ use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec, Structure};
 use std::time::Instant;
 
 /// A program that is ready to run. See the head of the module.
@@ -332,12 +332,7 @@ fn no_memory(what: &'static str, bytes: usize) -> Error {
 fn verify(program: &Program) -> Result<()> {
     program.verify()?;
     for equation in &program.equations {
-        let inside = match &equation.op {
-            Op::Flow(flow) => flow.programs(),
-            Op::Custom(custom) => custom.body().into_iter().collect(),
-            _ => Vec::new(),
-        };
-        for inner in inside {
+        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
             let located = |error: Error| match equation.at {
                 Some(at) => error.at(at),
                 None => error,

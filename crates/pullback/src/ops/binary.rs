@@ -1,4 +1,4 @@
-//! Functions of two elements: one row each, and the methods that name them.
+//! Functions of two elements. One row each, and the methods that name them.
 
 use crate::autocast::Policy;
 use crate::kinks::mask::{self, Spots};

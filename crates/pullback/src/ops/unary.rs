@@ -1,4 +1,4 @@
-//! Functions of one element: one row each, and the methods that name them.
+//! Functions of one element. One row each, and the methods that name them.
 
 use crate::apply::apply;
 use crate::autocast::Policy;

@@ -19,7 +19,7 @@ use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
-use pullback_ir::{DType, Device, Layout, Line, Program, Spec};
+use pullback_ir::{DType, Device, Layout, Line, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
@@ -137,10 +137,10 @@ impl Entry {
 /// as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
-    match op {
-        Op::Custom(_) => false,
-        Op::Flow(flow) => flow.programs().into_iter().all(all),
-        _ => true,
+    match op.structure() {
+        Some(Structure::Custom(_)) => false,
+        Some(Structure::Flow(flow)) => flow.programs().into_iter().all(all),
+        Some(Structure::Region(_) | Structure::DotRegion(_)) | None => true,
     }
 }
 
