@@ -1,4 +1,5 @@
-//! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON lines.
+//! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON
+//! lines.
 //!
 //! ```text
 //! cargo run --release --workspace --bin pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]

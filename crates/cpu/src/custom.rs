@@ -9,7 +9,7 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
     let Work::Kernel { kernel, .. } = custom.work() else {
         return Err(Error::argument(custom.name(), "has no kernel of its own"));
     };
-    let spec = |dtype, shape: &[usize]| Spec::new(dtype, shape);
+    let spec = |dtype, shape: &[usize]| Spec::cpu(dtype, shape);
     let in_specs: Vec<Spec> = x.iter().map(|x| spec(x.dtype, x.shape)).collect();
     let out_specs: Vec<Spec> = out.iter().map(|y| spec(y.dtype, y.shape)).collect();
     let input = |(x, spec)| -> Bytes {

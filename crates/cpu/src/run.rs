@@ -10,7 +10,7 @@ use crate::{
     program, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Structure};
 use smallvec::{SmallVec, smallvec};
 
 /// An operand: a buffer seen through a layout.
@@ -58,10 +58,10 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
 
 /// Whether an op is run as a program of one equation: what it holds is compiled first.
 fn has_programs(op: &Op) -> bool {
-    match op {
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => true,
-        Op::Custom(custom) => custom.body().is_some(),
-        _ => false,
+    match op.structure() {
+        Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => true,
+        Some(Structure::Custom(custom)) => custom.body().is_some(),
+        None => false,
     }
 }
 
@@ -368,7 +368,7 @@ mod tests {
     fn layouts_that_reach_outside_are_refused() {
         let buffer = Buffer::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).expect("memory");
         let refused = |shape: &[usize], strides: &[isize], offset: usize| {
-            let spec = Spec::new(DType::F32, shape);
+            let spec = Spec::cpu(DType::F32, shape);
             let layout = layout(shape, strides, offset);
             let input = Input { buffer: &buffer, layout: &layout, spec: &spec };
             run(&Op::Unary(Unary::Neg), &[input]).is_err()
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_target_in_place_must_be_what_its_spec_says() {
         let mut buffer = Buffer::from_slice(&[1.0f32]).expect("memory");
-        let spec = Spec::new(DType::F32, [100_000_000].as_slice());
+        let spec = Spec::cpu(DType::F32, [100_000_000].as_slice());
         let small = layout(&[1], &[0], 0);
         let op = Op::Binary(Binary::Add);
         assert!(run_in_place(&op, &mut buffer, &small, &spec, &[None, None]).is_err());

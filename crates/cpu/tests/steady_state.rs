@@ -5,8 +5,8 @@
 use pullback_cpu::buffer::{reset_peak, stats};
 use pullback_cpu::{Bound, Buffer, Executable, par};
 use pullback_ir::{
-    Adam, Binary, DType, Flow, Fused, Inst, Layout, Load, Op, Program, Real, Reduction, Region,
-    Scan, Spec, Unary, Var, View,
+    Adam, Binary, DType, Device, Flow, Fused, Inst, Layout, Load, Op, Program, Real, Reduction,
+    Region, Scan, Spec, Unary, Var, View,
 };
 use smallvec::smallvec;
 use std::alloc::{GlobalAlloc, Layout as Size, System};
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn f32s(shape: &[usize]) -> Spec {
-    Spec::new(DType::F32, shape)
+    Spec::cpu(DType::F32, shape)
 }
 
 fn push(p: &mut Program, op: Op, inputs: &[Var]) -> Var {
@@ -47,12 +47,13 @@ fn layer() -> Program {
     let mut p = Program::default();
     let (x, w, b) = (p.input(f32s(&[64, 96])), p.input(f32s(&[96, 80])), p.input(f32s(&[80])));
     let [m, v] = [(); 2].map(|()| p.input(f32s(&[96, 80])));
-    let count = p.input(Spec::new(DType::I64, [].as_slice()));
+    let count = p.input(Spec::cpu(DType::I64, [].as_slice()));
     let y = push(&mut p, Op::Dot, &[x, w]);
     let b = push(&mut p, Op::View(View::Broadcast([64, 80].into())), &[b]);
     let y = push(&mut p, Op::Binary(Binary::Add), &[y, b]);
     let y = push(&mut p, Op::Unary(Unary::Tanh), &[y]);
     let region = Region {
+        device: Device::Cpu,
         shape: [64, 80].into(),
         inner: 1,
         inputs: vec![Load { spec: f32s(&[64, 80]), layout: Layout::dense([64, 80].into()) }],

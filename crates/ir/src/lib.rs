@@ -6,15 +6,16 @@
 #![forbid(unsafe_code)]
 
 mod custom;
+mod device;
 mod dtype;
 mod error;
 mod few;
 mod flow;
 pub mod infer;
 mod layout;
+mod line;
 mod op;
 pub mod pass;
-mod place;
 mod program;
 mod region;
 mod scalar;
@@ -27,16 +28,17 @@ mod view;
 mod window;
 
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
+pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
+pub use line::Line;
 pub use op::{
-    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
-    Padding, Random, Reduction, Sgd, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
 };
-pub use place::Place;
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};
 pub use scalar::{Real, Scalar};
@@ -44,7 +46,7 @@ pub use shape::{
     Axes, Shape, Strides, broadcast_shapes, dense_strides, element_count, inverse_order,
     normalize_axis, other_axes,
 };
-pub use spec::{Device, Spec};
+pub use spec::Spec;
 pub use text::ParseOpError;
 pub use view::{Span, View};
 pub use window::{Conv, Frame, Pool, Pooling, Role, Window};

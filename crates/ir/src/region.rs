@@ -19,12 +19,16 @@
 
 use crate::infer::{Specs, fits_memory, infer};
 use crate::op::{Op, Random, Reduction};
-use crate::{Axes, DType, Error, Layout, Result, Scalar, Shape, Spec, element_count};
+use crate::{
+    Axes, DType, Device, Error, ErrorKind, Layout, Result, Scalar, Shape, Spec, element_count,
+};
 use smallvec::SmallVec;
 
 /// A fused piece of a program. See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
+    /// Where it runs: where its operands are, if it has any.
+    pub device: Device,
     /// The domain.
     pub shape: Shape,
     /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or whatever.
@@ -146,7 +150,7 @@ impl Region {
                     let of =
                         of.iter().map(|&v| get(v)).collect::<Result<SmallVec<[Value; 3]>>>()?;
                     let specs: SmallVec<[Spec; 3]> =
-                        of.iter().map(|v| Spec::new(v.dtype, Shape::new())).collect();
+                        of.iter().map(|v| Spec::on(self.device, v.dtype, Shape::new())).collect();
                     let refs: SmallVec<[&Spec; 3]> = specs.iter().collect();
                     let dtype = infer(op, &refs)?[0].dtype;
                     Value { dtype, row: of.iter().all(|v| v.row) }
@@ -156,7 +160,7 @@ impl Region {
                     if of.row {
                         return Err(wrong(i, "reduces what is one number a row already"));
                     }
-                    let one = Spec::new(of.dtype, [1].as_slice());
+                    let one = Spec::on(self.device, of.dtype, [1].as_slice());
                     let reduce = Op::Reduce(*kind, Axes::from_slice(&[0]));
                     Value { dtype: infer(&reduce, &[&one])?[0].dtype, row: true }
                 }
@@ -175,6 +179,10 @@ impl Region {
                 .on(inputs.iter().copied()));
         }
         for load in &self.inputs {
+            if load.spec.device != self.device {
+                let message = format!("runs on {}, and an operand is elsewhere", self.device);
+                return Err(Error::new(ErrorKind::Device, "region", message).on([&load.spec]));
+            }
             if !load.layout.lies_in(load.spec.len()) {
                 return Err(Error::argument("region", "a layout reaches outside its operand")
                     .on([&load.spec]));
@@ -185,8 +193,8 @@ impl Region {
             return Err(Error::argument("region", "has no result"));
         }
         let result = |&v: &usize| match values.get(v) {
-            Some(value) if value.row => Ok(Spec::new(value.dtype, self.outer())),
-            Some(value) => Ok(Spec::new(value.dtype, self.shape.clone())),
+            Some(value) if value.row => Ok(Spec::on(self.device, value.dtype, self.outer())),
+            Some(value) => Ok(Spec::on(self.device, value.dtype, self.shape.clone())),
             None => Err(Error::argument("region", format!("there is no value {v} to store"))),
         };
         self.outputs.iter().map(result).collect()

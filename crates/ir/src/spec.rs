@@ -1,25 +1,10 @@
 //! A spec is all that is known of a tensor without looking at its values.
 
-use crate::{DType, Shape, element_count};
+use crate::{DType, Device, Shape, element_count};
 use std::fmt;
 
-/// Where a tensor's elements live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Device {
-    /// Host memory.
-    #[default]
-    Cpu,
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Device::Cpu => f.write_str("cpu"),
-        }
-    }
-}
-
-/// Shape, element type and device of a tensor. Prints as `f32[32,784]`.
+/// Shape, element type and device of a tensor. Prints as `f32[32,784]` on the CPU, and with its
+/// device elsewhere: `f32[32,784]@cuda:0`. Both read back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Length of each axis; empty for a scalar.
@@ -31,9 +16,21 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A spec on the CPU.
-    pub fn new(dtype: DType, shape: impl Into<Shape>) -> Spec {
-        Spec { shape: shape.into(), dtype, device: Device::Cpu }
+    /// A spec on a device.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Device, Spec};
+    /// let spec = Spec::on(Device::Cuda(0), DType::F32, [2, 3]);
+    /// assert_eq!(spec.to_string(), "f32[2,3]@cuda:0");
+    /// assert_eq!(spec.to_string().parse(), Ok(spec));
+    /// ```
+    pub fn on(device: Device, dtype: DType, shape: impl Into<Shape>) -> Spec {
+        Spec { shape: shape.into(), dtype, device }
+    }
+
+    /// A spec in host memory.
+    pub fn cpu(dtype: DType, shape: impl Into<Shape>) -> Spec {
+        Spec::on(Device::Cpu, dtype, shape)
     }
 
     /// Number of elements.
@@ -60,6 +57,11 @@ impl Spec {
     pub fn with_dtype(&self, dtype: DType) -> Spec {
         Spec { dtype, ..self.clone() }
     }
+
+    /// The same on another device.
+    pub fn with_device(&self, device: Device) -> Spec {
+        Spec { device, ..self.clone() }
+    }
 }
 
 impl fmt::Display for Spec {
@@ -68,6 +70,19 @@ impl fmt::Display for Spec {
         for (i, n) in self.shape.iter().enumerate() {
             write!(f, "{}{n}", if i > 0 { "," } else { "" })?;
         }
-        f.write_str("]")
+        f.write_str("]")?;
+        At(self.device).fmt(f)
+    }
+}
+
+/// A device after what lies there: nothing for the CPU, else `@cuda:0`.
+pub(crate) struct At(pub(crate) Device);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Device::Cpu => Ok(()),
+            device @ Device::Cuda(_) => write!(f, "@{device}"),
+        }
     }
 }

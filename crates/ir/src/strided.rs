@@ -121,7 +121,7 @@ mod tests {
             };
             let mut found = Layout::dense(Shape::from_slice(&[12]));
             for view in wanted.views_of_flat(12) {
-                let shape = view_shape(&view, &Spec::new(DType::F32, found.shape.clone()))
+                let shape = view_shape(&view, &Spec::cpu(DType::F32, found.shape.clone()))
                     .expect("a view that fits");
                 found = found.view(&view).expect("strides");
                 assert_eq!(found.shape, shape);

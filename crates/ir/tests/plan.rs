@@ -292,7 +292,7 @@ fn nothing_is_read_after_it_was_overwritten() {
 }
 
 fn f32s(shape: &[usize]) -> Spec {
-    Spec::new(DType::F32, shape)
+    Spec::cpu(DType::F32, shape)
 }
 
 fn unary(p: &mut Program, x: Var) -> Var {
@@ -421,7 +421,7 @@ fn a_product_is_added_in_place() {
 fn the_report_names_what_is_alive() {
     let mut p = Program::default();
     let x = p.input(f32s(&[1024]));
-    let at = Place::new("src/main.rs", 7, 3);
+    let at = Line::named("src/main.rs", 7, 3);
     let a = p.push(Op::Unary(Unary::Exp), &[x], Some(at)).expect("floats")[0];
     let s = p.push(Op::Reduce(Reduction::Sum, [0].into()), &[a], None).expect("a sum")[0];
     let wide = View::Broadcast([1024].into());

@@ -41,14 +41,14 @@ impl Choices {
     }
 
     fn spec(&mut self) -> Spec {
-        Spec::new(self.dtype(), self.shape())
+        Spec::cpu(self.dtype(), self.shape())
     }
 
-    fn place(&mut self) -> Option<Place> {
+    fn place(&mut self) -> Option<Line> {
         let files =
             ["src/a.rs", "C:\\x\\b.rs", " a b", "*/", "%", "", "a\nb", "ü:3:4", "\u{2028}//"];
         (self.below(2) == 0)
-            .then(|| Place::new(files[self.below(9)], self.next() as u32, self.below(100) as u32))
+            .then(|| Line::named(files[self.below(9)], self.next() as u32, self.below(100) as u32))
     }
 
     fn region(&mut self) -> Arc<Region> {
@@ -83,7 +83,7 @@ impl Choices {
             })
             .collect();
         let outputs = (0..self.below(3)).map(|_| self.below(9)).collect();
-        Arc::new(Region { shape, inner: self.below(4), inputs, body, outputs })
+        Arc::new(Region { device: Device::Cpu, shape, inner: self.below(4), inputs, body, outputs })
     }
 
     fn op(&mut self, depth: usize) -> Op {
@@ -235,7 +235,7 @@ proptest! {
             }
             let place = &json["place"];
             let found = place["file"].as_str().map(|file| {
-                Place::new(file, place["line"].as_u64().unwrap() as u32, place["column"].as_u64().unwrap() as u32)
+                Line::named(file, place["line"].as_u64().unwrap() as u32, place["column"].as_u64().unwrap() as u32)
             });
             prop_assert_eq!(found, e.at);
         }
@@ -297,7 +297,7 @@ fn programs_read_well() {
     program.verify().unwrap();
     assert_eq!(program.to_string(), SAMPLE);
     assert_eq!(program.updates, [(1, 1)]);
-    assert_eq!(program.equations[0].at, Some(Place::new("src/main.rs", 12, 9)));
+    assert_eq!(program.equations[0].at, Some(Line::named("src/main.rs", 12, 9)));
     let cond = &program.equations[1].op;
     assert_eq!(
         cond.to_string(),
@@ -352,7 +352,7 @@ fn nesting_has_a_bound() {
             let flow =
                 Flow::Cond { yes: program.clone(), no: "program () { return }".parse().unwrap() };
             let mut outer = Program::default();
-            let a = outer.input(Spec::new(DType::Bool, Shape::new()));
+            let a = outer.input(Spec::cpu(DType::Bool, Shape::new()));
             outer.equations.push(Equation {
                 op: Op::Flow(Arc::new(flow)),
                 inputs: Vars::from_slice(&[a]),
@@ -378,7 +378,7 @@ fn nesting_has_a_bound() {
 #[test]
 fn long_programs_round_trip() {
     let mut program = Program::default();
-    let mut v = program.input(Spec::new(DType::F32, Shape::new()));
+    let mut v = program.input(Spec::cpu(DType::F32, Shape::new()));
     for i in 0..20_000 {
         v = program.push(Op::Unary(Unary::ALL[i % 7]), &[v], None).unwrap()[0];
     }

@@ -263,7 +263,7 @@ proptest! {
 
     #[test]
     fn specs_round_trip(dtype in dtypes(), shape in any_shape()) {
-        let spec = Spec::new(dtype, shape);
+        let spec = Spec::cpu(dtype, shape);
         prop_assert_eq!(spec.to_string().parse(), Ok(spec));
     }
 

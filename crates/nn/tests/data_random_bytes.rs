@@ -1,4 +1,5 @@
-//! Readers of formats on anything: what was written is read back to the bit, and no bytes make a reader panic.
+//! Readers of formats on anything: what was written is read back to the bit, and no bytes make a
+//! reader panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

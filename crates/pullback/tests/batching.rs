@@ -66,7 +66,7 @@ fn run_flow(flow: &Flow, x: &[Tensor]) -> Vec<Tensor> {
 /// The program for `n` examples of its inputs, and which results are batched.
 fn over_examples(program: &Program, chosen: &[bool], n: usize) -> (Program, Vec<bool>) {
     let spec = |(v, &c): (&pullback_ir::Var, &bool)| match (program.spec(*v), c) {
-        (spec, true) => Spec::new(spec.dtype, &[&[n], &spec.shape[..]].concat()[..]),
+        (spec, true) => Spec::cpu(spec.dtype, &[&[n], &spec.shape[..]].concat()[..]),
         (spec, false) => spec.clone(),
     };
     let specs: Vec<Spec> = program.inputs.iter().zip(chosen).map(spec).collect();
@@ -151,7 +151,7 @@ fn check(program: &Program, examples: &[Vec<Tensor>]) {
 }
 
 fn spec(shape: &[usize]) -> Spec {
-    Spec::new(DType::F64, shape)
+    Spec::cpu(DType::F64, shape)
 }
 
 fn values(seed: usize, shape: &[usize]) -> Tensor {

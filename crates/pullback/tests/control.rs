@@ -11,7 +11,7 @@ fn f64s(values: &[f64]) -> Tensor {
 }
 
 fn spec(shape: &[usize]) -> Spec {
-    Spec::new(DType::F64, shape)
+    Spec::cpu(DType::F64, shape)
 }
 
 fn names(program: &Program) -> Vec<&'static str> {

@@ -93,7 +93,7 @@ fn compiled_functions_are_checked_at_the_values_of_their_first_call() {
     });
     // And what passed at samples is still checked at the first values that come.
     let f = make();
-    let spec = pullback::Spec::new(DType::F64, [6]);
+    let spec = pullback::Spec::cpu(DType::F64, [6]);
     pullback::trace(|x: &[Tensor]| f.call(&x[0]), &[spec]).unwrap();
     refused(|| f.call(&Tensor::full([6], -1.0).cast(DType::F64)));
 }

@@ -34,7 +34,7 @@ impl CustomOp for Weighted {
             return Err(Error::shape("weighted", "takes two f64 tensors of one shape"));
         }
         let shape = &x.shape[..x.shape.len() - 1];
-        Ok(vec![Spec::new(DType::F64, shape), Spec::new(DType::I64, shape)])
+        Ok(vec![Spec::cpu(DType::F64, shape), Spec::cpu(DType::I64, shape)])
     }
 
     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
@@ -412,7 +412,7 @@ fn a_slice_of_another_type_is_refused() {
 #[test]
 fn equal_calls_are_one_equation() {
     let op = custom_op(Weighted::new(Derivative::Vjp, CustomBatching::OneByOne));
-    let spec = Spec::new(DType::F64, [3]);
+    let spec = Spec::cpu(DType::F64, [3]);
     let program = trace(
         |x: &[Tensor]| op.one(&[&x[0], &x[1]]) + op.one(&[&x[0], &x[1]]),
         &[spec.clone(), spec],

@@ -200,7 +200,7 @@ fn nothing_of_it_is_left_in_a_compiled_program() {
         move |x: &Tensor| (f.call(x), x.clone()),
         |x: &Tensor, dy: &Tensor| dy * x.cos(),
     );
-    let spec = Spec::new(DType::F64, [3]);
+    let spec = Spec::cpu(DType::F64, [3]);
     let program =
         trace(|x: &[Tensor]| outer.call(&x[0]).sum(), std::slice::from_ref(&spec)).unwrap();
     let customs =

@@ -49,7 +49,7 @@ fn gradients_that_are_set() {
 fn values_that_are_read_in_a_trace() {
     let outside = Tensor::from([1.0, 2.0]);
     let read = |_: &[Tensor]| Tensor::from(outside.to_vec::<f64>()[0]);
-    let error = trace(read, &[Spec::new(DType::F64, [])]).unwrap_err();
+    let error = trace(read, &[Spec::cpu(DType::F64, [])]).unwrap_err();
     says(&error, &["a value is read while a function is traced", "frozen into the program"]);
     let each = vmap(|x: &Tensor| x * outside.to_vec::<f64>()[0], 0, 0);
     fails(|| each(&outside), &["a value is read inside vmap"]);

@@ -140,7 +140,7 @@ fn a_checkpointed_function_that_reads_much() {
 
 #[test]
 fn traces() {
-    let one = [Spec::new(DType::F64, [])];
+    let one = [Spec::cpu(DType::F64, [])];
     let chain = |n: usize| move |x: &[Tensor]| (0..n).fold(x[0].clone(), |x, _| x.sin());
     grows_with_the_work("a chain", |n| drop(trace(chain(n), &one).unwrap()));
     grows_with_the_work("a gradient", |n| {

@@ -75,7 +75,7 @@ fn x() -> Tensor {
 fn programs_name_lines_of_the_user() {
     let mut wrong = Vec::new();
     for (name, transform) in transforms(|x| x.sin() * x.square().sum()) {
-        let program = trace(|x: &[Tensor]| transform(&x[0]), &[Spec::new(DType::F64, [4])]);
+        let program = trace(|x: &[Tensor]| transform(&x[0]), &[Spec::cpu(DType::F64, [4])]);
         let text = program.unwrap_or_else(|e| panic!("{name}: {e}")).to_string();
         assert!(text.contains("tests/lines.rs"), "{name}:\n{text}");
         let lines = text.lines().filter(|line| line.contains("/src/"));

@@ -3,7 +3,7 @@
 use pullback::{DType, Program, Spec, Tensor, catch, grad, hessian, jvp, no_grad, trace};
 
 fn spec(shape: &[usize]) -> Spec {
-    Spec::new(DType::F64, shape)
+    Spec::cpu(DType::F64, shape)
 }
 
 fn ops(program: &Program) -> Vec<&'static str> {

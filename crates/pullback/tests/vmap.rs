@@ -123,7 +123,7 @@ fn what_cannot_be_is_refused() {
 fn inside_a_trace_it_is_recorded() {
     let program = trace(
         |x: &[Tensor]| vmap(|x: &Tensor| grad(|x: &Tensor| x.sin().sum())(x), 0, 0)(&x[0]),
-        &[pullback::Spec::new(DType::F64, [3, 2])],
+        &[pullback::Spec::cpu(DType::F64, [3, 2])],
     );
     let program = program.unwrap();
     program.verify().unwrap();

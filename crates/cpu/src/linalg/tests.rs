@@ -13,7 +13,7 @@ fn factors(op: Linalg, a: &[f64], shape: [usize; 2], backwards: bool) -> Vec<Vec
     let n = shape[0] * shape[1];
     let stored: Vec<f64> = if backwards { a.iter().rev().copied().collect() } else { a.to_vec() };
     let buffer = Buffer::from_slice(&stored).expect("memory");
-    let spec = Spec::new(DType::F64, shape.as_slice());
+    let spec = Spec::cpu(DType::F64, shape.as_slice());
     let (row, offset) = (shape[1] as isize, n.saturating_sub(1));
     let (strides, offset) = if backwards { ([-row, -1], offset) } else { ([row, 1], 0) };
     let layout =

@@ -11,7 +11,7 @@ use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
 use pullback_ir::{
-    DType, Error, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
+    DType, Error, Layout, Line, Load, Op, Program, Region, Result, Shape, Spec, Strides, Var,
 };
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -53,7 +53,7 @@ pub(super) struct Step {
     pub(super) action: Action,
     pub(super) sources: Box<[Operand]>,
     pub(super) sinks: Box<[Target]>,
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<Line>,
     /// The right operand of a product, where a loop has packed it for all turns.
     panels: Option<Panels>,
 }
@@ -108,7 +108,7 @@ impl Operand {
     }
 
     pub(super) fn spec(&self) -> Spec {
-        Spec::new(self.dtype, self.shape.clone())
+        Spec::cpu(self.dtype, self.shape.clone())
     }
 }
 
@@ -124,7 +124,7 @@ impl Target {
     }
 
     pub(super) fn spec(&self) -> Spec {
-        Spec::new(self.dtype, self.shape.clone())
+        Spec::cpu(self.dtype, self.shape.clone())
     }
 
     /// The same memory, to be read.
@@ -491,7 +491,7 @@ impl Compiler<'_> {
             let source = self.operand(v);
             if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
                 let Home { base, start, .. } = self.plan.homes[v.index()];
-                let spec = Spec::new(source.dtype, [reach(layout)].as_slice());
+                let spec = Spec::on(region.device, source.dtype, [reach(layout)].as_slice());
                 let memory = Target {
                     base: self.base(base),
                     start,

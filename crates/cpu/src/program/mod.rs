@@ -40,7 +40,7 @@ use crate::run::{Input, Output, Outputs, check, inside};
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, ErrorKind, Layout, Op, Place, Program, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec, Structure};
 use std::time::Instant;
 
 /// A program that is ready to run. See the head of the module.
@@ -50,7 +50,7 @@ use std::time::Instant;
 /// # use pullback_ir::{Binary, DType, Op, Program, Spec};
 /// // step: p ← p − g
 /// let mut program = Program::default();
-/// let spec = Spec::new(DType::F32, [3].as_slice());
+/// let spec = Spec::cpu(DType::F32, [3].as_slice());
 /// let (p, g) = (program.input(spec.clone()), program.input(spec));
 /// program.outputs = program.push(Op::Binary(Binary::Sub), &[p, g], None)?.to_vec();
 /// program.updates = vec![(0, 0)];
@@ -107,7 +107,7 @@ pub struct Timed {
     /// The kernel, its operands and its results.
     pub step: String,
     /// The line of the user's program.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -332,12 +332,7 @@ fn no_memory(what: &'static str, bytes: usize) -> Error {
 fn verify(program: &Program) -> Result<()> {
     program.verify()?;
     for equation in &program.equations {
-        let inside = match &equation.op {
-            Op::Flow(flow) => flow.programs(),
-            Op::Custom(custom) => custom.body().into_iter().collect(),
-            _ => Vec::new(),
-        };
-        for inner in inside {
+        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
             let located = |error: Error| match equation.at {
                 Some(at) => error.at(at),
                 None => error,

@@ -166,7 +166,7 @@ fn agree(program: &Program, seed: u64) -> Executable {
 }
 
 fn f32s(shape: &[usize]) -> Spec {
-    Spec::new(DType::F32, shape)
+    Spec::cpu(DType::F32, shape)
 }
 
 fn push(program: &mut Program, op: Op, inputs: &[Var]) -> Vars {

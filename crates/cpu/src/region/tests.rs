@@ -9,8 +9,8 @@ use crate::operand::{Sink, Source};
 use crate::{Buffer, Input, par, run};
 use half::{bf16, f16};
 use pullback_ir::{
-    Axes, Binary, Compare, DType, Few, Inst, Layout, Load, Op, Random, Reduction, Region, Scalar,
-    Shape, Spec, Unary, dense_strides,
+    Axes, Binary, Compare, DType, Device, Few, Inst, Layout, Load, Op, Random, Reduction, Region,
+    Scalar, Shape, Spec, Unary, dense_strides,
 };
 use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
@@ -153,7 +153,7 @@ struct Seen {
 impl Seen {
     fn apply(op: &Op, inputs: &[Seen], row: bool) -> Seen {
         let specs: Vec<Spec> =
-            inputs.iter().map(|x| Spec::new(x.dtype, x.layout.shape.clone())).collect();
+            inputs.iter().map(|x| Spec::cpu(x.dtype, x.layout.shape.clone())).collect();
         let inputs: Vec<Input> = inputs
             .iter()
             .zip(&specs)
@@ -235,7 +235,7 @@ pub(super) fn one_by_one(region: &Region, inputs: &[Dense]) -> Vec<Dense> {
     }
     let result = |&v: &usize| {
         let x = values[v].dense();
-        Dense { spec: Spec::new(x.dtype, x.layout.shape.clone()), buffer: x.buffer }
+        Dense { spec: Spec::cpu(x.dtype, x.layout.shape.clone()), buffer: x.buffer }
     };
     region.outputs.iter().map(result).collect()
 }
@@ -292,7 +292,7 @@ fn layout_over(dice: &mut Dice, shape: &[usize], dtype: DType) -> Load {
     let rank = shape.len();
     if dice.one_in(3) {
         let shape = Shape::from_slice(shape);
-        return Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape) };
+        return Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape) };
     }
     // Axes of the operand in another order, longer than needed, some of them not there.
     let mut order: Vec<usize> = (0..rank).filter(|_| !dice.one_in(3)).collect();
@@ -327,7 +327,7 @@ fn layout_over(dice: &mut Dice, shape: &[usize], dtype: DType) -> Load {
         strides: Few::from_slice(&strides),
         offset: offset as usize,
     };
-    Load { spec: Spec::new(dtype, lengths.as_slice()), layout }
+    Load { spec: Spec::cpu(dtype, lengths.as_slice()), layout }
 }
 
 /// `floats`: mostly floats, so that native code has something to do.
@@ -337,6 +337,7 @@ fn made(seed: u64, shape: &[usize], inner: usize, floats: bool) -> Made {
     let dtypes: &[DType] =
         if floats { &[DType::F32, DType::F32, DType::F64, DType::Bool] } else { &DType::ALL };
     let mut region = Region {
+        device: Device::Cpu,
         shape: Shape::from_slice(shape),
         inner,
         inputs: Vec::new(),
@@ -349,7 +350,7 @@ fn made(seed: u64, shape: &[usize], inner: usize, floats: bool) -> Made {
         region.body.push(Inst::Load(region.inputs.len() - 1));
     }
     if dice.one_in(4) {
-        let key = Spec::new(DType::I64, [2].as_slice());
+        let key = Spec::cpu(DType::I64, [2].as_slice());
         region.inputs.push(Load { spec: key, layout: Layout::splat(Shape::from_slice(shape)) });
         let (kind, dtype) = match dice.below(3) {
             0 => (Random::Bits, DType::I64),
@@ -495,7 +496,7 @@ fn large_random_regions_are_their_ops_for_any_number_of_threads() {
 fn columns_of_a_matrix() {
     let mut dice = Dice::new(11);
     for (rows, width, dtype) in [(70_003, 11, DType::F64), (300, 40, DType::F32)] {
-        let spec = Spec::new(dtype, [rows, width].as_slice());
+        let spec = Spec::cpu(dtype, [rows, width].as_slice());
         let shape = Shape::from_slice(&[rows]);
         let column = |offset: usize| Load {
             spec: spec.clone(),
@@ -514,7 +515,8 @@ fn columns_of_a_matrix() {
         body.push(Inst::Point(Op::Unary(Unary::Exp), smallvec![body.len() - 1]));
         let outputs = vec![body.len() - 1, body.len() - 2];
         let inputs = (0..width).rev().map(column).collect();
-        let region = Region { shape: shape.clone(), inner: 0, inputs, body, outputs };
+        let region =
+            Region { device: Device::Cpu, shape: shape.clone(), inner: 0, inputs, body, outputs };
         let matrix = Dense::of(spec.clone(), || dice.number());
         let made = Made { region, inputs: vec![matrix; width] };
         check(&made, &ways(), &[1, 3], "columns of a matrix");

@@ -91,5 +91,5 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
     }
     let mut lse = q.shape.clone();
     lse.remove(rank - 1);
-    Ok(smallvec![q.with_shape(out), Spec::new(q.dtype.compute(), lse)])
+    Ok(smallvec![q.with_shape(out), Spec::on(q.device, q.dtype.compute(), lse)])
 }

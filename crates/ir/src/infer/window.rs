@@ -227,7 +227,7 @@ mod tests {
         for (window, len, void) in cases {
             assert!(window.count(len).is_some_and(|n| n >= 1 << 49), "{window:?}");
             let frames = vec![Frame::Sliding(window)];
-            let x = Spec::new(DType::F32, &[0, len][..]);
+            let x = Spec::cpu(DType::F32, &[0, len][..]);
             let given = pool(&Pool { kind: Pooling::ArgMax, frames }, [&x]);
             assert_eq!(given.is_err(), void, "{window:?}");
         }

@@ -95,7 +95,8 @@ fn as_region(program: &Program, e: &Equation) -> Option<Region> {
             let mut body: Vec<Inst> = (0..e.inputs.len()).map(Inst::Load).collect();
             body.push(Inst::Point(op.clone(), (0..e.inputs.len()).collect()));
             let inputs = e.inputs.iter().map(load).collect();
-            Some(Region { shape, inner: 0, inputs, outputs: vec![body.len() - 1], body })
+            let (device, outputs) = (program.spec(e.inputs[0]).device, vec![body.len() - 1]);
+            Some(Region { device, shape, inner: 0, inputs, outputs, body })
         }
         _ => None,
     }

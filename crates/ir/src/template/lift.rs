@@ -48,7 +48,7 @@ pub fn lift_literals(
             return Err("a literal is none at another length".to_string());
         };
         let (value, shape, dtype) = (*value, shape.clone(), *dtype);
-        let input = program.input(Spec::new(dtype, Shape::new()));
+        let input = program.input(Spec::cpu(dtype, Shape::new()));
         let equation = &mut program.equations[e];
         equation.op = Op::View(View::Broadcast(shape));
         equation.inputs = Vars::from_slice(&[input]);

@@ -76,6 +76,14 @@ impl<'a> Cursor<'a> {
         found
     }
 
+    /// Takes `sign` if it comes next, and a letter right after it.
+    pub(crate) fn eat_before_word(&mut self, sign: char) -> bool {
+        self.skip_blanks();
+        let after = self.rest().strip_prefix(sign);
+        let found = after.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
+        found && self.eat(sign)
+    }
+
     /// Takes `sign`, which must come next.
     pub(crate) fn expect(&mut self, sign: char) -> Parsed<()> {
         match self.eat(sign) {

@@ -1,7 +1,7 @@
 //! Programs as JSON, for tools that are not written in Rust.
 
 use super::print::List;
-use crate::{Equation, Op, Program, Spec, Var};
+use crate::{Device, Equation, Op, Program, Spec, Var};
 use std::fmt::Write;
 
 impl Program {
@@ -96,11 +96,11 @@ fn equation(out: &mut String, program: &Program, e: &Equation) {
 }
 
 fn variable(out: &mut String, v: Var, spec: &Spec) {
-    *out += &format!(
-        "{{\"name\":\"{v}\",\"dtype\":\"{}\",\"shape\":{}}}",
-        spec.dtype,
-        List(&spec.shape)
-    );
+    *out += &format!("{{\"name\":\"{v}\",\"dtype\":\"{}\"", spec.dtype);
+    if spec.device != Device::Cpu {
+        *out += &format!(",\"device\":\"{}\"", spec.device);
+    }
+    *out += &format!(",\"shape\":{}}}", List(&spec.shape));
 }
 
 fn list<T>(out: &mut String, items: &[T], mut item: impl FnMut(&mut String, &T)) {

@@ -6,17 +6,21 @@
 //!
 //! An operand that has the domain's shape and is read in order shows its spec alone; any other shows strides and offset after `@`, and
 //! before them the shape that is read, where that is not the domain's (the key of random numbers).
+//! A region elsewhere than on the CPU begins with `device=cuda:0`.
 
 use super::cursor::{Cursor, Parsed};
-use super::parse::{dtype, index, indices, op, scalar, spec};
+use super::parse::{device, dtype, index, indices, op, scalar, spec};
 use super::print::{Exact, List, separated};
-use crate::{Inst, Layout, Load, Random, Reduction, Region, Scalar, Strides};
+use crate::{Device, Inst, Layout, Load, Random, Reduction, Region, Scalar, Strides};
 use smallvec::SmallVec;
 use std::fmt::{self, Display, Formatter};
 
 /// The attributes of the op; with `{:#}`, an instruction a line.
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.device != Device::Cpu {
+            write!(f, "device={},", self.device)?;
+        }
         write!(f, "shape={},inner={},inputs=[", List(&self.shape), self.inner)?;
         separated(f, self.inputs.iter().map(|load| Operand(self, load)), ", ")?;
         f.write_str("],body=[")?;
@@ -82,6 +86,14 @@ impl Display for Operand<'_> {
 
 /// Reads what is between the braces.
 pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
+    let device = match c.peek_word() {
+        "device" => {
+            let device = c.field("device", device)?;
+            c.expect(',')?;
+            device
+        }
+        _ => Device::Cpu,
+    };
     let shape = c.field("shape", indices)?;
     c.expect(',')?;
     let inner = c.field("inner", index)?;
@@ -125,7 +137,7 @@ pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
     })?;
     c.expect(',')?;
     let outputs = c.field("outputs", |c| c.list(',', value))?;
-    Ok(Region { shape, inner, inputs, body, outputs })
+    Ok(Region { device, shape, inner, inputs, body, outputs })
 }
 
 fn inst(c: &mut Cursor) -> Parsed<Inst> {

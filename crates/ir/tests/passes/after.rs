@@ -70,8 +70,8 @@ fn numbers_are_not_known_before_their_time() {
 
 #[test]
 fn it_takes_something_to_wait_for() {
-    let spec = Spec::new(DType::F32, [2].as_slice());
-    let flag = Spec::new(DType::Bool, [].as_slice());
+    let spec = Spec::cpu(DType::F32, [2].as_slice());
+    let flag = Spec::cpu(DType::Bool, [].as_slice());
     let error = infer::infer(&Op::After, &[&spec]).unwrap_err().to_string();
     assert!(error.contains("after") && error.contains("2 operands or more, not 1"), "{error}");
     assert_eq!(infer::infer(&Op::After, &[&spec, &flag, &flag]).unwrap()[0], spec);

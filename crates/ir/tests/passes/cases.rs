@@ -81,7 +81,7 @@ fn long_rows_have_one_stage() {
 #[test]
 fn thousands_of_scalars_become_one_region() {
     let mut program = Program::default();
-    let scalar = Spec::new(DType::F64, Shape::new());
+    let scalar = Spec::cpu(DType::F64, Shape::new());
     let mut state = [0, 1, 2].map(|_| program.input(scalar.clone()));
     for i in 0..3000 {
         let [a, b, c] = state;
@@ -110,7 +110,7 @@ fn limits_are_kept() {
         [(4, Limits::default()), (4, little), (40, Limits::default()), (40, little)]
     {
         let mut program = Program::default();
-        let spec = Spec::new(DType::F32, [rows, 4].as_slice());
+        let spec = Spec::cpu(DType::F32, [rows, 4].as_slice());
         let mut sum = program.input(spec.clone());
         for _ in 0..300 {
             let next = program.input(spec.clone());
@@ -170,7 +170,7 @@ fn a_scan_of_one_turn_is_its_body() {
 fn a_wrong_pass_is_named() {
     let program: Program = "program (a: f32[]) { let b: f32[] = neg a; return b }".parse().unwrap();
     let spoil =
-        |p: &Program| Program { specs: vec![Spec::new(DType::F64, Shape::new()); 2], ..p.clone() };
+        |p: &Program| Program { specs: vec![Spec::cpu(DType::F64, Shape::new()); 2], ..p.clone() };
     let spoil_later = move |p: &Program| {
         let mut p = spoil(p);
         p.inputs.clear();

@@ -41,18 +41,18 @@ impl Choices {
         let dtypes = if whole { [DType::F64; 2] } else { [DType::F64, DType::F32] };
         let mut live = Vec::new();
         for _ in 0..2 + self.below(3) {
-            let spec = Spec::new(self.pick(&dtypes), self.pick(&shapes));
+            let spec = Spec::cpu(self.pick(&dtypes), self.pick(&shapes));
             live.push(program.input(spec));
         }
-        let key = program.input(Spec::new(DType::I64, [2].as_slice()));
-        let flag = program.input(Spec::new(DType::Bool, Shape::new()));
+        let key = program.input(Spec::cpu(DType::I64, [2].as_slice()));
+        let flag = program.input(Spec::cpu(DType::Bool, Shape::new()));
         for _ in 0..size {
             if self.below(8) == 0 {
                 let phrase = self.phrase(&mut program, &live, whole);
                 live.extend(phrase.unwrap_or_default());
             }
             if let Some((op, inputs)) = self.equation(&program, &live, key, flag, size, whole) {
-                let at = Some(Place::new("src/test.rs", program.equations.len() as u32 + 1, 1));
+                let at = Some(Line::named("src/test.rs", program.equations.len() as u32 + 1, 1));
                 // Many choices do not fit; those that do are enough.
                 if let Ok(made) = program.push(op, &inputs, at) {
                     live.extend(made);

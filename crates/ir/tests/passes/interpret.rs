@@ -81,7 +81,7 @@ pub fn point(op: &Op, of: &[f64], dtype: DType) -> f64 {
 
 /// The callback of `fold`.
 pub fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
-    let specs: Vec<Spec> = of.iter().map(|c| Spec::new(c.dtype, Shape::new())).collect();
+    let specs: Vec<Spec> = of.iter().map(|c| Spec::cpu(c.dtype, Shape::new())).collect();
     let dtype = infer(op, &specs.iter().collect::<Vec<_>>()).ok()?[0].dtype;
     let of: Vec<f64> = of.iter().map(|c| rounded(c.dtype, c.value.as_f64())).collect();
     let value = point(op, &of, dtype);

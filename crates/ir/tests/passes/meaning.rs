@@ -127,7 +127,7 @@ proptest! {
 fn there_and_back(mut program: Program) -> Program {
     let made = program.equations.iter().flat_map(|e| e.outputs.clone());
     let made: Vec<Var> = made.filter(|&v| program.spec(v).dtype.is_float()).collect();
-    let mut total = program.input(Spec::new(DType::F64, Shape::new()));
+    let mut total = program.input(Spec::cpu(DType::F64, Shape::new()));
     for v in made.into_iter().rev() {
         let sum = Op::Reduce(Reduction::Sum, (0..program.spec(v).shape.len()).collect());
         let sum = program.push(sum, &[v], None).expect("a sum")[0];

@@ -36,7 +36,7 @@ pub fn random_program(seed: u64, equations: usize) -> Program {
     let shapes: [&[usize]; 7] = [&[4, 6], &[4, 6], &[24], &[], &[2, 3, 4], &[0, 5], &[1, 6]];
     for _ in 0..2 + author.dice.roll(4) {
         let shape = author.dice.pick(&shapes);
-        let v = author.program.input(Spec::new(DType::F32, shape));
+        let v = author.program.input(Spec::cpu(DType::F32, shape));
         author.vars.push(v);
     }
     while author.program.equations.len() < equations {
@@ -117,7 +117,7 @@ impl Author {
         let x = self.float();
         let spec = self.program.spec(x).clone();
         let rank = spec.shape.len();
-        let f32 = |shape: &[usize]| Spec::new(DType::F32, shape);
+        let f32 = |shape: &[usize]| Spec::cpu(DType::F32, shape);
         match self.dice.roll(18) {
             0 | 1 => {
                 use Unary::*;
@@ -184,10 +184,10 @@ impl Author {
                     maximize: false,
                 };
                 let (m, g) = (self.like(&spec), self.like(&spec));
-                let rate = self.literal(Spec::new(DType::F32, Shape::new()));
+                let rate = self.literal(Spec::cpu(DType::F32, Shape::new()));
                 match how.remembers() {
                     true => {
-                        let step = self.literal(Spec::new(DType::I64, Shape::new()));
+                        let step = self.literal(Spec::cpu(DType::I64, Shape::new()));
                         self.push(Op::Fused(Fused::Sgd(how)), &[x, m, g, step, rate]);
                     }
                     false => {
@@ -203,14 +203,14 @@ impl Author {
             }
             _ if rank > 0 && spec.shape[0] > 0 => {
                 let source = self.like(&spec);
-                let index = self.literal(Spec::new(DType::I64, Shape::new()));
+                let index = self.literal(Spec::cpu(DType::I64, Shape::new()));
                 let index = self.push(Op::View(View::Broadcast(spec.shape.clone())), &[index]);
-                let zero = self.literal(Spec::new(DType::I64, spec.shape.clone()));
+                let zero = self.literal(Spec::cpu(DType::I64, spec.shape.clone()));
                 let index = match self.program.spec(x).shape[0] > 2 {
                     true => index,
                     false => self.push(Op::Binary(Binary::Mul), &[index, zero]),
                 };
-                let most = self.literal(Spec::new(DType::I64, spec.shape.clone()));
+                let most = self.literal(Spec::cpu(DType::I64, spec.shape.clone()));
                 let index = match spec.shape[0] {
                     n if n > 2 => index,
                     _ => self.push(Op::Binary(Binary::Sub), &[most, most]),
@@ -244,6 +244,7 @@ impl Author {
             outputs = vec![2, 3];
         }
         Region {
+            device: spec.device,
             shape: spec.shape.clone(),
             inner,
             inputs: vec![
@@ -288,6 +289,7 @@ impl Author {
 pub fn sum_of(spec: &Spec) -> Region {
     let layout = Layout::dense(spec.shape.clone());
     Region {
+        device: spec.device,
         shape: spec.shape.clone(),
         inner: 0,
         inputs: vec![Load { spec: spec.clone(), layout }; 2],

@@ -20,7 +20,7 @@ pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
             Inst::Index(axis, dtype) => Inst::Index(axis + 1, *dtype),
             Inst::Random(kind, key, dtype) => {
                 let shape = region.shape.clone();
-                let spec = Spec::new(*dtype, shape.clone());
+                let spec = Spec::on(region.device, *dtype, shape.clone());
                 let draw = Op::Random { kind: *kind, shape: shape.clone(), dtype: *dtype };
                 let drawn = batch(&draw, std::slice::from_ref(&lanes[*key]), n).swap_remove(0);
                 let load = Load { spec, layout: Layout::dense(shape) };
@@ -32,6 +32,7 @@ pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
         });
     }
     let region = Region {
+        device: region.device,
         shape: with(n, &region.shape),
         inner: region.inner,
         inputs,
@@ -66,7 +67,7 @@ pub(super) fn dot_region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Key, stack};
+    use crate::{DType, Device, Key, stack};
     use pullback_ir::{Binary, Random, Reduction, Unary};
     use smallvec::smallvec;
 
@@ -75,16 +76,17 @@ mod tests {
         let [rows, columns] = shape;
         let dense = |shape: &[usize]| Layout::dense(shape.into());
         let load =
-            |shape: &[usize], layout: Layout| Load { spec: Spec::new(DType::F64, shape), layout };
+            |shape: &[usize], layout: Layout| Load { spec: Spec::cpu(DType::F64, shape), layout };
         let repeated = Layout { strides: [0, 1].into(), ..dense(&shape) };
         let point = |f: Binary, a: usize, b: usize| Inst::Point(Op::Binary(f), smallvec![a, b]);
         Region {
+            device: Device::Cpu,
             shape: shape.into(),
             inner: 1,
             inputs: vec![
                 load(&[rows, columns], dense(&shape)),
                 load(&[columns], repeated),
-                Load { spec: Spec::new(DType::I64, [2].as_slice()), layout: dense(&[2]) },
+                Load { spec: Spec::cpu(DType::I64, [2].as_slice()), layout: dense(&[2]) },
             ],
             body: vec![
                 Inst::Load(0),

@@ -54,7 +54,7 @@ impl Piece {
                 *to = 0;
             }
         }
-        let spec = Spec::new(x.dtype(), place.shape.clone());
+        let spec = x.spec().with_shape(place.shape.clone());
         let key = Key {
             storage: Arc::as_ptr(storage) as usize,
             version: storage.version(),
@@ -110,7 +110,7 @@ pub(super) fn dense_from(
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> crate::Result<()>,
 ) -> crate::Result<Tensor> {
-    let spec = Spec::new(dtype, Shape::from_slice(&[len]));
+    let spec = Spec::cpu(dtype, Shape::from_slice(&[len]));
     let buffer = Buffer::filled(dtype, spec.bytes(), fill)?;
     let layout = Layout::dense(spec.shape.clone());
     Ok(Tensor::new(spec, layout, Arc::new(Storage::new(buffer))))

@@ -1,8 +1,8 @@
 //! Diagonals, triangles and blocks of matrices.
 
 use crate::{DType, Error, Tensor, cat, fail, mode, trace};
+use pullback_ir::Line;
 use pullback_ir::infer::args;
-use std::panic::Location;
 
 impl Tensor {
     /// Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
@@ -212,7 +212,7 @@ fn far(offset: isize) -> i64 {
 pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
     if let Some(x) = tensors.iter().find(|x| x.rank() > 2) {
         let error = Error::shape("block_diag", format!("takes matrices, not {}", x.spec()));
-        fail::raise(error.at(mode::user_line(Location::caller())));
+        fail::raise(error.at(mode::user_line(Line::caller())));
     }
     let matrix = |x: &&Tensor| match x.rank() {
         2 => (*x).clone(),
@@ -234,7 +234,7 @@ pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
 /// The places of a matrix that a function of ones leaves, known also while tracing.
 #[track_caller]
 fn places(rows: usize, columns: usize, keep: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let found = || keep(&Tensor::ones_with([rows, columns], DType::U8)).nonzero().t().contiguous();
-    trace::computing(|| mode::speaking_for(at, found))
+    trace::computing(|| mode::with_line(at, found))
 }

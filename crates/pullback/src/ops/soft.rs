@@ -30,7 +30,7 @@ impl CustomOp for Isotonic {
     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
         match inputs {
             [x] if matches!(x.dtype, DType::F32 | DType::F64) && !x.shape.is_empty() => {
-                Ok(vec![x.clone(), Spec::new(DType::I64, x.shape.clone())])
+                Ok(vec![x.clone(), x.with_dtype(DType::I64)])
             }
             _ => Err(Error::shape(self.name(), "takes one f32 or f64 tensor with an axis")),
         }

@@ -4,9 +4,8 @@ use super::Key;
 use crate::inplace::undo;
 use crate::memory::checkpoint;
 use crate::{DType, IntoShape, Tensor, mode, trace};
-use pullback_ir::Random;
+use pullback_ir::{Line, Random};
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
 /// The global generator: a seed and how many keys it has given, as a tensor `i64[2]`. A tensor, so that a compiled step draws
@@ -101,8 +100,8 @@ fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
 /// ```
 #[track_caller]
 pub fn manual_seed(seed: u64) {
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || generator(|state| state.copy_(Tensor::from([seed as i64, 0]))));
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || generator(|state| state.copy_(Tensor::from([seed as i64, 0]))));
 }
 
 /// Where the global generator stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
@@ -117,8 +116,8 @@ pub fn manual_seed(seed: u64) {
 #[track_caller]
 #[must_use]
 pub fn random_state() -> Tensor {
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || generator(Tensor::deep_clone))
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || generator(Tensor::deep_clone))
 }
 
 /// Puts the global generator where [`random_state`] found it.
@@ -128,8 +127,8 @@ pub fn random_state() -> Tensor {
 #[track_caller]
 pub fn set_random_state(state: &Tensor) {
     let key = Key::from_tensor(state);
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || generator(|state| state.copy_(key.tensor())));
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || generator(|state| state.copy_(key.tensor())));
 }
 
 /// Seed and count of the global generator, whatever is being traced.
@@ -155,14 +154,14 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 #[track_caller]
 #[must_use]
 pub fn next_key() -> Key {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let key = repeated_key().unwrap_or_else(|| fresh_key(at));
     checkpoint::note_key(&key);
     note(&key);
     key
 }
 
-fn fresh_key(at: &'static Location<'static>) -> Key {
+fn fresh_key(at: Line) -> Key {
     if let Some(key) = trace::key_from_outside(at) {
         return key;
     }
@@ -170,7 +169,7 @@ fn fresh_key(at: &'static Location<'static>) -> Key {
         state.add_(Tensor::from([0i64, 1]));
         Key(state.deep_clone()).stream(GIVEN).draw(Random::Bits, &[2], DType::I64)
     };
-    Key(mode::speaking_for(at, || generator(given)))
+    Key(mode::with_line(at, || generator(given)))
 }
 
 impl Tensor {

@@ -213,7 +213,7 @@ fn scans_inside_scans() {
 fn doubling() -> Flow {
     let state = |p: &mut Program| {
         let bound = p.input(f32s(&[]));
-        (bound, p.input(f32s(&[4])), p.input(Spec::new(DType::I64, [].as_slice())))
+        (bound, p.input(f32s(&[4])), p.input(Spec::cpu(DType::I64, [].as_slice())))
     };
     let mut test = Program::default();
     let (bound, x, _) = state(&mut test);
@@ -222,7 +222,7 @@ fn doubling() -> Flow {
     let mut body = Program::default();
     let (_, x, count) = state(&mut body);
     let x = add(&mut body, x, x);
-    let one = number(&mut body, 1, &Spec::new(DType::I64, [].as_slice()));
+    let one = number(&mut body, 1, &Spec::cpu(DType::I64, [].as_slice()));
     body.outputs = vec![x, add(&mut body, count, one)];
     Flow::While { test, body, shared: 1 }
 }
@@ -231,7 +231,7 @@ fn doubling() -> Flow {
 fn loops_run_until_their_test_fails() {
     let mut p = Program::default();
     let (bound, x) = (p.input(f32s(&[])), p.input(f32s(&[4])));
-    let zero = number(&mut p, 0, &Spec::new(DType::I64, [].as_slice()));
+    let zero = number(&mut p, 0, &Spec::cpu(DType::I64, [].as_slice()));
     let flipped = push(&mut p, Op::View(View::Flip([0].into())), &[x])[0];
     p.outputs = push(&mut p, Op::Flow(Arc::new(doubling())), &[bound, flipped, zero]).to_vec();
     let mut executable = Executable::new(&p).expect("a program");
@@ -251,7 +251,7 @@ fn loops_run_until_their_test_fails() {
 fn only_one_branch_runs() {
     // The branch for false would look up an index that is not there.
     let operands =
-        |p: &mut Program| (p.input(f32s(&[3])), p.input(Spec::new(DType::I64, [2].as_slice())));
+        |p: &mut Program| (p.input(f32s(&[3])), p.input(Spec::cpu(DType::I64, [2].as_slice())));
     let mut yes = Program::default();
     let (x, _) = operands(&mut yes);
     let head = View::Slice(smallvec![Span { start: 1, len: 2, step: 1 }]);
@@ -259,11 +259,11 @@ fn only_one_branch_runs() {
     yes.outputs = vec![head, tanh(&mut yes, x)];
     let mut no = Program::default();
     let (x, index) = operands(&mut no);
-    let at = Place::new("src/main.rs", 3, 4);
+    let at = Line::named("src/main.rs", 3, 4);
     let taken = no.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     no.outputs = vec![taken, x];
     let mut p = Program::default();
-    let test = p.input(Spec::new(DType::Bool, [].as_slice()));
+    let test = p.input(Spec::cpu(DType::Bool, [].as_slice()));
     let (x, index) = operands(&mut p);
     let turned = push(&mut p, Op::View(View::Flip([0].into())), &[x])[0];
     let op = Op::Flow(Arc::new(Flow::Cond { yes, no }));
@@ -300,12 +300,12 @@ fn only_one_branch_runs() {
 fn the_turn_that_fails_is_named() {
     let mut body = Program::default();
     let (x, c) = (body.input(f32s(&[3])), body.input(f32s(&[1])));
-    let index = body.input(Spec::new(DType::I64, [1].as_slice()));
-    let at = Place::new("src/main.rs", 8, 1);
+    let index = body.input(Spec::cpu(DType::I64, [1].as_slice()));
+    let at = Line::named("src/main.rs", 8, 1);
     let y = body.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     body.outputs = vec![add(&mut body, c, y)];
     let scan = Scan { body, length: 4, reverse: false, shared: 1, carry: 1, kept: 0 };
-    let p = scanning(scan, &[f32s(&[3]), f32s(&[1]), Spec::new(DType::I64, [4, 1].as_slice())]);
+    let p = scanning(scan, &[f32s(&[3]), f32s(&[1]), Spec::cpu(DType::I64, [4, 1].as_slice())]);
     let mut executable = Executable::new(&p).expect("a program");
     let x = Buffer::from_slice(&[1f32; 3]).expect("memory");
     let index = Buffer::from_slice(&[0i64, 1, 7, 0]).expect("memory");

@@ -27,7 +27,7 @@ fn recurrence(spec: &dyn Fn(&[usize]) -> Spec, [rows, width]: [usize; 2], turned
 /// Whether a product of this size packs its right operand.
 fn packs(spec: &Spec, [rows, width]: [usize; 2], turned: bool) -> bool {
     let (shape, n) = ([rows, width], width as isize);
-    let weights = sample(&Spec::new(spec.dtype, [width, width].as_slice()), &mut Dice(1));
+    let weights = sample(&Spec::cpu(spec.dtype, [width, width].as_slice()), &mut Dice(1));
     let ptr = weights.buffer.as_ptr();
     let dtype = spec.dtype;
     let a = crate::operand::Source { ptr, shape: &shape, strides: &[n, 1], dtype };
@@ -48,7 +48,7 @@ const CASES: [([usize; 2], bool, bool); 5] = [
 #[test]
 fn a_shared_matrix_is_packed_once() {
     for dtype in [DType::F32, DType::F64, DType::BF16] {
-        let spec = |shape: &[usize]| Spec::new(dtype, shape);
+        let spec = |shape: &[usize]| Spec::cpu(dtype, shape);
         for (size, turned, packed) in CASES {
             assert_eq!(packs(&spec(&size), size, turned), packed, "{dtype} {size:?} {turned}");
             let [rows, width] = size;
@@ -154,7 +154,7 @@ fn a_turn_that_fails_leaves_nothing_packed() {
     let mut body = Program::default();
     let (w, table) = (body.input(f32s(&[130, 130])), body.input(f32s(&[3])));
     let h = body.input(f32s(&[5, 130]));
-    let index = body.input(Spec::new(DType::I64, [1].as_slice()));
+    let index = body.input(Spec::cpu(DType::I64, [1].as_slice()));
     let turned = transposed(&mut body, w);
     let y = push(&mut body, Op::Dot, &[h, turned])[0];
     let found = push(&mut body, Op::Gather(0), &[table, index])[0];
@@ -163,7 +163,7 @@ fn a_turn_that_fails_leaves_nothing_packed() {
     let y = push(&mut body, Op::Binary(Binary::Add), &[y, found])[0];
     body.outputs = vec![tanh(&mut body, y)];
     let scan = Scan { body, length: 2, reverse: false, shared: 2, carry: 1, kept: 0 };
-    let index = Spec::new(DType::I64, [2, 1].as_slice());
+    let index = Spec::cpu(DType::I64, [2, 1].as_slice());
     let p = scanning(scan, &[f32s(&[130, 130]), f32s(&[3]), f32s(&[5, 130]), index]);
     let mut used = Executable::new(&p).expect("a program");
     for (seed, at) in [(1, 2), (2, 9), (3, 0)] {

@@ -76,7 +76,7 @@ fn every_family_of_ops() {
         amsgrad: true,
         maximize: false,
     };
-    let (m, i64s) = (f32s(&[4, 4]), |shape: &[usize]| Spec::new(DType::I64, shape));
+    let (m, i64s) = (f32s(&[4, 4]), |shape: &[usize]| Spec::cpu(DType::I64, shape));
     let random = |kind| Op::Random { kind, shape: [5].into(), dtype: DType::F32 };
     let programs = [
         family(from_ref(&m), &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
@@ -178,8 +178,8 @@ fn an_optimiser_step_happens_in_place() {
     };
     let mut program = Program::default();
     let [p, m, v] = [(); 3].map(|()| program.input(f32s(&[1000])));
-    let count = program.input(Spec::new(DType::I64, [].as_slice()));
-    let one = number(&mut program, 1, &Spec::new(DType::I64, [].as_slice()));
+    let count = program.input(Spec::cpu(DType::I64, [].as_slice()));
+    let one = number(&mut program, 1, &Spec::cpu(DType::I64, [].as_slice()));
     let next = push(&mut program, Op::Binary(Binary::Add), &[count, one])[0];
     let g = push(&mut program, Op::Unary(Unary::Square), &[p])[0];
     let rate = number(&mut program, 1, &f32s(&[]));
@@ -263,9 +263,9 @@ fn an_error_names_the_line_and_changes_nothing() {
     let (p, x, index) = (
         program.input(f32s(&[3])),
         program.input(f32s(&[3])),
-        program.input(Spec::new(DType::I64, [2].as_slice())),
+        program.input(Spec::cpu(DType::I64, [2].as_slice())),
     );
-    let at = Place::new("src/main.rs", 12, 9);
+    let at = Line::named("src/main.rs", 12, 9);
     let new = push(&mut program, Op::Binary(Binary::Add), &[p, x])[0];
     let taken = program.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     program.outputs = vec![new, taken];

@@ -6,7 +6,8 @@ use crate::par;
 use crate::region::Kernel;
 use crate::{Buffer, Input};
 use pullback_ir::{
-    Binary, DType, Inst, Layout, Load, Op, Reduction, Region, Shape, Spec, Unary, dense_strides,
+    Binary, DType, Device, Inst, Layout, Load, Op, Reduction, Region, Shape, Spec, Unary,
+    dense_strides,
 };
 use std::rc::Rc;
 
@@ -14,14 +15,15 @@ use std::rc::Rc;
 fn epilogue(shape: &[usize], dtype: DType) -> Region {
     let shape = Shape::from_slice(shape);
     let dense =
-        Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
+        Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
     let mut bias = dense.clone();
     let columns = shape[shape.len() - 1];
-    bias.spec = Spec::new(dtype, [columns].as_slice());
+    bias.spec = Spec::cpu(dtype, [columns].as_slice());
     for d in 0..shape.len() - 1 {
         bias.layout.strides[d] = 0;
     }
     Region {
+        device: Device::Cpu,
         inner: 0,
         inputs: vec![dense.clone(), bias, dense],
         shape,
@@ -64,8 +66,8 @@ fn a_region_after_any_product() {
     for &(batch, m, n, k) in shapes {
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32] {
             let shape = |rest: [usize; 2]| [batch, &rest].concat();
-            let a = Dense::of(Spec::new(dtype, shape([m, k]).as_slice()), || whole(&mut dice));
-            let b = Dense::of(Spec::new(dtype, shape([k, n]).as_slice()), || whole(&mut dice));
+            let a = Dense::of(Spec::cpu(dtype, shape([m, k]).as_slice()), || whole(&mut dice));
+            let b = Dense::of(Spec::cpu(dtype, shape([k, n]).as_slice()), || whole(&mut dice));
             let region = epilogue(&shape([m, n]), dtype);
             let seen = |x: &Dense| Seen {
                 buffer: x.buffer.clone(),
@@ -131,12 +133,13 @@ fn a_region_after_any_product() {
 fn products_added_in_place_and_reduced() {
     let mut dice = Dice::new(4);
     let (m, n, k) = (70, 90, 40);
-    let spec = |shape: [usize; 2]| Spec::new(DType::F32, shape.as_slice());
+    let spec = |shape: [usize; 2]| Spec::cpu(DType::F32, shape.as_slice());
     let a = Dense::of(spec([m, k]), || whole(&mut dice));
     let b = Dense::of(spec([k, n]), || whole(&mut dice));
     let c = Dense::of(spec([m, n]), || whole(&mut dice));
     let load = Load { spec: c.spec.clone(), layout: Layout::dense(c.spec.shape.clone()) };
     let sum = Region {
+        device: Device::Cpu,
         shape: c.spec.shape.clone(),
         inner: 1,
         inputs: vec![load.clone(), load],
@@ -179,7 +182,7 @@ fn products_added_in_place_and_reduced() {
                 }
             }
             if region.outputs.len() == 2 {
-                let spec = Spec::new(DType::F32, [m].as_slice());
+                let spec = Spec::cpu(DType::F32, [m].as_slice());
                 let sums = Dense { buffer: Rc::new(sums), spec }.elements();
                 for (i, sum) in sums.iter().enumerate() {
                     assert_eq!(sum.0, (0..n).map(|j| want(i, j)).sum::<f64>());

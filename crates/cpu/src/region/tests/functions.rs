@@ -2,7 +2,7 @@
 
 use super::{Dense, one_by_one, point, run_kernel, ways};
 use crate::region::Kernel;
-use pullback_ir::{DType, Inst, Layout, Load, Op, Region, Shape, Spec, Unary};
+use pullback_ir::{DType, Device, Inst, Layout, Load, Op, Region, Shape, Spec, Unary};
 
 /// All exponents and signs, with digits that do not repeat; then the neighbours of numbers at which formulas change.
 fn arguments() -> Vec<f64> {
@@ -27,7 +27,7 @@ fn functions_have_the_bits_of_their_ops() {
     for dtype in [DType::F32, DType::F64] {
         let shape = Shape::from_slice(&[n]);
         let load =
-            Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
+            Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
         let mut next = numbers.iter().cycle();
         let x = Dense::of(load.spec.clone(), || *next.next().unwrap_or(&0.0));
         let mut turned = numbers.iter().rev().cycle();
@@ -37,6 +37,7 @@ fn functions_have_the_bits_of_their_ops() {
             for op in [Op::Unary(f), Op::UnaryVjp(f)] {
                 let of: &[usize] = if matches!(op, Op::Unary(_)) { &[0] } else { &[0, 1] };
                 let region = Region {
+                    device: Device::Cpu,
                     shape: shape.clone(),
                     inner: 0,
                     inputs: vec![load.clone(), load.clone()],

@@ -9,18 +9,20 @@ use crate::region::{How, Kernel};
 use crate::simd::{Fused, math32};
 use crate::{Buffer, par};
 use pullback_ir::{
-    Binary, DType, Inst, Layout, Load, Op, Region, Scalar, Shape, Spec, Unary, dense_strides,
+    Binary, DType, Device, Inst, Layout, Load, Op, Region, Scalar, Shape, Spec, Unary,
+    dense_strides,
 };
 use std::time::Instant;
 
 fn dense(dtype: DType, shape: &[usize]) -> Load {
     let shape = Shape::from_slice(shape);
-    Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape) }
+    Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape) }
 }
 
 /// gelu(x·a + b) · sigmoid(c)
 fn chain(n: usize) -> Region {
     Region {
+        device: Device::Cpu,
         shape: Shape::from_slice(&[n]),
         inner: 0,
         inputs: vec![dense(DType::F32, &[n]); 4],
@@ -42,7 +44,7 @@ fn chain(n: usize) -> Region {
 /// One step of Adam: parameter, gradient, two moments, and two numbers that correct them.
 fn adam(n: usize) -> Region {
     let one = Load {
-        spec: Spec::new(DType::F32, Shape::new()),
+        spec: Spec::cpu(DType::F32, Shape::new()),
         layout: Layout::splat([n].as_slice().into()),
     };
     let number = |x: f64| Inst::Literal(Scalar::from(x), DType::F32);
@@ -50,6 +52,7 @@ fn adam(n: usize) -> Region {
     let mut inputs = vec![dense(DType::F32, &[n]); 4];
     inputs.extend([one.clone(), one]);
     Region {
+        device: Device::Cpu,
         shape: Shape::from_slice(&[n]),
         inner: 0,
         inputs,
@@ -118,6 +121,7 @@ fn lorenz() -> Region {
         (x, y, z) = (of(Add, x, hx), of(Add, y, hy), of(Add, z, hz));
     }
     Region {
+        device: Device::Cpu,
         shape: Shape::new(),
         inner: 0,
         inputs: vec![dense(DType::F64, &[]); 3],
@@ -253,7 +257,7 @@ fn numbers(n: usize, dice: &mut Dice) -> Vec<f32> {
 
 fn of(x: &[f32]) -> Dense {
     let mut next = x.iter();
-    Dense::of(Spec::new(DType::F32, [x.len()].as_slice()), || {
+    Dense::of(Spec::cpu(DType::F32, [x.len()].as_slice()), || {
         next.next().copied().unwrap_or(0.0).into()
     })
 }
@@ -303,7 +307,7 @@ fn ratios() {
             let (rows, row) = (4096, 1024);
             let data = numbers(rows * row, &mut dice);
             let mut x = of(&data);
-            x.spec = Spec::new(DType::F32, [rows, row].as_slice());
+            x.spec = Spec::cpu(DType::F32, [rows, row].as_slice());
             let setup =
                 Setup { region: softmax(rows, row, DType::F32), inputs: vec![x], over: vec![] };
             let mut y = vec![0f32; rows * row];
@@ -333,7 +337,7 @@ fn ratios() {
             data[3].iter_mut().for_each(|v| *v = v.abs());
             let mut inputs: Vec<Dense> = data.iter().map(|x| of(x)).collect();
             for _ in 0..2 {
-                inputs.push(Dense::of(Spec::new(DType::F32, Shape::new()), || 1.5));
+                inputs.push(Dense::of(Spec::cpu(DType::F32, Shape::new()), || 1.5));
             }
             let setup = Setup { region: adam(n), inputs, over: vec![(0, 0), (1, 2), (2, 3)] };
             let [p, g, m, v] = [0, 1, 2, 3].map(|k| crate::par::Shared(data[k].as_mut_ptr()));
@@ -362,7 +366,7 @@ fn ratios() {
     let start = Instant::now();
     let region = lorenz();
     let equations = 14 * STEPS;
-    let inputs = (0..3).map(|_| Dense::of(Spec::new(DType::F64, Shape::new()), || 1.0)).collect();
+    let inputs = (0..3).map(|_| Dense::of(Spec::cpu(DType::F64, Shape::new()), || 1.0)).collect();
     let setup = Setup { region, inputs, over: vec![] };
     let written = start.elapsed();
     for how in [How::Best, How::Avx2, How::Slices] {
@@ -417,7 +421,7 @@ fn rows_beside_fused_kernels() {
     let mut dice = Dice::new(2);
     for (rows, row) in [(1 << 16, 16), (1 << 16, 64), (1 << 14, 300), (4096, 1024), (512, 8000)] {
         let mut x = of(&numbers(rows * row, &mut dice));
-        x.spec = Spec::new(DType::F32, [rows, row].as_slice());
+        x.spec = Spec::cpu(DType::F32, [rows, row].as_slice());
         let mut y = Buffer::alloc(x.spec.bytes()).expect("memory");
         let (shape, strides) = (x.spec.shape.clone(), dense_strides(&x.spec.shape));
         let source =

@@ -4,14 +4,15 @@ use super::{Dense, Dice, point, run_kernel, ways};
 use crate::par;
 use crate::region::Kernel;
 use pullback_ir::{
-    Binary, DType, Inst, Layout, Load, Op, Reduction, Region, Scalar, Shape, Spec, Unary,
+    Binary, DType, Device, Inst, Layout, Load, Op, Reduction, Region, Scalar, Shape, Spec, Unary,
 };
 
 pub(in crate::region) fn softmax(rows: usize, row: usize, dtype: DType) -> Region {
     let shape = Shape::from_slice(&[rows, row]);
     Region {
+        device: Device::Cpu,
         inputs: vec![Load {
-            spec: Spec::new(dtype, shape.clone()),
+            spec: Spec::cpu(dtype, shape.clone()),
             layout: Layout::dense(shape.clone()),
         }],
         shape,
@@ -32,11 +33,12 @@ pub(in crate::region) fn softmax(rows: usize, row: usize, dtype: DType) -> Regio
 pub(in crate::region) fn layer_norm(rows: usize, row: usize, dtype: DType) -> Region {
     let shape = Shape::from_slice(&[rows, row]);
     let dense =
-        Load { spec: Spec::new(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
+        Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape.clone()) };
     let mut along = dense.clone();
-    along.spec = Spec::new(dtype, [row].as_slice());
+    along.spec = Spec::cpu(dtype, [row].as_slice());
     along.layout.strides[0] = 0;
     Region {
+        device: Device::Cpu,
         inputs: vec![dense, along.clone(), along],
         shape,
         inner: 1,
@@ -115,7 +117,7 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
         for dtype in [DType::F32, DType::F64] {
             // A few units in the last place of the largest element: exp and the sum, each rounded. (In f64 also by hand.)
             let bound = if dtype == DType::F32 { 4e-7 } else { 2e-15 };
-            let x = Dense::of(Spec::new(dtype, [rows, row].as_slice()), || {
+            let x = Dense::of(Spec::cpu(dtype, [rows, row].as_slice()), || {
                 dice.below(8_000_001) as f64 / 1e6 - 4.0
             });
             let numbers: Vec<f64> = x.elements().iter().map(|e| e.0).collect();
@@ -138,8 +140,8 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
                 }
             }
             let (scale, shift) = (
-                Dense::of(Spec::new(dtype, [row].as_slice()), || dice.below(100) as f64 / 50.0),
-                Dense::of(Spec::new(dtype, [row].as_slice()), || dice.below(100) as f64 / 50.0),
+                Dense::of(Spec::cpu(dtype, [row].as_slice()), || dice.below(100) as f64 / 50.0),
+                Dense::of(Spec::cpu(dtype, [row].as_slice()), || dice.below(100) as f64 / 50.0),
             );
             let [a, b] =
                 [&scale, &shift].map(|x| x.elements().iter().map(|e| e.0).collect::<Vec<_>>());
@@ -174,9 +176,10 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
 fn a_huge_sum_is_accurate() {
     let n = 1 << 21;
     let mut dice = Dice::new(11);
-    let x = Dense::of(Spec::new(DType::F32, [n].as_slice()), || dice.below(1_000_001) as f64 / 1e6);
+    let x = Dense::of(Spec::cpu(DType::F32, [n].as_slice()), || dice.below(1_000_001) as f64 / 1e6);
     let shape = Shape::from_slice(&[n]);
     let region = Region {
+        device: Device::Cpu,
         inputs: vec![Load { spec: x.spec.clone(), layout: Layout::dense(shape.clone()) }],
         shape,
         inner: 1,
@@ -209,8 +212,9 @@ fn a_huge_sum_is_accurate() {
 fn rows_without_elements() {
     let shape = Shape::from_slice(&[3, 0]);
     let region = Region {
+        device: Device::Cpu,
         inputs: vec![Load {
-            spec: Spec::new(DType::F32, shape.clone()),
+            spec: Spec::cpu(DType::F32, shape.clone()),
             layout: Layout::dense(shape.clone()),
         }],
         shape,

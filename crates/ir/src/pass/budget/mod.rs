@@ -54,7 +54,7 @@ pub struct Budgeted {
 /// use pullback_ir::pass::{Pipeline, budget, plan::plan};
 /// // A way there, and a way back that reads all that was on the way.
 /// let mut program = Program::default();
-/// let mut x = program.input(Spec::new(DType::F32, [1024].as_slice()));
+/// let mut x = program.input(Spec::cpu(DType::F32, [1024].as_slice()));
 /// let sum = |reverse| Op::Cumulate { kind: Cumulation::Sum, axis: 0, reverse };
 /// let mut way = vec![];
 /// for _ in 0..16 {

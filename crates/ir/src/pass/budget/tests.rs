@@ -13,7 +13,7 @@ impl Draft {
     }
 
     fn input(&mut self, shape: &[usize]) -> Var {
-        self.0.input(Spec::new(DType::F32, shape))
+        self.0.input(Spec::cpu(DType::F32, shape))
     }
 
     fn op(&mut self, op: Op, of: &[Var]) -> Var {
@@ -142,7 +142,7 @@ fn with_a_scan(layers: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
     let weights: Vec<Var> = (0..layers).map(|_| p.input(&[WIDTH, WIDTH])).collect();
-    let row = Spec::new(DType::F32, [WIDTH].as_slice());
+    let row = Spec::cpu(DType::F32, [WIDTH].as_slice());
     let body = |back: bool| {
         let mut body = Draft(Program::default());
         let (state, x) = (body.0.input(row.clone()), body.0.input(row.clone()));

@@ -82,6 +82,7 @@ impl Clusters<'_> {
         let inner = cluster.row.and_then(|length| inner_axes(&shape, length)).unwrap_or(0);
         let mut parts = Parts {
             region: Region {
+                device: cluster.device,
                 shape,
                 inner,
                 inputs: Vec::new(),
@@ -187,7 +188,7 @@ struct Parts {
     made: Vec<(Var, usize)>,
     /// Where the last of its equations was.
     last: usize,
-    at: Option<crate::Place>,
+    at: Option<crate::Line>,
 }
 
 impl Parts {

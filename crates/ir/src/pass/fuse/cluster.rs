@@ -3,12 +3,14 @@
 use super::{
     Kind, LONG, Limits, Origin, SMALL, inner_axes, is_point, relaid, repeats_rows, row_length,
 };
-use crate::{DType, Layout, Op, Program, Scalar, Shape, Spec, Var};
+use crate::{DType, Device, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// Equations that become one region.
 pub(super) struct Cluster {
+    /// Where all its values are.
+    pub(super) device: Device,
     /// The domain.
     pub(super) shape: Shape,
     /// Its number of elements.
@@ -185,7 +187,13 @@ impl<'a> Clusters<'a> {
                 let shape = &spec(&e.inputs[0]).shape;
                 row_length(shape, axes).filter(|&n| n > 0).map_or(Kind::Alone, Kind::Reduce)
             }
-            _ => Kind::Alone,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Kind::Alone,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::After => Kind::Alone,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => Kind::Alone,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Kind::Alone,
+            Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Kind::Alone,
+            Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) => Kind::Alone,
+            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => Kind::Alone,
         }
     }
 
@@ -209,8 +217,7 @@ impl<'a> Clusters<'a> {
             Kind::Random => {
                 let root = self.origins[e.inputs[0].index()].root;
                 let level = self.level(root) + 1;
-                let shape = self.spec(e.outputs[0]).shape.clone();
-                let cluster = self.start(shape, level);
+                let cluster = self.start(self.spec(e.outputs[0]), level);
                 self.clusters[cluster as usize].keys.push(e.inputs[0]);
                 self.read(root, level);
                 self.add(cluster, i, false);
@@ -225,12 +232,13 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    fn start(&mut self, shape: Shape, level: u32) -> u32 {
+    fn start(&mut self, domain: &Spec, level: u32) -> u32 {
         let id = self.clusters.len() as u32;
         self.into.push(id);
         self.clusters.push(Cluster {
-            len: shape.iter().product(),
-            shape,
+            device: domain.device,
+            len: domain.len(),
+            shape: domain.shape.clone(),
             row: None,
             level,
             read_at: u32::MAX,
@@ -287,7 +295,7 @@ impl<'a> Clusters<'a> {
             }
         }
         let level = 1 + loads.iter().map(|(root, _)| self.level(*root)).max().unwrap_or(0);
-        let cluster = self.start(made.shape.clone(), level);
+        let cluster = self.start(made, level);
         loads.iter().for_each(|(root, _)| self.read(*root, level));
         self.clusters[cluster as usize].loads.extend(loads);
         self.add(cluster, i, false);
@@ -433,7 +441,7 @@ impl<'a> Clusters<'a> {
             return self.add(home.cluster, i, true);
         }
         let level = self.level(origin.root) + 1;
-        let cluster = self.start(operand.shape.clone(), level);
+        let cluster = self.start(operand, level);
         self.read(origin.root, level);
         let dense = || Layout::dense(operand.shape.clone());
         let load = (origin.root, origin.layout.unwrap_or_else(dense));
@@ -478,7 +486,8 @@ impl<'a> Clusters<'a> {
             (m, n) => m.or(n),
         };
         let level = one.level.max(two.level);
-        if one.len != two.len || level >= one.read_at.min(two.read_at) {
+        let apart = one.len != two.len || one.device != two.device;
+        if apart || level >= one.read_at.min(two.read_at) {
             return false;
         }
         let instructions = one.instructions() + two.instructions();

@@ -32,7 +32,7 @@
 //! ```
 //! # use pullback_ir::{pass::plan::plan, Binary, DType, Op, Program, Spec, Unary};
 //! let mut p = Program::default();
-//! let x = p.input(Spec::new(DType::F32, [256].as_slice()));
+//! let x = p.input(Spec::cpu(DType::F32, [256].as_slice()));
 //! let a = p.push(Op::Unary(Unary::Exp), &[x], None)?[0];
 //! let b = p.push(Op::Unary(Unary::Neg), &[a], None)?[0];
 //! p.outputs = p.push(Op::Binary(Binary::Mul), &[b, x], None)?.to_vec();
@@ -50,7 +50,7 @@ mod slots;
 
 pub use share::{Sharing, added, piece, sharing};
 
-use crate::{Layout, Place, Program, Var};
+use crate::{Layout, Line, Program, Var};
 use std::fmt;
 
 /// Alignment of slots and scratch in the arena: a cache line.
@@ -136,7 +136,7 @@ pub struct Live {
     /// Bytes that it takes.
     pub bytes: usize,
     /// The line of the user's program that it belongs to.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Memory of an equation, not of its results.
     pub scratch: bool,
 }
@@ -181,8 +181,8 @@ impl Plan {
     }
 
     /// Bytes taken at the peak by source line, the most first. What has no line comes under `None`.
-    pub fn by_place(&self) -> Vec<(Option<Place>, usize)> {
-        let mut lines: Vec<(Option<Place>, usize)> = Vec::new();
+    pub fn by_place(&self) -> Vec<(Option<Line>, usize)> {
+        let mut lines: Vec<(Option<Line>, usize)> = Vec::new();
         for live in &self.live {
             match lines.iter_mut().find(|line| line.0 == live.at) {
                 Some(line) => line.1 = line.1.saturating_add(live.bytes),

@@ -3,7 +3,7 @@
 use super::ledger::{Book, TINY};
 use crate::Tensor;
 use crate::storage::Storage;
-use pullback_ir::{Layout, Spec};
+use pullback_ir::Layout;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Book {
         self.let_go(id);
         let bytes = storage.read().len();
         let whole = [bytes / written.dtype().size()];
-        let spec = Spec::new(written.dtype(), whole.as_slice());
+        let spec = written.spec().with_shape(whole.as_slice());
         let whole = Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone());
         let copied = copy(&whole);
         // It is the scope's own now, and others make room for it.
