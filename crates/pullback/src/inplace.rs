@@ -15,7 +15,7 @@ pub(crate) mod undo;
 use crate::apply;
 use crate::rule::Val;
 use crate::storage::Writer;
-use crate::tape::record::record_as;
+use crate::tape::record::record;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
@@ -564,5 +564,13 @@ fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
                 .hint("write to the base tensor, or use the out-of-place form")
         })?;
     }
+    Ok(())
+}
+
+/// Records an op whose result is `out`, which is known already.
+pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
+    events::values_read(inputs, at);
+    let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<apply::Operands>>()?;
+    record(op.clone(), &ops::row(&op), inputs, operands, std::slice::from_ref(out), at);
     Ok(())
 }

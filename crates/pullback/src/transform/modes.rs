@@ -3,9 +3,9 @@
 use super::levels::{self, Level};
 use super::reach::{Plan, plan};
 use crate::grad::BackwardOptions;
+use crate::inplace::record_as;
 use crate::own::Since;
 use crate::tape::backward::of_targets;
-use crate::tape::record::record_as;
 use crate::tape::{History, Key};
 use crate::tensor::Tangents;
 use crate::{Error, Op, Scalar, Tensor, Tree, fail, mode};
