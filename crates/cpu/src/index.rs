@@ -7,10 +7,12 @@
 //! broadcast over the axes behind the indexed one. Its strides there are zero, which is how it is
 //! recognised: then one index moves a whole row.
 //!
-//! **Scatter is deterministic.** What lands on one destination is combined in an order that depends on
-//! shapes alone, whatever the number of threads, and without atomics; mostly in row-major order of the source:
-//! - many single elements that are added to few destinations (a histogram, a bincount) are cut into chunks;
-//!   each chunk is added up in a table of its own, in order, and then the tables are, in order;
+//! **Scatter is deterministic.** What lands on one destination is combined in an order that depends
+//! on shapes alone, whatever the number of threads, and without atomics; mostly in row-major order
+//! of the source:
+//! - many single elements that are added to few destinations (a histogram, a bincount) are cut into
+//!   chunks; each chunk is added up in a table of its own, in order, and then the tables are, in
+//!   order;
 //! - rows are first grouped by destination (a stable counting sort), and then each
 //!   destination row is combined by one thread, in the compute type, and rounded once;
 //! - single elements are split along an axis other than the indexed one, where destinations are
@@ -18,8 +20,8 @@
 //!   Sums and products of narrow floats go to a copy of the destination in the compute type, so
 //!   that they too are rounded once.
 //!
-//! How the work is cut may then depend on the number of threads, as no sum depends on the cut (that into
-//! chunks, on which sums do depend, never does).
+//! How the work is cut may then depend on the number of threads, as no sum depends on the cut (that
+//! into chunks, on which sums do depend, never does).
 
 mod rows;
 mod tables;
@@ -132,7 +134,8 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// The only row that an index names; none if it names several. What a loop does that reads or writes one row a turn.
+/// The only row that an index names; none if it names several. What a loop does that reads or
+/// writes one row a turn.
 fn one_row(axis: usize, index: Source<'_>) -> Option<isize> {
     let same = |(&n, &stride): (&usize, &isize)| n == 1 || stride == 0;
     let one = axis == 0
@@ -300,7 +303,8 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
             unsafe { { index }.ptr.cast::<i64>().offset(at).read() as usize }
         };
         if alone && T::DTYPE == T::Compute::DTYPE {
-            // One thread, and nothing to round at the end: each row at once. A destination sees the same sums in the same order.
+            // One thread, and nothing to round at the end: each row at once. A destination sees the
+            // same sums in the same order.
             for i in 0..n {
                 // SAFETY: as below.
                 unsafe {

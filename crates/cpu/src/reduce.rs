@@ -12,11 +12,11 @@
 //!
 //! # Accuracy and determinism
 //!
-//! Floats narrower than f64 are summed in f32, but in blocks of 4096 elements (or 512 rows), whose sums
-//! are joined pairwise (or in a second level), so the error grows with the logarithm of
-//! the length rather than with the length. Large reductions to few results are cut into pieces
-//! for the threads; where they are cut depends on shapes only, and the pieces are joined in order, so
-//! the bits are the same for any number of threads.
+//! Floats narrower than f64 are summed in f32, but in blocks of 4096 elements (or 512 rows), whose
+//! sums are joined pairwise (or in a second level), so the error grows with the logarithm of the
+//! length rather than with the length. Large reductions to few results are cut into pieces for the
+//! threads; where they are cut depends on shapes only, and the pieces are joined in order, so the
+//! bits are the same for any number of threads.
 
 use crate::buffer::Buffer;
 use crate::elem::{Elem, with_elem};

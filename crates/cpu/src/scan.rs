@@ -3,17 +3,17 @@
 //! A line along the axis is inherently one step after the other, so the lines are what is shared:
 //! over the threads, and, where the lines lie side by side in memory, over vector lanes.
 //!
-//! **Lines that lie dense** are cut into links where that is possible: for maxima, minima, and sums with room to spare
-//! (integers, and narrower floats than the f64 they are summed in). A running product, or a sum of f64, of a part
-//! might overflow where that of the whole does not. Eight links are run
-//! through side by side, so that the processor has eight additions under way instead of waiting for one; then what came
-//! before each link is joined to all of its results. A few very long lines are also cut into blocks for the
-//! threads: first the total of each block, then, from the totals before it, its results. How a line
-//! is cut depends on its length alone.
+//! **Lines that lie dense** are cut into links where that is possible: for maxima, minima, and sums
+//! with room to spare (integers, and narrower floats than the f64 they are summed in). A running
+//! product, or a sum of f64, of a part might overflow where that of the whole does not. Eight links
+//! are run through side by side, so that the processor has eight additions under way instead of
+//! waiting for one; then what came before each link is joined to all of its results. A few very
+//! long lines are also cut into blocks for the threads: first the total of each block, then, from
+//! the totals before it, its results. How a line is cut depends on its length alone.
 //!
-//! Floats are accumulated in f64, so a running sum of a million f32 is as good as its last element can
-//! say. The running `log(sum(exp(x)))` keeps the largest element so far, and the sum of exponentials
-//! relative to it, so that nothing overflows.
+//! Floats are accumulated in f64, so a running sum of a million f32 is as good as its last element
+//! can say. The running `log(sum(exp(x)))` keeps the largest element so far, and the sum of
+//! exponentials relative to it, so that nothing overflows.
 
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -371,8 +371,9 @@ where
     lanes.into_iter().fold(K::start(), |all, lane| lane.after(all))
 }
 
-/// Runs through the links of a piece side by side. Compiled for the baseline: with wider vectors, the compiler
-/// would gather one element of each link, and scatter the results, which takes three times as long as scalars do.
+/// Runs through the links of a piece side by side. Compiled for the baseline: with wider vectors,
+/// the compiler would gather one element of each link, and scatter the results, which takes three
+/// times as long as scalars do.
 ///
 /// # Safety
 /// There is a piece at `x`.

@@ -1,13 +1,13 @@
 //! Stable sorting along an axis, with the indices the values had.
 //!
-//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with the
-//! sign turned into an offset, NaN above everything, and −0 equal to +0; for a descending
-//! sort, all bits flipped. A key and the index of its element are sorted together, so equal keys stay
-//! in order whatever the algorithm.
+//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with
+//! the sign turned into an offset, NaN above everything, and −0 equal to +0; for a descending sort,
+//! all bits flipped. A key and the index of its element are sorted together, so equal keys stay in
+//! order whatever the algorithm.
 //!
 //! Keys of up to 32 bits share one `u64` with the index. Long lines of those are sorted by radix,
-//! 11 bits at a time, skipping digits that are alike in all keys (so bytes and halves take one or two
-//! passes); short lines, and 64-bit keys, by comparison.
+//! 11 bits at a time, skipping digits that are alike in all keys (so bytes and halves take one or
+//! two passes); short lines, and 64-bit keys, by comparison.
 
 use crate::elem::{Bool, Elem, with_elem};
 use crate::operand::{Sink, Source};

@@ -20,8 +20,8 @@ const KEYS: usize = 128;
 /// Tasks that there should be, where there are keys enough.
 const TASKS: usize = 8;
 
-/// The gradients of queries, keys and values, from the operands of the forward op, its two results and
-/// the cotangent of the first.
+/// The gradients of queries, keys and values, from the operands of the forward op, its two results
+/// and the cotangent of the first.
 pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
     with_elem!(float dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
 }
@@ -136,8 +136,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
         let [k, dk, dvs, p, ds, factors] = [6, 7, 8, 9, 10, 11].map(piece);
         let mut draws = [0f32; KEYS];
         let zero = C::default();
-        // SAFETY: every block lies inside its tensor; pieces of scratch are disjoint, and filled before
-        // they are read; the parts of the results are this task's.
+        // SAFETY: every block lies inside its tensor; pieces of scratch are disjoint, and filled
+        // before they are read; the parts of the results are this task's.
         unsafe {
             for h in 0..job.group {
                 let head = n * job.group + h;
@@ -203,8 +203,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
     }
 }
 
-/// The log-sum-exp of each query, and δ = Σ dO·O; where a query sees nothing, a log-sum-exp of 0 keeps
-/// its weights at exp(−∞) = 0.
+/// The log-sum-exp of each query, and δ = Σ dO·O; where a query sees nothing, a log-sum-exp of 0
+/// keeps its weights at exp(−∞) = 0.
 ///
 /// # Safety
 /// `dout` has the `l` rows of the head, and the results have room for one element each.

@@ -32,7 +32,8 @@ struct Values<C> {
 
 fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
     if lse.is_empty() {
-        // No queries: the keys, which may be many, are not packed for them. (Without values, there still are scores.)
+        // No queries: the keys, which may be many, are not packed for them. (Without values, there
+        // still are scores.)
         return;
     }
     let cols = C::kernels().cols;
@@ -125,8 +126,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Block<'_, E> {
             true => values.ptr.at(0).wrapping_offset(begin(&job.v, kv)),
             false => values.ptr.at(kv * job.s * dv),
         };
-        // SAFETY: the block of queries, and the blocks of keys and values, lie inside their tensors;
-        // the pieces of scratch are disjoint, and are filled before they are read.
+        // SAFETY: the block of queries, and the blocks of keys and values, lie inside their
+        // tensors; the pieces of scratch are disjoint, and are filled before they are read.
         unsafe {
             copy_rows::<E>(&job.q, n, from, m, C::real(job.op.scale.0), q);
             for i in 0..m * dv {

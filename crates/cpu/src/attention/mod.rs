@@ -2,10 +2,10 @@
 //!
 //! # The idea
 //!
-//! softmax(Q·Kᵀ)·V needs a whole row of scores before it can weigh a single value; but a softmax can be
-//! kept up to date as scores arrive. With m the largest score so far, z = Σ exp(score − m) and
-//! o = Σ exp(score − m)·value, a new block of keys with a larger maximum m' only rescales both by
-//! exp(m − m'). So a block of queries passes over the keys once, block by block, and what is
+//! softmax(Q·Kᵀ)·V needs a whole row of scores before it can weigh a single value; but a softmax
+//! can be kept up to date as scores arrive. With m the largest score so far, z = Σ exp(score − m)
+//! and o = Σ exp(score − m)·value, a new block of keys with a larger maximum m' only rescales both
+//! by exp(m − m'). So a block of queries passes over the keys once, block by block, and what is
 //! alive is one small block of scores, which stays in the near caches:
 //!
 //! ```text
@@ -28,20 +28,21 @@
 //!             dV += Pᵀ·dO,  dK += dSᵀ·Q,  dQ += dS·K     tiles
 //! ```
 //!
-//! Matrices are multiplied by the register tiles of [`crate::dot`], on operands where they lie or, for
-//! the two transposes, in panels packed once. Narrow floats are widened on the way in.
+//! Matrices are multiplied by the register tiles of [`crate::dot`], on operands where they lie or,
+//! for the two transposes, in panels packed once. Narrow floats are widened on the way in.
 //!
 //! # The same bits for any number of threads
 //!
-//! A block of queries is one thread's; the blocks of keys come in order. In backward, dK and dV of a
-//! block are one thread's. Where there are few heads, the blocks of keys are dealt out to chunks whose
-//! number depends on shapes alone; each chunk has a dQ of its own, and these are added in order.
+//! A block of queries is one thread's; the blocks of keys come in order. In backward, dK and dV of
+//! a block are one thread's. Where there are few heads, the blocks of keys are dealt out to chunks
+//! whose number depends on shapes alone; each chunk has a dQ of its own, and these are added in
+//! order.
 //!
 //! # Dropout
 //!
 //! Whether weight (i, j) is dropped is a function of the key and of its row-major index: the same
-//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row at a time. Where each part
-//! of the batch has a key of its own, indices are counted in that part.
+//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row
+//! at a time. Where each part of the batch has a key of its own, indices are counted in that part.
 
 mod backward;
 mod forward;
@@ -132,7 +133,8 @@ impl<'a> Job<'a> {
         work.saturating_mul(self.count) < ALONE
     }
 
-    /// What is hidden from query `i` of head `n` becomes −∞ in its scores with the keys from `j0` on.
+    /// What is hidden from query `i` of head `n` becomes −∞ in its scores with the keys from `j0`
+    /// on.
     ///
     /// # Safety
     /// The row of scores has at least as many keys as `scores`.
@@ -210,7 +212,8 @@ fn begin(x: &Source, mut n: usize) -> isize {
     at
 }
 
-/// Copies `m` rows of `n` elements, from row `from` of matrix `index` on, dense, each times `scale`.
+/// Copies `m` rows of `n` elements, from row `from` of matrix `index` on, dense, each times
+/// `scale`.
 ///
 /// # Safety
 /// The rows are in the source, and `to` has room for them.

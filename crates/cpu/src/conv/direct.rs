@@ -1,5 +1,5 @@
-//! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty, and for windows that
-//! are spread much wider than the data.
+//! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty,
+//! and for windows that are spread much wider than the data.
 
 use super::num::Number;
 use super::{Axis, Problem, Volume};
@@ -175,7 +175,8 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
                             if range.is_empty() {
                                 continue;
                             }
-                            // SAFETY: the tap is in the kernel, the outputs are there, and so are their positions.
+                            // SAFETY: the tap is in the kernel, the outputs are there, and so are
+                            // their positions.
                             unsafe {
                                 let k = (*w.at([o, i, td, th, tw])).load();
                                 let from = line.offset(range.start as isize * y.strides[4]);

@@ -1,11 +1,13 @@
-//! `w` from `x` and `y`: for each tap and channel of `x`, and each channel of `y`, a sum over all results.
+//! `w` from `x` and `y`: for each tap and channel of `x`, and each channel of `y`, a sum over all
+//! results.
 //!
-//! As a matrix product it is `[(i, t), pixels] · [pixels, c]`. The right side is `y` with channels innermost, packed a piece
-//! of an image at a time. The left side is not packed: element `(i, t)` of a step is read from the region where it lies,
-//! and steps are adjacent there, so the tile takes a pointer for each of its rows.
+//! As a matrix product it is `[(i, t), pixels] · [pixels, c]`. The right side is `y` with channels
+//! innermost, packed a piece of an image at a time. The left side is not packed: element `(i, t)`
+//! of a step is read from the region where it lies, and steps are adjacent there, so the tile takes
+//! a pointer for each of its rows.
 //!
-//! Tasks are blocks of rows. Where those are few, the batch is cut into parts too, each with sums of its own
-//! that are added up in order at the end.
+//! Tasks are blocks of rows. Where those are few, the batch is cut into parts too, each with sums
+//! of its own that are added up in order at the end.
 
 use super::lanes::{Laned, Lines, ROOM};
 use super::num::Number;
@@ -123,7 +125,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                 let (group, column) = (channel / p.outer, channel % p.outer);
                 for row in 0..rows {
                     let at = |part: usize| (group * parts + part) * size + row * columns + column;
-                    // SAFETY: every part was filled; each channel of the result belongs to one task.
+                    // SAFETY: every part was filled; each channel of the result belongs to one
+                    // task.
                     unsafe {
                         let mut sum = *sums.at(at(0));
                         (1..parts).for_each(|part| sum += *sums.at(at(part)));
@@ -171,7 +174,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                 let y = y.wrapping_offset((from * unit) as isize * self.strides);
                 let matrix = Matrix { ptr: y, row: self.strides, col: self.y.strides[1] };
                 let first = block.group * p.inner + block.first;
-                // SAFETY: the scratch has room for the largest piece, and the piece is in both operands.
+                // SAFETY: the scratch has room for the largest piece, and the piece is in both
+                // operands.
                 unsafe {
                     region.fill(self.x, image, first, block.channels, source.at(0));
                     let stride = pixels * lanes.cols;
@@ -196,7 +200,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                                 c_row: block.columns,
                                 add: add || d > 0,
                             };
-                            // SAFETY: rows and lines stay in the region, B is packed, and these sums are this task's.
+                            // SAFETY: rows and lines stay in the region, B is packed, and these
+                            // sums are this task's.
                             unsafe { lanes.lines[tall - 1][vectors - 1](&tile) };
                         }
                     }

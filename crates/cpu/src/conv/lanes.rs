@@ -1,5 +1,5 @@
-//! The two inner loops of convolution that matrix products do not have, for each instruction set: packing a
-//! panel out of overlapping rows, and a tile whose rows lie wherever their windows do.
+//! The two inner loops of convolution that matrix products do not have, for each instruction set:
+//! packing a panel out of overlapping rows, and a tile whose rows lie wherever their windows do.
 
 use crate::dot::tile::{Plain, Tiled, Vector};
 use crate::simd::{Level, level};
@@ -17,8 +17,8 @@ pub(super) struct Run {
 
 /// A panel to be packed: row `k` holds what the runs show of the source at `offsets[k]`.
 ///
-/// Every run is copied in whole vectors, and what it writes too much is written over by the next run or the
-/// next row. So both sides have room for [`ROOM`] elements more.
+/// Every run is copied in whole vectors, and what it writes too much is written over by the next
+/// run or the next row. So both sides have room for [`ROOM`] elements more.
 pub(super) struct Pack<'a, T> {
     pub src: *const T,
     pub offsets: &'a [usize],
@@ -30,8 +30,8 @@ pub(super) struct Pack<'a, T> {
     pub width: usize,
 }
 
-/// A tile of `A·B` where row `i` of A begins at `a + rows[i]`, and steps through `outer` lines of `inner` adjacent
-/// elements; B is packed, step by step. C has whole vectors.
+/// A tile of `A·B` where row `i` of A begins at `a + rows[i]`, and steps through `outer` lines of
+/// `inner` adjacent elements; B is packed, step by step. C has whole vectors.
 pub(super) struct Lines<'a, T> {
     pub a: *const T,
     pub rows: &'a [usize],
@@ -59,7 +59,8 @@ pub(super) struct Lanes<T: 'static> {
 
 #[inline(always)]
 unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
-    // SAFETY: the caller has the runs at every offset, and room for `ROOM` elements behind both sides.
+    // SAFETY: the caller has the runs at every offset, and room for `ROOM` elements behind both
+    // sides.
     unsafe {
         let mut dst = p.dst;
         let vectors = p.longest.div_ceil(V::N);
@@ -90,7 +91,8 @@ unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
 
 #[inline(always)]
 unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &Lines<V::T>) {
-    // SAFETY: the caller has `M` rows of lines of A, as many steps of B, and `M` rows of `W` vectors of C.
+    // SAFETY: the caller has `M` rows of lines of A, as many steps of B, and `M` rows of `W`
+    // vectors of C.
     unsafe {
         let mut acc = [[V::zero(); W]; M];
         let mut b = t.b;
@@ -121,7 +123,8 @@ unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &Lines<V::T>) {
     }
 }
 
-/// Makes the trampolines and the table of one instruction set, as `kernels!` of the matrix product does.
+/// Makes the trampolines and the table of one instruction set, as `kernels!` of the matrix product
+/// does.
 macro_rules! lanes {
     ($table:ident, $module:ident, $vector:ty, $t:ty, $feature:meta, [$($m:literal)*]) => {
         mod $module {

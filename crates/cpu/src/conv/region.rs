@@ -3,8 +3,8 @@
 use super::Volume;
 use crate::elem::Elem;
 
-/// How a block sees one axis of the source: result `q` of `count` takes positions `first + q·step + offset`,
-/// with offsets from 0 up to `reach`.
+/// How a block sees one axis of the source: result `q` of `count` takes positions
+/// `first + q·step + offset`, with offsets from 0 up to `reach`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub first: isize,
@@ -22,8 +22,8 @@ impl Seen {
     }
 }
 
-/// Dense copies of channels, each with its three spatial axes; along the last one, positions of one remainder modulo
-/// the step are adjacent.
+/// Dense copies of channels, each with its three spatial axes; along the last one, positions of one
+/// remainder modulo the step are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub axes: [Seen; 3],
@@ -45,8 +45,9 @@ impl Region {
         Region { axes, part, row, plane, channel }
     }
 
-    /// Whether so many copies are much larger than the data they are made from, channels of `len` elements each.
-    /// What is allowed beside it is for small data under a large kernel: 16 MiB of f32.
+    /// Whether so many copies are much larger than the data they are made from, channels of `len`
+    /// elements each. What is allowed beside it is for small data under a large kernel: 16 MiB of
+    /// f32.
     pub fn is_wide(&self, copies: usize, len: usize) -> bool {
         let most = copies.saturating_mul(len).saturating_mul(8).saturating_add(1 << 22);
         copies.saturating_mul(self.channel) > most

@@ -1,7 +1,9 @@
-//! `y` from `x` and `w`, and `x` from `y` and `w`: a matrix product with a packed right side that is never whole.
+//! `y` from `x` and `w`, and `x` from `y` and `w`: a matrix product with a packed right side that
+//! is never whole.
 //!
-//! Both are "result `q` of a phase is the sum over channels and taps of weight · source at `q·step + offset`". The
-//! forward map has one phase; the map to the input has one for each remainder of a position modulo the stride.
+//! Both are "result `q` of a phase is the sum over channels and taps of weight · source at
+//! `q·step + offset`". The forward map has one phase; the map to the input has one for each
+//! remainder of a position modulo the stride.
 
 use super::lanes::{Laned, Pack, ROOM, Run};
 use super::num::Number;
@@ -312,7 +314,8 @@ impl Job<'_> {
         let image = phase.channels * region.channel;
         let (_region, source) = scratch::<C>(self.images * image + kernels.cols + ROOM);
         let (_panels, packed) = scratch::<C>(panels * block * kernels.cols + kernels.cols + ROOM);
-        // SAFETY: the region has room for these channels of each image; what is behind it is read, not used.
+        // SAFETY: the region has room for these channels of each image; what is behind it is read,
+        // not used.
         unsafe {
             for i in 0..self.images {
                 let channel = self.group * phase.channels;
@@ -353,7 +356,8 @@ impl Job<'_> {
                     dst: packed.at(panel * block * kernels.cols),
                     width: kernels.cols,
                 };
-                // SAFETY: runs and offsets stay in the region; both sides have the room that a copy needs.
+                // SAFETY: runs and offsets stay in the region; both sides have the room that a copy
+                // needs.
                 unsafe { (lanes.pack)(&pack) };
             }
             for i in 0..weights.count {
@@ -385,7 +389,8 @@ impl Job<'_> {
         }
     }
 
-    /// For each panel, the stretches of rows of the region that its columns are, and the length of the longest.
+    /// For each panel, the stretches of rows of the region that its columns are, and the length of
+    /// the longest.
     fn runs(&self, cols: usize, columns: usize, image: usize) -> Vec<(Vec<Run>, usize)> {
         let [_, height, width] = self.region.axes.map(|t| t.count);
         let all: usize = self.region.axes.iter().map(|t| t.count).product();
@@ -426,7 +431,8 @@ impl Job<'_> {
                         let line = (channel * lengths[0] + place(0, d)) * lengths[1] + place(1, h);
                         let to = line * lengths[2] + place(2, 0);
                         for q in 0..width {
-                            // SAFETY: inside the scratch and the result; each element belongs to one task.
+                            // SAFETY: inside the scratch and the result; each element belongs to
+                            // one task.
                             unsafe {
                                 *out.at(to + q * every) =
                                     S::store(*wide.at(row * columns + column + q));

@@ -1,5 +1,5 @@
-//! Every path against plain loops, on many random shapes: lengths around the widths of tiles and panels, strides,
-//! dilations, paddings of either sign, groups, operands that lie anywhere.
+//! Every path against plain loops, on many random shapes: lengths around the widths of tiles and
+//! panels, strides, dilations, paddings of either sign, groups, operands that lie anywhere.
 
 use super::*;
 use crate::par;

@@ -2,14 +2,15 @@
 //!
 //! # How C is cut
 //!
-//! Where all panels of B are there, by rows: then a core writes the same rows in one product after the other, and in the pointwise
-//! kernels between them, and the only thing that cores read of each other is B, which does not change. (In an LSTM step of 32 rows
-//! on two cores, cut by columns, a core read half of every operand out of the other's cache: 64 KiB a turn and 7 µs for each
-//! 32 KiB, where a turn computes for 70.) Every core reads all of B, out of a farther cache if need be: panels are read in order,
-//! so they come in time.
+//! Where all panels of B are there, by rows: then a core writes the same rows in one product after
+//! the other, and in the pointwise kernels between them, and the only thing that cores read of each
+//! other is B, which does not change. (In an LSTM step of 32 rows on two cores, cut by columns, a
+//! core read half of every operand out of the other's cache: 64 KiB a turn and 7 µs for each 32
+//! KiB, where a turn computes for 70.) Every core reads all of B, out of a farther cache if need
+//! be: panels are read in order, so they come in time.
 //!
-//! Where B is packed only for this product and A has few rows, by columns: each core packs the panels it multiplies with, one at a
-//! time. Sharing them would cost more than half the product.
+//! Where B is packed only for this product and A has few rows, by columns: each core packs the
+//! panels it multiplies with, one at a time. Sharing them would cost more than half the product.
 
 use super::pack::{Matrix, Packing};
 use super::tile::{Tile, Tiled};
@@ -22,12 +23,13 @@ use std::ops::Range;
 
 /// Rows that are worth passing over all of B for.
 const FEW_ROWS: usize = 8;
-/// Strips of rows in a task, at most: its panels of B come from far, and these use them while they are near.
+/// Strips of rows in a task, at most: its panels of B come from far, and these use them while they
+/// are near.
 const STRIPS: usize = 4;
 
 thread_local! {
-    /// Room for one panel of B. It stays with its thread: memory that another core has written last is slow to write
-    /// again, and packing does little but write.
+    /// Room for one panel of B. It stays with its thread: memory that another core has written last
+    /// is slow to write again, and packing does little but write.
     static PANEL: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
@@ -146,7 +148,8 @@ impl<C: Tiled> Half<'_, C> {
                 cols: kernels.cols.min(n - j),
                 add: to.add || steps.start > 0,
             };
-            // SAFETY: the panel is packed, A has these rows, and this part of C is the calling task's.
+            // SAFETY: the panel is packed, A has these rows, and this part of C is the calling
+            // task's.
             unsafe { kernels.half[height.min(rows.end - i) - 1](&tile) };
         }
     }

@@ -21,19 +21,20 @@
 //!             for each panel of A, for each panel of B: one tile
 //! ```
 //!
-//! A panel of A stays in the first cache while the panels of B of a block, which fit in the second, pass
-//! by. Packing makes all strides and transposes alike, so `Aᵀ·B` and `A·Bᵀ`, which are what
+//! A panel of A stays in the first cache while the panels of B of a block, which fit in the second,
+//! pass by. Packing makes all strides and transposes alike, so `Aᵀ·B` and `A·Bᵀ`, which are what
 //! backward needs, run at the speed of `A·B`.
 //!
 //! # Packed ahead
 //!
-//! A loop multiplies with the same weights at every turn. With few rows the packing of B is then a good part of the work, so a loop
-//! packs it once ([`panels`]) and hands it to every product ([`Right`]). Packing is only a copy: the bits are the same.
+//! A loop multiplies with the same weights at every turn. With few rows the packing of B is then a
+//! good part of the work, so a loop packs it once ([`panels`]) and hands it to every product
+//! ([`Right`]). Packing is only a copy: the bits are the same.
 //!
 //! # The same bits for any number of threads
 //!
-//! How k is blocked depends on shapes only, and each element of C is summed by one thread, in order. So how C is cut into tasks
-//! does not matter.
+//! How k is blocked depends on shapes only, and each element of C is summed by one thread, in
+//! order. So how C is cut into tasks does not matter.
 //!
 //! Batches of small matrices are spread over the threads whole. Where B is the same for the whole
 //! batch and the rows of A follow each other, the batch is folded into the rows.
@@ -72,17 +73,18 @@ const TASK_ROWS: usize = 4;
 const TASK_COLS: usize = 8;
 /// Tasks that a block should have at least, where it is large enough.
 const TASKS: usize = 12;
-/// Elements of an A that stays in a core's second cache while the panels of B pass by. (Of a B whose panels may pass by the rows of
-/// A again and again, twice as many.)
+/// Elements of an A that stays in a core's second cache while the panels of B pass by. (Of a B
+/// whose panels may pass by the rows of A again and again, twice as many.)
 const IN_PLACE: usize = 1 << 17;
-/// Elements between the panels of A. Steps are packed one after the other, each into all panels: were these a power of two apart,
-/// the lines that are being filled would drive each other out of the nearest cache.
+/// Elements between the panels of A. Steps are packed one after the other, each into all panels:
+/// were these a power of two apart, the lines that are being filled would drive each other out of
+/// the nearest cache.
 const APART: usize = 16;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
-/// What is done with a finished part of a product, on the thread that made it: some rows (of all batches, one after the other) and
-/// some columns. Parts do not overlap and cover everything.
+/// What is done with a finished part of a product, on the thread that made it: some rows (of all
+/// batches, one after the other) and some columns. Parts do not overlap and cover everything.
 pub(crate) type After<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
 /// The matrix product of the last two axes; the axes before them are alike in all three.
@@ -90,8 +92,8 @@ pub(crate) fn dot<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) {
     run(a, b.into(), out, None);
 }
 
-/// As [`dot`], and `after` for each part while it is in cache. `false`, and only the product done, where parts are not told apart:
-/// integers and narrow floats.
+/// As [`dot`], and `after` for each part while it is in cache. `false`, and only the product done,
+/// where parts are not told apart: integers and narrow floats.
 pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
     let hooked = matches!(out.dtype, DType::F64 | DType::F32) && out.shape.len() >= 2;
     run(a, b, out, hooked.then_some(after));
@@ -113,8 +115,9 @@ fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
     }
 }
 
-/// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would be three. `false`, and
-/// nothing done, where there is no kernel for it: batches, vectors, integers and narrow floats.
+/// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would
+/// be three. `false`, and nothing done, where there is no kernel for it: batches, vectors, integers
+/// and narrow floats.
 pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool {
     let &[m, n] = out.shape else { return false };
     if m < 2 || n < 2 {
@@ -185,7 +188,8 @@ pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
 }
 
 impl<'a> Job<'a> {
-    /// A product with nothing packed ahead and nothing to follow; `None` if there is nothing to compute.
+    /// A product with nothing packed ahead and nothing to follow; `None` if there is nothing to
+    /// compute.
     fn new(a: Source<'a>, b: Source<'a>, out: Sink<'a>) -> Option<Job<'a>> {
         let rank = out.shape.len();
         if rank < 2 || out.is_empty() {

@@ -129,7 +129,8 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
     assert!(packed_ahead > 20 || !dtype.is_float(), "{packed_ahead}");
 }
 
-/// A tall product with a small B, which leaves A where it lies: near the exact one, with the same bits for any number of threads.
+/// A tall product with a small B, which leaves A where it lies: near the exact one, with the same
+/// bits for any number of threads.
 #[test]
 fn tall_products_leave_their_rows_in_place() {
     let (m, n, k) = (701, 260, 300);

@@ -97,8 +97,8 @@ unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
     // SAFETY: the caller has `M` rows and `k` steps of A, `k` packed steps of B and `M` rows of C.
     unsafe {
         let mut acc = [[V::zero(); 2]; M];
-        // Every third row has a pointer of its own; the two after it are a scaled index away, so the rows need
-        // few registers.
+        // Every third row has a pointer of its own; the two after it are a scaled index away, so
+        // the rows need few registers.
         let mut bases: [*const V::T; 4] =
             std::array::from_fn(|g| t.a.wrapping_offset(3 * g as isize * t.a_row));
         let mut b = t.b;

@@ -15,7 +15,8 @@ pub(super) unsafe fn copy<T: Copy>(
     unsafe {
         match (size_of::<T>(), row) {
             (_, 1) => (0..count).for_each(|j| to.offset(j).write(from(j).read())),
-            // Few words are there before a function that copies any number of them has looked at how many.
+            // Few words are there before a function that copies any number of them has looked at
+            // how many.
             (8, 2..=4) => short::<T, 2>(count, row, from, to),
             (8, 5..=8) => short::<T, 4>(count, row, from, to),
             (8, 9..=16) => short::<T, 8>(count, row, from, to),

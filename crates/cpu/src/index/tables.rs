@@ -17,8 +17,8 @@ pub(super) fn is_tabled(axis: usize, source: Source<'_>, out: Sink<'_>) -> bool 
     n >= TASK && places <= n / CROWD && places == out.shape[axis] && n == source.shape[axis]
 }
 
-/// Adds the elements of each chunk of the source to a table, and the tables to the base. False if an
-/// index is out of range; the output is then not to be used.
+/// Adds the elements of each chunk of the source to a table, and the tables to the base. False if
+/// an index is out of range; the output is then not to be used.
 pub(super) fn add_tables<T: Elem<Compute: Number>>(
     axis: usize,
     base: Source<'_>,

@@ -338,7 +338,8 @@ fn speed() {
     }
 }
 
-/// Many elements on few destinations, strided and dense; the sums are exact, so that any order will do.
+/// Many elements on few destinations, strided and dense; the sums are exact, so that any order will
+/// do.
 #[test]
 fn tables_add_up_to_the_same_for_any_number_of_threads() {
     let (n, places) = (TASK + 77, 300);

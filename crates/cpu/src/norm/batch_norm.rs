@@ -1,24 +1,27 @@
 //! Batch normalisation: each channel (axis 1) over all other axes, and its gradients.
 //!
-//! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that stay in the
-//! second cache while they are read again: for their sum, for the distances from their own mean (which take its
-//! rounding error away), and for the squares of those. With the mean `mₚ` and the squares `qₚ` of parts of `nₚ` elements,
+//! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that
+//! stay in the second cache while they are read again: for their sum, for the distances from their
+//! own mean (which take its rounding error away), and for the squares of those. With the mean `mₚ`
+//! and the squares `qₚ` of parts of `nₚ` elements,
 //!
 //! ```text
 //! mean = m₀ + Σ nₚ·(mₚ − m₀) / n      variance = Σ (qₚ + nₚ·(mₚ − mean)²) / n
 //! ```
 //!
-//! and nothing cancels: a constant channel is exactly 0. A channel of one part is also normalised while it is there, so memory is read once;
-//! otherwise all parts are summed first. Backward is as much, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
+//! and nothing cancels: a constant channel is exactly 0. A channel of one part is also normalised
+//! while it is there, so memory is read once; otherwise all parts are summed first. Backward is as
+//! much, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
 //!
 //! ```text
 //! db = Σ dy      dw = Σ dy·x̂      dx = w·r · (dy − db/n − x̂·dw/n)
 //! ```
 //!
-//! Forward gives the mean and variance, backward takes them: the running statistics want them as well.
+//! Forward gives the mean and variance, backward takes them: the running statistics want them as
+//! well.
 //!
-//! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a channel is
-//! one line. Where parts and tasks begin depends on the shape alone.
+//! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a
+//! channel is one line. Where parts and tasks begin depends on the shape alone.
 
 use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, total};
 use super::lanes::{settled, view};
@@ -39,7 +42,8 @@ pub(crate) use backward::batch_norm_vjp;
 const PART: usize = 1 << 16;
 /// Elements of a task, of one part at least.
 const TASK: usize = 1 << 14;
-/// Elements of a line that are worked on at a time, and that are summed before the sum is added to that before it.
+/// Elements of a line that are worked on at a time, and that are summed before the sum is added to
+/// that before it.
 const STRETCH: usize = 128 * LANES;
 /// Lines shorter than this are brought together.
 const SHORT: usize = 16;
@@ -164,7 +168,8 @@ fn row<E: Elem>(x: Source<'_>) -> Vec<E::Compute> {
     to
 }
 
-/// How many of the elements that are left of a line come next: full lanes first, then what is left over.
+/// How many of the elements that are left of a line come next: full lanes first, then what is left
+/// over.
 #[inline(always)]
 fn stretch(left: usize) -> usize {
     if left < LANES { left } else { left.min(STRETCH) / LANES * LANES }

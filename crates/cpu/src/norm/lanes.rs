@@ -404,8 +404,9 @@ pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
     all
 }
 
-/// A mean moved by that of the distances from it. The sum that it came from was rounded, and by a rounding error every element of a constant
-/// line would differ from the mean; their distances are exact, so now it is that constant.
+/// A mean moved by that of the distances from it. The sum that it came from was rounded, and by a
+/// rounding error every element of a constant line would differ from the mean; their distances are
+/// exact, so now it is that constant.
 #[inline(always)]
 pub(crate) fn settled<C: Float>(mean: C, off: C) -> C {
     // Beside infinities there is nothing to mend.

@@ -1,8 +1,9 @@
 //! Layer normalisation over the trailing axes, and its gradients.
 //!
-//! Mean and variance are taken in three passes over the row, which is in the first cache after the first of them: the sum, the
-//! distances from the mean (which take its rounding error away, so that a constant row is exactly 0), and their squares, so
-//! nothing cancels. Backward recomputes both from `x`: that is cheaper than reading them back, and the tape keeps nothing for them.
+//! Mean and variance are taken in three passes over the row, which is in the first cache after the
+//! first of them: the sum, the distances from the mean (which take its rounding error away, so that
+//! a constant row is exactly 0), and their squares, so nothing cancels. Backward recomputes both
+//! from `x`: that is cheaper than reading them back, and the tape keeps nothing for them.
 //!
 //! With `x̂ = (x − mean) · r`, `r = 1/√(variance + eps)` and `g = dy · w`:
 //!

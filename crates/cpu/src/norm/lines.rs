@@ -37,7 +37,8 @@ pub(super) trait Line {
     /// Whether the result is one element.
     const REDUCE: bool;
     /// What the whole line `a` (and the second operand `b`) says about its elements; `to` is
-    /// scratch for one value each, and `ahead` the next line, to be asked for on the way. Of a reduction, the first number is the result.
+    /// scratch for one value each, and `ahead` the next line, to be asked for on the way. Of a
+    /// reduction, the first number is the result.
     fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Ahead) -> [C; 2];
     /// An element of the result, from those of the operands and of scratch.
     fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;

@@ -1,7 +1,8 @@
 //! What each op does to floats.
 //!
 //! The tables are written once and made for f32 and f64, which share every formula and differ in
-//! the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in f64 for both.
+//! the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in f64 for
+//! both.
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level, math32, math64};
@@ -119,7 +120,8 @@ macro_rules! tables {
                 }),
                 Binary::Fmod      => map2!(l, $T, |a, b| a % b),
                 Binary::FloorDiv  => map2!(l, $T, |a, b| {
-                    // From the exact remainder, so that the quotient is not rounded up to an integer.
+                    // From the exact remainder, so that the quotient is not rounded up to an
+                    // integer.
                     let r = a % b;
                     let q = (a - r) / b;
                     let q = if r != 0.0 && (r < 0.0) != (b < 0.0) { q - 1.0 } else { q };

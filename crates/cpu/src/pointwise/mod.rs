@@ -1,8 +1,8 @@
 //! Elementwise operations: eager mode is a fused region of size one.
 //!
 //! An operation reads its sources in tiles of [`TILE`] elements in row-major order, runs a compiled
-//! loop from [`crate::simd`] on contiguous tiles in the compute type, and writes the result where it
-//! belongs. What a tile costs depends on where its elements are:
+//! loop from [`crate::simd`] on contiguous tiles in the compute type, and writes the result where
+//! it belongs. What a tile costs depends on where its elements are:
 //!
 //! - dense and already in the compute type: nothing, the loop reads it where it lies;
 //! - the same element everywhere (a broadcast scalar): one tile is filled, once;

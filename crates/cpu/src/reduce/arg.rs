@@ -35,7 +35,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let source = Plan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &kept };
     let (count, level) = (kept.len(), level());
     if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
-        // Stretches of results together, row by row: long ones, so that memory is read in long pieces.
+        // Stretches of results together, row by row: long ones, so that memory is read in long
+        // pieces.
         let per_line = inner.len.div_ceil(STRETCH);
         let tasks = count / inner.len * per_line;
         let group = GRAIN.div_ceil(len * STRETCH.min(inner.len));
@@ -47,7 +48,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
                 let from = stretch / per_line * inner.len + along;
                 let width = STRETCH.min(inner.len - along);
                 let start = source.start(from);
-                // SAFETY: these rows lie in the source and these results are this task's; the level is this machine's.
+                // SAFETY: these rows lie in the source and these results are this task's; the level
+                // is this machine's.
                 unsafe {
                     let index = results.0.add(from);
                     let best = &mut best[..width];
@@ -84,7 +86,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     });
 }
 
-/// The extremes of as many columns as there is room for in `best`: the rows are `row` apart, and the columns `step`.
+/// The extremes of as many columns as there is room for in `best`: the rows are `row` apart, and
+/// the columns `step`.
 #[inline(always)]
 unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,

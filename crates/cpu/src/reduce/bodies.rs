@@ -19,7 +19,8 @@ pub(super) unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
     }
 }
 
-/// Folds elements that lie side by side. Lanes that would stay neutral are left out: a fold with them gives the same bits.
+/// Folds elements that lie side by side. Lanes that would stay neutral are left out: a fold with
+/// them gives the same bits.
 #[inline(always)]
 unsafe fn short_or_long<S: Elem, K: Fold<S::Compute>>(x: *const S, len: usize) -> S::Compute {
     // SAFETY: the caller has `len` elements there.
@@ -92,7 +93,8 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
     }
 }
 
-/// Copies a few elements, by eights or fours. The last copy may go over what has been copied: that costs less than one by one.
+/// Copies a few elements, by eights or fours. The last copy may go over what has been copied: that
+/// costs less than one by one.
 #[inline(always)]
 unsafe fn copy_short<S: Elem>(x: *const S, len: usize, to: *mut S::Compute) {
     // SAFETY: the caller has `len` elements, and room for them.

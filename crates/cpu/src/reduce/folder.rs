@@ -1,7 +1,7 @@
 //! Folds whose type is known at run time only: what a region's reductions are made of.
 //!
-//! A value of any compute type travels as 64 bits. The loops are those of [`super::fold_run`], so a run of contiguous elements
-//! gives the bits that the reduction gives when it runs alone.
+//! A value of any compute type travels as 64 bits. The loops are those of [`super::fold_run`], so a
+//! run of contiguous elements gives the bits that the reduction gives when it runs alone.
 
 use super::{Fold, Max, Min, Prod, Sum, extreme_of_none, fold_each, fold_run};
 use crate::elem::{Bool, Elem};
@@ -62,7 +62,8 @@ impl Folder {
         unsafe { (self.run)(x, n) }
     }
 
-    /// Folds each of `rows` contiguous rows of `row` elements, and writes the results as the compute type.
+    /// Folds each of `rows` contiguous rows of `row` elements, and writes the results as the
+    /// compute type.
     ///
     /// # Safety
     /// There are so many readable elements of the type this was made for, and room for the results.
@@ -73,8 +74,8 @@ impl Folder {
     }
 }
 
-/// The fold over elements that lie as `dtype`, which is a compute type or `bool`. The fold of no element has the value that the
-/// reduction alone gives a result of dtype `result`.
+/// The fold over elements that lie as `dtype`, which is a compute type or `bool`. The fold of no
+/// element has the value that the reduction alone gives a result of dtype `result`.
 pub(crate) fn folder(kind: Reduction, dtype: DType, result: DType) -> Folder {
     fn of<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(none: Option<Scalar>) -> Folder {
         unsafe fn run<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(x: *const u8, n: usize) -> u64 {

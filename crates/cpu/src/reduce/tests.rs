@@ -316,7 +316,8 @@ fn arg_reduce_agrees() {
     }
 }
 
-/// Rows of every length that is folded in another way: alone, and many at once. Whole numbers, so that every order gives the same.
+/// Rows of every length that is folded in another way: alone, and many at once. Whole numbers, so
+/// that every order gives the same.
 #[test]
 fn short_rows_agree() {
     for row in 1..=200 {

@@ -12,12 +12,12 @@
 //!   instruction set, and [`kernel1`] hands out a pointer to the one this machine runs, chosen by
 //!   [`level`] once per process. Kernels that are more than such a loop are [`Work`].
 //!
-//! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on a
-//! machine without one is a slow library call. So functions ask `I::fma32`, which is fused exactly
-//! where the hardware is. One process always uses one level, so its results never depend on the
-//! place of an element in a tensor, on the length of the tensor or on threads: the loop's remainder
-//! is the same scalar code, compiled with the same features. Different levels agree within the
-//! accuracy stated on each function.
+//! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on
+//! a machine without one is a slow library call. So functions ask `I::fma32`, which is fused
+//! exactly where the hardware is. One process always uses one level, so its results never depend on
+//! the place of an element in a tensor, on the length of the tensor or on threads: the loop's
+//! remainder is the same scalar code, compiled with the same features. Different levels agree
+//! within the accuracy stated on each function.
 //!
 //! Loops take slices whose length is a multiple of [`BLOCK`], so that no remainder loop ever runs;
 //! [`Kernel1::run`] and its siblings pad the last few elements on the stack. Source and destination

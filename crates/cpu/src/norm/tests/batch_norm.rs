@@ -6,7 +6,8 @@ use crate::operand::{Sink, Source};
 use half::{bf16, f16};
 use pullback_ir::DType;
 
-/// Lines around the width of lanes, short ones, several parts of a channel, a line of several stretches.
+/// Lines around the width of lanes, short ones, several parts of a channel, a line of several
+/// stretches.
 const SHAPES: [&[usize]; 14] = [
     &[5, 3],
     &[70, 33],
