@@ -16,8 +16,8 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
         let (x, spec): (&Source, &Spec) = (x, spec);
         let bytes: &[u8] = match x.is_empty() {
             true => &[],
-            // SAFETY: the caller made the operand dense, so its elements are this many bytes from its first on, all written before and not
-            // written while this runs.
+            // SAFETY: the caller made the operand dense, so its elements are this many bytes from
+            // its first on, all written before and not written while this runs.
             false => unsafe { std::slice::from_raw_parts(x.ptr, spec.bytes()) },
         };
         Bytes { spec, bytes }
@@ -26,8 +26,9 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
         let (y, spec): (&Sink, &Spec) = (y, spec);
         let bytes: &mut [u8] = match y.is_empty() {
             true => &mut [],
-            // SAFETY: a sink is as many bytes as its spec says, which overlap no operand and no other sink (a custom op shares memory with
-            // nothing: `pass::plan::share`). They are written before a slice of them is made.
+            // SAFETY: a sink is as many bytes as its spec says, which overlap no operand and no
+            // other sink (a custom op shares memory with nothing: `pass::plan::share`). They are
+            // written before a slice of them is made.
             false => unsafe {
                 y.ptr.write_bytes(0, spec.bytes());
                 std::slice::from_raw_parts_mut(y.ptr, spec.bytes())
@@ -37,7 +38,8 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
     };
     let inputs: Vec<Bytes> = x.iter().zip(&in_specs).map(input).collect();
     let mut outputs: Vec<BytesMut> = out.iter().zip(&out_specs).map(output).collect();
-    // The code is somebody else's: a panic in it must not leave a program half run without an error.
+    // The code is somebody else's: a panic in it must not leave a program half run without an
+    // error.
     let done = catch_unwind(AssertUnwindSafe(|| kernel.run(&inputs, &mut outputs)));
     match done {
         Ok(result) => result,

@@ -1,8 +1,9 @@
 //! Fourier transforms of lines, on `rustfft` and `realfft`.
 //!
-//! A line is what lies along the transformed axis. Lines are transformed whole, each by one thread; where their elements do
-//! not lie together, a few neighbouring lines are gathered at once, so that every line of the cache is read for all of them.
-//! Which lines a task takes depends on the shape alone.
+//! A line is what lies along the transformed axis. Lines are transformed whole, each by one thread;
+//! where their elements do not lie together, a few neighbouring lines are gathered at once, so that
+//! every line of the cache is read for all of them. Which lines a task takes depends on the shape
+//! alone.
 //!
 //! Plans (twiddle factors for a length) cost more than a transform, so they are kept.
 
@@ -19,7 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Elements that one task transforms at least.
 const TASK: usize = 1 << 13;
-/// Lines that are gathered together where elements do not lie together: a cache line of pairs and more.
+/// Lines that are gathered together where elements do not lie together: a cache line of pairs and
+/// more.
 const BUNDLE: usize = 16;
 /// Plans that are kept before all are thrown away.
 const PLANS: usize = 512;
@@ -156,7 +158,8 @@ impl Side {
         });
     }
 
-    /// Every element of every line: along lines whose elements lie together, across lines otherwise.
+    /// Every element of every line: along lines whose elements lie together, across lines
+    /// otherwise.
     fn visit(
         self,
         lines: impl Iterator<Item = (usize, isize)> + Clone,
@@ -186,7 +189,8 @@ impl<V: Copy> Scratch<V> {
     }
 
     fn slice(&mut self) -> &mut [V] {
-        // SAFETY: the buffer has room for them and is ours; floats have no invalid bits, and are written before they are read.
+        // SAFETY: the buffer has room for them and is ours; floats have no invalid bits, and are
+        // written before they are read.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.as_mut_ptr().cast(), self.len) }
     }
 }
@@ -291,7 +295,8 @@ struct Plans<T: FftNum> {
 trait Planned: FftNum {
     fn store() -> &'static Mutex<Option<Plans<Self>>>;
 
-    /// Asks the kept plans for one. Lengths that follow each other without end do not fill the memory.
+    /// Asks the kept plans for one. Lengths that follow each other without end do not fill the
+    /// memory.
     fn plans<R>(way: Way, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
         let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
         let full = |made: &HashSet<(Way, usize)>| made.len() >= PLANS && !made.contains(&(way, n));

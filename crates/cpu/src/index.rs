@@ -1,24 +1,26 @@
 //! Gather and scatter along an axis.
 //!
-//! Both walk the shape of the index. Every index is checked before the first element moves, so
-//! a bad one leaves nothing half-done and nothing is ever read or written out of bounds.
+//! Both iterate over the shape of the index. Every index is checked before the first element moves,
+//! so a bad one leaves no partial result and nothing is ever read or written out of bounds.
 //!
 //! **Rows.** Selecting rows of a table (an embedding) reaches these kernels as an index that is
-//! broadcast over the axes behind the indexed one. Its strides there are zero, which is how it is
-//! recognised: then one index moves a whole row.
+//! broadcast over the axes after the indexed one. It is recognised by its strides, which are zero
+//! there: then one index moves a whole row.
 //!
-//! **Scatter is deterministic.** What lands on one destination is combined in an order that depends on
-//! shapes alone, whatever the number of threads, and without atomics; mostly in row-major order of the source:
-//! - many single elements that are added to few destinations (a histogram, a bincount) are cut into chunks;
-//!   each chunk is added up in a table of its own, in order, and then the tables are, in order;
+//! **Scatter is deterministic.** What is scattered to one destination is combined in an order that
+//! depends on shapes alone, whatever the number of threads, and without atomics; mostly in
+//! row-major order of the source:
+//! - many single elements that are added to few destinations (a histogram, a bincount) are cut into
+//!   chunks; each chunk is added up in its own table, in order, and then the tables are added up,
+//!   in order;
 //! - rows are first grouped by destination (a stable counting sort), and then each
 //!   destination row is combined by one thread, in the compute type, and rounded once;
 //! - single elements are split along an axis other than the indexed one, where destinations are
-//!   disjoint, or, if there is none, by ranges of the destination, each looking at all indices.
-//!   Sums and products of narrow floats go to a copy of the destination in the compute type, so
-//!   that they too are rounded once.
+//!   disjoint, or, if there is none, by ranges of the destination, each reading all indices. Sums
+//!   and products of narrow floats are accumulated in a copy of the destination in the compute
+//!   type, so that they too are rounded once.
 //!
-//! How the work is cut may then depend on the number of threads, as no sum depends on the cut (that into
+//! The split may then depend on the number of threads, as no sum depends on it (the split into
 //! chunks, on which sums do depend, never does).
 
 mod rows;
@@ -50,13 +52,13 @@ const PLACES: usize = 64;
 /// Elements of a row that are combined at a time.
 const TILE: usize = 256;
 
-/// Checks that every index lies in `0..len`.
+/// Checks that every index is in `0..len`.
 pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
     debug_assert_eq!(index.dtype, DType::I64);
     if index.is_empty() {
         return Ok(());
     }
-    // An index that is repeated is looked at once, at its first position.
+    // A broadcast index is checked once, at its first position.
     let mut shape = Shape::from_slice(index.shape);
     for (n, &s) in shape.iter_mut().zip(index.strides) {
         if s == 0 {
@@ -97,8 +99,8 @@ pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
     Err(IndexError { position, index: found, len })
 }
 
-/// `out[i, j] = x[index[i, j], j]` (for axis 0). `out` is shaped as `index`, whose other axes may
-/// be shorter than those of `x`.
+/// `out[i, j] = x[index[i, j], j]` (for axis 0). `out` has the shape of `index`, whose other axes
+/// may be shorter than those of `x`.
 pub(crate) fn gather(
     axis: usize,
     x: Source<'_>,
@@ -118,7 +120,7 @@ pub(crate) fn gather(
         return Ok(());
     }
     if x.strides.iter().all(|&s| s == 0) {
-        // One number, wherever an index points.
+        // One value for every index.
         let strides = Strides::from_elem(0, out.shape.len());
         pointwise::copy(Source { shape: out.shape, strides: &strides, ..x }, out);
         return Ok(());
@@ -132,7 +134,8 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// The only row that an index names; none if it names several. What a loop does that reads or writes one row a turn.
+/// The only row that an index selects; `None` if it selects several. The case of a loop that reads
+/// or writes one row per iteration.
 fn one_row(axis: usize, index: Source<'_>) -> Option<isize> {
     let same = |(&n, &stride): (&usize, &isize)| n == 1 || stride == 0;
     let one = axis == 0
@@ -145,7 +148,7 @@ fn one_row(axis: usize, index: Source<'_>) -> Option<isize> {
 
 /// Gathers words of the size of the elements.
 fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'_>) {
-    // The trailing axes along which the index is constant and `x` dense are moved as one row.
+    // The trailing axes along which the index is constant and `x` is dense are copied as one row.
     let (mut split, mut row) = (x.shape.len(), 1);
     while split > axis + 1 {
         let d = split - 1;
@@ -184,7 +187,7 @@ fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'
 }
 
 /// `out = base`, and then, for each position of `source` in row-major order, `source[i, j]`
-/// combined into `out[index[i, j], j]` (for axis 0). `index` is shaped as `source`.
+/// combined into `out[index[i, j], j]` (for axis 0). `index` has the shape of `source`.
 pub(crate) fn scatter(
     axis: usize,
     combine: Combine,
@@ -200,7 +203,7 @@ pub(crate) fn scatter(
     }
     if combine == Combine::Add && is_tabled(axis, source, out) {
         let done = with_elem!(out.dtype, T => add_tables::<T>(axis, base, index, source, out));
-        // What is wrong with an index is found out the slow way.
+        // On failure, the slow check finds the bad index.
         return if done { Ok(()) } else { check(index, base.shape[axis]) };
     }
     check(index, base.shape[axis])?;
@@ -255,7 +258,7 @@ fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
     }
 }
 
-/// Scatters where the index is constant along all axes behind the indexed one.
+/// Scatters where the index is constant along all axes after the indexed one.
 fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
     axis: usize,
     row: usize,
@@ -263,7 +266,7 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
     source: Source<'_>,
     out: Sink<'_>,
 ) {
-    // A source row must have one stride; else it is copied first.
+    // A source row must have one stride; otherwise it is copied first.
     let inner = Walk::new(&source.shape[axis + 1..], [&source.strides[axis + 1..]]);
     if inner.axes().len() > 1
         && let Ok(mut copy) = Buffer::alloc(source.len() * size_of::<T>())
@@ -293,14 +296,15 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
     let alone = par::threads() == 1 || source.len() < TASK;
     let group = |o: usize| {
         let offsets = outer.offsets(o);
-        // Sources by destination: those of place `p` are `order[starts[p]..starts[p + 1]]`.
+        // Sources by destination: those of destination `p` are `order[starts[p]..starts[p + 1]]`.
         let place = |i: usize| {
             let at = offsets[0] + i as isize * index.strides[axis];
             // SAFETY: inside the index, by the outer walk and the length of the axis.
             unsafe { { index }.ptr.cast::<i64>().offset(at).read() as usize }
         };
         if alone && T::DTYPE == T::Compute::DTYPE {
-            // One thread, and nothing to round at the end: each row at once. A destination sees the same sums in the same order.
+            // One thread, and nothing to round at the end: each row directly. A destination gets
+            // the same sums in the same order.
             for i in 0..n {
                 // SAFETY: as below.
                 unsafe {
@@ -324,7 +328,7 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
             for p in task * PLACES..places.min((task + 1) * PLACES) {
                 let from = &order[starts[p]..starts[p + 1]];
                 if !from.is_empty() {
-                    // SAFETY: all rows lie inside the operands; row `p` is this task's alone.
+                    // SAFETY: all rows are inside the operands; row `p` is this task's alone.
                     unsafe {
                         let to = { out }.ptr.cast::<T>().offset(offsets[2]).add(p * row);
                         let source = { source }.ptr.cast::<T>().offset(offsets[1]);
@@ -334,7 +338,7 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
             }
         });
     };
-    // Many small groups run side by side; inside a task the split of a group is not taken.
+    // Many small groups run in parallel; inside a task a group is not split.
     if outer.len() >= 16 {
         let each = (TASK / (n * row)).max(1);
         par::for_each(outer.len().div_ceil(each), |task| {
@@ -366,8 +370,8 @@ unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
     }
 }
 
-/// Combines rows `from` of the source into one destination row, in tiles that stay in registers
-/// or the nearest cache.
+/// Combines rows `from` of the source into one destination row, in tiles that stay in registers or
+/// L1.
 ///
 /// # Safety
 /// `to` has `row` elements; so has each row `from[k] * along` of the source, `step` apart.
@@ -458,8 +462,9 @@ where
         walk.for_each(|run| {
             let at = |k: usize, j: usize| begins[k] + run.offsets[k] + j as isize * run.strides[k];
             for j in 0..run.len {
-                // SAFETY: the walk stays inside index and source; the index was checked, and with
-                // the other coordinates inside `out`, so is the place. No other task has it.
+                // SAFETY: the walk stays inside index and source; the index was checked, and as the
+                // other coordinates are inside `out`, so is the destination. No other task writes
+                // it.
                 unsafe {
                     let place = { index }.ptr.cast::<i64>().offset(at(0, j)).read() as usize;
                     if places.contains(&place) {
@@ -475,7 +480,7 @@ where
 
 /// The arithmetic that combining needs; integers wrap.
 trait Number: Compute {
-    /// What changes nothing when it is added: −0, as +0 would make +0 of −0.
+    /// The neutral element of addition: −0, as −0 + +0 is +0.
     fn neutral() -> Self;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -546,7 +551,7 @@ impl Fold for Max {
     #[inline(always)]
     #[allow(clippy::eq_op)]
     fn fold<C: Number>(there: C, new: C) -> C {
-        // NaN is unequal to itself: it stays if it is there, and comes in if it is new.
+        // NaN is unequal to itself: it propagates from either side.
         if there > new || there != there { there } else { new }
     }
 }

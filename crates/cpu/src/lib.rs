@@ -5,8 +5,8 @@
 //! for any number of threads. Memory comes from a caching pool ([`buffer`]).
 //!
 //! This crate holds all the `unsafe` code of the CPU path. The functions here are safe: they check
-//! the op against its operands with `infer` and each layout against its buffer before a kernel sees a
-//! pointer.
+//! the op against its operands with `infer` and each layout against its buffer before a kernel sees
+//! a pointer.
 
 mod attention;
 pub mod buffer;

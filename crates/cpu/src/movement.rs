@@ -32,8 +32,9 @@ pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
 pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
     /// Bytes that are worth a thread.
     const TASK: usize = 32 << 10;
-    /// Bytes of the result that all sources write before the next are begun. Of narrow sources many write to each line: taken one
-    /// source after the other over the whole result, every line would come from memory and go back once for each of them.
+    /// Bytes of the result that all sources write before the next are begun. Of narrow sources many
+    /// write to each line: taken one source after the other over the whole result, every line would
+    /// come from memory and go back once for each of them.
     const BAND: usize = 32 << 10;
     let strides = dense_strides(out.shape);
     // Whether the only axes longer than one are the rows and that of the sources.
@@ -91,10 +92,12 @@ fn interleave(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize
             }
             for r in rows.clone() {
                 let read = |(from, stride): (*const T, isize)| {
-                    // SAFETY: the source has the row. (What stands for one that is not there is a first element.)
+                    // SAFETY: the source has the row. (What stands for one that is not there is a
+                    // first element.)
                     unsafe { from.offset(r as isize * stride).read() }
                 };
-                // SAFETY: the result has these columns in the row, and the rows are this task's alone.
+                // SAFETY: the result has these columns in the row, and the rows are this task's
+                // alone.
                 unsafe {
                     let to = to.add(r * width);
                     match xs.len() {
@@ -113,8 +116,8 @@ fn interleave(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize
     }
 }
 
-/// Several copies that do not get in each other's way. Each thread takes its share of each, so that where it wrote the sources, it has
-/// them near.
+/// Several copies that do not get in each other's way. Each thread takes its share of each, so that
+/// where it wrote the sources, it has them near.
 pub(crate) fn copies(all: &[(Source<'_>, Sink<'_>)]) {
     /// Bytes that are worth a thread.
     const TASK: usize = 8 << 10;
@@ -190,8 +193,8 @@ fn outside(part: &Layout, out: Sink<'_>) -> [Range<usize>; 2] {
     [0..start, end..out.len()]
 }
 
-/// Writes `x` into the part of `out` that begins at element `start` and has these strides, unless it is there: a plan may compute a piece where it is
-/// wanted ([`pullback_ir::pass::plan::piece`]).
+/// Writes `x` into the part of `out` that begins at element `start` and has these strides, unless
+/// it is there: a plan may compute a piece where it is wanted ([`pullback_ir::pass::plan::piece`]).
 fn copy_part(x: Source<'_>, out: Sink<'_>, start: usize, strides: &Strides) {
     let to = out.ptr.wrapping_add(start * out.dtype.size());
     let mut axes = x.shape.iter().zip(x.strides.iter().zip(strides));
@@ -298,7 +301,8 @@ mod tests {
     fn what_is_around_a_piece_is_written_once_and_right() {
         let v = counting(12);
         let new = [-1f32, -2., -3., -4.];
-        // The piece at the front, in the middle, at the end and everywhere; the base dense, one number for all, strided, and where the result is.
+        // The piece at the front, in the middle, at the end and everywhere; the base dense, one
+        // number for all, strided, and where the result is.
         for (start, len) in [(0, 2), (1, 2), (2, 2), (0, 4), (1, 0)] {
             let views = [View::Slice(smallvec![Span { start, len, step: 1 }])];
             let x = source(&new, 0, std::slice::from_ref(&len), &[1]);
@@ -359,7 +363,8 @@ mod tests {
         }
     }
 
-    /// Many narrow sources beside each other, more rows than a band has: dense, strided, repeated, wider than one column.
+    /// Many narrow sources beside each other, more rows than a band has: dense, strided, repeated,
+    /// wider than one column.
     #[test]
     fn concatenates_columns() {
         let rows = 3001;

@@ -26,16 +26,18 @@
 //! - A worker that sees a new epoch *joins* by a compare-exchange that adds one to `active`, which
 //!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
 //!   at or above `limit` stay out.
-//! - Everyone works through a stretch of the tasks of their own, then helps with the stretches of others. The caller
-//!   then clears `open` (nobody can join any more) and waits until `active` is zero.
+//! - Everyone works through a stretch of the tasks of their own, then helps with the stretches of
+//!   others. The caller then clears `open` (nobody can join any more) and waits until `active` is
+//!   zero.
 //!
 //! # Who does what
 //!
-//! The tasks are cut into one stretch for each participant, always in the same order: the caller has the first. So where two
-//! kernels cut their work alike, what a core wrote it reads again, and a weight's columns stay in the cache of the core that
-//! multiplies with them. Handing out tasks as they come lets lines travel between cores: in one run an LSTM step took
-//! 61 ms on two threads and 67 on one. A stretch is one word, `first` and `end`; its owner takes from the front, others, when
-//! they have nothing left of their own, from the back.
+//! The tasks are cut into one stretch for each participant, always in the same order: the caller
+//! has the first. So where two kernels cut their work alike, what a core wrote it reads again, and
+//! a weight's columns stay in the cache of the core that multiplies with them. Handing out tasks as
+//! they come lets lines travel between cores: in one run an LSTM step took 61 ms on two threads and
+//! 67 on one. A stretch is one word, `first` and `end`; its owner takes from the front, others,
+//! when they have nothing left of their own, from the back.
 //!
 //! So the caller never waits for a worker that slept through the job, and a job on an
 //! oversubscribed machine costs at most what running it alone would.
@@ -80,7 +82,8 @@ struct Worker {
 
 struct Pool {
     state: Apart<AtomicU64>,
-    /// For each participant the tasks that are left of its own: the first in the low half, the end in the high half.
+    /// For each participant the tasks that are left of its own: the first in the low half, the end
+    /// in the high half.
     left: [Apart<AtomicU64>; STRETCHES],
     busy: AtomicBool,
     job: UnsafeCell<Job>,

@@ -1,11 +1,12 @@
 //! Pooling: pieces of the last axes, each reduced to one value.
 //!
-//! Where the pieces of an axis lie is worked out once, as a table. Along the last axis the table is turned around: for
-//! the first element of every piece, the second, and so on, the stretches of pieces whose elements are evenly
-//! spaced. What is left is loops over a whole row of results at a time, which the compiler makes vectors of.
+//! Where the pieces of an axis lie is worked out once, as a table. Along the last axis the table is
+//! turned around: for the first element of every piece, the second, and so on, the stretches of
+//! pieces whose elements are evenly spaced. What is left is loops over a whole row of results at a
+//! time, which the compiler makes vectors of.
 //!
-//! Tasks are whole images (the last axes of one index of the axes before them), so that what overlapping pieces add
-//! to one element is added in one order, whatever the number of threads.
+//! Tasks are whole images (the last axes of one index of the axes before them), so that what
+//! overlapping pieces add to one element is added in one order, whatever the number of threads.
 
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
@@ -53,7 +54,8 @@ fn runs(pieces: &[Piece]) -> Vec<Run> {
 }
 
 impl Run {
-    /// Takes a piece with an element at `at`, if it is the next and evenly spaced; the second says what even is.
+    /// Takes a piece with an element at `at`, if it is the next and evenly spaced; the second says
+    /// what even is.
     fn join(&mut self, piece: usize, at: usize) -> bool {
         if self.count == 1 {
             self.step = at as isize - self.first as isize;
@@ -143,7 +145,8 @@ impl Job<'_> {
         });
     }
 
-    /// Calls `f` for each row of pieces of an image, in order, with its number and its pieces of the first two axes.
+    /// Calls `f` for each row of pieces of an image, in order, with its number and its pieces of
+    /// the first two axes.
     fn rows(&self, mut f: impl FnMut(usize, [Piece; 2])) {
         let [depth, height, _] = &self.frames.pieces;
         for (i, &d) in depth.iter().enumerate() {
@@ -233,7 +236,8 @@ impl Job<'_> {
         let size: usize = self.frames.lengths.iter().product();
         self.each::<S>(|image, x| {
             let (_sums, sums) = scratch::<C>(size);
-            // SAFETY: pieces lie inside their axes; the scratch and the elements of an image are one task's.
+            // SAFETY: pieces lie inside their axes; the scratch and the elements of an image are
+            // one task's.
             unsafe {
                 (0..size).for_each(|i| *sums.at(i) = C::default());
                 self.rows(|row, [d, h]| {

@@ -310,7 +310,8 @@ fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
         let out = { out }.ptr.cast::<D::Out>().wrapping_add(key * len);
         #[cfg(target_arch = "x86_64")]
         if avx2 {
-            // SAFETY: detected above; the sink has `len` elements for each key, and its dtype is the one the caller matched.
+            // SAFETY: detected above; the sink has `len` elements for each key, and its dtype is
+            // the one the caller matched.
             unsafe { fill_avx2::<D>(words, from, to, out) };
             return;
         }
@@ -408,8 +409,9 @@ pub(crate) unsafe fn span(
     }
 }
 
-/// Fills `out`, `[b…, s…]`, with draws of `kind`. Those of one key of `keys`, `i64[b…, 2]`, are determined by that key
-/// and the element's row-major index in `[s…]` alone. `Bits` needs an `i64` sink, the others a float one.
+/// Fills `out`, `[b…, s…]`, with draws of `kind`. Those of one key of `keys`, `i64[b…, 2]`, are
+/// determined by that key and the element's row-major index in `[s…]` alone. `Bits` needs an `i64`
+/// sink, the others a float one.
 pub(crate) fn random(kind: Random, keys: Source<'_>, out: Sink<'_>) {
     debug_assert!(keys.dtype == DType::I64 && keys.shape.last() == Some(&2));
     if out.is_empty() {

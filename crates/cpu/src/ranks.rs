@@ -1,9 +1,11 @@
-//! Some ranks of a sorted line, without sorting the rest: what `topk`, `kthvalue` and `median` need.
+//! Some ranks of a sorted line, without sorting the rest: what `topk`, `kthvalue` and `median`
+//! need.
 //!
-//! As in [`crate::sort`], an element is an order-preserving key together with its index, so there are no ties, and
-//! which elements have the wanted ranks does not depend on the algorithm. A long line is first counted
-//! by the upper bits of its keys; the counts say which buckets hold the wanted ranks, and only what is in those
-//! is collected (in order, so that any number of threads collects the same) and looked at closer.
+//! As in [`crate::sort`], an element is an order-preserving key together with its index, so there
+//! are no ties, and which elements have the wanted ranks does not depend on the algorithm. A long
+//! line is first counted by the upper bits of its keys; the counts say which buckets hold the
+//! wanted ranks, and only what is in those is collected (in order, so that any number of threads
+//! collects the same) and looked at closer.
 
 use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
@@ -29,7 +31,8 @@ pub(crate) struct Wanted {
     pub(crate) count: usize,
 }
 
-/// Writes the elements of the wanted ranks along `axis`, in order, and the indices they had as `i64`.
+/// Writes the elements of the wanted ranks along `axis`, in order, and the indices they had as
+/// `i64`.
 pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
     if values.is_empty() {
         return;
@@ -118,7 +121,8 @@ fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Si
                     0
                 };
                 let part = if take > short.len() / 4 && short.len() >= LONG {
-                    // Nearly all: sorted by digits, as they still stand in the order of their indices.
+                    // Nearly all: sorted by digits, as they still stand in the order of their
+                    // indices.
                     radix(&mut short, &mut Vec::new());
                     &short[from - below..from - below + take]
                 } else {
@@ -152,7 +156,8 @@ fn pick<T: Ord>(list: &mut [T], from: usize, count: usize) -> &[T] {
     part
 }
 
-/// Collects the entries of the buckets in which the wanted ranks are; gives how many are below them.
+/// Collects the entries of the buckets in which the wanted ranks are; gives how many are below
+/// them.
 fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
     let len = line.len;
     let blocks = len.div_ceil(BLOCK);

@@ -1,22 +1,22 @@
-//! Reductions over any set of axes: sum, product, largest, smallest, and where the extreme is.
+//! Reductions over any set of axes: sum, product, max, min, argmax and argmin.
 //!
-//! # Two ways
+//! # Two methods
 //!
 //! The axes are split into those kept and those reduced, each collapsed as far as its strides
-//! allow. Then it depends on which kind has the smallest stride:
+//! allow. The method depends on which kind has the smallest stride:
 //!
 //! - **Rows**: a reduced axis is innermost (`[n, c] → [n]`, or everything). Each result is folded
 //!   from runs, over 64 independent lanes that are joined at the end of a block.
-//! - **Columns**: a kept axis is innermost (`[n, c] → [c]`, the gradient of a bias). A stretch of
+//! - **Columns**: a kept axis is innermost (`[n, c] → [c]`, the gradient of a bias). A block of
 //!   results is folded together, eight rows at a time.
 //!
 //! # Accuracy and determinism
 //!
-//! Floats narrower than f64 are summed in f32, but in blocks of 4096 elements (or 512 rows), whose sums
-//! are joined pairwise (or in a second level), so the error grows with the logarithm of
-//! the length rather than with the length. Large reductions to few results are cut into pieces
-//! for the threads; where they are cut depends on shapes only, and the pieces are joined in order, so
-//! the bits are the same for any number of threads.
+//! Floats narrower than f64 are summed in f32, but in blocks of 4096 elements (or 512 rows), whose
+//! sums are joined pairwise (or in a second level), so the error grows with the logarithm of the
+//! length rather than with the length. Large reductions to few results are cut into pieces for the
+//! threads; the cuts depend on shapes only, and the pieces are joined in order, so the bits are the
+//! same for any number of threads.
 
 use crate::buffer::Buffer;
 use crate::elem::{Elem, with_elem};
@@ -31,14 +31,14 @@ use std::ops::Range;
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 15;
-/// Pieces that a long reduction is cut into at most, for the threads.
+/// Most pieces that a long reduction is cut into, for the threads.
 const PIECES: usize = 64;
 /// Elements folded by lanes before the lanes are joined.
 const BLOCK: usize = 4096;
 const LANES: usize = 64;
-/// Results that a task of the column way folds together.
+/// Results that a task of the column method folds together.
 const STRETCH: usize = 1024;
-/// Rows folded before they are joined to the total of the column way.
+/// Rows folded before they are joined to the total of the column method.
 const ROWS: usize = 512;
 
 /// An associative operation with a neutral element.
@@ -123,8 +123,8 @@ pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
     });
 }
 
-/// The largest or smallest of nothing: the value of the dtype that any other replaces. Of no
-/// booleans, none is true and all are.
+/// The max or min of no elements: the neutral value of the dtype. For booleans, the max (any) is
+/// false and the min (all) is true.
 pub(crate) fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
     match (kind, dtype) {
         (Reduction::Max, DType::Bool) => Some(false.into()),
@@ -138,10 +138,10 @@ pub(crate) fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
 /// Writes a result, converted to the dtype of the output.
 type Put<A> = unsafe fn(*mut u8, usize, A);
 
-/// Picks the conversion; only storage types with compute type `A` are meant.
+/// Picks the conversion; `out` must have a storage type with compute type `A`.
 fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
     unsafe fn put<O: Elem, A: Copy + 'static>(out: *mut u8, index: usize, value: A) {
-        // Known when this is compiled, so it costs nothing; infer sees to it that it holds.
+        // Decided at compile time, so it costs nothing; `infer` guarantees it.
         assert!(std::any::TypeId::of::<A>() == std::any::TypeId::of::<O::Compute>());
         // SAFETY: the caller's index is inside the output; `A` is the compute type of `O`.
         unsafe {
@@ -158,7 +158,7 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         let list = if axes.contains(&d) { &mut folded } else { &mut kept };
         list.push((x.shape[d], x.strides[d]));
     }
-    // In which order a fold goes through its axes is free: the smallest stride innermost.
+    // A fold may visit its axes in any order: the smallest stride innermost.
     folded.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride.unsigned_abs()));
     let kept = walk(&kept);
     let folded = walk(&folded);
@@ -173,7 +173,7 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         return;
     }
 
-    // Where the work is cut: stretches of results, and pieces of each fold.
+    // How the work is split: blocks of results, and pieces of each fold.
     let inner = kept.inner();
     let columns = results > 1 && inner.len > 1 && {
         let (kept, folded) =
@@ -234,7 +234,7 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
     }
 }
 
-/// Length and stride of some axes, without an allocation for what occurs.
+/// Length and stride of some axes, without an allocation for the usual ranks.
 type Axes = SmallVec<[(usize, isize); 6]>;
 
 fn walk(axes: &Axes) -> Walk<1> {
@@ -243,11 +243,11 @@ fn walk(axes: &Axes) -> Walk<1> {
     Walk::new(&shape, [&strides])
 }
 
-/// Results cut into stretches that do not cross the end of the innermost kept axis.
+/// Results cut into blocks that do not cross the end of the innermost kept axis.
 struct Stretches {
     count: usize,
     size: usize,
-    /// Results per line, and stretches per line.
+    /// Results per line, and blocks per line.
     line: usize,
     per_line: usize,
 }
@@ -272,8 +272,8 @@ impl Stretches {
     }
 }
 
-/// Joins values pairwise as they come: like a binary counter, each place holds the join of a
-/// power of two of them.
+/// Joins values pairwise as they come: like a binary counter, slot `i` holds the join of 2^i of
+/// them.
 struct Pairwise<A, K> {
     places: [A; 48],
     count: u64,
@@ -318,13 +318,13 @@ struct Plan<'a, S> {
 unsafe impl<S> Sync for Plan<'_, S> {}
 
 impl<S: Elem> Plan<'_, S> {
-    /// Where the fold for a result starts.
+    /// The offset at which the fold for a result starts.
     #[inline(always)]
     fn start(&self, result: usize) -> *const S {
         self.ptr.wrapping_offset(self.kept.offsets(result)[0])
     }
 
-    /// Each result by itself, along the runs of the folded axes.
+    /// Each result separately, along the runs of the folded axes.
     fn rows<K: Fold<S::Compute>>(
         &self,
         results: Range<usize>,
@@ -341,7 +341,7 @@ impl<S: Elem> Plan<'_, S> {
             self.kept.for_range(results, |run| {
                 for i in 0..run.len {
                     let at = first.wrapping_offset(run.offsets[0] + i as isize * run.strides[0]);
-                    // SAFETY: the run lies in the source; the level is this machine's.
+                    // SAFETY: the run is inside the source; this machine supports the level.
                     save(run.start + i, unsafe {
                         fold_run::<S, K>(level, at, stride, piece.len())
                     });
@@ -353,14 +353,14 @@ impl<S: Elem> Plan<'_, S> {
         for i in results {
             let start = self.start(i);
             sum.count = 0;
-            // Short runs are gathered up to a block before they count as one value.
+            // Short runs are accumulated up to a block before they count as one value.
             let (mut block, mut held) = (K::NEUTRAL, 0);
             self.folded.for_range(piece.clone(), |run| {
                 let mut done = 0;
                 while done < run.len {
                     let len = BLOCK.min(run.len - done);
                     let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
-                    // SAFETY: the run lies in the source; the level is this machine's.
+                    // SAFETY: the run is inside the source; this machine supports the level.
                     let value = unsafe { fold_run::<S, K>(level, at, run.strides[0], len) };
                     block = K::join(block, value);
                     held += len;
@@ -375,7 +375,7 @@ impl<S: Elem> Plan<'_, S> {
         }
     }
 
-    /// A stretch of at most `W` results along the innermost kept axis together, row by row.
+    /// A block of at most `W` results along the innermost kept axis together, row by row.
     fn columns<K: Fold<S::Compute>, const W: usize>(
         &self,
         results: Range<usize>,
@@ -394,7 +394,7 @@ impl<S: Elem> Plan<'_, S> {
             while done < run.len {
                 let rows = (ROWS - held).min(run.len - done);
                 let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
-                // SAFETY: the rows lie in the source; the level is this machine's.
+                // SAFETY: the rows are inside the source; this machine supports the level.
                 unsafe {
                     fold_rows::<S, K>(level, at, run.strides[0], rows, step, &mut block[..width])
                 };
@@ -415,9 +415,9 @@ impl<S: Elem> Plan<'_, S> {
 }
 
 /// Compiles a body once per instruction set and calls the one for a level. For instance
-/// `per_level!(fold_run = run_body(x: *const S, …) -> S::Compute)` makes
-/// `unsafe fn fold_run<S, K>(level: Level, x: *const S, …) -> S::Compute`, which calls `run_body`
-/// inside a function with the target features of the level.
+/// `per_level!(fold_run = run_body(x: *const S, …) -> S::Compute)` generates `unsafe fn fold_run<S,
+/// K>(level: Level, x: *const S, …) -> S::Compute`, which calls `run_body` inside a function with
+/// the target features of the level.
 macro_rules! per_level {
     ($name:ident = $body:ident($($arg:ident: $t:ty),*) -> $out:ty) => {
         #[inline]

@@ -1,19 +1,19 @@
-//! Running reductions along an axis, forwards or backwards.
+//! Cumulative reductions (scans) along an axis, forwards or backwards.
 //!
-//! A line along the axis is inherently one step after the other, so the lines are what is shared:
-//! over the threads, and, where the lines lie side by side in memory, over vector lanes.
+//! A line along the axis is inherently sequential, so the work is split by lines: over the threads,
+//! and, if the lines are adjacent in memory, over vector lanes.
 //!
-//! **Lines that lie dense** are cut into links where that is possible: for maxima, minima, and sums with room to spare
-//! (integers, and narrower floats than the f64 they are summed in). A running product, or a sum of f64, of a part
-//! might overflow where that of the whole does not. Eight links are run
-//! through side by side, so that the processor has eight additions under way instead of waiting for one; then what came
-//! before each link is joined to all of its results. A few very long lines are also cut into blocks for the
-//! threads: first the total of each block, then, from the totals before it, its results. How a line
-//! is cut depends on its length alone.
+//! **Dense lines** are cut into links where that is possible: for maxima, minima, and sums that
+//! cannot overflow (integers, and floats narrower than the f64 they are summed in). A cumulative
+//! product, or a sum of f64, of a part might overflow where that of the whole does not. Eight links
+//! are scanned at the same time, so that the processor has eight independent additions in flight;
+//! then the total before each link is added to all of its results. A few very long lines are also
+//! cut into blocks for the threads: first the total of each block, then, from the totals before it,
+//! its results. The cuts depend on the length of a line alone.
 //!
-//! Floats are accumulated in f64, so a running sum of a million f32 is as good as its last element can
-//! say. The running `log(sum(exp(x)))` keeps the largest element so far, and the sum of exponentials
-//! relative to it, so that nothing overflows.
+//! Floats are accumulated in f64, so a cumulative sum of a million f32 is exact to the rounding of
+//! each result. The cumulative `log(sum(exp(x)))` keeps the largest element so far, and the sum of
+//! exponentials relative to it, so that nothing overflows.
 
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -24,7 +24,7 @@ use pullback_ir::Cumulation;
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
-/// Neighbouring lines that are walked together.
+/// Adjacent lines that are scanned together.
 const ABREAST: usize = 32;
 
 /// The lines of a tensor along one axis, numbered in row-major order of the other axes.
@@ -74,11 +74,11 @@ trait Carry<C>: Copy + Send + Sync {
     fn start() -> Self;
     fn take(&mut self, x: C);
     fn give(&self) -> C;
-    /// What is carried after this link, where `before` was carried before it.
+    /// What is carried after this link, if `before` is carried into it.
     fn after(self, before: Self) -> Self;
 }
 
-/// Makes a carry from a neutral element and an operation.
+/// Defines a carry from a neutral element and an operation.
 macro_rules! carry {
     ($name:ident, $($c:ty as $wide:ty, $cuts:literal: $neutral:expr, $join:expr;)*) => {
         #[derive(Clone, Copy)]
@@ -143,7 +143,7 @@ impl LogSumExp {
         } else if x < self.top {
             self.sum += (x - self.top).exp();
         } else {
-            // Larger, or NaN on either side, which then stays.
+            // Larger, or NaN on either side, which then propagates.
             self.sum = self.sum * (self.top - x).exp() + 1.0;
             self.top = x;
         }
@@ -197,12 +197,12 @@ macro_rules! carried {
 }
 carried!(f32 as f64 f64 as f64 i64 as i64);
 
-/// The running reduction of `x` along `axis`; from the end to the front if `reverse`.
+/// The cumulative reduction of `x` along `axis`; from the end to the front if `reverse`.
 pub(crate) fn cumulate(kind: Cumulation, axis: usize, reverse: bool, x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
-    // Only what `infer` lets through is compiled: sums and products of integers are i64, and a
+    // Only what `infer` accepts is compiled: sums and products of integers are i64, and a
     // log-sum-exp is of floats.
     match kind {
         Cumulation::Sum if x.dtype.is_float() => {
@@ -246,7 +246,7 @@ where
             false => dense::<S, O, K, false>(&lines, x, out),
         };
     }
-    // Lines abreast start next to each other in the output, and so they may in the source.
+    // Lines scanned together are adjacent in the output, and may be in the source.
     let abreast = if lines.dense_step == 1 { 1 } else { ABREAST.min(lines.dense_step) };
     let per_block = lines.dense_step.div_ceil(abreast);
     let bundles = count / lines.dense_step * per_block;
@@ -279,15 +279,15 @@ where
     });
 }
 
-/// Links that are run through side by side, and the elements of each.
+/// Links that are scanned at the same time, and the elements of each.
 const LINKS: usize = 8;
 const LINK: usize = 64;
 const PIECE: usize = LINKS * LINK;
-/// Elements of a very long line that are a task, and how few lines are cut so.
+/// Elements of a very long line in a task, and the number of lines below which lines are cut.
 const BLOCK: usize = 1 << 15;
 const FEW: usize = 8;
 
-/// Lines that lie dense in source and output.
+/// Lines that are dense in source and output.
 fn dense<S, O, K, const REVERSE: bool>(lines: &Lines, x: Source, out: Sink)
 where
     S: Elem,
@@ -321,7 +321,7 @@ where
     par::for_each(count * blocks, |task| {
         let (line, block) = (task / blocks, task % blocks);
         let part = part(line, block * BLOCK, size(block), K::start());
-        // SAFETY: the part lies inside the source; its total is this task's.
+        // SAFETY: the part is inside the source; its total is this task's.
         unsafe { *totals.at(task) = total(&part) };
     });
     for line in carries.chunks_exact_mut(blocks) {
@@ -333,7 +333,7 @@ where
     }
     par::for_each(count * blocks, |task| {
         let (line, block) = (task / blocks, task % blocks);
-        // SAFETY: all are filled by now, and only read.
+        // SAFETY: all are filled, and only read.
         let carry = unsafe { *totals.at(task) };
         vectorised(part(line, block * BLOCK, size(block), carry));
     });
@@ -347,7 +347,7 @@ struct Part<S, O, K, const REVERSE: bool> {
     carry: K,
 }
 
-/// What is carried out of a part that nothing is carried into, folded over lanes.
+/// The total of a part with no carry in, folded over lanes.
 ///
 /// # Safety
 /// The part lies inside the source.
@@ -371,8 +371,9 @@ where
     lanes.into_iter().fold(K::start(), |all, lane| lane.after(all))
 }
 
-/// Runs through the links of a piece side by side. Compiled for the baseline: with wider vectors, the compiler
-/// would gather one element of each link, and scatter the results, which takes three times as long as scalars do.
+/// Scans the links of a piece at the same time. Compiled for the baseline: with wider vectors, the
+/// compiler would gather one element of each link, and scatter the results, which takes three times
+/// as long as scalars do.
 ///
 /// # Safety
 /// There is a piece at `x`.

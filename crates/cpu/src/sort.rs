@@ -1,13 +1,13 @@
-//! Stable sorting along an axis, with the indices the values had.
+//! Stable sorting along an axis, returning the original indices too.
 //!
-//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with the
-//! sign turned into an offset, NaN above everything, and −0 equal to +0; for a descending
-//! sort, all bits flipped. A key and the index of its element are sorted together, so equal keys stay
-//! in order whatever the algorithm.
+//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with
+//! the sign mapped to an offset, NaN above everything, and −0 equal to +0; for a descending sort,
+//! all bits flipped. A key and the index of its element are sorted together, so equal keys stay in
+//! order with any algorithm.
 //!
 //! Keys of up to 32 bits share one `u64` with the index. Long lines of those are sorted by radix,
-//! 11 bits at a time, skipping digits that are alike in all keys (so bytes and halves take one or two
-//! passes); short lines, and 64-bit keys, by comparison.
+//! 11 bits at a time, skipping digits that are equal in all keys (so bytes and halves take one or
+//! two passes); short lines, and 64-bit keys, by comparison.
 
 use crate::elem::{Bool, Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -17,7 +17,7 @@ use half::{bf16, f16};
 
 /// Elements that are worth a task.
 pub(crate) const GRAIN: usize = 1 << 12;
-/// Length from which radix sort wins over comparisons.
+/// Length from which radix sort is faster than comparisons.
 const RADIX_FROM: usize = 1024;
 const DIGIT: u32 = 11;
 
@@ -65,7 +65,7 @@ fn key64(x: f64) -> u64 {
     if x.is_nan() { u64::MAX } else { key }
 }
 
-/// Sorts `x` along `axis` into `values`, and writes the indices the values had as `i64`.
+/// Sorts `x` along `axis` into `values`, and writes the original indices as `i64`.
 pub(crate) fn sort(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
     if values.is_empty() {
         return;
@@ -73,7 +73,7 @@ pub(crate) fn sort(axis: usize, descending: bool, x: Source, values: Sink, indic
     with_elem!(x.dtype, T => run::<T>(axis, descending, x, values, indices));
 }
 
-/// What keys are combined with, so that the largest comes first in a descending order.
+/// The mask that keys are xored with, so that a descending sort puts the largest first.
 pub(crate) fn flip(descending: bool, narrow: bool) -> u64 {
     match (descending, narrow) {
         (false, _) => 0,
@@ -127,7 +127,7 @@ fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: 
     });
 }
 
-/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass keeps the order of equals.
+/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass is stable.
 pub(crate) fn radix(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
     const SIZE: usize = 1 << DIGIT;
     let digit = |entry: u64, pass: u32| (entry >> (32 + pass * DIGIT)) as usize & (SIZE - 1);

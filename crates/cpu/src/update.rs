@@ -1,9 +1,9 @@
 //! Steps of optimisers, each in one pass over parameter, state and gradient.
 //!
-//! Composed of tensor operations, a step of Adam reads and writes memory a dozen times; here every element is
-//! read once and written once. A tile of each operand is brought into scratch of the compute type, the rule
-//! runs there, and what it changed is written. So a step may be in place (a tile is read before it is
-//! written), and narrow floats are rounded once.
+//! Composed of tensor operations, a step of Adam reads and writes memory a dozen times; here every
+//! element is read once and written once. A tile of each operand is brought into scratch of the
+//! compute type, the rule runs there, and what it changed is written. So a step may be in place (a
+//! tile is read before it is written), and narrow floats are rounded once.
 
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::Float;

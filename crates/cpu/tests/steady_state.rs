@@ -1,4 +1,5 @@
-//! A call of a compiled program asks for no memory: everything was had when it was made, and outputs come back from the pool.
+//! A call of a compiled program asks for no memory: everything was had when it was made, and
+//! outputs come back from the pool.
 //!
 //! One test in a process of its own, since it counts what the whole process allocates.
 
@@ -42,7 +43,8 @@ fn push(p: &mut Program, op: Op, inputs: &[Var]) -> Var {
     p.push(op, inputs, None).expect("operands that fit")[0]
 }
 
-/// `softmax(tanh(x·w + b))` by hand, as a step that also moves `w`: products, views, regions, reductions, an update.
+/// `softmax(tanh(x·w + b))` by hand, as a step that also moves `w`: products, views, regions,
+/// reductions, an update.
 fn layer() -> Program {
     let mut p = Program::default();
     let (x, w, b) = (p.input(f32s(&[64, 96])), p.input(f32s(&[96, 80])), p.input(f32s(&[80])));
@@ -156,7 +158,8 @@ fn steady(program: &Program) {
     let (asked, now) = (ASKED.load(Relaxed) - asked, stats());
     assert_eq!(asked, 0, "allocations in ten calls of\n{program}");
     assert_eq!(now.allocations - pool.allocations, now.reused - pool.reused, "pool misses");
-    // What products pack and reductions cut into pieces is scratch of their kernels, and not in the plan. These are too small for any.
+    // What products pack and reductions cut into pieces is scratch of their kernels, and not in the
+    // plan. These are too small for any.
     let planned = executable.plan().peak() as u64;
     // Between calls the arena is lent to others; during a call everything is what was planned.
     let between = (constants + outputs_planned) as u64;

@@ -1,4 +1,4 @@
-//! Backward: each block of keys meets the queries that see it, and the scores are made again.
+//! Backward: for each block of keys, the scores with the queries that attend to it are recomputed.
 
 use super::forward::spread;
 use super::{Job, Left, Right, begin, copy_rows, product};
@@ -17,16 +17,16 @@ use std::any::TypeId;
 /// Queries and keys whose scores are alive at a time: two blocks of 32 KiB in f32.
 const QUERIES: usize = 64;
 const KEYS: usize = 128;
-/// Tasks that there should be, where there are keys enough.
+/// Tasks to aim for, if there are enough keys.
 const TASKS: usize = 8;
 
-/// The gradients of queries, keys and values, from the operands of the forward op, its two results and
-/// the cotangent of the first.
+/// The gradients of queries, keys and values, from the operands of the forward op, its two results
+/// and the cotangent of the first.
 pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
     with_elem!(float dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
 }
 
-/// What backward has beside the operands of forward.
+/// The operands of backward that forward does not have.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     out: Source<'a>,
@@ -43,7 +43,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
 ) {
     let [out, lse, dout] = [3, 2, 1].map(|i| x[x.len() - i]);
     if dout.is_empty() {
-        // Nothing comes back.
+        // No queries or keys: the gradients are zero.
         [dq, dk, dv].into_iter().for_each(zero);
         return;
     }
@@ -52,7 +52,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
     let kv = job.kv_count();
     let blocks = job.s.div_ceil(KEYS);
     let chunks = TASKS.div_ceil(kv.max(1)).min(blocks).max(1);
-    // One chunk of the compute type adds up where the result shall be.
+    // A single chunk of the compute type accumulates directly in the result.
     let direct = chunks == 1 && TypeId::of::<E>() == TypeId::of::<C>();
     let len = dq.len();
     let (_memory, partial) = scratch::<C>(if direct { 0 } else { len.saturating_mul(chunks) });
@@ -136,8 +136,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
         let [k, dk, dvs, p, ds, factors] = [6, 7, 8, 9, 10, 11].map(piece);
         let mut draws = [0f32; KEYS];
         let zero = C::default();
-        // SAFETY: every block lies inside its tensor; pieces of scratch are disjoint, and filled before
-        // they are read; the parts of the results are this task's.
+        // SAFETY: every block lies inside its tensor; pieces of scratch are disjoint, and filled
+        // before they are read; the parts of the results are this task's.
         unsafe {
             for h in 0..job.group {
                 let head = n * job.group + h;
@@ -158,7 +158,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
                 (0..keys * dv).for_each(|i| *dvs.add(i) = zero);
                 for h in 0..job.group {
                     let head = n * job.group + h;
-                    // Queries before the block do not see it, if causal.
+                    // With a causal mask, queries before the block do not attend to it.
                     let first = if job.op.causal { j0.min(l) / QUERIES * QUERIES } else { 0 };
                     for i0 in (first..l).step_by(QUERIES) {
                         let m = QUERIES.min(l - i0);
@@ -203,8 +203,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
     }
 }
 
-/// The log-sum-exp of each query, and δ = Σ dO·O; where a query sees nothing, a log-sum-exp of 0 keeps
-/// its weights at exp(−∞) = 0.
+/// The log-sum-exp of each query, and δ = Σ dO·O; if a query attends to no key, a log-sum-exp of 0
+/// keeps its weights at exp(−∞) = 0.
 ///
 /// # Safety
 /// `dout` has the `l` rows of the head, and the results have room for one element each.

@@ -1,4 +1,4 @@
-//! Forward: a block of queries passes over the keys once.
+//! Forward: one pass over the keys for each block of queries.
 
 use super::{Job, Left, Right, begin, copy_rows, exp_down, product};
 use crate::dot::pack::{Matrix, Packing};
@@ -25,14 +25,15 @@ pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
 #[derive(Clone, Copy)]
 struct Values<C> {
     ptr: Shared<C>,
-    /// Where they lie in `v`, or copied one head after the other.
+    /// Whether they are those of `v`; otherwise copied, one head after the other.
     in_place: bool,
     row: usize,
 }
 
 fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
     if lse.is_empty() {
-        // No queries: the keys, which may be many, are not packed for them. (Without values, there still are scores.)
+        // No queries: do not pack the keys, which may be many. (Without values, there still are
+        // scores.)
         return;
     }
     let cols = C::kernels().cols;
@@ -73,7 +74,8 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
     });
     let blocks = job.l.div_ceil(QUERIES);
     spread(job.is_small(), job.count * blocks, |task| {
-        // The last queries first: where they see the most keys, they take the longest.
+        // The last queries first: with a causal mask they attend to the most keys and take the
+        // longest.
         let (n, block) = (task % job.count, blocks - 1 - task / job.count);
         let from = block * QUERIES;
         vectorised(Block::<E> {
@@ -89,7 +91,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
     });
 }
 
-/// Calls `f` for each task, on this thread alone if there is little to do.
+/// Calls `f` for each task, on this thread alone if there is little work.
 pub(super) fn spread(alone: bool, tasks: usize, f: impl Fn(usize) + Sync) {
     if alone { (0..tasks).for_each(f) } else { par::for_each(tasks, f) }
 }
@@ -125,8 +127,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Block<'_, E> {
             true => values.ptr.at(0).wrapping_offset(begin(&job.v, kv)),
             false => values.ptr.at(kv * job.s * dv),
         };
-        // SAFETY: the block of queries, and the blocks of keys and values, lie inside their tensors;
-        // the pieces of scratch are disjoint, and are filled before they are read.
+        // SAFETY: the block of queries, and the blocks of keys and values, are inside their
+        // tensors; the pieces of scratch are disjoint, and are filled before they are read.
         unsafe {
             copy_rows::<E>(&job.q, n, from, m, C::real(job.op.scale.0), q);
             for i in 0..m * dv {
@@ -145,7 +147,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Block<'_, E> {
                     job.hide::<E>(n, from + i, j0, &mut row[..keys_here]);
                     let before = most[i];
                     most[i] = larger(largest(row), before);
-                    // A row with nothing to see so far has weights 0, not NaN.
+                    // A row with no visible key so far has weights 0, not NaN.
                     let shift = if most[i] == never { C::default() } else { most[i] };
                     exp_down::<C, I>(row, shift);
                     let fade = if before == most[i] {

@@ -2,11 +2,11 @@
 //!
 //! # The idea
 //!
-//! softmax(Q·Kᵀ)·V needs a whole row of scores before it can weigh a single value; but a softmax can be
-//! kept up to date as scores arrive. With m the largest score so far, z = Σ exp(score − m) and
-//! o = Σ exp(score − m)·value, a new block of keys with a larger maximum m' only rescales both by
-//! exp(m − m'). So a block of queries passes over the keys once, block by block, and what is
-//! alive is one small block of scores, which stays in the near caches:
+//! softmax(Q·Kᵀ)·V needs a whole row of scores before it can weight a single value; but a softmax
+//! can be computed online, updated as scores arrive. With m the largest score so far, z = Σ
+//! exp(score − m) and o = Σ exp(score − m)·value, a new block of keys with a larger maximum m' only
+//! rescales both by exp(m − m'). So a block of queries passes over the keys once, block by block,
+//! and only one small block of scores is alive, which stays in L1 or L2:
 //!
 //! ```text
 //! for each head and block of queries:                    a task
@@ -17,8 +17,8 @@
 //!     out = O / z, lse = m + log z
 //! ```
 //!
-//! Backward makes the same scores again, block by block, and gets the probabilities at once, as
-//! P = exp(S − lse). With dP = dO·Vᵀ and δ = Σ dO·O of a row: dS = P·(dP − δ), and
+//! Backward recomputes the same scores, block by block, and gets the probabilities directly, as P =
+//! exp(S − lse). With dP = dO·Vᵀ and δ = Σ dO·O of a row: dS = P·(dP − δ), and
 //!
 //! ```text
 //! for each head of keys and chunk of its blocks:         a task
@@ -28,20 +28,22 @@
 //!             dV += Pᵀ·dO,  dK += dSᵀ·Q,  dQ += dS·K     tiles
 //! ```
 //!
-//! Matrices are multiplied by the register tiles of [`crate::dot`], on operands where they lie or, for
-//! the two transposes, in panels packed once. Narrow floats are widened on the way in.
+//! Matrices are multiplied by the register tiles of [`crate::dot`], on unpacked operands or, for
+//! the two transposes, in panels packed once. Narrow floats are widened when loaded.
 //!
 //! # The same bits for any number of threads
 //!
-//! A block of queries is one thread's; the blocks of keys come in order. In backward, dK and dV of a
-//! block are one thread's. Where there are few heads, the blocks of keys are dealt out to chunks whose
-//! number depends on shapes alone; each chunk has a dQ of its own, and these are added in order.
+//! A block of queries is computed by one thread, over the blocks of keys in order. In backward, dK
+//! and dV of a block are computed by one thread. If there are few heads, the blocks of keys are
+//! distributed over chunks whose number depends on shapes alone; each chunk has its own dQ, and
+//! these are added in order.
 //!
 //! # Dropout
 //!
-//! Whether weight (i, j) is dropped is a function of the key and of its row-major index: the same
-//! numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of a row at a time. Where each part
-//! of the batch has a key of its own, indices are counted in that part.
+//! Whether weight (i, j) is dropped is a function of the random key and of its row-major index: the
+//! same numbers that `Random` would give for a tensor of the shape of the scores, drawn a piece of
+//! a row at a time. If each part of the batch has its own random key, indices are counted within
+//! that part.
 
 mod backward;
 mod forward;
@@ -59,7 +61,7 @@ use crate::random;
 use crate::simd::Isa;
 use pullback_ir::{Attention, DType};
 
-/// Multiply-adds from which threads are asked for help.
+/// Multiply-adds from which several threads are used.
 const ALONE: usize = 1 << 17;
 
 /// The operands that forward and backward share.
@@ -70,7 +72,7 @@ struct Job<'a> {
     k: Source<'a>,
     v: Source<'a>,
     mask: Option<Source<'a>>,
-    /// One key, or one for each part of the heads of queries, as many as are drawn from one.
+    /// One random key, or one for each part of the heads of queries, as many heads as share a key.
     keys: Option<Source<'a>>,
     drawn_together: usize,
     /// Heads of queries in all batches.
@@ -85,7 +87,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The op on its operands, and what of them is left over.
+    /// The op on its operands; returns the remaining operands too.
     fn new(op: Attention, x: &[Source<'a>]) -> Job<'a> {
         let (q, k, v) = (x[0], x[1], x[2]);
         let rank = q.shape.len();
@@ -116,12 +118,12 @@ impl<'a> Job<'a> {
         self.count / self.group
     }
 
-    /// The head of keys that head `n` of queries looks at.
+    /// The head of keys that head `n` of queries attends to.
     fn kv(&self, n: usize) -> usize {
         n / self.group
     }
 
-    /// How many keys the queries before `to` can see.
+    /// How many keys the queries before `to` attend to.
     fn reach(&self, to: usize) -> usize {
         if self.op.causal { self.s.min(to) } else { self.s }
     }
@@ -132,7 +134,7 @@ impl<'a> Job<'a> {
         work.saturating_mul(self.count) < ALONE
     }
 
-    /// What is hidden from query `i` of head `n` becomes −∞ in its scores with the keys from `j0` on.
+    /// Sets masked scores of query `i` of head `n`, with the keys from `j0` on, to −∞.
     ///
     /// # Safety
     /// The row of scores has at least as many keys as `scores`.
@@ -198,7 +200,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Where the `n`-th of a stack of matrices begins: its offset in elements.
+/// Offset in elements of the `n`-th of a stack of matrices.
 #[inline]
 fn begin(x: &Source, mut n: usize) -> isize {
     let mut at = 0;
@@ -210,7 +212,8 @@ fn begin(x: &Source, mut n: usize) -> isize {
     at
 }
 
-/// Copies `m` rows of `n` elements, from row `from` of matrix `index` on, dense, each times `scale`.
+/// Copies `m` rows of `n` elements, from row `from` of matrix `index` on, dense, each times
+/// `scale`.
 ///
 /// # Safety
 /// The rows are in the source, and `to` has room for them.
@@ -269,7 +272,7 @@ unsafe fn product<C: Tiled>(
     add: bool,
 ) {
     let kernels = C::kernels();
-    // Heights that are alike: 8 rows by tiles of 6 are 4 and 4.
+    // Tiles of equal height: 8 rows by tiles of 6 are 4 and 4.
     let tall = kernels.direct.len();
     let height = m.div_ceil(m.div_ceil(tall).max(1)).max(1);
     for j in (0..n).step_by(kernels.cols) {
@@ -286,13 +289,13 @@ unsafe fn product<C: Tiled>(
                 cols: kernels.cols.min(n - j),
                 add,
             };
-            // SAFETY: the tile lies in the three matrices, as the caller promises.
+            // SAFETY: the tile is inside the three matrices, as the caller guarantees.
             unsafe { kernels.direct[height.min(m - i) - 1](&tile) };
         }
     }
 }
 
-/// `x = exp(x − shift)` for what is not above the shift.
+/// `x = exp(x − shift)` for elements not above the shift.
 #[inline(always)]
 fn exp_down<C: Float, I: Isa>(row: &mut [C], shift: C) {
     for x in row {

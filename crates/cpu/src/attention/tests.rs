@@ -135,7 +135,7 @@ fn compare(case: &Case) {
     let inputs = [(h * l * d, 1), (g * s * d, 2), (g * s * e, 3), (h * l * e, 4)]
         .map(|(n, seed)| values(n, seed));
     let mut mask = values(l * s, 5);
-    // Some queries see nothing at all.
+    // Some queries attend to no key at all.
     mask.iter_mut().enumerate().for_each(|(i, x)| {
         if i / s.max(1) % 5 == 3 || *x > 0.5 {
             *x = f64::NEG_INFINITY

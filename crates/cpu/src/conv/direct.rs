@@ -1,5 +1,5 @@
-//! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty, and for windows that
-//! are spread much wider than the data.
+//! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty,
+//! and for windows that are spread much wider than the data.
 
 use super::num::Number;
 use super::{Axis, Problem, Volume};
@@ -11,13 +11,13 @@ use crate::simd::{Level, level};
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 15;
 
-/// The outputs that have a tap on the input, and the position of the first one's.
+/// The outputs for which a tap is inside the input, and the tap's position for the first of them.
 type Reached = (std::ops::Range<usize>, isize);
 
 impl Axis {
-    /// Of each tap.
+    /// The same for each tap.
     fn reached(&self) -> Vec<Reached> {
-        // Positions are far from overflow: `infer` and `Axis::bounded` see to it.
+        // Positions cannot overflow: `infer` and `Axis::bounded` limit them.
         let (w, stride) = (self.window, self.window.stride as isize);
         let one = |t: usize| {
             let shift = (t * w.dilation) as isize - w.before;
@@ -31,7 +31,7 @@ impl Axis {
         (0..w.size).map(one).collect()
     }
 
-    /// Where output `o` has a tap, if on the input.
+    /// The position of a tap for output `o`, if it is inside the input.
     fn position(&self, o: usize, tap: &Reached) -> Option<usize> {
         tap.0.contains(&o).then(|| tap.1 as usize + (o - tap.0.start) * self.window.stride)
     }
@@ -77,7 +77,7 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
                         let Some(xh) = height.position(h, tap) else { continue };
                         let line = x.at([image, group * p.inner + i, xd, xh, 0]);
                         for (tw, (range, first)) in widths.iter().enumerate() {
-                            // SAFETY: the tap is in the kernel, the positions on the input.
+                            // SAFETY: the tap is in the kernel, the positions are in the input.
                             unsafe {
                                 let k = (*w.at([c, i, td, th, tw])).load();
                                 let from = line.wrapping_offset(first * x.strides[4]);
@@ -99,7 +99,7 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
 
 /// `y += k · x`
 unsafe fn axpy<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
-    // SAFETY: the caller has as many elements at `x` as `y` has; the level is what the machine has.
+    // SAFETY: the caller has as many elements at `x` as `y` has; the machine supports the level.
     unsafe {
         match level() {
             #[cfg(target_arch = "x86_64")]
@@ -175,7 +175,8 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
                             if range.is_empty() {
                                 continue;
                             }
-                            // SAFETY: the tap is in the kernel, the outputs are there, and so are their positions.
+                            // SAFETY: the tap is in the kernel, and the outputs and their positions
+                            // are in bounds.
                             unsafe {
                                 let k = (*w.at([o, i, td, th, tw])).load();
                                 let from = line.offset(range.start as isize * y.strides[4]);
@@ -251,7 +252,7 @@ pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
                         let b = y.at([image, o, d, h, range.start]);
                         let step = (width.window.stride as isize).wrapping_mul(x.strides[4]);
                         let steps = (step, y.strides[4]);
-                        // SAFETY: the outputs of the range are there, and so are their positions.
+                        // SAFETY: the outputs of the range and their positions are in bounds.
                         sum += unsafe { inner(a, b, steps, range.len()) };
                     }
                 }
@@ -269,7 +270,7 @@ unsafe fn inner<S: Elem<Compute = C>, C: Number>(
     steps: (isize, isize),
     count: usize,
 ) -> C {
-    // SAFETY: the caller has `count` elements on both sides; the level is what the machine has.
+    // SAFETY: the caller has `count` elements on both sides; the machine supports the level.
     unsafe {
         match level() {
             #[cfg(target_arch = "x86_64")]
@@ -323,7 +324,7 @@ unsafe fn inner_plain<S: Elem<Compute = C>, C: Number>(
     let whole = count / LANES * LANES;
     if step_a == 1 && step_b == 1 {
         for i in (0..whole).step_by(LANES) {
-            // SAFETY: as above; by value, so that the compiler need not fear that they overlap.
+            // SAFETY: as above; by value, so that the compiler need not assume that they overlap.
             let (a, b) = unsafe {
                 (a.add(i).cast::<[S; LANES]>().read(), b.add(i).cast::<[S; LANES]>().read())
             };

@@ -1,11 +1,13 @@
-//! `w` from `x` and `y`: for each tap and channel of `x`, and each channel of `y`, a sum over all results.
+//! `w` from `x` and `y`: for each tap and channel of `x`, and each channel of `y`, a sum over all
+//! results.
 //!
-//! As a matrix product it is `[(i, t), pixels] · [pixels, c]`. The right side is `y` with channels innermost, packed a piece
-//! of an image at a time. The left side is not packed: element `(i, t)` of a step is read from the region where it lies,
-//! and steps are adjacent there, so the tile takes a pointer for each of its rows.
+//! As a matrix product it is `[(i, t), pixels] · [pixels, c]`. The right side is `y` with channels
+//! innermost, packed a piece of an image at a time. The left side is not packed: element `(i, t)`
+//! of a step is read from the region directly, and steps are adjacent there, so the tile takes a
+//! pointer for each of its rows.
 //!
-//! Tasks are blocks of rows. Where those are few, the batch is cut into parts too, each with sums of its own
-//! that are added up in order at the end.
+//! Tasks are blocks of rows. If those are few, the batch is split too, each part with its own sums,
+//! which are added up in order at the end.
 
 use super::lanes::{Laned, Lines, ROOM};
 use super::num::Number;
@@ -19,11 +21,11 @@ use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::{par, pointwise};
 
-/// Results that a piece of an image has.
+/// Results in a piece of an image.
 const PIECE: usize = 512;
 /// Rows of the product in a task.
 const ROWS: usize = 96;
-/// Tasks that there should be at least, where there is work for them.
+/// Fewest tasks to aim for, if there is enough work.
 const TASKS: usize = 12;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 18;
@@ -51,7 +53,7 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
     job.run(out);
 }
 
-/// `y` with its pixels evenly spaced: as it is, or a copy.
+/// `y` with its pixels evenly spaced: `y` itself, or a copy.
 fn flat<S>(p: &Problem, y: Source) -> (Option<Buffer>, isize, Volume<S>) {
     let volume = Volume::<S>::of(&y);
     let mut step = None;
@@ -81,7 +83,7 @@ struct Job<'a, S> {
     /// The axis along which images are cut into pieces, and the results along it in a piece.
     axis: usize,
     each: usize,
-    /// From pixel to pixel of `y`.
+    /// Stride between pixels of `y`.
     strides: isize,
     x: Volume<S>,
     y: Volume<S>,
@@ -123,7 +125,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                 let (group, column) = (channel / p.outer, channel % p.outer);
                 for row in 0..rows {
                     let at = |part: usize| (group * parts + part) * size + row * columns + column;
-                    // SAFETY: every part was filled; each channel of the result belongs to one task.
+                    // SAFETY: every part was filled; each channel of the result belongs to one
+                    // task.
                     unsafe {
                         let mut sum = *sums.at(at(0));
                         (1..parts).for_each(|part| sum += *sums.at(at(part)));
@@ -134,7 +137,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
         });
     }
 
-    /// What the piece that begins at `from` along the axis sees.
+    /// The part of the source that the piece starting at `from` along the axis reads.
     fn region(&self, from: usize) -> Region {
         let mut i = 0;
         Region::new(self.p.axes.map(|a| {
@@ -171,7 +174,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                 let y = y.wrapping_offset((from * unit) as isize * self.strides);
                 let matrix = Matrix { ptr: y, row: self.strides, col: self.y.strides[1] };
                 let first = block.group * p.inner + block.first;
-                // SAFETY: the scratch has room for the largest piece, and the piece is in both operands.
+                // SAFETY: the scratch has space for the largest piece, and the piece is in both
+                // operands.
                 unsafe {
                     region.fill(self.x, image, first, block.channels, source.at(0));
                     let stride = pixels * lanes.cols;
@@ -196,7 +200,8 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                                 c_row: block.columns,
                                 add: add || d > 0,
                             };
-                            // SAFETY: rows and lines stay in the region, B is packed, and these sums are this task's.
+                            // SAFETY: rows and lines stay in the region, B is packed, and these
+                            // sums are this task's.
                             unsafe { lanes.lines[tall - 1][vectors - 1](&tile) };
                         }
                     }

@@ -1,24 +1,24 @@
-//! The two inner loops of convolution that matrix products do not have, for each instruction set: packing a
-//! panel out of overlapping rows, and a tile whose rows lie wherever their windows do.
+//! The two inner loops of convolution that matrix products do not have, for each instruction set:
+//! packing a panel out of overlapping rows, and a tile whose rows start at arbitrary offsets.
 
 use crate::dot::tile::{Plain, Tiled, Vector};
 use crate::simd::{Level, level};
 
-/// How far a copy may reach behind what it is to copy: the widest vector there is.
+/// Elements that a copy may read and write past its end: the widest vector.
 pub(super) const ROOM: usize = 16;
 
-/// A stretch of a panel that is a stretch of the source.
+/// Adjacent elements of a panel that are adjacent in the source too.
 pub(super) struct Run {
     /// The first column.
     pub col: usize,
-    /// Where the source has it, before the row's own offset.
+    /// Its position in the source, before the row's offset is added.
     pub src: usize,
 }
 
-/// A panel to be packed: row `k` holds what the runs show of the source at `offsets[k]`.
+/// A panel to be packed: row `k` holds the runs of the source, starting at `offsets[k]`.
 ///
-/// Every run is copied in whole vectors, and what it writes too much is written over by the next run or the
-/// next row. So both sides have room for [`ROOM`] elements more.
+/// Every run is copied in whole vectors, and what it writes past its end is overwritten by the next
+/// run or the next row. So both sides have [`ROOM`] extra elements.
 pub(super) struct Pack<'a, T> {
     pub src: *const T,
     pub offsets: &'a [usize],
@@ -30,13 +30,13 @@ pub(super) struct Pack<'a, T> {
     pub width: usize,
 }
 
-/// A tile of `A·B` where row `i` of A begins at `a + rows[i]`, and steps through `outer` lines of `inner` adjacent
-/// elements; B is packed, step by step. C has whole vectors.
+/// A tile of `A·B` where row `i` of A begins at `a + rows[i]`, and steps through `outer` lines of
+/// `inner` adjacent elements; B is packed, step by step. C has whole vectors.
 pub(super) struct Lines<'a, T> {
     pub a: *const T,
     pub rows: &'a [usize],
     pub outer: usize,
-    /// From line to line.
+    /// Stride between lines.
     pub line: usize,
     pub inner: usize,
     pub b: *const T,
@@ -59,12 +59,12 @@ pub(super) struct Lanes<T: 'static> {
 
 #[inline(always)]
 unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
-    // SAFETY: the caller has the runs at every offset, and room for `ROOM` elements behind both sides.
+    // SAFETY: the caller has the runs at every offset, and `ROOM` extra elements after both sides.
     unsafe {
         let mut dst = p.dst;
         let vectors = p.longest.div_ceil(V::N);
         if vectors == 2 && p.runs.len() == 1 {
-            // The usual case: a panel is one stretch of a row.
+            // The usual case: a panel is one run of a row.
             let src = p.src.add(p.runs[0].src);
             for &offset in p.offsets {
                 let src = src.add(offset);
@@ -90,7 +90,8 @@ unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
 
 #[inline(always)]
 unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &Lines<V::T>) {
-    // SAFETY: the caller has `M` rows of lines of A, as many steps of B, and `M` rows of `W` vectors of C.
+    // SAFETY: the caller has `M` rows of lines of A, as many steps of B, and `M` rows of `W`
+    // vectors of C.
     unsafe {
         let mut acc = [[V::zero(); W]; M];
         let mut b = t.b;
@@ -121,7 +122,8 @@ unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &Lines<V::T>) {
     }
 }
 
-/// Makes the trampolines and the table of one instruction set, as `kernels!` of the matrix product does.
+/// Generates the trampolines and the table of one instruction set, as `kernels!` of the matrix
+/// product does.
 macro_rules! lanes {
     ($table:ident, $module:ident, $vector:ty, $t:ty, $feature:meta, [$($m:literal)*]) => {
         mod $module {

@@ -1,26 +1,30 @@
 //! Convolution along one to three axes, and its two transposes.
 //!
-//! # Which way
+//! # Which method
 //!
-//! | case | way |
+//! | case | method |
 //! |---|---|
-//! | groups of a few channels (depthwise), or windows spread much wider than the data | [`direct`]: rows times a scalar, added up |
+//! | groups of a few channels (depthwise), or windows much wider than the data | [`direct`]: rows times a scalar, added up |
 //! | `y` from `x` and `w`, `x` from `y` and `w` | [`slide`]: a matrix product whose right side is packed from the source itself |
-//! | `w` from `x` and `y` | [`filter`]: a matrix product whose left side is read where it lies |
+//! | `w` from `x` and `y` | [`filter`]: a matrix product whose left side is not packed |
 //!
-//! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i, p·stride + t·dilation − before]`. The
-//! matrix of shifted copies on the right has `taps` times as many elements as `x` and is never made. A task takes
-//! a block of columns (some rows of the result), copies the part of `x` that they see with zeros around it (a
-//! [`Region`]), and packs from that, panel by panel, what the tiles read next. A kernel of one element is then a plain
-//! matrix product with the weights packed once for the whole batch.
+//! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i,
+//! p·stride + t·dilation −
+//! before]`. The matrix of shifted copies on the right has `taps` times as many elements as `x` and
+//! is never made. A task takes a block of columns (some rows of the result), copies the part of `x`
+//! that they read, with zeros around it (a [`Region`]), and packs from that, panel by panel, what
+//! the tiles read next. A kernel of one element is then a plain matrix product with the weights
+//! packed once for the whole batch.
 //!
-//! A stride along the last axis is undone in the region: elements are put apart by their position modulo the
-//! stride, so every row of a panel is a stretch of adjacent elements there.
+//! A stride along the last axis is undone in the region: elements are grouped by their position
+//! modulo the stride, so every row of a panel is a run of adjacent elements there.
 //!
-//! The input from the result (`x` from `y`) is the same again. Elements of `x` whose positions are equal modulo the
-//! stride see the same taps, at fixed distances: for each such phase it is a convolution of `y` with stride 1.
+//! The input from the result (`x` from `y`) works the same way. Elements of `x` whose positions are
+//! equal modulo the stride use the same taps, at fixed distances: for each such phase it is a
+//! convolution of `y` with stride 1.
 //!
-//! Splits depend on shapes alone, and each sum has one order: the same bits for any number of threads.
+//! Splits depend on shapes alone, and each sum has one order: the same bits for any number of
+//! threads.
 
 mod direct;
 mod filter;
@@ -47,8 +51,9 @@ struct Axis {
 }
 
 impl Axis {
-    /// The same axis with a stride that is no longer than the padded axis: one window is the same with any stride, and
-    /// that of more than one is shorter anyway. `infer` keeps the padded length, and so all positions, far from overflow.
+    /// The same axis with a stride that is no longer than the padded axis: one window is the same
+    /// with any stride, and that of more than one is shorter anyway. `infer` limits the padded
+    /// length, so positions cannot overflow.
     fn bounded(mut self) -> Axis {
         let window = &mut self.window;
         let padded = self.input as i128 + window.before as i128 + window.after as i128;
@@ -59,7 +64,7 @@ impl Axis {
     }
 }
 
-/// A convolution with three spatial axes; those that are not there have length 1.
+/// A convolution with three spatial axes; missing ones have length 1.
 #[derive(Clone, Copy, Debug)]
 struct Problem {
     batch: usize,
@@ -180,7 +185,7 @@ impl Problem {
             .fold(1, usize::saturating_mul)
     }
 
-    /// So few channels in a group that tiles would be mostly empty.
+    /// Whether a group has so few channels that tiles would be mostly empty.
     fn is_thin(&self) -> bool {
         self.inner * self.outer <= 4
     }

@@ -1,10 +1,10 @@
-//! The part of a source that a block of results sees, with zeros where it has no elements.
+//! The part of a source that a block of results reads, with zeros in the padding.
 
 use super::Volume;
 use crate::elem::Elem;
 
-/// How a block sees one axis of the source: result `q` of `count` takes positions `first + q·step + offset`,
-/// with offsets from 0 up to `reach`.
+/// How a block reads one axis of the source: result `q` of `count` takes positions
+/// `first + q·step + offset`, with offsets from 0 up to `reach`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub first: isize,
@@ -16,14 +16,14 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Positions from the first that is seen to the last. Saturates: such a region is never made.
+    /// Positions from the first that is read to the last. Saturates: such a region is never made.
     pub fn extent(&self) -> usize {
         (self.count - 1).saturating_mul(self.step).saturating_add(self.reach).saturating_add(1)
     }
 }
 
-/// Dense copies of channels, each with its three spatial axes; along the last one, positions of one remainder modulo
-/// the step are adjacent.
+/// Dense copies of channels, each with its three spatial axes; along the last one, positions of one
+/// remainder modulo the step are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub axes: [Seen; 3],
@@ -45,14 +45,15 @@ impl Region {
         Region { axes, part, row, plane, channel }
     }
 
-    /// Whether so many copies are much larger than the data they are made from, channels of `len` elements each.
-    /// What is allowed beside it is for small data under a large kernel: 16 MiB of f32.
+    /// Whether so many copies are much larger than the data they are made from, channels of `len`
+    /// elements each. A constant 16 MiB of f32 is allowed in any case, for small data under a large
+    /// kernel.
     pub fn is_wide(&self, copies: usize, len: usize) -> bool {
         let most = copies.saturating_mul(len).saturating_mul(8).saturating_add(1 << 22);
         copies.saturating_mul(self.channel) > most
     }
 
-    /// Where a tap at these offsets begins, for result 0 on each axis.
+    /// The start of a tap at these offsets, for result 0 on each axis.
     pub fn tap(&self, offsets: [usize; 3]) -> usize {
         let step = self.axes[2].step;
         offsets[0] * self.plane
@@ -61,7 +62,7 @@ impl Region {
             + offsets[2] / step
     }
 
-    /// Where result `q` begins, before any tap's offset.
+    /// The start of result `q`, before a tap's offset is added.
     pub fn result(&self, q: [usize; 3]) -> usize {
         q[0] * self.axes[0].step * self.plane + q[1] * self.axes[1].step * self.row + q[2]
     }
@@ -69,7 +70,8 @@ impl Region {
     /// Copies channels of one image.
     ///
     /// # Safety
-    /// `dst` has room for `channels` times `self.channel` elements, and the channels are there.
+    /// `dst` has space for `channels` times `self.channel` elements, and the source has these
+    /// channels.
     pub unsafe fn fill<S: Elem<Compute = C>, C: Copy + Default>(
         &self,
         x: Volume<S>,
@@ -87,7 +89,7 @@ impl Region {
         for channel in first..first + channels {
             for d in 0..depth.extent() {
                 for h in 0..height.extent() {
-                    // SAFETY: a row at a time; the caller has room for all of them.
+                    // SAFETY: a row at a time; the caller has space for all of them.
                     unsafe {
                         match (inside(&depth, d), inside(&height, h)) {
                             (Some(d), Some(h)) => {
@@ -123,7 +125,7 @@ impl Region {
                 let high = (high as usize).clamp(low, self.part);
                 (0..low).for_each(|i| *dst.add(i) = C::default());
                 (high..self.part).for_each(|i| *dst.add(i) = C::default());
-                // Where nothing is seen, these may be far outside; then they are not used.
+                // If nothing is read, these may be far out of bounds; then they are not used.
                 let first = (start + low as isize * step).wrapping_mul(stride);
                 let src = src.wrapping_offset(first);
                 let stride = step.wrapping_mul(stride);

@@ -1,7 +1,9 @@
-//! `y` from `x` and `w`, and `x` from `y` and `w`: a matrix product with a packed right side that is never whole.
+//! `y` from `x` and `w`, and `x` from `y` and `w`: a matrix product whose right side is packed
+//! block by block, never as a whole.
 //!
-//! Both are "result `q` of a phase is the sum over channels and taps of weight · source at `q·step + offset`". The
-//! forward map has one phase; the map to the input has one for each remainder of a position modulo the stride.
+//! Both are "result `q` of a phase is the sum over channels and taps of weight · source at
+//! `q·step + offset`". The forward map has one phase; the map to the input has one for each
+//! remainder of a position modulo the stride.
 
 use super::lanes::{Laned, Pack, ROOM, Run};
 use super::num::Number;
@@ -13,9 +15,9 @@ use crate::elem::Elem;
 use crate::operand::Sink;
 use crate::par::{self, Shared};
 
-/// Columns of the result that a task should have.
+/// Columns of the result to aim for in a task.
 const BLOCK: usize = 256;
-/// Tasks that there should be at least, where there is work for them.
+/// Fewest tasks to aim for, if there is enough work.
 const TASKS: usize = 8;
 /// Steps of the inner sum that are packed at a time.
 const STEPS: usize = 320;
@@ -29,7 +31,7 @@ pub(super) enum Way {
 /// One axis of a phase.
 #[derive(Clone, Debug)]
 struct Track {
-    /// Taps of the kernel that count here, and where they lie relative to `q·step`.
+    /// Taps of the kernel that this phase uses, and their offsets from `q·step`.
     taps: Vec<(usize, isize)>,
     step: usize,
     /// Results.
@@ -49,7 +51,7 @@ impl Track {
         vec![Track { taps, step: w.stride, count, first: 0, every: 1, len }]
     }
 
-    /// Element `first + q·stride` of the input is seen by output `o` at tap `t` where
+    /// Element `first + q·stride` of the input is used by output `o` at tap `t` where
     /// `o·stride + t·dilation − before` is its position.
     fn input(axis: &Axis) -> Vec<Track> {
         let (w, stride) = (axis.window, axis.window.stride as isize);
@@ -94,7 +96,7 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
         Way::Forward => Track::forward(axis),
         Way::Input => Track::input(axis),
     });
-    // Where some phase sees nothing, or there is nothing to see, its results are zero.
+    // If a phase uses no tap, or the source is empty, its results are zero.
     let void = tracks.iter().flatten().any(|t| t.taps.is_empty() || t.len == 0);
     let source = if way == Way::Forward { p.inner } else { p.outer };
     if void || source == 0 {
@@ -148,7 +150,7 @@ struct Blocks {
 }
 
 impl Phase<'_> {
-    /// Whether it was done: a region that is much larger than the data is refused.
+    /// Returns whether it was done: a region much larger than the data is rejected.
     fn run<S: Elem<Compute = C>, C: Laned + Number>(
         &self,
         a: Volume<S>,
@@ -164,7 +166,7 @@ impl Phase<'_> {
             return false;
         }
         let weights = Weights::<C>::pack(self, w);
-        // Where the tile can write into the result itself.
+        // Whether the tile can write into the result directly.
         let dense = self.axes.iter().all(|t| t.every == 1)
             && blocks.images == 1
             && std::any::TypeId::of::<S>() == std::any::TypeId::of::<C>();
@@ -206,7 +208,7 @@ impl Phase<'_> {
         Blocks { axis, each, along: counts[axis].div_ceil(each), images: 1 }
     }
 
-    /// What block number `cut` along the axis sees.
+    /// The part of the source that block number `cut` along the axis reads.
     fn region(&self, blocks: &Blocks, cut: usize) -> Region {
         let mut i = 0;
         Region::new(self.axes.map(|t| {
@@ -312,7 +314,8 @@ impl Job<'_> {
         let image = phase.channels * region.channel;
         let (_region, source) = scratch::<C>(self.images * image + kernels.cols + ROOM);
         let (_panels, packed) = scratch::<C>(panels * block * kernels.cols + kernels.cols + ROOM);
-        // SAFETY: the region has room for these channels of each image; what is behind it is read, not used.
+        // SAFETY: the region has space for these channels of each image; what follows it is read,
+        // not used.
         unsafe {
             for i in 0..self.images {
                 let channel = self.group * phase.channels;
@@ -353,7 +356,8 @@ impl Job<'_> {
                     dst: packed.at(panel * block * kernels.cols),
                     width: kernels.cols,
                 };
-                // SAFETY: runs and offsets stay in the region; both sides have the room that a copy needs.
+                // SAFETY: runs and offsets stay in the region; both sides have the extra elements
+                // that a copy needs.
                 unsafe { (lanes.pack)(&pack) };
             }
             for i in 0..weights.count {
@@ -385,7 +389,8 @@ impl Job<'_> {
         }
     }
 
-    /// For each panel, the stretches of rows of the region that its columns are, and the length of the longest.
+    /// For each panel, the runs of the region's rows that make up its columns, and the length of
+    /// the longest.
     fn runs(&self, cols: usize, columns: usize, image: usize) -> Vec<(Vec<Run>, usize)> {
         let [_, height, width] = self.region.axes.map(|t| t.count);
         let all: usize = self.region.axes.iter().map(|t| t.count).product();
@@ -409,7 +414,7 @@ impl Job<'_> {
         panels
     }
 
-    /// Rows of results, one column each, to where they belong.
+    /// Stores rows of results, one column each, into the sink.
     fn put<S: Elem<Compute = C>, C: Copy>(&self, wide: Shared<C>, columns: usize, out: Shared<S>) {
         let (phase, p) = (self.phase, self.phase.p);
         let [depth, height, width] = self.region.axes.map(|t| t.count);
@@ -426,7 +431,8 @@ impl Job<'_> {
                         let line = (channel * lengths[0] + place(0, d)) * lengths[1] + place(1, h);
                         let to = line * lengths[2] + place(2, 0);
                         for q in 0..width {
-                            // SAFETY: inside the scratch and the result; each element belongs to one task.
+                            // SAFETY: inside the scratch and the result; each element belongs to
+                            // one task.
                             unsafe {
                                 *out.at(to + q * every) =
                                     S::store(*wide.at(row * columns + column + q));

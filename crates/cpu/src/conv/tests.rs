@@ -1,11 +1,11 @@
-//! Every path against plain loops, on many random shapes: lengths around the widths of tiles and panels, strides,
-//! dilations, paddings of either sign, groups, operands that lie anywhere.
+//! Every path against plain loops, on many random shapes: lengths around the widths of tiles and
+//! panels, strides, dilations, paddings of either sign, groups, operands of any strides.
 
 use super::*;
 use crate::par;
 use pullback_ir::{Few, Shape, dense_strides};
 
-/// A small generator.
+/// A small random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +60,7 @@ fn trial(dice: &mut Dice) -> Option<Trial> {
     })
 }
 
-/// Visits every product: the offsets in image, kernel and result.
+/// Calls `f` for every product with the offsets in image, kernel and result.
 fn products(t: &Trial, mut f: impl FnMut(usize, usize, usize)) {
     let [image, kernel, result] =
         [&t.image, &t.kernel, &t.result].map(|s| dense_strides(s).to_vec());

@@ -1,4 +1,4 @@
-//! Right operands that are packed before the products they are used in.
+//! Right operands packed before the products that use them (prepacked).
 
 use super::tile::Tiled;
 use super::{Job, Shared, Way, half, way};
@@ -8,11 +8,11 @@ use crate::operand::{Sink, Source};
 use ::half::{bf16, f16};
 use pullback_ir::DType;
 
-/// The right operand of a product, and its panels if it was packed ahead.
+/// The right operand of a product, and its panels if it was prepacked.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a> {
     pub source: Source<'a>,
-    /// Made by [`panels`] from what the source still holds.
+    /// Made by [`panels`] from the values the source still has.
     pub panels: Option<&'a Panels>,
 }
 
@@ -22,7 +22,8 @@ impl<'a> From<Source<'a>> for Right<'a> {
     }
 }
 
-/// All the panels of a right operand, one after the other, each with all of its steps: blocks of steps follow each other in it.
+/// All the panels of a right operand, one after the other, each with all of its steps: blocks of
+/// steps follow each other in it.
 pub(crate) struct Panels {
     buffer: Buffer,
     /// Rows, columns and steps of the product they are for, and the type of its result.
@@ -38,8 +39,9 @@ impl Panels {
     }
 }
 
-/// Packs the right operand of a product that will be computed many times, with other left operands that lie as this one does. `None`
-/// where the product uses it as it lies, or where the packing is little beside the product.
+/// Packs the right operand of a product that will be computed many times, with other left operands
+/// of the same layout. `None` where the product needs no packing, or where packing is cheap
+/// relative to the product.
 pub(crate) fn panels(a: Source, b: Source, shape: &[usize], dtype: DType) -> Option<Panels> {
     let job = Job::new(a, b, Sink { ptr: std::ptr::null_mut(), shape, dtype })?;
     match dtype {

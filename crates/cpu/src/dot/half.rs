@@ -1,15 +1,16 @@
-//! Products with A where it lies and B in panels.
+//! Products with A unpacked and B in panels.
 //!
 //! # How C is cut
 //!
-//! Where all panels of B are there, by rows: then a core writes the same rows in one product after the other, and in the pointwise
-//! kernels between them, and the only thing that cores read of each other is B, which does not change. (In an LSTM step of 32 rows
-//! on two cores, cut by columns, a core read half of every operand out of the other's cache: 64 KiB a turn and 7 µs for each
-//! 32 KiB, where a turn computes for 70.) Every core reads all of B, out of a farther cache if need be: panels are read in order,
-//! so they come in time.
+//! If all panels of B are packed already, by rows: then a core writes the same rows in successive
+//! products, and in the pointwise kernels between them, and the only data shared between cores is
+//! B, which does not change. (In an LSTM step of 32 rows on two cores, cut by columns, a core read
+//! half of every operand from the other's cache: 64 KiB per iteration and 7 µs for each 32 KiB,
+//! where an iteration computes for 70 µs.) Every core reads all of B, from L2 or L3 if necessary:
+//! panels are read in order, so the hardware prefetches them.
 //!
-//! Where B is packed only for this product and A has few rows, by columns: each core packs the panels it multiplies with, one at a
-//! time. Sharing them would cost more than half the product.
+//! If B is packed only for this product and A has few rows, by columns: each core packs the panels
+//! it multiplies with, one at a time. Sharing them would cost more than half the product.
 
 use super::pack::{Matrix, Packing};
 use super::tile::{Tile, Tiled};
@@ -20,18 +21,18 @@ use crate::par;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Rows that are worth passing over all of B for.
+/// Fewest rows per task for which reading all of B pays off.
 const FEW_ROWS: usize = 8;
-/// Strips of rows in a task, at most: its panels of B come from far, and these use them while they are near.
+/// Most strips of rows in a task: they share each panel of B while it is in L1.
 const STRIPS: usize = 4;
 
 thread_local! {
-    /// Room for one panel of B. It stays with its thread: memory that another core has written last is slow to write
-    /// again, and packing does little but write.
+    /// Scratch for one panel of B, thread-local: memory that another core has written last is slow
+    /// to write again, and packing is mostly writes.
     static PANEL: Cell<Option<Buffer>> = const { Cell::new(None) };
 }
 
-/// One product. `b` may have been packed ahead.
+/// One product. `b` may be prepacked.
 pub(super) fn multiply<S: Elem<Compute = C>, C: Tiled + Default>(
     m: usize,
     n: usize,
@@ -90,7 +91,7 @@ fn columns<C: Tiled>(m: usize, n: usize, k: usize) -> usize {
     even(n, (GRAIN / (m * k)).max(1) * width, width)
 }
 
-/// A product with A where it lies.
+/// A product with A unpacked.
 struct Half<'a, C> {
     m: usize,
     n: usize,
@@ -107,7 +108,7 @@ impl<C: Tiled> Half<'_, C> {
         let (rows, broad) = if m * n * k <= 2 * GRAIN {
             (m, n)
         } else if m >= FEW_ROWS * threads {
-            // As many tasks for each thread.
+            // The same number of tasks for each thread.
             let pieces = m.div_ceil(STRIPS * kernels.rows).next_multiple_of(threads);
             (m.div_ceil(pieces), n)
         } else {
@@ -146,7 +147,8 @@ impl<C: Tiled> Half<'_, C> {
                 cols: kernels.cols.min(n - j),
                 add: to.add || steps.start > 0,
             };
-            // SAFETY: the panel is packed, A has these rows, and this part of C is the calling task's.
+            // SAFETY: the panel is packed, A has these rows, and this part of C is the calling
+            // task's.
             unsafe { kernels.half[height.min(rows.end - i) - 1](&tile) };
         }
     }

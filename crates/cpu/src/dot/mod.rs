@@ -1,16 +1,16 @@
 //! Matrix multiplication, `[b…, m, k] · [b…, k, n]`, for any strides and dtypes.
 //!
-//! # Which way
+//! # Which method
 //!
-//! | case | way |
+//! | case | method |
 //! |---|---|
-//! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, at the speed of memory |
-//! | few rows, few steps or tiny, B with adjacent columns | tiles on the operands where they lie |
-//! | A or B small enough for a core's cache, A with dense rows | [`half`]: A where it lies, B packed |
+//! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, memory-bound |
+//! | few rows, few steps or tiny, B with adjacent columns | tiles on unpacked operands |
+//! | A or B small enough for a core's cache, A with dense rows | [`half`]: A unpacked, B packed |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
 //!
-//! # The packed way
+//! # The packed method
 //!
 //! ```text
 //! for each NC columns of B, for each KC steps of k:
@@ -21,22 +21,23 @@
 //!             for each panel of A, for each panel of B: one tile
 //! ```
 //!
-//! A panel of A stays in the first cache while the panels of B of a block, which fit in the second, pass
-//! by. Packing makes all strides and transposes alike, so `Aᵀ·B` and `A·Bᵀ`, which are what
-//! backward needs, run at the speed of `A·B`.
+//! A panel of A stays in L1 while the panels of B of a block, which fit in L2, are read. Packing
+//! makes all strides and transposes equal, so `Aᵀ·B` and `A·Bᵀ`, which are what backward needs, run
+//! at the speed of `A·B`.
 //!
-//! # Packed ahead
+//! # Prepacked operands
 //!
-//! A loop multiplies with the same weights at every turn. With few rows the packing of B is then a good part of the work, so a loop
-//! packs it once ([`panels`]) and hands it to every product ([`Right`]). Packing is only a copy: the bits are the same.
+//! A loop multiplies with the same weights in every iteration. With few rows, packing B is a large
+//! part of the work, so a loop packs it once ([`panels`]) and passes it to every product
+//! ([`Right`]). Packing is only a copy: the bits are the same.
 //!
 //! # The same bits for any number of threads
 //!
-//! How k is blocked depends on shapes only, and each element of C is summed by one thread, in order. So how C is cut into tasks
-//! does not matter.
+//! How k is blocked depends on shapes only, and each element of C is summed by one thread, in
+//! order. So how C is cut into tasks does not matter.
 //!
-//! Batches of small matrices are spread over the threads whole. Where B is the same for the whole
-//! batch and the rows of A follow each other, the batch is folded into the rows.
+//! Batches of small matrices are distributed over the threads, each matrix whole. Where B is the
+//! same for the whole batch and the rows of A follow each other, the batch is folded into the rows.
 
 mod ahead;
 mod half;
@@ -72,26 +73,26 @@ const TASK_ROWS: usize = 4;
 const TASK_COLS: usize = 8;
 /// Tasks that a block should have at least, where it is large enough.
 const TASKS: usize = 12;
-/// Elements of an A that stays in a core's second cache while the panels of B pass by. (Of a B whose panels may pass by the rows of
-/// A again and again, twice as many.)
+/// Elements of an A that stays in L2 while the panels of B are read. (For a B whose panels are
+/// reread for several strips of A, twice as many.)
 const IN_PLACE: usize = 1 << 17;
-/// Elements between the panels of A. Steps are packed one after the other, each into all panels: were these a power of two apart,
-/// the lines that are being filled would drive each other out of the nearest cache.
+/// Elements between the panels of A. Steps are packed one after the other, each into all panels:
+/// were these a power of two apart, the lines that are being filled would evict each other from L1.
 const APART: usize = 16;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
-/// What is done with a finished part of a product, on the thread that made it: some rows (of all batches, one after the other) and
-/// some columns. Parts do not overlap and cover everything.
+/// What is done with a finished part of a product, on the thread that made it: some rows (of all
+/// batches, one after the other) and some columns. Parts do not overlap and cover everything.
 pub(crate) type After<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
-/// The matrix product of the last two axes; the axes before them are alike in all three.
+/// The matrix product of the last two axes; the axes before them are the same in all three.
 pub(crate) fn dot<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) {
     run(a, b.into(), out, None);
 }
 
-/// As [`dot`], and `after` for each part while it is in cache. `false`, and only the product done, where parts are not told apart:
-/// integers and narrow floats.
+/// As [`dot`], and `after` for each part while it is in cache. Returns `false`, with only the
+/// product done, where results do not come in parts: integers and narrow floats.
 pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
     let hooked = matches!(out.dtype, DType::F64 | DType::F32) && out.shape.len() >= 2;
     run(a, b, out, hooked.then_some(after));
@@ -113,8 +114,9 @@ fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
     }
 }
 
-/// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would be three. `false`, and
-/// nothing done, where there is no kernel for it: batches, vectors, integers and narrow floats.
+/// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would
+/// be three. Returns `false`, with nothing done, where there is no kernel for it: batches, vectors,
+/// integers and narrow floats.
 pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool {
     let &[m, n] = out.shape else { return false };
     if m < 2 || n < 2 {
@@ -135,7 +137,7 @@ pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool
     true
 }
 
-/// Where a product goes: dense rows.
+/// The destination of a product: dense rows.
 struct Target<'a, C> {
     c: Shared<C>,
     /// Added to what is there, instead of replacing it.
@@ -153,7 +155,7 @@ impl<C> Clone for Target<'_, C> {
 impl<C> Copy for Target<'_, C> {}
 
 impl<C> Target<'_, C> {
-    /// Some rows and columns are finished.
+    /// Called when some rows and columns are finished.
     fn done(&self, rows: Range<usize>, cols: Range<usize>) {
         if let Some(after) = self.after {
             after(self.row + rows.start..self.row + rows.end, cols);
@@ -173,7 +175,7 @@ struct Job<'a> {
     after: Option<After<'a>>,
 }
 
-/// Memory for the time of a kernel.
+/// Scratch memory for one kernel.
 pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
     match Buffer::alloc(len.saturating_mul(size_of::<T>())) {
         Ok(mut buffer) => {
@@ -185,7 +187,7 @@ pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
 }
 
 impl<'a> Job<'a> {
-    /// A product with nothing packed ahead and nothing to follow; `None` if there is nothing to compute.
+    /// A product with no prepacked operand and no epilogue; `None` if there is nothing to compute.
     fn new(a: Source<'a>, b: Source<'a>, out: Sink<'a>) -> Option<Job<'a>> {
         let rank = out.shape.len();
         if rank < 2 || out.is_empty() {
@@ -197,14 +199,14 @@ impl<'a> Job<'a> {
         Some(Job { m, n, k, a, b, out, batches, panels: None, after: None })
     }
 
-    /// All of it as one product, if it is one: its rows and its operands.
+    /// The whole batch as one product, if possible: its rows and its operands.
     fn as_one<S>(&self) -> Option<(usize, Matrix<S>, Matrix<S>)> {
         let (m, count) = (self.m, self.batches.len());
         let (a, b) = (Matrix::of(&self.a, 0), Matrix::of(&self.b, 0));
         if count == 1 {
             return Some((m, a, b));
         }
-        // One matrix B for all, and rows of A that run on from batch to batch: one tall product.
+        // One matrix B for all, and rows of A that are contiguous across batches: one tall product.
         let [batch] = self.batches.axes() else { return None };
         let runs_on = batch.strides[0] == a.row * m as isize || m == 1;
         let row = if m == 1 { batch.strides[0] } else { a.row };
@@ -261,7 +263,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A way to compute one product: see the head of this file.
+/// A method of computing one product: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// No steps: zeros.
@@ -272,7 +274,7 @@ enum Way {
     Packed,
 }
 
-/// The way for a product of this size whose operands have their columns so far apart.
+/// The method for a product of this size, whose operands have these column strides.
 fn way<S: 'static, C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Way {
     // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
     let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
@@ -292,7 +294,7 @@ fn way<S: 'static, C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: 
     }
 }
 
-/// One product into dense row-major `c`. `b` may have been packed ahead.
+/// One product into dense row-major `c`. `b` may be prepacked.
 fn multiply<S: Elem<Compute = C>, C>(
     m: usize,
     n: usize,
@@ -306,7 +308,7 @@ fn multiply<S: Elem<Compute = C>, C>(
     match way::<S, C>(m, n, k, a.col, b.col) {
         Way::Nothing => {
             if !target.add {
-                // SAFETY: there is room for the product; all zero bits are zero.
+                // SAFETY: there is space for the product; all zero bits are zero.
                 unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
             }
             target.done(0..m, 0..n);
@@ -362,7 +364,7 @@ pub(crate) fn even(len: usize, piece: usize, multiple: usize) -> usize {
     len.div_ceil(pieces).next_multiple_of(multiple)
 }
 
-/// Tiles on the operands where they lie; the columns of `b` are adjacent.
+/// Tiles on unpacked operands; the columns of `b` are adjacent.
 fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to: Target<C>) {
     let Target { c, add, .. } = to;
     let kernels = C::kernels();
@@ -433,7 +435,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
                 let b = Packing { b, count: cols, k: steps, width, stride, dst: b_panels };
                 let (width, stride) = (kernels.rows, a_stride);
                 let a = Packing { b: a, count: rows, k: steps, width, stride, dst: a_panels };
-                // A share for each thread: it will multiply with the rows of A that it packs.
+                // One part for each thread: it will multiply with the rows of A that it packs.
                 let parts = par::threads().min(rows.div_ceil(4 * kernels.rows));
                 let b_tasks = if i0 == 0 { b.tasks() } else { 0 };
                 let each = b_tasks + a.tasks();
@@ -461,10 +463,10 @@ struct Block<'a, C: Tiled> {
 }
 
 impl<C: Tiled> Block<'_, C> {
-    /// The product of the packed panels, into the rows and columns of C that they stand for.
+    /// The product of the packed panels, into the corresponding rows and columns of C.
     fn multiply(&self, i0: usize, rows: usize, j0: usize, cols: usize) {
         let kernels = self.kernels;
-        // Small products are cut finer, so that there is something to share.
+        // Small products are cut finer, so that there is work for all threads.
         let (mut tall, mut broad) = (TASK_ROWS, TASK_COLS);
         let panels = (rows.div_ceil(kernels.rows), cols.div_ceil(kernels.cols));
         while broad > 2 && panels.0.div_ceil(tall) * panels.1.div_ceil(broad) < TASKS {

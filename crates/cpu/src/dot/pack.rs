@@ -2,15 +2,15 @@
 //!
 //! A panel is a strip of `width` rows of A (or columns of B), laid out step by step of k: the
 //! `width` elements of step 0, then those of step 1, …. The last panel is filled up with zeros.
-//! This is where strides and narrow storage types end: what comes out is dense and in the compute
-//! type.
+//! After packing there are no strides and no narrow storage types: panels are dense and in the
+//! compute type.
 
 use super::Shared;
 use crate::elem::Elem;
 use crate::operand::Source;
 use std::any::TypeId;
 
-/// A matrix somewhere in memory; strides in elements.
+/// A strided matrix; strides in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<S> {
     pub ptr: *const S,
@@ -53,7 +53,7 @@ pub(crate) struct Packing<S: Elem> {
     pub width: usize,
     /// Elements from the start of a panel to the start of the next, at least `k * width`.
     pub stride: usize,
-    /// Room for all panels.
+    /// Space for all panels.
     pub dst: Shared<S::Compute>,
 }
 
@@ -61,8 +61,8 @@ impl<S: Elem> Packing<S> {
     const ROWS: usize = 32;
     const PANELS: usize = 4;
 
-    /// Tasks are stripes of rows where those are dense, so that memory is read in the order in
-    /// which it lies; otherwise groups of columns.
+    /// Tasks are stripes of rows where those are dense, so that memory is read in order; otherwise
+    /// groups of columns.
     pub(crate) fn tasks(&self) -> usize {
         if self.b.col == 1 {
             self.k.div_ceil(Self::ROWS)
@@ -71,7 +71,7 @@ impl<S: Elem> Packing<S> {
         }
     }
 
-    /// One of several shares of the panels, as even as can be.
+    /// One of several parts of the panels, as equal as possible.
     pub(super) fn share(&self, part: usize, parts: usize) -> Packing<S> {
         let panels = self.count.div_ceil(self.width);
         let cut = |part: usize| panels * part / parts;
@@ -180,7 +180,7 @@ unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
                 done += 4;
             }
         }
-        // A block of steps at a time, so that the lines of all columns stay in the first cache.
+        // A block of steps at a time, so that the cache lines of all columns stay in L1.
         for from in (0..k).step_by(16) {
             for j in done..count {
                 let src = b.ptr.offset(j as isize * b.col + from as isize * b.row);
@@ -194,7 +194,7 @@ unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
 
 #[inline(always)]
 unsafe fn copy<S: Elem<Compute = C>, C: 'static, const N: usize>(src: *const S, dst: *mut C) {
-    // By value, or the compiler would have to fear that they overlap and go one by one.
+    // By value: otherwise the compiler must assume that they overlap, and copies one by one.
     if TypeId::of::<S>() == TypeId::of::<C>() {
         // SAFETY: the caller has `N` elements on both sides, of the same type.
         return unsafe { dst.cast::<[C; N]>().write(src.cast::<[C; N]>().read()) };
@@ -212,7 +212,7 @@ fn is_f32<S: 'static>() -> bool {
 #[inline(always)]
 unsafe fn transpose_strip(src: *const f32, col: isize, k: usize, dst: *mut f32, width: usize) {
     use std::arch::x86_64::*;
-    // SAFETY: SSE is always there; the offsets stay in the four columns and the `k` steps.
+    // SAFETY: SSE is part of the target; the offsets stay in the four columns and the `k` steps.
     unsafe {
         let mut p = 0;
         while p + 4 <= k {

@@ -3,7 +3,7 @@
 use super::*;
 use ::half::{bf16, f16};
 
-/// Numbers in [-1, 1) that repeat nowhere near.
+/// Pseudorandom numbers in [-1, 1).
 fn noise(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -15,7 +15,7 @@ fn noise(len: usize, seed: u64) -> Vec<f64> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A matrix in one of the ways it may lie in memory: strides and the offset of element 0, 0.
+/// A matrix in one of several memory layouts: strides and the offset of element 0, 0.
 fn lay(rows: usize, cols: usize, how: usize) -> (usize, [isize; 2], usize) {
     let (r, c) = (rows as isize, cols as isize);
     match how {
@@ -83,7 +83,7 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
                 });
                 let wide = matches!(dtype, DType::F32 | DType::F64);
                 assert_eq!(added, wide && m > 1 && n > 1);
-                // Packed ahead: the same bits.
+                // Prepacked: the same bits.
                 if let Some(panels) = panels(left, right, &[m, n], dtype) {
                     packed_ahead += 1;
                     let right = Right { source: right, panels: Some(&panels) };
@@ -129,7 +129,8 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
     assert!(packed_ahead > 20 || !dtype.is_float(), "{packed_ahead}");
 }
 
-/// A tall product with a small B, which leaves A where it lies: near the exact one, with the same bits for any number of threads.
+/// A tall product with a small B, which leaves A unpacked: within tolerance of the exact one, with
+/// the same bits for any number of threads.
 #[test]
 fn tall_products_leave_their_rows_in_place() {
     let (m, n, k) = (701, 260, 300);
@@ -196,7 +197,7 @@ fn batches() {
     let b: Vec<f32> = noise(count * k * n, 4).iter().map(|&x| x as f32).collect();
     let (mk, kn) = ((m * k) as isize, (k * n) as isize);
     let (ki, ni, mi) = (k as isize, n as isize, m as isize);
-    // Batches [2, 3] of A and B: both dense, A or B broadcast, permuted, A with rows inside out.
+    // Batches [2, 3] of A and B: both dense, A or B broadcast, permuted, A with rows reversed.
     let cases: [([isize; 4], [isize; 4]); 6] = [
         ([3 * mk, mk, ki, 1], [3 * kn, kn, ni, 1]),
         ([3 * mk, mk, ki, 1], [0, 0, ni, 1]),

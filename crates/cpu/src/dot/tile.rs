@@ -5,13 +5,13 @@
 //! that is 24 accumulators, enough to hide the latency of the multiply-add, and 14 loads for 24
 //! multiply-adds, so the loads are hidden too.
 //!
-//! Three layers, as everywhere in this crate: [`Vector`] is the vocabulary, `tile` the algorithm,
-//! and the `#[target_feature]` functions at the end are the trampolines that [`Kernels::get`]
-//! picks between once.
+//! Three layers, as everywhere in this crate: [`Vector`] wraps the intrinsics, `tile` is the
+//! algorithm, and the `#[target_feature]` functions at the end are the trampolines that
+//! [`Kernels::get`] picks between once.
 
 use crate::simd::{Level, level};
 
-/// A register of floats, with the few things a tile does with one.
+/// A register of floats, with the few operations a tile needs.
 ///
 /// # Safety
 /// The methods need the instruction set of the implementing type.
@@ -34,7 +34,7 @@ pub(crate) unsafe trait Vector: Copy {
     unsafe fn store_masked(self, p: *mut Self::T, m: Self::Mask);
 }
 
-/// What a tile works on. Strides are in elements.
+/// The operands of a tile. Strides are in elements.
 pub(crate) struct Tile<T> {
     pub k: usize,
     pub a: *const T,
@@ -60,9 +60,9 @@ pub(crate) struct Kernels<T: 'static> {
     pub cols: usize,
     /// For packed operands: `[rows - 1][vectors - 1]`.
     pub packed: &'static [[Kernel<T>; 2]],
-    /// For A where it lies and a packed panel of B: `[rows - 1]`.
+    /// For unpacked A and a packed panel of B: `[rows - 1]`.
     pub half: &'static [Kernel<T>],
-    /// For operands where they lie (B with adjacent columns): `[rows - 1]`, always of full width.
+    /// For unpacked operands (B with adjacent columns): `[rows - 1]`, always of full width.
     pub direct: &'static [Kernel<T>],
 }
 
@@ -91,14 +91,14 @@ unsafe fn packed<V: Vector, const R: usize, const M: usize, const W: usize>(t: &
     }
 }
 
-/// A where it lies, `b` `2 * N` columns per step, padded with zeros.
+/// A unpacked, `b` `2 * N` columns per step, padded with zeros.
 #[inline(always)]
 unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
     // SAFETY: the caller has `M` rows and `k` steps of A, `k` packed steps of B and `M` rows of C.
     unsafe {
         let mut acc = [[V::zero(); 2]; M];
-        // Every third row has a pointer of its own; the two after it are a scaled index away, so the rows need
-        // few registers.
+        // Every third row has its own pointer; the two after it are a scaled index away, so the
+        // rows need few registers.
         let mut bases: [*const V::T; 4] =
             std::array::from_fn(|g| t.a.wrapping_offset(3 * g as isize * t.a_row));
         let mut b = t.b;
@@ -116,7 +116,7 @@ unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
     }
 }
 
-/// Operands where they lie; columns beyond `cols` are not read.
+/// Unpacked operands; columns beyond `cols` are not read.
 #[inline(always)]
 unsafe fn direct<V: Vector, const M: usize>(t: &Tile<V::T>) {
     // SAFETY: the caller has `M` rows and `k` steps of A, and `cols` adjacent columns of B and C.
@@ -178,10 +178,11 @@ unsafe fn finish<V: Vector, const M: usize, const W: usize>(t: &Tile<V::T>, acc:
     }
 }
 
-/// Makes the trampolines and the table of one instruction set. For example
-/// `kernels!(F32_AVX2, __m256, f32, "avx2,fma", rows 6: [1 2 3 4 5 6], direct [1 2 3 4])` makes a
-/// module with `#[target_feature(enable = "avx2,fma")]` versions of `packed` and `direct`, and the
-/// static `F32_AVX2` that lists `packed::<1, 1>`, `packed::<1, 2>`, `packed::<2, 1>`, ….
+/// Generates the trampolines and the table of one instruction set. For example `kernels!(F32_AVX2,
+/// __m256, f32, "avx2,fma", rows 6: [1 2 3 4 5 6], direct [1 2 3
+/// 4])` makes a module with `#[target_feature(enable =
+/// "avx2,fma")]` versions of `packed` and `direct`, and the static `F32_AVX2` that lists `packed::<1,
+/// 1>`, `packed::<1, 2>`, `packed::<2, 1>`, ….
 macro_rules! kernels {
     ($table:ident, $module:ident, $vector:ty, $t:ty, $feature:meta, rows $rows:literal: [$($m:literal)*], direct [$($d:literal)*]) => {
         mod $module {
@@ -374,13 +375,13 @@ mod x86 {
 
     #[inline(always)]
     fn lanes32(n: usize) -> __m256i {
-        // SAFETY: `n` is at most 8, so eight elements follow; AVX is there when this runs.
+        // SAFETY: `n` is at most 8, so eight elements follow; the caller has checked for AVX.
         unsafe { _mm256_loadu_si256(LANES32.as_ptr().add(8 - n).cast()) }
     }
 
     #[inline(always)]
     fn lanes64(n: usize) -> __m256i {
-        // SAFETY: `n` is at most 4, so four elements follow; AVX is there when this runs.
+        // SAFETY: `n` is at most 4, so four elements follow; the caller has checked for AVX.
         unsafe { _mm256_loadu_si256(LANES64.as_ptr().add(4 - n).cast()) }
     }
 

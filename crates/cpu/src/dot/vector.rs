@@ -1,5 +1,5 @@
-//! A matrix times a vector. Each element of the matrix is used once, so these run at the speed of
-//! memory: all that counts is to read the matrix in the order in which it lies.
+//! A matrix times a vector. Each element of the matrix is used once, so these are memory-bound:
+//! what matters is to read the matrix in memory order.
 
 use super::pack::Matrix;
 use super::tile::Tiled;
@@ -9,7 +9,7 @@ use crate::simd::{Level, level};
 
 /// Rows that are scaled and added in one pass over the sums.
 const TOGETHER: usize = 8;
-/// Sums kept in the first cache while rows are added to them.
+/// Sums kept in L1 while rows are added to them.
 const STRIPE: usize = 512;
 /// Independent partial sums of a dot product: four registers of the widest vectors.
 const LANES: usize = 64;
@@ -202,7 +202,7 @@ pub(super) fn multiply<C: Tiled + Float>(
     step: isize,
     y: Shared<C>,
 ) {
-    // The vector dense, unless it is already.
+    // A dense copy of the vector, unless it is dense already.
     let (_x, x) = if step == 1 || k == 1 {
         (None, Shared(x.cast_mut()))
     } else {
@@ -214,12 +214,12 @@ pub(super) fn multiply<C: Tiled + Float>(
         (Some(buffer), dense)
     };
     if a.row == 1 && m > 1 && a.col != 1 {
-        // The columns lie dense: add them up, each scaled.
+        // The columns are dense: add them up, each scaled.
         let stripe = if m * k <= GRAIN { m } else { even(m, STRIPE, 64) };
         par::for_each(m.div_ceil(stripe), |task| {
             let from = task * stripe;
             let len = stripe.min(m - from);
-            // SAFETY: the stripe lies in the matrix, and its part of `y` is this task's.
+            // SAFETY: the stripe is inside the matrix, and its part of `y` is this task's.
             unsafe {
                 std::ptr::write_bytes(y.at(from), 0, len);
                 let mut p = 0;
@@ -236,7 +236,7 @@ pub(super) fn multiply<C: Tiled + Float>(
     let group = GRAIN.div_ceil(k).min(m);
     par::for_each(m.div_ceil(group), |task| {
         for i in task * group..m.min((task + 1) * group) {
-            // SAFETY: the row lies in the matrix, and this element of `y` is this task's.
+            // SAFETY: the row is inside the matrix, and this element of `y` is this task's.
             unsafe {
                 *y.at(i) = if a.col == 1 || k == 1 {
                     C::dot(k, a.at(i, 0).ptr, x.at(0))

@@ -1,9 +1,9 @@
-//! Copies of rows of a table, one after the other.
+//! Copies rows of a table.
 
-/// Copies `count` rows of `row` elements each, from where `from` says to `to` on.
+/// Copies `count` rows of `row` elements each, from the addresses that `from` returns to `to` on.
 ///
 /// # Safety
-/// The rows are there, and there is room for them.
+/// The rows are readable, and `to` has space for them.
 #[inline(always)]
 pub(super) unsafe fn copy<T: Copy>(
     count: isize,
@@ -15,7 +15,8 @@ pub(super) unsafe fn copy<T: Copy>(
     unsafe {
         match (size_of::<T>(), row) {
             (_, 1) => (0..count).for_each(|j| to.offset(j).write(from(j).read())),
-            // Few words are there before a function that copies any number of them has looked at how many.
+            // A short copy of known length takes less time than the dispatch of `memcpy` on its
+            // length.
             (8, 2..=4) => short::<T, 2>(count, row, from, to),
             (8, 5..=8) => short::<T, 4>(count, row, from, to),
             (8, 9..=16) => short::<T, 8>(count, row, from, to),

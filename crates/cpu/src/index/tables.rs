@@ -1,4 +1,4 @@
-//! Many numbers that are added to few places: in tables, one for each chunk of them.
+//! Many numbers added to few destinations: in tables, one for each chunk.
 
 use super::{Number, TASK};
 use crate::elem::Elem;
@@ -6,9 +6,9 @@ use crate::operand::{Sink, Source};
 use crate::{par, pointwise};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Elements that there must be for each destination, for tables to pay.
+/// Fewest elements per destination for which tables pay off.
 const CROWD: usize = 4;
-/// Tables at most.
+/// Most tables.
 const TABLES: usize = 16;
 
 /// Whether elements are added up in tables: many, on one axis, to few destinations.
@@ -17,8 +17,8 @@ pub(super) fn is_tabled(axis: usize, source: Source<'_>, out: Sink<'_>) -> bool 
     n >= TASK && places <= n / CROWD && places == out.shape[axis] && n == source.shape[axis]
 }
 
-/// Adds the elements of each chunk of the source to a table, and the tables to the base. False if an
-/// index is out of range; the output is then not to be used.
+/// Adds the elements of each chunk of the source to a table, and the tables to the base. Returns
+/// false if an index is out of range; the output must not be used then.
 pub(super) fn add_tables<T: Elem<Compute: Number>>(
     axis: usize,
     base: Source<'_>,
@@ -58,7 +58,8 @@ pub(super) fn add_tables<T: Elem<Compute: Number>>(
     par::for_each(places.div_ceil(each), |task| {
         let out = { out }.ptr.cast::<T>();
         for p in task * each..places.min((task + 1) * each) {
-            // SAFETY: inside the output and the tables, which are filled; each place is one task's.
+            // SAFETY: inside the output and the tables, which are filled; each destination is one
+            // task's.
             unsafe {
                 let sum = |sum: T::Compute, t: usize| sum.plus(*tables.at(t * places + p));
                 *out.add(p) = T::store((0..count).fold((*out.add(p)).load(), sum));

@@ -7,7 +7,7 @@ fn noise(seed: &mut u64) -> usize {
     (*seed >> 33) as usize
 }
 
-/// A tensor with strides of its own: values at `data[at + Σ i·stride]`.
+/// A strided tensor: values at `data[at + Σ i·stride]`.
 struct Strided<T> {
     data: Vec<T>,
     at: usize,
@@ -78,7 +78,7 @@ const CASES: &[(usize, &[usize], &[usize])] = &[
     (0, &[300, 70], &[900, 70]),
 ];
 
-/// Rows of every length that is copied in its own way, and one more.
+/// Rows of every length that has its own copy loop, and one more.
 #[test]
 fn gather_takes_short_rows() {
     let mut seed = 3;
@@ -133,7 +133,7 @@ fn gather_of_one_number_everywhere() {
     let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[3, 2], dtype: DType::F64 };
     gather(0, x(&[4, 2]), rows, out).unwrap();
     assert_eq!(got, [2.5; 6]);
-    // It is still looked at where the indices point.
+    // The indices are still checked.
     let out = Sink { ptr: got.as_mut_ptr().cast(), shape: &[3, 2], dtype: DType::F64 };
     let error = gather(0, x(&[3, 2]), rows, out).unwrap_err();
     assert_eq!(error, IndexError { position: 2, index: 3, len: 3 });
@@ -224,7 +224,7 @@ fn the_first_bad_index_is_named_and_nothing_is_written() {
     let error = scatter(0, Combine::Add, x, index.source(DType::I64), source, out);
     assert_eq!(error, Err(IndexError { position: 7, index: -9, len: 4 }));
     assert_eq!(got, [7.0; 18]);
-    // Broadcast over the second axis: positions are those of the whole index.
+    // Broadcast over the second axis: positions are counted in the whole index.
     let rows =
         Strided { data: vec![0i64, 1, 5, 0, 0, 0], at: 0, shape: vec![6, 3], strides: vec![1, 0] };
     let out = Sink { shape: &[6, 3], ..out };
@@ -234,7 +234,7 @@ fn the_first_bad_index_is_named_and_nothing_is_written() {
 
 #[test]
 fn special_values_and_narrow_types() {
-    // NaN wins in Max and Min, from either side.
+    // NaN propagates in Max and Min, from either side.
     for combine in [Combine::Max, Combine::Min] {
         let base = [f32::NAN, 1.0];
         let source = [2.0, f32::NAN];
@@ -271,8 +271,8 @@ fn special_values_and_narrow_types() {
     assert_eq!(got, [44]);
 }
 
-/// Many small elements on one place of a narrow type are rounded once, not once each, for any
-/// number of threads.
+/// Many small elements added to one element of a narrow type are rounded once, not once each, for
+/// any number of threads.
 #[test]
 fn narrow_elements_are_rounded_once() {
     let cases: [(usize, &[usize], &[usize], usize); 3] =
@@ -281,7 +281,7 @@ fn narrow_elements_are_rounded_once() {
         let base = Strided::new(shape, 0, || bf16::ONE);
         let index = Strided::new(picked, 0, || 1i64);
         let terms = Strided::new(picked, 0, || bf16::from_f32(0.125));
-        // Each factor alone would be lost, or taken for more than it is.
+        // Rounding after each factor would lose it, or count it too much.
         let factors = Strided::new(picked, 0, || bf16::from_f32(0.99609375));
         let n = picked[axis];
         let product = (0..n).fold(1f32, |p, _| p * 0.99609375);
@@ -338,7 +338,8 @@ fn speed() {
     }
 }
 
-/// Many elements on few destinations, strided and dense; the sums are exact, so that any order will do.
+/// Many elements on few destinations, strided and dense; the sums are exact, so that any order
+/// gives the same bits.
 #[test]
 fn tables_add_up_to_the_same_for_any_number_of_threads() {
     let (n, places) = (TASK + 77, 300);

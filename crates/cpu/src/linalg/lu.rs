@@ -1,7 +1,8 @@
 //! LU factors with partial pivoting, permutations, and systems solved with them.
 //!
-//! The factorisation is recursive: the left half of the columns, its exchanges and its triangle applied to the right half, the
-//! product subtracted, then the right half below. Nearly all work is in products.
+//! The factorisation is recursive: the left half of the columns, its exchanges and its triangle
+//! applied to the right half, the product subtracted, then the right half below. Nearly all work is
+//! in products.
 
 use super::solve::{Triangle, blocks, copies};
 use super::{Dense, Real, Stack, part};
@@ -35,7 +36,8 @@ pub(super) fn lu<T: Real>(a: Source, out: Sink, pivots: Sink) {
     });
 }
 
-/// Factorises `m` rows and `n` columns in place; exchange j is that of row j with row `exchanges[j]`.
+/// Factorises `m` rows and `n` columns in place; exchange j is that of row j with row
+/// `exchanges[j]`.
 fn factorise<T: Real>(a: MatMut<T>, exchanges: &mut [usize]) {
     let (m, n) = (a.nrows(), a.ncols());
     if n > m {
@@ -65,7 +67,8 @@ fn factorise<T: Real>(a: MatMut<T>, exchanges: &mut [usize]) {
 fn narrow<T: Real>(mut a: MatMut<T>, exchanges: &mut [usize]) {
     let (m, n) = (a.nrows(), a.ncols());
     for j in 0..n {
-        // The largest, the first of equals; what is not finite is larger than anything, as otherwise it would hide.
+        // The largest, the first of equals; what is not finite is larger than anything, as
+        // otherwise it would hide.
         let (mut row, mut largest) = (j, zero::<T>());
         for i in j..m {
             let size = a[(i, j)].size();

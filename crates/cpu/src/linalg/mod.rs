@@ -1,19 +1,22 @@
 //! Factorisations of matrices and linear systems, on `faer`.
 //!
-//! `faer` works on columns, tensors lie in rows. So each matrix of a stack is copied into scratch memory column by column
-//! (blocked, whatever its strides), factorised there in place, and copied out: two passes over n² elements beside n³ work.
+//! `faer` works on columns, tensors lie in rows. So each matrix of a stack is copied into scratch
+//! memory column by column (blocked, whatever its strides), factorised there in place, and copied
+//! out: two passes over n² elements beside n³ work.
 //!
 //! # The same bits for any number of threads
 //!
-//! `faer` runs on one thread here: its own parallelism cuts by the number of threads. What is shared are the matrices of
-//! a stack and, in a triangular solve, blocks of right-hand sides; both cuts depend on shapes alone. On two cores one thread
-//! of it is level with or ahead of what other libraries make of both.
+//! `faer` runs on one thread here: its own parallelism cuts by the number of threads. What is
+//! shared are the matrices of a stack and, in a triangular solve, blocks of right-hand sides; both
+//! cuts depend on shapes alone. On two cores one thread of it is level with or ahead of what other
+//! libraries make of both.
 //!
 //! # What is not `faer`'s
 //!
-//! - LU (`lu.rs`): a column without a pivot is passed over, as LAPACK does, so that a singular matrix has factors and a
-//!   determinant of exactly 0. `faer` divides by it.
-//! - QR (`qr.rs`): reflections follow LAPACK's signs for every column, also where the matrix has no full rank.
+//! - LU (`lu.rs`): a column without a pivot is passed over, as LAPACK does, so that a singular
+//!   matrix has factors and a determinant of exactly 0. `faer` divides by it.
+//! - QR (`qr.rs`): reflections follow LAPACK's signs for every column, also where the matrix has no
+//!   full rank.
 //!
 //! No kernel fails on a value: see [`Linalg`].
 
@@ -157,13 +160,15 @@ impl<'a> Stack<'a> {
         copy
     }
 
-    /// Where one matrix lies, if `faer` can read it there: adjacent elements along one axis, the other forward.
+    /// Where one matrix lies, if `faer` can read it there: adjacent elements along one axis, the
+    /// other forward.
     fn in_place<T: Real>(&self, i: usize) -> Option<MatRef<'a, T>> {
         let one = self.one(i);
         let (row, col) = (one.strides[0], one.strides[1]);
         let fits =
             (row == 1 && col >= self.rows as isize) || (col == 1 && row >= self.cols as isize);
-        // SAFETY: the operand's layout was checked against its buffer, which is borrowed as long as the operand is.
+        // SAFETY: the operand's layout was checked against its buffer, which is borrowed as long as
+        // the operand is.
         fits.then(|| unsafe {
             MatRef::from_raw_parts(one.ptr.cast::<T>(), self.rows, self.cols, row, col)
         })
@@ -236,7 +241,8 @@ impl<T: Real> Dense<T> {
         self.store_columns(out, i, 0, self.cols);
     }
 
-    /// Copies the matrix to the columns from `from` on of matrix `i` of a result whose rows have `cols` elements.
+    /// Copies the matrix to the columns from `from` on of matrix `i` of a result whose rows have
+    /// `cols` elements.
     fn store_columns(&self, out: Sink, i: usize, from: usize, cols: usize) {
         let ptr = out.ptr.cast::<T>().wrapping_add(i * self.rows * cols + from);
         let (shape, strides) = ([self.rows, self.cols], [1, self.rows as isize]);
@@ -251,7 +257,8 @@ impl<T: Real> Dense<T> {
 /// # Safety
 /// The sink has at least `(i + 1) · n` elements of type `T`, and no one else uses these now.
 unsafe fn part<'a, T>(out: Sink<'a>, i: usize, n: usize) -> &'a mut [T] {
-    // SAFETY: as the caller promises. Kernels write before they read; the types have no invalid bits.
+    // SAFETY: as the caller promises. Kernels write before they read; the types have no invalid
+    // bits.
     unsafe { std::slice::from_raw_parts_mut(out.ptr.cast::<T>().add(i * n), n) }
 }
 

@@ -1,8 +1,9 @@
 //! QR factors by Householder's reflections, with LAPACK's signs.
 //!
-//! A reflection is I − τ·v·vᵀ with v₀ = 1; it maps x to β·e₀ with β = −sign(x₀)·|x|, and a column that is zero below its head is
-//! left as it is (τ = 0). Reflections are gathered in panels: their product is I − V·T·Vᵀ with an upper triangular T, so that nearly
-//! all work is in products of matrices.
+//! A reflection is I − τ·v·vᵀ with v₀ = 1; it maps x to β·e₀ with β = −sign(x₀)·|x|, and a column
+//! that is zero below its head is left as it is (τ = 0). Reflections are gathered in panels: their
+//! product is I − V·T·Vᵀ with an upper triangular T, so that nearly all work is in products of
+//! matrices.
 
 use super::{Dense, Real, Stack};
 use crate::operand::{Sink, Source};

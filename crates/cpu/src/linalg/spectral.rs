@@ -1,7 +1,8 @@
 //! Eigenvalues of symmetric matrices, and singular values.
 //!
-//! Vectors are fixed up to their sign. Here the largest element (by size, the first of equals) of an eigenvector or left singular
-//! vector is positive, so that vectors follow the matrix without jumps.
+//! Vectors are fixed up to their sign. Here the largest element (by size, the first of equals) of
+//! an eigenvector or left singular vector is positive, so that vectors follow the matrix without
+//! jumps.
 
 use super::{Dense, Real, Stack, Work, part};
 use crate::operand::{Sink, Source};
@@ -47,7 +48,8 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
     });
 }
 
-/// U, the singular values and Vᵀ, of the sizes of the sinks; NaN where an element is not finite, or nothing converged.
+/// U, the singular values and Vᵀ, of the sizes of the sinks; NaN where an element is not finite, or
+/// nothing converged.
 pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
     let stack = Stack::of(a);
     let (m, n) = (stack.rows, stack.cols);

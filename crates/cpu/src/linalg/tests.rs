@@ -1,4 +1,5 @@
-//! The kernels on sizes around their blocks, strides that run backwards, and matrices that have no factors.
+//! The kernels on sizes around their blocks, strides that run backwards, and matrices that have no
+//! factors.
 
 use crate::{Buffer, Input, run_all};
 use pullback_ir::{DType, Few, Layout, Linalg, Op, Shape, Spec};

@@ -1,24 +1,27 @@
 //! Batch normalisation: each channel (axis 1) over all other axes, and its gradients.
 //!
-//! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that stay in the
-//! second cache while they are read again: for their sum, for the distances from their own mean (which take its
-//! rounding error away), and for the squares of those. With the mean `mₚ` and the squares `qₚ` of parts of `nₚ` elements,
+//! A channel is one contiguous *line* in each sample. It is cut into *parts* of whole lines that
+//! stay in L2 while they are read three times: for their sum, for the distances from their own mean
+//! (which correct its rounding error), and for the squares of those. With the mean `mₚ` and the
+//! squares `qₚ` of parts of `nₚ` elements,
 //!
 //! ```text
 //! mean = m₀ + Σ nₚ·(mₚ − m₀) / n      variance = Σ (qₚ + nₚ·(mₚ − mean)²) / n
 //! ```
 //!
-//! and nothing cancels: a constant channel is exactly 0. A channel of one part is also normalised while it is there, so memory is read once;
-//! otherwise all parts are summed first. Backward is as much, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
+//! and nothing cancels: a constant channel is exactly 0. A channel of one part is also normalised
+//! while it is in cache, so memory is read once; otherwise all parts are summed first. Backward
+//! works the same way, with `x̂ = (x − mean)·r` and `r = 1/√(variance + eps)`:
 //!
 //! ```text
 //! db = Σ dy      dw = Σ dy·x̂      dx = w·r · (dy − db/n − x̂·dw/n)
 //! ```
 //!
-//! Forward gives the mean and variance, backward takes them: the running statistics want them as well.
+//! Forward returns the mean and variance, and backward takes them: the running statistics need them
+//! as well.
 //!
-//! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a channel is
-//! one line. Where parts and tasks begin depends on the shape alone.
+//! Lines too short for vectors are joined by a transpose first: `[n, c, …]` becomes `[c, n, …]`,
+//! where a channel is one line. The split into parts and tasks depends on the shape alone.
 
 use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, total};
 use super::lanes::{settled, view};
@@ -39,12 +42,13 @@ pub(crate) use backward::batch_norm_vjp;
 const PART: usize = 1 << 16;
 /// Elements of a task, of one part at least.
 const TASK: usize = 1 << 14;
-/// Elements of a line that are worked on at a time, and that are summed before the sum is added to that before it.
+/// Elements of a line that are processed at a time, and summed before the sum is added to the
+/// total.
 const STRETCH: usize = 128 * LANES;
-/// Lines shorter than this are brought together.
+/// Lines shorter than this are joined.
 const SHORT: usize = 16;
 
-/// How the work is cut.
+/// How the work is split.
 #[derive(Clone, Copy)]
 struct Plan {
     samples: usize,
@@ -54,7 +58,7 @@ struct Plan {
     lines: usize,
     /// Parts of a channel.
     parts: usize,
-    /// Whether `[n, c, …]` is brought into the order `[c, n, …]`.
+    /// Whether `[n, c, …]` is transposed to `[c, n, …]`.
     moved: bool,
 }
 
@@ -128,14 +132,14 @@ impl Lines {
         Lines { ptr, _copy: Some(buffer) }
     }
 
-    /// Where a line begins.
+    /// The start of a line.
     #[inline(always)]
     fn line<E>(&self, plan: &Plan, sample: usize, channel: usize) -> *const E {
         self.ptr.cast::<E>().wrapping_add((sample * plan.channels + channel) * plan.line)
     }
 }
 
-/// Fills `out` by `f`, which is given a sink whose lines are contiguous.
+/// Calls `f` to fill `out`, through a sink whose lines are contiguous.
 fn into_lines<E: Elem>(plan: &Plan, out: Sink<'_>, f: impl FnOnce(Sink<'_>)) {
     if !plan.moved {
         return f(out);
@@ -153,7 +157,7 @@ fn into_lines<E: Elem>(plan: &Plan, out: Sink<'_>, f: impl FnOnce(Sink<'_>)) {
 /// One value per channel; statistics may come in the compute type.
 fn row<E: Elem>(x: Source<'_>) -> Vec<E::Compute> {
     let mut to = vec![E::Compute::default(); x.shape[0]];
-    // SAFETY: all elements of an operand, of the type that it says.
+    // SAFETY: all elements of an operand, of its dtype.
     unsafe {
         if x.dtype == E::DTYPE {
             load::<E>(x.ptr.cast(), x.strides[0], &mut to);
@@ -164,7 +168,8 @@ fn row<E: Elem>(x: Source<'_>) -> Vec<E::Compute> {
     to
 }
 
-/// How many of the elements that are left of a line come next: full lanes first, then what is left over.
+/// How many of the remaining elements of a line to process next: full lanes first, then the
+/// remainder.
 #[inline(always)]
 fn stretch(left: usize) -> usize {
     if left < LANES { left } else { left.min(STRETCH) / LANES * LANES }
@@ -187,7 +192,7 @@ unsafe fn lanes<E: Elem>(
     unsafe { view(from, 1, len, scratch) }
 }
 
-/// A sum over many stretches, in two levels so that the error does not grow with their number.
+/// A sum over many pieces, in two levels so that the error does not grow with their number.
 struct Sum<C> {
     lanes: [C; LANES],
     held: usize,
@@ -200,7 +205,7 @@ impl<C: Float> Sum<C> {
         Sum { lanes: [C::default(); LANES], held: 0, all: C::default() }
     }
 
-    /// `n` elements more are in the lanes.
+    /// Counts `n` more elements added to the lanes.
     #[inline(always)]
     fn added(&mut self, n: usize) {
         self.held += n;
@@ -356,7 +361,7 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
             let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
             while at < plan.line {
                 let n = stretch(plan.line - at);
-                // SAFETY: a stretch of a line, which nothing writes.
+                // SAFETY: a piece of a line, which nothing writes.
                 let x = unsafe { lanes(line.add(at), n, about, scratch) };
                 match SQUARED {
                     true => sum.add_squares::<I>(x, about),
@@ -390,7 +395,7 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
         let plan = &self.plan;
         let count = E::Compute::real(plan.count() as f64);
         let partial = |part: usize| {
-            // SAFETY: the step that writes it is over.
+            // SAFETY: the step that writes it has finished.
             unsafe { *self.partials.at(channel * plan.parts + part) }
         };
         let size = |part: usize| {
@@ -403,7 +408,7 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
             let m = partial(part)[0];
             (off, sum) = (off + size(part) * (m - first), sum + size(part) * m);
         }
-        // Beside infinities there is no distance.
+        // With infinities the distances are not finite.
         let mean = if off.finite() { first + off / count } else { sum / count };
         let mut squares = E::Compute::default();
         for part in 0..plan.parts {
@@ -435,7 +440,7 @@ impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
             }
             let [mean, variance] = self.moments(channel);
             if part == 0 {
-                // SAFETY: one task has the first part of a channel.
+                // SAFETY: the first part of a channel belongs to one task.
                 unsafe {
                     self.statistics[0].add(channel).write(mean);
                     self.statistics[1].add(channel).write(variance);
@@ -451,7 +456,7 @@ impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
                 let out = results.start(index);
                 while at < plan.line {
                     let n = stretch(plan.line - at);
-                    // SAFETY: a stretch of a line, whose result is this task's alone.
+                    // SAFETY: a piece of a line, whose result is this task's alone.
                     unsafe {
                         let (x, out) = (lanes(line.add(at), n, mean, a), out.add(at));
                         for (j, &x) in x[..n].iter().enumerate() {

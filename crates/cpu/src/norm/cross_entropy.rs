@@ -8,7 +8,7 @@ use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{Isa, Work, vectorised};
 
-/// Elements that one task takes.
+/// Elements per task.
 const TASK: usize = 1 << 14;
 
 /// From logits `[n, c]` and classes `i64[n]`: `log(sum(exp(row))) − row[class]`, `[n]`.
@@ -54,7 +54,7 @@ fn rows<E: Elem<Compute: Float>>(
         return;
     }
     let (count, c) = (logits.shape[0], logits.shape[1]);
-    // A row costs something even where it is short.
+    // A short row has a fixed cost too.
     let each = (TASK / c.max(32)).max(1);
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));

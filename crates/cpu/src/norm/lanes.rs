@@ -12,9 +12,9 @@ use std::ops::{Add, Div, Mul, Sub};
 
 /// Partial sums of a line; scratch lines are multiples of this long.
 pub(crate) const LANES: usize = 32;
-/// Elements of a line that are summed before the sum is added to that of the pieces before it.
+/// Elements of a line that are summed before the sum is added to the total.
 const PIECE: usize = 128 * LANES;
-/// Elements of a line for each of which one of the next line is asked for at a time.
+/// Elements of a line between two prefetches of as many elements of the next line.
 const STEP: usize = 4 * LANES;
 
 /// The compute types of floats.
@@ -23,7 +23,8 @@ pub(crate) trait Float:
 {
     fn real(v: f64) -> Self;
     fn exp<I: Isa>(self) -> Self;
-    /// `exp` of what is not positive. It takes fewer steps, and gives zero instead of a subnormal.
+    /// `exp` of an argument that is not positive. It takes fewer steps, and returns zero instead of
+    /// a subnormal.
     fn exp_down<I: Isa>(self) -> Self;
     fn log<I: Isa>(self) -> Self;
     fn sqrt(self) -> Self;
@@ -52,10 +53,10 @@ impl Float for f32 {
         for c in [8.368_797e-3, 4.166_839_6e-2, 1.666_652e-1, 0.499_999_94, 1.0, 1.0] {
             p = p.fma::<I>(r, c);
         }
-        // Adds k to the exponent; below the normal range that would run into the sign.
+        // Adds k to the exponent; below the normal range that would overflow into the sign.
         let scaled = f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23));
         let scaled = if self < -87.33 { 0.0 } else { scaled };
-        // NaN stays, and so does +∞, which a line keeps that is not shifted.
+        // NaN stays NaN, and +∞ stays +∞: it occurs in a line that is not shifted.
         if self <= 0.0 { scaled } else { self }
     }
     #[inline(always)]
@@ -107,10 +108,10 @@ impl Float for f64 {
     }
 }
 
-/// Scratch of the compute type, aligned for the widest vectors: a line that is not costs twice
-/// as much, as every vector then lies on two cache lines.
+/// Scratch of the compute type, aligned for the widest vectors: an unaligned line costs twice as
+/// much, as every vector then straddles two cache lines.
 ///
-/// It comes from the pool, so that a program that runs again asks for no memory.
+/// It comes from the pool, so that running a program again allocates nothing.
 pub(crate) struct Scratch<C> {
     memory: Buffer,
     len: usize,
@@ -118,7 +119,7 @@ pub(crate) struct Scratch<C> {
 }
 
 impl<C: Float> Scratch<C> {
-    /// Room for `len` elements, rounded up to 16, all `value`.
+    /// Space for `len` elements, rounded up to 16, all `value`.
     pub(crate) fn new(len: usize, value: C) -> Scratch<C> {
         let len = len.next_multiple_of(16);
         let mut memory = match Buffer::alloc(len * size_of::<C>()) {
@@ -170,8 +171,8 @@ pub(crate) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::C
     }
 }
 
-/// A line as a slice of the compute type: the line itself where it is one, else brought into
-/// `scratch`, whose padding stays.
+/// A line as a slice of the compute type: the line itself if it is one, otherwise a copy in
+/// `scratch`, whose padding is unchanged.
 ///
 /// # Safety
 /// The line can be read, and is not written while the slice lives.
@@ -192,7 +193,7 @@ pub(crate) unsafe fn view<E: Elem>(
     scratch
 }
 
-/// Whether a contiguous line of `n` elements can be worked on where it lies.
+/// Whether a contiguous line of `n` elements can be used without a copy.
 #[inline(always)]
 pub(crate) fn is_whole<E: Elem>(n: usize) -> bool {
     n.is_multiple_of(LANES) && TypeId::of::<E>() == TypeId::of::<E::Compute>()
@@ -218,17 +219,17 @@ pub(crate) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usi
     }
 }
 
-/// The line that comes next, to be asked for while this one is worked on: the processor itself does
-/// not look beyond the end of a page.
+/// The next line, prefetched while this one is processed: the hardware prefetcher stops at the end
+/// of a page.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
     start: *const u8,
-    /// Bytes of an element; zero asks for nothing.
+    /// Bytes of an element; zero prefetches nothing.
     size: usize,
 }
 
 impl Ahead {
-    /// Nothing is asked for.
+    /// Nothing is prefetched.
     pub(crate) const NOTHING: Ahead = Ahead { start: std::ptr::null(), size: 0 };
 
     /// A line of contiguous elements.
@@ -237,7 +238,7 @@ impl Ahead {
         Ahead { start: start.cast(), size: size_of::<E>() }
     }
 
-    /// Asks for the elements `at..at + STEP`.
+    /// Prefetches the elements `at..at + STEP`.
     #[inline(always)]
     fn fetch(self, at: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -253,7 +254,7 @@ impl Ahead {
     }
 }
 
-/// Lines of a result. A large one goes past the caches, by way of scratch.
+/// Lines of a result. A large one is written to scratch and streamed past the caches.
 pub(crate) struct Results<E: Elem> {
     out: *mut E,
     n: usize,
@@ -261,7 +262,7 @@ pub(crate) struct Results<E: Elem> {
 }
 
 impl<E: Elem<Compute: Float>> Results<E> {
-    /// Contiguous lines of `n` elements in `out`; `streamed` as [`is_streamed`] says.
+    /// Contiguous lines of `n` elements in `out`; `streamed` is what [`is_streamed`] returns.
     #[inline(always)]
     pub(crate) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
         let scratch = streamed.then(|| Scratch::new(n, E::Compute::default()));
@@ -278,10 +279,11 @@ impl<E: Elem<Compute: Float>> Results<E> {
         }
     }
 
-    /// Line `i` is written.
+    /// Finishes line `i` after it is written.
     ///
     /// # Safety
-    /// It is, where [`Results::start`] said, and is inside the result and this task's alone.
+    /// The line is written at [`Results::start`], inside the result, and belongs to this task
+    /// alone.
     #[inline(always)]
     pub(crate) unsafe fn end(&mut self, i: usize) {
         if let Some(scratch) = &mut self.scratch {
@@ -301,15 +303,15 @@ impl<E: Elem> Drop for Results<E> {
     }
 }
 
-/// Whether the lines of a result, of `n` elements each, go past the caches: if it is large, and
-/// they are not, as each is made in scratch first.
+/// Whether the lines of a result, of `n` elements each, are streamed past the caches: if the result
+/// is large and its lines are not, as each is computed in scratch first.
 pub(crate) fn is_streamed(out: Sink<'_>, n: usize) -> bool {
     let bytes = n * out.dtype.size();
     bytes.is_multiple_of(16) && bytes <= 1 << 16 && streams(out)
 }
 
-/// How many lines of `n` elements a task takes: enough to be worth it, and of many lines more, as
-/// memory is read faster in long stretches.
+/// Lines of `n` elements per task: enough to be worth scheduling, and more if there are many lines,
+/// as memory is read faster in long runs.
 pub(crate) fn share(count: usize, n: usize) -> usize {
     let elements = (count * n / (16 * par::threads())).clamp(1 << 14, 1 << 17);
     (elements / n.max(1)).max(1)
@@ -319,7 +321,7 @@ pub(crate) fn share(count: usize, n: usize) -> usize {
 #[inline(always)]
 pub(crate) fn total<C: Float>(lanes: [C; LANES]) -> C {
     // Through memory: a compiler that sees how they are added up forms vectors of two for it, and
-    // keeps to that width in the loop that made them.
+    // uses that width in the loop that computed them too.
     let mut lanes = std::hint::black_box(lanes);
     let mut half = LANES / 2;
     while half > 0 {
@@ -369,7 +371,7 @@ pub(crate) fn larger<C: Float>(a: C, b: C) -> C {
     if a > b { a } else { b }
 }
 
-/// The largest of a scratch line; a NaN is passed over.
+/// The largest of a scratch line; NaN is ignored.
 #[inline(always)]
 pub(crate) fn largest<C: Float>(a: &[C]) -> C {
     let mut lanes = [C::real(f64::NEG_INFINITY); LANES];
@@ -388,7 +390,7 @@ pub(crate) fn largest<C: Float>(a: &[C]) -> C {
     lanes[0]
 }
 
-/// The sum of the distances from `mean`, in two levels: what its rounding has left.
+/// The sum of the distances from `mean`, in two levels: the rounding error of the mean.
 #[inline(always)]
 pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
     let mut all = C::default();
@@ -404,11 +406,12 @@ pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
     all
 }
 
-/// A mean moved by that of the distances from it. The sum that it came from was rounded, and by a rounding error every element of a constant
-/// line would differ from the mean; their distances are exact, so now it is that constant.
+/// A mean corrected by the mean of the distances from it. The sum was rounded, so every element of
+/// a constant line could differ from the mean; the distances are exact, so the corrected mean is
+/// that constant.
 #[inline(always)]
 pub(crate) fn settled<C: Float>(mean: C, off: C) -> C {
-    // Beside infinities there is nothing to mend.
+    // With infinities there is nothing to correct.
     if off.finite() { mean + off } else { mean }
 }
 
@@ -429,10 +432,10 @@ pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
     all
 }
 
-/// `to = exp(a − shift)`; gives the sum.
+/// `to = exp(a − shift)`; returns the sum.
 #[inline(always)]
 pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
-    // Two loops: with the partial sums in the first, it would not stay in registers.
+    // Two loops: with the partial sums, the first would spill registers.
     for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
         ahead.fetch(k * STEP);
         for (to, &a) in to.iter_mut().zip(a) {
@@ -442,8 +445,9 @@ pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: 
     sum(to)
 }
 
-/// The shift under the exponential that keeps a log-sum-exp in range: the largest value, or zero
-/// where that is infinite (or there is only NaN) and subtracting it would make a NaN.
+/// The shift subtracted under the exponential, which keeps a log-sum-exp in range: the largest
+/// value, or zero where that is infinite (or there is only NaN) and subtracting it would make a
+/// NaN.
 #[inline(always)]
 pub(crate) fn shift<C: Float>(largest: C) -> C {
     if largest.finite() { largest } else { C::default() }

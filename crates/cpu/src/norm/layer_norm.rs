@@ -1,8 +1,9 @@
 //! Layer normalisation over the trailing axes, and its gradients.
 //!
-//! Mean and variance are taken in three passes over the row, which is in the first cache after the first of them: the sum, the
-//! distances from the mean (which take its rounding error away, so that a constant row is exactly 0), and their squares, so
-//! nothing cancels. Backward recomputes both from `x`: that is cheaper than reading them back, and the tape keeps nothing for them.
+//! Mean and variance are taken in three passes over the row, which is in L1 after the first of
+//! them: the sum, the distances from the mean (which correct its rounding error, so that a constant
+//! row is exactly 0), and their squares, so nothing cancels. Backward recomputes both from `x`:
+//! that is cheaper than reading them back, and the tape saves nothing for them.
 //!
 //! With `x̂ = (x − mean) · r`, `r = 1/√(variance + eps)` and `g = dy · w`:
 //!
@@ -24,7 +25,7 @@ const ROWS: usize = 16;
 /// Columns of the partial sums that one task adds up.
 const COLUMNS: usize = 1024;
 
-/// The rows of an operand: where they begin, and how one is laid out.
+/// The rows of an operand: their offsets, and the layout of one.
 struct Rows<E> {
     ptr: *const E,
     starts: Walk<1>,
@@ -47,7 +48,7 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         }
     }
 
-    /// Row `i`: where it lies, if that can be worked on, else in scratch.
+    /// Row `i`: in the operand if it can be used without a copy, otherwise in scratch.
     #[inline(always)]
     fn view<'s>(&'s self, i: usize, scratch: &'s mut [E::Compute]) -> &'s [E::Compute] {
         // SAFETY: both walks stay inside the operand, which nothing writes.
@@ -57,7 +58,7 @@ impl<E: Elem<Compute: Float>> Rows<E> {
             if row.len == n {
                 return view(start, row.strides[0], n, scratch);
             }
-            // Several stretches along the innermost axis of the row.
+            // Several runs along the innermost axis of the row.
             for (k, to) in scratch[..n].chunks_exact_mut(row.len).enumerate() {
                 load(start.offset(self.row.offsets(k * row.len)[0]), row.strides[0], to);
             }
@@ -65,8 +66,8 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         scratch
     }
 
-    /// Row `i`, and its mean and `1/√(variance + eps)`. The padding becomes the mean, so that it
-    /// is nothing once centred.
+    /// Row `i`, and its mean and `1/√(variance + eps)`. The padding is set to the mean, so that it
+    /// is zero once centred.
     #[inline(always)]
     fn centred<'s, I: Isa>(
         &'s self,
@@ -85,7 +86,7 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         (a, mean, E::Compute::real(1.0) / (variance + E::Compute::real(eps)).sqrt())
     }
 
-    /// The row that [`Rows::view`] found at `at`, padded with `pad` where it is in scratch.
+    /// The row that [`Rows::view`] returned at `at`, padded with `pad` where it is in scratch.
     #[inline(always)]
     fn seen<'s>(
         &'s self,
@@ -279,7 +280,7 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
     }
 }
 
-/// Adds a row to `dw` and `db`; gives the sums of `dy · w · x̂` and of `dy · w`.
+/// Adds a row to `dw` and `db`; returns the sums of `dy · w · x̂` and of `dy · w`.
 #[inline(always)]
 fn sums<C: Float, I: Isa>(
     x: &[C],
@@ -298,7 +299,7 @@ fn sums<C: Float, I: Isa>(
             dw[j] = dy[j].fma::<I>((x[j] - mean) * r, dw[j]);
             db[j] = db[j] + dy[j];
         }
-        // Apart from the first two, these sums wait less for one another.
+        // In a separate loop from the first two, these sums have shorter dependency chains.
         for j in 0..LANES {
             let g = dy[j] * w[j];
             slopes[j] = g.fma::<I>((x[j] - mean) * r, slopes[j]);

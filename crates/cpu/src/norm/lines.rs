@@ -1,7 +1,6 @@
 //! Softmax-like kernels over the lines of any axis.
 //!
-//! A [`Line`] says what happens to one line; the driver here brings lines in and out. There are
-//! two ways:
+//! A [`Line`] computes one line; the driver here loads and stores lines. There are two methods:
 //!
 //! - **rows**: one line at a time, vectors along the line. For long lines that are the last axis
 //!   (or have few neighbours).
@@ -19,16 +18,17 @@ use crate::walk::Walk;
 use pullback_ir::{Shape, Strides};
 use std::marker::PhantomData;
 
-/// Elements that one task of columns takes.
+/// Elements per task of columns.
 const TASK: usize = 1 << 14;
-/// Lines shorter than this go by columns.
+/// Lines shorter than this are processed by columns.
 const SHORT: usize = 32;
-/// Lines with fewer contiguous neighbours than this go by rows, unless short.
+/// Lines with fewer contiguous neighbours than this are processed by rows, unless short.
 const NARROW: usize = 8;
-/// Lines longer than this go by narrow blocks of columns, so that the tile stays in cache.
+/// Lines longer than this are processed by narrow blocks of columns, so that the tile stays in
+/// cache.
 const LONG: usize = 4096;
 
-/// What happens to a line.
+/// The computation on a line.
 pub(super) trait Line {
     /// What scratch is padded with.
     const PAD: f64;
@@ -36,8 +36,9 @@ pub(super) trait Line {
     const TWO: bool;
     /// Whether the result is one element.
     const REDUCE: bool;
-    /// What the whole line `a` (and the second operand `b`) says about its elements; `to` is
-    /// scratch for one value each, and `ahead` the next line, to be asked for on the way. Of a reduction, the first number is the result.
+    /// The statistics of the whole line `a` (and of the second operand `b`) that each element
+    /// needs; `to` is scratch for one value each, and `ahead` the next line, to be prefetched. For
+    /// a reduction, the first number is the result.
     fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Ahead) -> [C; 2];
     /// An element of the result, from those of the operands and of scratch.
     fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
@@ -46,7 +47,7 @@ pub(super) trait Line {
     fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], b: &[C]);
 }
 
-/// Runs `L` over the lines along `axis`. The second operand, where `L` has one, is shaped as `x`.
+/// Runs `L` over the lines along `axis`. The second operand, if `L` has one, has the shape of `x`.
 pub(super) fn lines<L: Line>(
     axis: usize,
     x: Source<'_>,
@@ -58,7 +59,7 @@ pub(super) fn lines<L: Line>(
 
 /// What a task needs to know; made inside the task, as it holds pointers.
 struct Lines<'a, L, E> {
-    /// Over the axes that are not normalised: where the lines of both operands begin.
+    /// Over the axes that are not normalised: the starts of the lines of both operands.
     walk: &'a Walk<2>,
     x: *const E,
     second: *const E,
@@ -69,7 +70,7 @@ struct Lines<'a, L, E> {
     n: usize,
     /// Stride of the result along its lines.
     inner: usize,
-    /// Whether the lines of the result go past the caches, where they are contiguous.
+    /// Whether contiguous lines of the result are streamed past the caches.
     streamed: bool,
     /// The lines of this task.
     from: usize,
@@ -124,7 +125,7 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
         });
         return;
     }
-    // Blocks do not run over the end of a stretch of contiguous lines.
+    // Blocks do not cross the end of a run of contiguous lines.
     let stretch = if inner < NARROW { count } else { inner };
     let width = if stretch <= 16 || n > LONG { 16 } else { 64 };
     let each = (TASK / n.max(1)).max(1).next_multiple_of(width);
@@ -191,13 +192,13 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
 
 struct Columns<'a, L, E, const W: usize>(Lines<'a, L, E>);
 
-/// Where `W` lines begin, and whether they lie side by side.
+/// The starts of `W` lines, and whether they are adjacent.
 struct Starts<const W: usize> {
     offsets: [isize; W],
     contiguous: bool,
 }
 
-/// Brings `width` lines into a tile.
+/// Loads `width` lines into a tile.
 ///
 /// # Safety
 /// The lines can be read.
@@ -229,7 +230,7 @@ impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Lines { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
-        // A reduction of nothing still has results, and they are the padding of the tile.
+        // An empty reduction still has results: the padding of the tile.
         let pad = E::Compute::real(L::PAD);
         let mut a = Scratch::new(n.max(1) * W, pad);
         let mut b = Scratch::new(if L::TWO { n * W } else { 0 }, pad);

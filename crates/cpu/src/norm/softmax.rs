@@ -1,7 +1,7 @@
 //! Softmax, log-softmax and log-sum-exp along an axis.
 //!
-//! A softmax of a line that is −∞ throughout, or has a +∞ or a NaN in it, is NaN, as its formula
-//! says. The log-sum-exp of such lines is −∞, +∞ and NaN, and that of an empty line −∞.
+//! A softmax of a line that is −∞ throughout, or has a +∞ or a NaN in it, is NaN, as in the
+//! formula. The log-sum-exp of such lines is −∞, +∞ and NaN, and that of an empty line −∞.
 
 use super::lanes::{Ahead, Float, dot, exp_sum, larger, largest, shift, sum};
 use super::lines::{Line, lines};

@@ -1,4 +1,4 @@
-//! Every kernel against its naive twin in f64, over shapes, strides, dtypes and threads.
+//! Every kernel against a naive reference in f64, over shapes, strides, dtypes and threads.
 
 mod batch_norm;
 
@@ -41,7 +41,7 @@ samples! {
     f16, f16::from_f64, f64::from, 2e-3;
 }
 
-/// How an operand lies: dense, axes in reverse order, all axes flipped, one value for all, the
+/// Layouts of an operand: dense, axes in reverse order, all axes flipped, one value for all, the
 /// last axis broadcast.
 const LAYOUTS: usize = 5;
 
@@ -245,7 +245,7 @@ fn scalars_and_empty_axes() {
 #[test]
 fn infinities_and_nan() {
     const INF: f32 = f32::INFINITY;
-    // Short lines go by columns, long ones by rows.
+    // Short lines are processed by columns, long ones by rows.
     for n in [3, 50] {
         let line = |first: f32, others: f32| {
             let mut v = vec![others; n];
@@ -379,7 +379,7 @@ fn layer_norm_equals_its_formula() {
 
 #[test]
 fn layer_norm_far_from_zero() {
-    // A large mean must not drown the variance.
+    // A large mean must not lose the variance by cancellation.
     let x: Vec<f32> = (0..1000).map(|i| 1e4 + (i % 2) as f32).collect();
     let ones = [1f32];
     let of = |v: &[f32], stride: &'static [isize]| Source {
@@ -457,7 +457,7 @@ fn a_class_out_of_range_is_named() {
     }
 }
 
-/// Large results go past the caches, in rows that are the same as those of a small one.
+/// Large results are streamed; their rows are the same as those of a small one.
 #[test]
 fn large_results_are_streamed() {
     type Kernel<'a> = &'a dyn Fn(Source<'_>, Source<'_>, Sink<'_>);
@@ -545,7 +545,7 @@ fn speed() {
     let all = Source { shape: &shape, strides: &[0, 0], ..one };
     let rows_out = Sink { shape: &shape[..1], ..out };
     let copied = |v: &Strided<f32>, to: *mut u8| {
-        // SAFETY: the buffer has room for as many elements.
+        // SAFETY: the buffer has space for as many elements.
         unsafe { std::ptr::copy_nonoverlapping(v.data.as_ptr().cast(), to, rows * columns * 4) }
         to
     };

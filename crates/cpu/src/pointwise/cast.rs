@@ -1,7 +1,7 @@
 //! Changing the element type, to the nearest value of the new one.
 //!
 //! To a narrower float: rounded to nearest, ties to even, once (also from f64 to bf16 and f16). To
-//! an integer: truncated towards zero, then held in the range of the type; NaN gives zero. To
+//! an integer: truncated towards zero, then clamped to the range of the type; NaN gives zero. To
 //! bool: whether it is not zero (NaN is not).
 
 use super::{copy, map1, run1};
@@ -43,7 +43,7 @@ pub(crate) fn to_odd(x: f64) -> f32 {
     f32::from_bits(if back == x || x.is_nan() { bits } else { cut | 1 })
 }
 
-/// The conversions of one type to the integer types, each held in its range.
+/// The conversions of one type to the integer types, each clamped to its range.
 macro_rules! to_int {
     ($name:ident, $X:ty, $zero:expr) => {
         /// The loop of the conversion to an integer type.

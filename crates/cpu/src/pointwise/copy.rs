@@ -1,14 +1,14 @@
 //! Moving elements unchanged: materialising a view, writing through one, filling.
 //!
-//! Only the size of an element matters. Three ways, by how the source and the destination lie after
-//! collapsing their axes together:
+//! Only the size of an element matters. Three methods, by the strides of source and destination
+//! after collapsing their axes together:
 //!
 //! - rows that are dense in both are copied whole;
 //! - where the destination runs along one axis and the source along another (a transpose), squares
 //!   with the side of a cache line are moved through the stack: every line of the source is read
-//!   once and whole, and every line of the destination written so. (Moving an element at a time
-//!   would come back to a line many times, and when the distance between lines is a power of two,
-//!   they drive one another out of the cache in the meantime.)
+//!   once, whole, and every line of the destination is written once, whole. (Moving an element at a
+//!   time would access each line many times, and when the distance between lines is a power of two,
+//!   they evict one another in the meantime.)
 //! - anything else is copied run by run.
 
 use super::feed::load_plain;
@@ -25,7 +25,7 @@ const LINE: usize = 64;
 /// Bytes that one task moves.
 const TASK: usize = 256 << 10;
 
-/// Bytes that are copied without looking for a better way.
+/// Up to this many bytes are copied directly, without choosing a method.
 const SMALL: usize = 4 << 10;
 
 /// `out = x`, dense.
@@ -35,7 +35,7 @@ pub(crate) fn copy(x: Source, out: Sink) {
         if x.ptr == out.ptr {
             return;
         }
-        // Loops copy states of a few numbers at every turn.
+        // Loops copy small states in every iteration.
         if bytes <= SMALL {
             // SAFETY: both are dense, have as many bytes, and do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(x.ptr, out.ptr, bytes) };
@@ -45,7 +45,7 @@ pub(crate) fn copy(x: Source, out: Sink) {
     copy_to(x, out.ptr, &dense_strides(x.shape));
 }
 
-/// Writes `x` to the elements at `to` with the given strides, which hit no element twice and do
+/// Writes `x` to the elements at `to` with the given strides, which reach no element twice and do
 /// not overlap `x`.
 pub(crate) fn copy_to(x: Source, to: *mut u8, strides: &[isize]) {
     match x.dtype.size() {
@@ -102,7 +102,7 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
     let part = |range| {
         let (from, to) = (&from, &to);
         // SAFETY: the walk stays inside both; tasks have disjoint ranges, and the destination
-        // hits no element twice.
+        // reaches no element twice.
         walk.for_range(range, |run| unsafe { move_run(run, from.0, to.0) });
     };
     if walk.len() <= 2 * each {
@@ -193,7 +193,7 @@ fn transpose<T: Copy + Send + Sync>(
     if walk.len() * size_of::<T>() <= 2 * TASK {
         return (0..tasks).for_each(task);
     }
-    // Several bands at a time, so that a task is worth handing out.
+    // Several bands at a time, so that a task is worth scheduling.
     let each = (TASK / (4 * LINE * inner.len)).max(1);
     par::for_each(tasks.div_ceil(each), |t| (t * each..tasks.min((t + 1) * each)).for_each(task));
 }
@@ -242,7 +242,7 @@ unsafe fn square<T: Copy>(
     columns: usize,
     steps: (isize, isize, isize),
 ) {
-    // Room for a square of any element size.
+    // Space for a square of any element size.
     let mut held = [MaybeUninit::<T>::uninit(); LINE * LINE];
     // SAFETY: promised by the caller; what is read from `held` was written before.
     unsafe {

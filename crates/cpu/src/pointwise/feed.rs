@@ -1,4 +1,4 @@
-//! Bringing sources into tiles, and results out of them.
+//! Loading sources into tiles, and storing results from them.
 
 use super::copy;
 use crate::buffer::Buffer as Block;
@@ -13,8 +13,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Elements that are brought in, computed and written at a time: a few operands fit the nearest
-/// cache.
+/// Elements that are loaded, computed and stored at a time: the tiles of a few operands fit in L1.
 pub(super) const TILE: usize = 1024;
 /// Elements per task when several threads share the work; whole tiles.
 const TASK: usize = 32 * TILE;
@@ -34,17 +33,18 @@ pub(super) fn split(n: usize, f: impl Fn(Range<usize>) + Sync) {
     par::for_each(n.div_ceil(TASK), |task| f(task * TASK..n.min((task + 1) * TASK)));
 }
 
-/// Results of this many bytes or more go past the caches: they would be driven out before they are
-/// read again, and a line that is written whole need not be fetched first.
+/// Results of this many bytes or more are written with streaming (non-temporal) stores: they would
+/// be evicted from the caches before they are read again, and a streamed line need not be fetched
+/// first.
 const STREAM: usize = 16 << 20;
 
-/// Whether a result is so large that it goes past the caches.
+/// Whether a result is large enough to be streamed past the caches.
 #[inline]
 pub(crate) fn streams(out: Sink) -> bool {
     out.len() * out.dtype.size() >= STREAM && out.ptr.addr().is_multiple_of(64)
 }
 
-/// Copies a tile to memory past the caches.
+/// Copies a tile to memory with streaming stores.
 ///
 /// # Safety
 /// Both have `bytes` bytes, are aligned to 16 and do not overlap; [`fence`] is called afterwards.
@@ -94,13 +94,13 @@ pub(crate) type Store<T> = unsafe fn(*const T, usize, *mut u8);
 #[repr(align(64))]
 pub(crate) struct Buffer<T>([MaybeUninit<T>; TILE]);
 
-/// What tiles are made of: the compute types, and plain words where values do not matter.
+/// Element types of tiles: the compute types, and plain words where values do not matter.
 pub(crate) trait Tile: Copy + Default + Send + Sync + 'static {
-    /// Whether elements of this dtype lie in memory as they lie in a tile.
+    /// Whether elements of this dtype have the same representation in memory and in a tile.
     fn plain(dtype: DType) -> bool;
-    /// How elements of this dtype come into a tile.
+    /// The function that loads elements of this dtype into a tile.
     fn load(dtype: DType) -> Load<Self>;
-    /// How a tile goes out to elements of this dtype.
+    /// The function that stores a tile to elements of this dtype.
     fn store(dtype: DType) -> Store<Self>;
     /// An empty tile.
     #[inline(always)]
@@ -281,12 +281,12 @@ fn is_splat(x: Source) -> bool {
     x.shape.iter().zip(x.strides).all(|(&n, &s)| s == 0 || n == 1)
 }
 
-/// The `n` elements of a small source, where they lie or brought into `tile`; nothing if they need
-/// a walk. This and [`put`] are the shortest way, for the many small tensors.
+/// The `n` elements of a small source, in memory or loaded into `tile`; `None` if they need a
+/// strided walk. This and [`put`] are the fast path for the many small tensors.
 ///
 /// # Safety
-/// The source has `n` elements, from 1 to `TILE`, and may overlap `out` only if it lies exactly
-/// there.
+/// The source has `n` elements, from 1 to `TILE`, and may overlap `out` only if it is exactly the
+/// same memory.
 #[inline(always)]
 pub(super) unsafe fn near<T: Tile>(
     x: Source,
@@ -296,7 +296,7 @@ pub(super) unsafe fn near<T: Tile>(
 ) -> Option<*const T> {
     let to = tile.0.as_mut_ptr().cast::<T>();
     let stride = if x.is_dense() {
-        // Less than a block is brought to the stack by the kernel itself, so it may even overlap.
+        // Less than a block is copied to the stack by the kernel itself, so it may even overlap.
         if T::plain(x.dtype) && (x.ptr != out.ptr || n < BLOCK) {
             return Some(x.ptr.cast());
         }
@@ -311,7 +311,7 @@ pub(super) unsafe fn near<T: Tile>(
     Some(to)
 }
 
-/// Has `f` write the `n` elements of a small sink.
+/// Calls `f` to write the `n` elements of a small sink.
 ///
 /// # Safety
 /// The sink has `n` elements, from 1 to `TILE`; `f` fills as many.
@@ -327,15 +327,15 @@ pub(super) unsafe fn put<T: Tile>(out: Sink, n: usize, f: impl FnOnce(*mut T)) {
     unsafe { T::store(out.dtype)(to, n, out.ptr) };
 }
 
-/// Where the elements of a source are.
+/// How the elements of a source are laid out.
 enum Place {
-    /// In row-major order, in the type of the tile, apart from the sink: used where they lie.
+    /// In row-major order, in the type of the tile, not overlapping the sink: used without a copy.
     Direct,
     /// In row-major order.
     Dense,
     /// One element for all.
     Splat,
-    /// Somewhere that only a walk finds.
+    /// Any other strides.
     Strided(Walk<1>),
 }
 
@@ -345,7 +345,7 @@ pub(super) struct Feed<T> {
     size: usize,
     place: Place,
     load: Load<T>,
-    /// What `ptr` points into, if the source was copied.
+    /// Owns what `ptr` points into, if the source was copied.
     _copy: Option<Block>,
 }
 
@@ -353,7 +353,7 @@ pub(super) struct Feed<T> {
 unsafe impl<T> Sync for Feed<T> {}
 
 impl<T: Tile> Feed<T> {
-    /// Looks at a source that is to be read while `out` is written.
+    /// Prepares a source that is read while `out` is written.
     #[inline]
     pub(super) fn new(x: Source, out: Sink) -> Self {
         let place = if x.is_dense() {
@@ -370,8 +370,8 @@ impl<T: Tile> Feed<T> {
         Feed { ptr: x.ptr, size: x.dtype.size(), place, load: T::load(x.dtype), _copy: None }
     }
 
-    /// A large source whose rows run across memory is copied first: the copy moves squares, where
-    /// reading in order would come back to every cache line many times.
+    /// A large transposed source is copied first: the copy moves squares, where reading in order
+    /// would access every cache line many times.
     #[cold]
     fn transposed(x: Source, out: Sink, walk: &Walk<1>) -> Option<Self> {
         let across = walk.axes().iter().any(|a| a.strides == [1] && a.len >= BLOCK);
@@ -389,7 +389,7 @@ impl<T: Tile> Feed<T> {
         Some(Feed { _copy: Some(copied), ..Feed::new(dense, out) })
     }
 
-    /// All the elements from `at` on, where they need no tile.
+    /// The elements from `at` on, if they are used without a copy.
     #[inline]
     pub(super) fn whole(&self, at: usize) -> Option<*const T> {
         match self.place {
@@ -398,7 +398,7 @@ impl<T: Tile> Feed<T> {
         }
     }
 
-    /// Begins to read at `at`.
+    /// Starts reading at `at`.
     #[inline]
     pub(super) fn start(&self, at: usize) -> Reader<'_, T> {
         let cursor = match &self.place {
@@ -418,10 +418,10 @@ pub(super) struct Reader<'a, T> {
 }
 
 impl<T: Tile> Reader<'_, T> {
-    /// The elements `at..at + len`, in memory or brought into `tile`.
+    /// The elements `at..at + len`, in memory or loaded into `tile`.
     ///
     /// # Safety
-    /// They are elements of the source, and follow those of the call before.
+    /// They are elements of the source, and follow those of the previous call.
     #[inline]
     pub(super) unsafe fn tile(&mut self, at: usize, len: usize, tile: &mut Buffer<T>) -> *const T {
         let (ptr, size, load) = (self.feed.ptr, self.feed.size, self.feed.load);
@@ -457,7 +457,7 @@ pub(super) struct Drain<T> {
     ptr: *mut u8,
     size: usize,
     plain: bool,
-    /// Whether results go past the caches, straight to memory.
+    /// Whether results are written with streaming stores.
     stream: bool,
     store: Store<T>,
 }
@@ -466,7 +466,7 @@ pub(super) struct Drain<T> {
 unsafe impl<T> Sync for Drain<T> {}
 
 impl<T: Tile> Drain<T> {
-    /// Looks at a sink, whose elements may be streamed if they are many.
+    /// Prepares a sink; with `stream`, large results are streamed.
     #[inline]
     pub(super) fn new(out: Sink, stream: bool) -> Self {
         let plain = T::plain(out.dtype);
@@ -475,17 +475,17 @@ impl<T: Tile> Drain<T> {
         Drain { ptr: out.ptr, size, plain, stream, store: T::store(out.dtype) }
     }
 
-    /// The elements from `at` on, where they can be written in place.
+    /// The elements from `at` on, if they can be written without a tile.
     #[inline]
     pub(super) fn whole(&self, at: usize) -> Option<*mut T> {
         if self.plain && !self.stream { Some(self.ptr.cast::<T>().wrapping_add(at)) } else { None }
     }
 
-    /// Has `f` fill the elements of `range` tile by tile: `f(at, to, len)` writes the elements
+    /// Calls `f` to fill the elements of `range` tile by tile: `f(at, to, len)` writes the elements
     /// `at..at + len` to `to`.
     ///
     /// # Safety
-    /// `range` lies in the sink and no other thread has it; `f` fills what it is given.
+    /// `range` is inside the sink and no other thread writes it; `f` fills what it is given.
     #[inline]
     pub(super) unsafe fn tiles(
         &self,
@@ -495,7 +495,7 @@ impl<T: Tile> Drain<T> {
     ) {
         for at in range.clone().step_by(TILE) {
             let len = TILE.min(range.end - at);
-            // SAFETY: inside the sink, by the caller's promise.
+            // SAFETY: inside the sink, as the caller guarantees.
             unsafe {
                 if self.stream {
                     let to = tile.0.as_mut_ptr().cast::<T>();

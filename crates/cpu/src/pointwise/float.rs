@@ -1,7 +1,8 @@
-//! What each op does to floats.
+//! The elementwise functions on floats.
 //!
-//! The tables are written once and made for f32 and f64, which share every formula and differ in
-//! the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in f64 for both.
+//! The tables are written once and instantiated for f32 and f64, which share every formula and
+//! differ in the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in
+//! f64 for both.
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level, math32, math64};
@@ -27,7 +28,7 @@ macro_rules! formula {
     (stop_gradient, $x:ident) => {{ $x }};
 }
 
-/// The same of derivatives times cotangents, from the value that the row keeps.
+/// The same for derivatives times cotangents, from the value that the row saves.
 #[rustfmt::skip]
 macro_rules! slope {
     (abs, $l:ident, $T:ident, $math:ident)      => { map2!($l, $T, |x, dy| if x > 0.0 { dy } else if x < 0.0 { -dy } else { x * dy }) };
@@ -90,8 +91,8 @@ macro_rules! of_one {
             match op { $(Unary::$f => kernel!($kernel, $name, l, $T, $math)),* }
         }
 
-        /// The loop of `dy · f'`, from the kept value: `x` or `y`, as [`Unary::fused_vjp`] says.
-        /// Functions that it does not list have no fused derivative; theirs is zero here.
+        /// The loop of `dy · f'`, from the saved value: `x` or `y`, as given by
+        /// [`Unary::fused_vjp`]. Functions without a fused derivative return zero here.
         pub(crate) fn $of_vjp(op: Unary, l: Level) -> Kernel2<$T, $T, $T> {
             fn zero(l: Level) -> Kernel2<$T, $T, $T> {
                 map2!(l, $T, |_x, _dy| 0.0)
@@ -119,7 +120,8 @@ macro_rules! tables {
                 }),
                 Binary::Fmod      => map2!(l, $T, |a, b| a % b),
                 Binary::FloorDiv  => map2!(l, $T, |a, b| {
-                    // From the exact remainder, so that the quotient is not rounded up to an integer.
+                    // From the exact remainder, so that the quotient is not rounded up to an
+                    // integer.
                     let r = a % b;
                     let q = (a - r) / b;
                     let q = if r != 0.0 && (r < 0.0) != (b < 0.0) { q - 1.0 } else { q };

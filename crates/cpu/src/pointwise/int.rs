@@ -1,8 +1,7 @@
-//! What each op does to integers and booleans, in i64.
+//! The elementwise functions on integers and booleans, in i64.
 //!
 //! Arithmetic wraps. Division and remainder by zero give zero. A negative power is zero, except of
-//! 1 and −1. Functions that only floats have are refused before a kernel is asked; here they give
-//! zero.
+//! 1 and −1. Functions that only floats have are rejected by `infer`; here they return zero.
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level};

@@ -1,24 +1,22 @@
 //! Elementwise operations: eager mode is a fused region of size one.
 //!
 //! An operation reads its sources in tiles of [`TILE`] elements in row-major order, runs a compiled
-//! loop from [`crate::simd`] on contiguous tiles in the compute type, and writes the result where it
-//! belongs. What a tile costs depends on where its elements are:
+//! loop from [`crate::simd`] on contiguous tiles in the compute type, and writes the result to the
+//! sink. What a tile costs depends on how its elements are laid out:
 //!
-//! - dense and already in the compute type: nothing, the loop reads it where it lies;
+//! - dense and already in the compute type: nothing, the loop reads the source directly;
 //! - the same element everywhere (a broadcast scalar): one tile is filled, once;
 //! - anything else: gathered through the strided walk and widened into a tile on the stack.
 //!
 //! The sink is dense: the loop writes it in place, or into a tile that is then narrowed. When a
-//! source lies exactly where the sink does (an operation in place), that source counts as
-//! "anything else": its tile is copied to the stack before the first of its elements is
-//! overwritten.
+//! source has the same memory as the sink (an in-place operation), it counts as "anything else":
+//! its tile is copied to the stack before the first of its elements is overwritten.
 //!
 //! Large results are split into tasks of whole tiles. An element's value depends on its operands
-//! alone, never on its place in a tile, so the same bits come out for any number of threads.
+//! alone, never on its position in a tile, so the same bits come out for any number of threads.
 //!
-//! The files: [`feed`] brings sources into tiles and results out of them; [`float`] and [`int`] are
-//! the tables that say what each op does to an element; [`cast`] changes types; [`copy`] moves
-//! elements unchanged.
+//! The files: [`feed`] loads sources into tiles and stores results; [`float`] and [`int`] are the
+//! tables of elementwise functions; [`cast`] changes types; [`copy`] moves elements unchanged.
 
 pub(crate) mod cast;
 mod copy;
@@ -102,12 +100,12 @@ macro_rules! map2 {
 }
 pub(crate) use {map1, map2};
 
-/// Whether a function takes less time than bringing its operand from memory.
+/// Whether a function is memory-bound: computed in less time than its operand is loaded.
 fn light(op: Unary) -> bool {
     op.cost() <= 2
 }
 
-/// The same of a function's derivative, which reads two.
+/// The same for a function's derivative, which reads two operands.
 fn light_vjp(op: Unary) -> bool {
     op.vjp_cost() <= 3
 }
@@ -134,8 +132,8 @@ pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
     }
 }
 
-/// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was kept. `infer` lets only
-/// floats and functions with a fused derivative through.
+/// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was saved. `infer` accepts
+/// only floats and functions with a fused derivative.
 pub(crate) fn unary_vjp(op: Unary, kept: Source, dy: Source, out: Sink) {
     match out.dtype.compute() {
         DType::F32 => run2(float::vjp32(op, level()), light_vjp(op), kept, dy, out),
@@ -205,14 +203,14 @@ impl<T: Copy + Default> Map3 for Select<T> {
     }
 }
 
-/// Runs a loop over one source. `light` says that memory, not arithmetic, is what takes time: then
-/// large results are streamed. (Heavy functions lose by it: their stores are no longer hidden.)
+/// Runs a loop over one source. `light` says that the loop is memory-bound: then large results are
+/// streamed. (Compute-bound functions get slower by it: their stores are no longer hidden.)
 fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, light: bool, x: Source, out: Sink) {
     let n = out.len();
     if n <= TILE {
         let mut tx = X::tile();
-        // SAFETY: the operands have `n` elements; a source that overlaps the sink is brought to
-        // the stack.
+        // SAFETY: the operands have `n` elements; a source that overlaps the sink is copied to the
+        // stack.
         unsafe {
             if n == 0 {
                 return;

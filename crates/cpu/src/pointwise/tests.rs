@@ -1,4 +1,4 @@
-//! Every op on every dtype against a naive twin, and every way a source can lie.
+//! Every op on every dtype against a naive reference, and every layout of a source.
 
 use super::*;
 use crate::elem::{Elem, with_elem};
@@ -23,12 +23,12 @@ impl Data {
         data
     }
     fn set(&mut self, i: usize, v: f64) {
-        // SAFETY: inside the memory of this.
+        // SAFETY: inside this memory.
         with_elem!(self.dtype, T => unsafe { self.words.as_mut_ptr().cast::<T>().add(i).write(T::of(v.into())) });
     }
     #[allow(clippy::unnecessary_cast)] // not for every dtype
     fn get(&self, i: usize) -> f64 {
-        // SAFETY: inside the memory of this.
+        // SAFETY: inside this memory.
         with_elem!(self.dtype, T => unsafe { self.words.as_ptr().cast::<T>().add(i).read().load() as f64 })
     }
     fn all(&self) -> Vec<f64> {
@@ -120,7 +120,7 @@ fn naive(op: Unary, x: f64) -> f64 {
         Atanh => x.atanh(),
         Erf => erf(x),
         Erfc => 1.0 - erf(x),
-        // Tested in `special`; here, that each op runs its own.
+        // Tested in `special`; here, that each op runs the right function.
         Erfcx => special::erfcx(x),
         Erfinv => special::erfinv(x),
         LogNdtr => special::log_ndtr(x),
@@ -168,7 +168,7 @@ fn every_unary_on_every_dtype() {
                     }
                     _ => rounded(dtype, naive(op, x.get(i))),
                 };
-                // The naive twins of these cancel in the tail.
+                // The naive references of these cancel in the tail.
                 let tol = tolerance(dtype)
                     * if matches!(op, Unary::Gelu | Unary::GeluTanh | Unary::Erfc) {
                         100.0
@@ -414,7 +414,7 @@ fn sources_may_lie_anywhere() {
             );
             binary(Binary::Maximum, x, b.source(shape, strides, offset), out);
             assert_eq!(y.all(), want, "in place {dtype} {shape:?} {strides:?}");
-            // Written through the view, where it hits no element twice.
+            // Written through the view, if it reaches no element twice.
             if !strides.contains(&0) {
                 let mut y = Data::new(dtype, 2 * n + 8);
                 let to = y.words.as_mut_ptr().cast::<u8>().wrapping_add(offset * dtype.size());

@@ -1,4 +1,4 @@
-//! Where the extreme is.
+//! Argmax and argmin.
 
 use super::{Axes, BLOCK, Fold, GRAIN, Max, Min, Plan, STRETCH, Shared, fold_run, walk};
 use crate::elem::{Elem, with_elem};
@@ -18,7 +18,7 @@ pub(crate) fn arg_reduce(kind: Extreme, axis: usize, x: Source, out: Sink) {
     });
 }
 
-/// Whether an element takes the place of the best so far. NaN beats all but NaN.
+/// Whether an element replaces the best so far. NaN beats all but NaN.
 #[inline(always)]
 #[allow(clippy::eq_op)] // unequal to itself: NaN
 fn takes<A: Copy + PartialEq, K: Fold<A>>(new: A, best: A) -> bool {
@@ -35,7 +35,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let source = Plan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &kept };
     let (count, level) = (kept.len(), level());
     if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
-        // Stretches of results together, row by row: long ones, so that memory is read in long pieces.
+        // Blocks of results together, row by row: long ones, so that memory is read in long runs.
         let per_line = inner.len.div_ceil(STRETCH);
         let tasks = count / inner.len * per_line;
         let group = GRAIN.div_ceil(len * STRETCH.min(inner.len));
@@ -47,7 +47,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
                 let from = stretch / per_line * inner.len + along;
                 let width = STRETCH.min(inner.len - along);
                 let start = source.start(from);
-                // SAFETY: these rows lie in the source and these results are this task's; the level is this machine's.
+                // SAFETY: these rows are inside the source and these results are this task's; this
+                // machine supports the level.
                 unsafe {
                     let index = results.0.add(from);
                     let best = &mut best[..width];
@@ -63,7 +64,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
             let start = source.start(i);
             // SAFETY: inside the source.
             let at = |p: usize| unsafe { (*start.wrapping_offset(p as isize * step)).load() };
-            // The extreme block by block, then its place in the block where it came up first.
+            // The extreme block by block, then its position in the first block that contains it.
             let (mut best, mut from) = (at(0), 0);
             for first in (0..len).step_by(BLOCK) {
                 let size = BLOCK.min(len - first);
@@ -84,7 +85,8 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     });
 }
 
-/// The extremes of as many columns as there is room for in `best`: the rows are `row` apart, and the columns `step`.
+/// The extremes of as many columns as `best` has slots: the rows are `row` apart, and the columns
+/// `step`.
 #[inline(always)]
 unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,
@@ -95,7 +97,7 @@ unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     index: *mut i64,
 ) {
     let (width, best) = (best.len(), best.as_mut_ptr());
-    // SAFETY: the caller has so many rows and columns, and room for as many indices.
+    // SAFETY: the caller has so many rows and columns, and space for as many indices.
     unsafe {
         for j in 0..width {
             *best.add(j) = (*x.offset(j as isize * step)).load();
@@ -105,7 +107,7 @@ unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
         while r < rows {
             let x = x.wrapping_offset(r as isize * row);
             if step == 1 && rows - r >= 4 {
-                // Four rows for each look at the best so far.
+                // Four rows for each comparison with the best so far.
                 for j in 0..width {
                     let (mut top, mut at) = (*best.add(j), *index.add(j));
                     for i in 0..4 {

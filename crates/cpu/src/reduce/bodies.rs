@@ -19,7 +19,8 @@ pub(super) unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
     }
 }
 
-/// Folds elements that lie side by side. Lanes that would stay neutral are left out: a fold with them gives the same bits.
+/// Folds contiguous elements. Lanes that would stay neutral are skipped: a fold with them gives the
+/// same bits.
 #[inline(always)]
 unsafe fn short_or_long<S: Elem, K: Fold<S::Compute>>(x: *const S, len: usize) -> S::Compute {
     // SAFETY: the caller has `len` elements there.
@@ -45,7 +46,7 @@ fn in_fours<A: Copy, K: Fold<A>>(at: impl Fn(usize) -> A, len: usize) -> A {
         }
         i += 4;
     }
-    // One by one: a lane with a number that is not known yet would keep all of them in memory.
+    // One by one: indexing lanes by a run-time value would keep all of them in memory.
     if len > full {
         lanes[0] = K::join(lanes[0], at(full));
     }
@@ -92,10 +93,11 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
     }
 }
 
-/// Copies a few elements, by eights or fours. The last copy may go over what has been copied: that costs less than one by one.
+/// Copies a few elements, by eights or fours. The last copy may overlap the one before: that costs
+/// less than one by one.
 #[inline(always)]
 unsafe fn copy_short<S: Elem>(x: *const S, len: usize, to: *mut S::Compute) {
-    // SAFETY: the caller has `len` elements, and room for them.
+    // SAFETY: the caller has `len` elements, and space for them.
     unsafe {
         let some = |from: usize, count: usize| {
             for i in 0..count {
@@ -120,7 +122,7 @@ unsafe fn copy_short<S: Elem>(x: *const S, len: usize, to: *mut S::Compute) {
     }
 }
 
-/// Folds each of some rows that lie one after the other.
+/// Folds each of some contiguous rows.
 #[inline(always)]
 pub(super) unsafe fn each_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,
@@ -128,7 +130,7 @@ pub(super) unsafe fn each_body<S: Elem, K: Fold<S::Compute>>(
     rows: usize,
     out: *mut S::Compute,
 ) {
-    // SAFETY: the caller has `rows` rows of `row` elements, and room for as many results.
+    // SAFETY: the caller has `rows` rows of `row` elements, and space for as many results.
     unsafe {
         for r in 0..rows {
             *out.add(r) = short_or_long::<S, K>(x.add(r * row), row);

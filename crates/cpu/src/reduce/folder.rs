@@ -1,7 +1,7 @@
-//! Folds whose type is known at run time only: what a region's reductions are made of.
+//! Folds whose type is known at run time only, for the reductions of a fused region.
 //!
-//! A value of any compute type travels as 64 bits. The loops are those of [`super::fold_run`], so a run of contiguous elements
-//! gives the bits that the reduction gives when it runs alone.
+//! A value of any compute type is passed as 64 bits. The loops are those of [`super::fold_run`], so
+//! a run of contiguous elements gives the same bits as the unfused reduction.
 
 use super::{Fold, Max, Min, Prod, Sum, extreme_of_none, fold_each, fold_run};
 use crate::elem::{Bool, Elem};
@@ -47,7 +47,7 @@ pub(crate) struct Folder {
     run: unsafe fn(*const u8, usize) -> u64,
     each: unsafe fn(*const u8, usize, usize, *mut u8),
     join: fn(u64, u64) -> u64,
-    /// The fold of nothing.
+    /// The fold of no elements.
     pub(crate) neutral: u64,
 }
 
@@ -62,10 +62,12 @@ impl Folder {
         unsafe { (self.run)(x, n) }
     }
 
-    /// Folds each of `rows` contiguous rows of `row` elements, and writes the results as the compute type.
+    /// Folds each of `rows` contiguous rows of `row` elements, and writes the results as the
+    /// compute type.
     ///
     /// # Safety
-    /// There are so many readable elements of the type this was made for, and room for the results.
+    /// There are so many readable elements of the type this was made for, and space for the
+    /// results.
     #[inline]
     pub(crate) unsafe fn each(&self, x: *const u8, row: usize, rows: usize, out: *mut u8) {
         // SAFETY: passed on.
@@ -73,8 +75,8 @@ impl Folder {
     }
 }
 
-/// The fold over elements that lie as `dtype`, which is a compute type or `bool`. The fold of no element has the value that the
-/// reduction alone gives a result of dtype `result`.
+/// The fold over elements stored as `dtype`, which is a compute type or `bool`. The fold of no
+/// elements has the value that the unfused reduction has for a result of dtype `result`.
 pub(crate) fn folder(kind: Reduction, dtype: DType, result: DType) -> Folder {
     fn of<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(none: Option<Scalar>) -> Folder {
         unsafe fn run<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(x: *const u8, n: usize) -> u64 {
@@ -108,7 +110,7 @@ pub(crate) fn folder(kind: Reduction, dtype: DType, result: DType) -> Folder {
             Reduction::Min => of::<S, Min>(none),
         }
     }
-    // An integer narrower than i64 has extremes of its own.
+    // An integer narrower than i64 has its own extremes.
     let none = extreme_of_none(kind, result).map(|value| match result {
         DType::I32 => Scalar::Int(i32::of(value).into()),
         DType::U8 => Scalar::Int(u8::of(value).into()),

@@ -316,7 +316,8 @@ fn arg_reduce_agrees() {
     }
 }
 
-/// Rows of every length that is folded in another way: alone, and many at once. Whole numbers, so that every order gives the same.
+/// Rows of every length that has its own loop: alone, and many at once. Integers, so that every
+/// order gives the same sum.
 #[test]
 fn short_rows_agree() {
     for row in 1..=200 {
@@ -325,7 +326,7 @@ fn short_rows_agree() {
         for kind in [Reduction::Sum, Reduction::Max, Reduction::Min] {
             let folder = folder(kind, DType::F64, DType::F64);
             let mut each = vec![f64::NAN; rows];
-            // SAFETY: so many elements are there, and room for the results.
+            // SAFETY: there are so many elements, and space for the results.
             unsafe { folder.each(data.as_ptr().cast(), row, rows, each.as_mut_ptr().cast()) };
             for (x, each) in data.chunks(row).zip(each) {
                 let want = match kind {
@@ -333,7 +334,7 @@ fn short_rows_agree() {
                     Reduction::Min => x.iter().copied().fold(f64::INFINITY, f64::min),
                     _ => x.iter().sum(),
                 };
-                // SAFETY: the row is there.
+                // SAFETY: the row is inside the data.
                 let alone = f64::from_bits(unsafe { folder.run(x.as_ptr().cast(), row) });
                 assert_eq!((alone, each), (want, want), "{kind:?} of {row}");
             }
@@ -341,7 +342,7 @@ fn short_rows_agree() {
     }
 }
 
-/// A fold of a row with fewer lanes gives the bits of one with all 64: those left out are neutral.
+/// A fold of a row with fewer lanes gives the bits of one with all 64: those skipped are neutral.
 #[test]
 fn lanes_that_are_left_out_change_no_bit() {
     for row in 16..=40 {

@@ -1,9 +1,11 @@
 //! A matrix product, and a region over its result.
 //!
-//! The product tells when a part of it is finished, and the region runs over that part while it is in cache ([`dot::dot_then`]). The
-//! product needs no memory of its own where a result has its size: it is written there, and replaced by the result part by part.
+//! The product tells when a part of it is finished, and the region runs over that part while it is
+//! in cache ([`dot::dot_then`]). The product needs no memory of its own where a result has its
+//! size: it is written there, and replaced by the result part by part.
 //!
-//! Where parts cannot be told apart, or the region needs whole rows, the region runs when the product is complete.
+//! Where parts cannot be told apart, or the region needs whole rows, the region runs when the
+//! product is complete.
 
 use super::Kernel;
 use super::exec::{give_back, lend};
@@ -13,8 +15,8 @@ use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
 use smallvec::SmallVec;
 
 impl Kernel {
-    /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product as its first operand and the
-    /// others after it.
+    /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product
+    /// as its first operand and the others after it.
     pub(crate) fn run_after_dot(
         &self,
         region: &Region,
@@ -79,7 +81,8 @@ impl Kernel {
     }
 }
 
-/// Whether a region only adds an operand, of the product's own shape and in its order, to the product.
+/// Whether a region only adds an operand, of the product's own shape and in its order, to the
+/// product.
 fn added(region: &Region) -> bool {
     let [first, second] = &region.inputs[..] else { return false };
     let [Inst::Load(x), Inst::Load(y), Inst::Point(Op::Binary(Binary::Add), of)] = &region.body[..]

@@ -1,4 +1,5 @@
-//! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use them.
+//! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use
+//! them.
 
 use super::calls::{Kind, call};
 use super::domain::{Ahead, SHORT};
@@ -19,14 +20,15 @@ const TILE: usize = 1024;
 /// Additions that are worth a task, and how many a thread does alone.
 const TASK: usize = 1 << 17;
 const ALONE: usize = 1 << 18;
-/// Bytes of a result that are written past the caches. (x·a + b over 8M elements then takes 0.74 of the time; a chain that
-/// computes for long, 0.99.)
+/// Bytes of a result that are written past the caches. (x·a + b over 8M elements then takes 0.74 of
+/// the time; a chain that computes for long, 0.99.)
 const STREAM: usize = 16 << 20;
 /// Bytes of operands that are not near when a run begins.
 const FAR: usize = 512 << 10;
 /// Elements of a tile when its computation is to hide how long operands take to come.
 const TILE_AHEAD: usize = 512;
-/// Bytes of a matrix whose columns are operands, for a tile: what the first column has brought near is still there for the last.
+/// Bytes of a matrix whose columns are operands, for a tile: what the first column has brought near
+/// is still there for the last.
 const COLUMNS: usize = 12 << 10;
 /// Rows that are so few that each is cut into chunks.
 const FEW: usize = 16;

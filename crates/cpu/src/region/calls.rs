@@ -1,7 +1,8 @@
 //! The instructions of a region as loops over tiles.
 //!
-//! These are the loops of the ops when they run alone, so their bits are the same. What is new is only where values lie between
-//! them: a tile holds floats narrower than f32 as f32, already rounded, integers as i64, already wrapped, and truth values as bytes.
+//! These are the loops of the ops when they run alone, so their bits are the same. What is new is
+//! only where values lie between them: a tile holds floats narrower than f32 as f32, already
+//! rounded, integers as i64, already wrapped, and truth values as bytes.
 
 use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
@@ -49,7 +50,8 @@ pub(super) trait Slices: Send + Sync {
     /// Makes `n` elements at `y` from `n` at each of the first few of `x`.
     ///
     /// # Safety
-    /// As many operands as it takes have `n` readable elements of its types; `y` has room and overlaps none of them.
+    /// As many operands as it takes have `n` readable elements of its types; `y` has room and
+    /// overlaps none of them.
     unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize);
 }
 
@@ -82,7 +84,8 @@ where
 
 type Loop = Box<dyn Slices>;
 
-/// A pointwise op: one loop, and another where its result must be rounded to a type narrower than the tile's.
+/// A pointwise op: one loop, and another where its result must be rounded to a type narrower than
+/// the tile's.
 pub(super) struct Call {
     pub(super) run: Loop,
     pub(super) round: Option<Loop>,
@@ -116,7 +119,8 @@ pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
     from == to || (Kind::of(from) == Kind::of(to) && matches!(to, DType::F32 | DType::I64))
 }
 
-/// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for a choice).
+/// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for
+/// a choice).
 pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
     let l = level();
     let not_pointwise = || Error::argument("region", "an instruction is not pointwise");

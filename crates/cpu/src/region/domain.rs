@@ -4,8 +4,9 @@ use super::calls::Kind;
 use crate::walk::Walk;
 use pullback_ir::{Layout, Region};
 
-/// Runs of all strided operands from this length on are walked one by one, so that operands are read where they lie. Below it, tiles
-/// go across runs and operands that are not dense are gathered.
+/// Runs of all strided operands from this length on are walked one by one, so that operands are
+/// read where they lie. Below it, tiles go across runs and operands that are not dense are
+/// gathered.
 const RUN: usize = 256;
 /// Rows up to this length share a tile.
 pub(super) const SHORT: usize = 512;
@@ -32,7 +33,8 @@ pub(super) enum Access {
     Dense(usize),
     /// One element for all.
     Splat(usize),
-    /// Neighbours are 0 or 1 apart along a run; how far apart runs are, for each axis of [`Domain::outer`].
+    /// Neighbours are 0 or 1 apart along a run; how far apart runs are, for each axis of
+    /// [`Domain::outer`].
     Run { offset: usize, stride: usize, outer: Vec<isize> },
     /// Gathered, by a walk of its own from an offset on.
     Walk(usize, Walk<1>),
@@ -86,7 +88,8 @@ fn is_splat(layout: &Layout) -> bool {
 }
 
 impl Domain {
-    /// Looks at the shapes of a region; `read` says which operands are read by index, `reduces` whether rows matter.
+    /// Looks at the shapes of a region; `read` says which operands are read by index, `reduces`
+    /// whether rows matter.
     pub(super) fn new(region: &Region, read: &[bool], reduces: bool) -> Domain {
         let (rows, row) = match reduces {
             true => (region.rows(), region.row_len()),
@@ -147,7 +150,8 @@ impl Domain {
         self.rows * self.row
     }
 
-    /// The operands that are columns of one matrix, or seem to be: the first of them, and how many elements a row of the matrix has.
+    /// The operands that are columns of one matrix, or seem to be: the first of them, and how many
+    /// elements a row of the matrix has.
     pub(super) fn columns(&self, region: &Region) -> Vec<Ahead> {
         let mut found: Vec<(Ahead, usize)> = Vec::new();
         for (input, access) in self.access.iter().enumerate() {
@@ -180,8 +184,8 @@ impl Domain {
     }
 }
 
-/// The axes of the domain, innermost first, merged where all the layouts allow it but not across `boundary`: length, and the
-/// innermost of the axes that were merged.
+/// The axes of the domain, innermost first, merged where all the layouts allow it but not across
+/// `boundary`: length, and the innermost of the axes that were merged.
 fn collapse(region: &Region, layouts: &[&Layout], boundary: usize) -> Vec<(usize, usize)> {
     let mut axes: Vec<(usize, usize)> = Vec::new();
     // The outermost axis that went into the last entry.

@@ -99,7 +99,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
             }
         }
         reduces.iter().for_each(|&r| outlives[self.plan.reduces[r].of] = true);
-        // Results that are written by the piece that computes them; the others are stored at the end.
+        // Results that are written by the piece that computes them; the others are stored at the
+        // end.
         let mut direct: Vec<Vec<(usize, bool)>> = vec![Vec::new(); self.plan.values.len()];
         let mut at_the_end = Vec::new();
         let latest = |of: &Vec<usize>| of.iter().map(|&k| touched[k]).max().unwrap_or(0);
@@ -138,7 +139,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
             let from = self.vector(self.plan.reduces[r].of);
             self.pass.steps.push(Draft::Fold { reduce: r, from });
         }
-        // A result that is an operand as it is, is copied before another result may be written over that operand.
+        // A result that is an operand as it is, is copied before another result may be written over
+        // that operand.
         let mut classes = [false; 4];
         at_the_end.iter().for_each(|s: &(usize, usize)| classes[self.plan.size_class(s.0)] = true);
         let mut written = vec![false; self.plan.region.inputs.len()];
@@ -163,7 +165,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
         self.pass
     }
 
-    /// Cuts the values into pieces that run one after the other: native ones as large as can be, between single calls.
+    /// Cuts the values into pieces that run one after the other: native ones as large as can be,
+    /// between single calls.
     fn schedule(&self, made: &[usize]) -> Vec<Piece> {
         if self.native.is_none() {
             return vec![Piece { native: false, values: made.to_vec() }];
@@ -305,8 +308,8 @@ struct Piece {
     values: Vec<usize>,
 }
 
-/// Gives each slot a place that it shares with slots that are not in use at the same time: its number, for each slot, among the places
-/// of its kind. Also how many places each kind needs.
+/// Gives each slot a place that it shares with slots that are not in use at the same time: its
+/// number, for each slot, among the places of its kind. Also how many places each kind needs.
 pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
     let mut last = vec![0; pass.slots.len()];
     for (n, step) in pass.steps.iter().enumerate() {

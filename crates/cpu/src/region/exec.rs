@@ -2,9 +2,10 @@
 //!
 //! # Ahead of time
 //!
-//! A loop over memory asks for the next lines while it computes: the processor sees the pattern and has many loads under way. Tile
-//! by tile that is lost: the first step of a tile waits for memory, the others compute and ask for nothing. On 4M elements the
-//! chain gelu(x·a + b)·sigmoid(c) took 2.3 times as long as one loop. So, before each step, a share of the lines is asked for that the
+//! A loop over memory asks for the next lines while it computes: the processor sees the pattern and
+//! has many loads under way. Tile by tile that is lost: the first step of a tile waits for memory,
+//! the others compute and ask for nothing. On 4M elements the chain gelu(x·a + b)·sigmoid(c) took
+//! 2.3 times as long as one loop. So, before each step, a share of the lines is asked for that the
 //! next tile (or the next rows) will read.
 
 use super::build::fill;
@@ -33,7 +34,8 @@ struct Bench<'a> {
     outputs: &'a [Sink<'a>],
     table: *mut *mut u8,
     joined: *mut Joined,
-    /// Where the kept values begin that belong to the element with this index, and the elements after it.
+    /// Where the kept values begin that belong to the element with this index, and the elements
+    /// after it.
     kept: *mut u8,
     kept_from: usize,
     /// Elements that there is room for in each kept value.
@@ -57,8 +59,8 @@ struct Asking {
 #[repr(align(64))]
 pub(super) struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// Memory between and during runs. It is not tensor memory and is not counted as such. All of it is written once, because tiles are
-/// computed in whole blocks, also where there is no element yet.
+/// Memory between and during runs. It is not tensor memory and is not counted as such. All of it is
+/// written once, because tiles are computed in whole blocks, also where there is no element yet.
 pub(super) type Scratch = Vec<Line>;
 
 /// Scratch of at least so many bytes.
@@ -106,7 +108,8 @@ impl Kernel {
         self.room.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()
     }
 
-    /// Gives `f` a bench with this thread's scratch. The row values and the kept values are the thread's own unless they are given.
+    /// Gives `f` a bench with this thread's scratch. The row values and the kept values are the
+    /// thread's own unless they are given.
     fn with_bench(
         &self,
         inputs: &[Source],
@@ -152,7 +155,8 @@ impl Kernel {
         SCRATCH_OF_THREAD.set(scratch);
     }
 
-    /// Whether results may go past the caches: they begin on lines, and are not where an operand is (and its lines are near).
+    /// Whether results may go past the caches: they begin on lines, and are not where an operand is
+    /// (and its lines are near).
     pub(super) fn may_stream(&self, inputs: &[Source], outputs: &[Sink]) -> bool {
         outputs.iter().all(|out| {
             let apart = |x: &Source| x.ptr != out.ptr.cast_const();
@@ -259,7 +263,8 @@ impl Kernel {
                 });
             });
             self.with_bench(inputs, outputs, Some((rows.at(0), kept.at(0))), |bench| {
-                // SAFETY: the table has the entry, and the shared row values have room for all rows.
+                // SAFETY: the table has the entry, and the shared row values have room for all
+                // rows.
                 unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
                 for &r in &pass.reduces {
                     let how = &self.reducing[r];
@@ -386,7 +391,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Begins to ask for the operands' elements from `start` on, at one of so many parts of their lines.
+    /// Begins to ask for the operands' elements from `start` on, at one of so many parts of their
+    /// lines.
     fn asking(&self, start: usize, n: usize, first: usize, parts: usize) -> Asking {
         let lines = |a: &Ahead| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
         let each = self.kernel.ahead.iter().map(lines).sum::<usize>().div_ceil(parts);

@@ -1,23 +1,27 @@
 //! Fused regions on the CPU: many ops in one pass over memory.
 //!
-//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is made from it once and run often. The domain is
-//! walked in tiles of up to 1024 elements; a tile goes through all the instructions while it is in the nearest cache, so memory is
-//! read and written once, however many ops there are.
+//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is made from it once
+//! and run often. The domain is walked in tiles of up to 1024 elements; a tile goes through all the
+//! instructions while it is in the nearest cache, so memory is read and written once, however many
+//! ops there are.
 //!
 //! # The two ways to compute a tile
 //!
-//! - **Slice kernels**, for everything and on every machine: each instruction is the vector loop that its op runs alone
-//!   ([`calls`]), over tiles that lie in *slots*. So the bits are those of the ops one by one.
-//! - **Native code**, on x86-64 with AVX-512 or AVX2: runs of cheap arithmetic become one loop that keeps values in registers
-//!   ([`native`]). It uses the same instructions that the compiled loops use (no fused multiply-add), so the bits stay the same.
-//!   The functions of f32 that models live on (exp, tanh, sigmoid, gelu, …) are written out; the others remain calls of slice kernels.
+//! - **Slice kernels**, for everything and on every machine: each instruction is the vector loop
+//!   that its op runs alone ([`calls`]), over tiles that lie in *slots*. So the bits are those of
+//!   the ops one by one.
+//! - **Native code**, on x86-64 with AVX-512 or AVX2: runs of cheap arithmetic become one loop that
+//!   keeps values in registers ([`native`]). It uses the same instructions that the compiled loops
+//!   use (no fused multiply-add), so the bits stay the same. The functions of f32 that models live
+//!   on (exp, tanh, sigmoid, gelu, …) are written out; the others remain calls of slice kernels.
 //!
 //! `PULLBACK_NATIVE=0` in the environment leaves native code out; the tests run both and compare.
 //!
 //! # Rows and reductions
 //!
-//! A reduction makes one number of a row, and what follows it needs the row again: a region has one pass over a row for each level of
-//! reductions ([`plan`]). How rows are walked depends on shapes alone:
+//! A reduction makes one number of a row, and what follows it needs the row again: a region has one
+//! pass over a row for each level of reductions ([`plan`]). How rows are walked depends on shapes
+//! alone:
 //!
 //! | rows | walked |
 //! |---|---|
@@ -26,14 +30,16 @@
 //! | long | one row after the other, all passes while it is in cache; rows are shared among the threads |
 //! | few and huge | pass by pass, each cut into chunks; the chunks' folds are joined in order |
 //!
-//! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined pairwise: rows of one tile give the
-//! bits of the eager kernel, longer ones sum in smaller blocks than it does. Nothing depends on the number of threads.
+//! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined
+//! pairwise: rows of one tile give the bits of the eager kernel, longer ones sum in smaller blocks
+//! than it does. Nothing depends on the number of threads.
 //!
 //! # How fast
 //!
-//! Beside a loop written by hand for the same instruction set (`tests/measure.rs` prints the ratios of times, taken in turn): a chain of
-//! five ops 1.1, softmax over rows of 1024 1.2, a step of Adam 1.0. A scalar program of 4662 equations takes 0.28 ns an equation,
-//! as the compiled loop does; by slice kernels it takes 12 ns. Compiling takes 20 to 40 µs, and 2 ms for the scalar program.
+//! Beside a loop written by hand for the same instruction set (`tests/measure.rs` prints the ratios
+//! of times, taken in turn): a chain of five ops 1.1, softmax over rows of 1024 1.2, a step of Adam
+//! 1.0. A scalar program of 4662 equations takes 0.28 ns an equation, as the compiled loop does; by
+//! slice kernels it takes 12 ns. Compiling takes 20 to 40 µs, and 2 ms for the scalar program.
 //!
 //! # Memory
 //!
@@ -98,7 +104,8 @@ pub(crate) struct Kernel {
     output_sizes: Vec<usize>,
     /// Whether native code writes results past the caches.
     streams: bool,
-    /// The same kernel, which does: for results so large that they would drive everything out of the caches.
+    /// The same kernel, which does: for results so large that they would drive everything out of
+    /// the caches.
     streaming: Option<Box<Kernel>>,
     #[cfg(target_arch = "x86_64")]
     _code: Option<std::sync::Arc<native::Code>>,
@@ -106,7 +113,8 @@ pub(crate) struct Kernel {
 
 /// One way over the elements, with addresses.
 struct Pass {
-    /// Which of how many parts of the operands its steps begin to bring near ahead of time, if they do: see [`exec`].
+    /// Which of how many parts of the operands its steps begin to bring near ahead of time, if they
+    /// do: see [`exec`].
     ahead: Option<(usize, usize)>,
     steps: Vec<Step>,
     /// The reductions that are complete after it.
@@ -168,8 +176,9 @@ impl Kernel {
         Kernel::with(region, How::chosen())
     }
 
-    /// Runs the region. The operands are dense and of the specs that it was made for. A result may lie exactly where an operand lies
-    /// that is dense in the order of the domain, has elements of the same size, and is given once.
+    /// Runs the region. The operands are dense and of the specs that it was made for. A result may
+    /// lie exactly where an operand lies that is dense in the order of the domain, has elements of
+    /// the same size, and is given once.
     pub(crate) fn run(&self, inputs: &[Source], outputs: &[Sink]) {
         let kernel = match &self.streaming {
             Some(streaming) if streaming.may_stream(inputs, outputs) => streaming,
@@ -178,8 +187,9 @@ impl Kernel {
         kernel.execute(inputs, outputs);
     }
 
-    /// Runs the part of a region without reductions that lies in some columns of some rows, where `columns` is the length of the last
-    /// axis. Parts that do not overlap may run at the same time.
+    /// Runs the part of a region without reductions that lies in some columns of some rows, where
+    /// `columns` is the length of the last axis. Parts that do not overlap may run at the same
+    /// time.
     pub(crate) fn run_part(
         &self,
         inputs: &[Source],

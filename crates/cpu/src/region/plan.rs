@@ -2,24 +2,27 @@
 //!
 //! # Passes
 //!
-//! The *level* of a value is how many reductions lie one after the other below it. Everything a reduction of level-0 elements needs is
-//! computed in pass 0, tile by tile; when a row (or a few) is through, the row values of level 1 are there, and pass 1 goes over the
-//! row again. Softmax is three passes: the maximum; exponentials and their sum; quotients.
+//! The *level* of a value is how many reductions lie one after the other below it. Everything a
+//! reduction of level-0 elements needs is computed in pass 0, tile by tile; when a row (or a few)
+//! is through, the row values of level 1 are there, and pass 1 goes over the row again. Softmax is
+//! three passes: the maximum; exponentials and their sum; quotients.
 //!
-//! An element value that a later pass needs again is computed again when that is cheap, and kept in a buffer as long as the row
-//! when it is not (the exponentials).
+//! An element value that a later pass needs again is computed again when that is cheap, and kept in
+//! a buffer as long as the row when it is not (the exponentials).
 //!
 //! # Steps
 //!
-//! A pass is a list of steps over a tile. Values that live between steps lie in *slots*, as long as a tile and shared by values
-//! that do not live at the same time; operands that are dense or repeated along a run are read where they lie. Cheap arithmetic is
-//! gathered into native steps where there is a code generator; everything else is a call of a slice kernel.
+//! A pass is a list of steps over a tile. Values that live between steps lie in *slots*, as long as
+//! a tile and shared by values that do not live at the same time; operands that are dense or
+//! repeated along a run are read where they lie. Cheap arithmetic is gathered into native steps
+//! where there is a code generator; everything else is a call of a slice kernel.
 //!
 //! # A result that lies where an operand does
 //!
-//! The memory of an operand that is dense in the order of the domain may be given to a result with elements of the same size. So no
-//! element of such a result is written before the last read of the same element of such an operand: results are written in the
-//! last pass, and inside it not before the last step that reads the operand.
+//! The memory of an operand that is dense in the order of the domain may be given to a result with
+//! elements of the same size. So no element of such a result is written before the last read of the
+//! same element of such an operand: results are written in the last pass, and inside it not before
+//! the last step that reads the operand.
 
 use super::calls::{Kind, cast_is_nothing, weight};
 use super::domain::Domain;
@@ -83,7 +86,8 @@ pub(super) struct Group {
     pub(super) values: Vec<usize>,
     /// Where the values that come from outside lie.
     pub(super) reads: Vec<(usize, At)>,
-    /// Which values are written where: slots, kept values and results. `late` ones after every read of the iteration.
+    /// Which values are written where: slots, kept values and results. `late` ones after every read
+    /// of the iteration.
     pub(super) writes: Vec<(usize, At, bool)>,
 }
 

@@ -200,7 +200,8 @@ impl Here<'_> {
         let Access::Walk(offset, walk) = &self.domain.access[input] else { return };
         let size = dtype.size();
         let from = self.inputs[input].ptr.wrapping_add(offset * size);
-        // One number for each short row: neighbours lie at the same distance for all rows, so no cursor is needed.
+        // One number for each short row: neighbours lie at the same distance for all rows, so no
+        // cursor is needed.
         if let [inner, outer] = walk.axes()
             && inner.strides == [0]
             && inner.len <= REPEATED
@@ -214,7 +215,8 @@ impl Here<'_> {
                 });
             };
         }
-        // A short run that is repeated (a row vector beside each of many rows) is fetched once, and then copied in the tile.
+        // A short run that is repeated (a row vector beside each of many rows) is fetched once, and
+        // then copied in the tile.
         let period = match walk.axes() {
             [inner, outer, ..] if outer.strides == [0] && inner.len <= REPEATED => {
                 Some((inner.len, inner.len * outer.len))

@@ -1,8 +1,9 @@
 //! Regions against their ops run one by one, and the ways to run them against each other.
 //!
-//! Random regions are bit-equal to their ops: pointwise ones always, and those with reductions while a row is short enough to be
-//! folded by one call of the eager loop. In longer rows the sums are blocked differently, so there a random region has only
-//! reductions that do not depend on the order (of integers), and the float ones have tests of their own with a stated bound.
+//! Random regions are bit-equal to their ops: pointwise ones always, and those with reductions
+//! while a row is short enough to be folded by one call of the eager loop. In longer rows the sums
+//! are blocked differently, so there a random region has only reductions that do not depend on the
+//! order (of integers), and the float ones have tests of their own with a stated bound.
 
 use super::{How, Kernel};
 use crate::operand::{Sink, Source};
@@ -240,7 +241,8 @@ pub(super) fn one_by_one(region: &Region, inputs: &[Dense]) -> Vec<Dense> {
     region.outputs.iter().map(result).collect()
 }
 
-/// Runs a kernel. `over` names pairs (output, input): the output lies where a copy of the input does.
+/// Runs a kernel. `over` names pairs (output, input): the output lies where a copy of the input
+/// does.
 pub(super) fn run_kernel(
     kernel: &Kernel,
     region: &Region,
@@ -491,7 +493,8 @@ fn large_random_regions_are_their_ops_for_any_number_of_threads() {
     }
 }
 
-/// Operands that are columns of one matrix have shorter tiles, and are asked for ahead of time together.
+/// Operands that are columns of one matrix have shorter tiles, and are asked for ahead of time
+/// together.
 #[test]
 fn columns_of_a_matrix() {
     let mut dice = Dice::new(11);

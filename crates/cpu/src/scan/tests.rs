@@ -1,4 +1,4 @@
-//! Running reductions against plain loops.
+//! Cumulative reductions against plain loops.
 
 use super::*;
 use pullback_ir::DType;

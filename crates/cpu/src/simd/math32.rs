@@ -1,6 +1,6 @@
 //! Functions of one f32, free of branches, so that a loop over one becomes vector code.
 //!
-//! The ones that training lives on (exp, log, tanh, sigmoid, erf, gelu, silu) are computed in f32
+//! The ones that training uses most (exp, log, tanh, sigmoid, erf, gelu, silu) are computed in f32
 //! throughout. The others widen to f64, which costs half the lanes and gives results that are
 //! nearly always the correctly rounded ones. Each function states its largest error in ulp, as the
 //! tests measure it. NaN gives NaN; infinities, signed zeros and subnormals are right.
@@ -62,7 +62,7 @@ fn poly<I: Isa, const N: usize>(x: f32, c: &[f32; N]) -> f32 {
     p
 }
 
-/// `x` held in `[lo, hi]`; NaN stays.
+/// `x` clamped to `[lo, hi]`; NaN stays NaN.
 #[inline(always)]
 fn hold(x: f32, lo: f32, hi: f32) -> f32 {
     let x = if x < lo { lo } else { x };
@@ -105,7 +105,8 @@ fn scale(p: f32, t: f32) -> f32 {
     p * power(half) * power(rest)
 }
 
-/// r, what rounding it lost, and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small beside `h`.
+/// r, what rounding it lost, and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small
+/// relative to `h`.
 #[inline(always)]
 fn reduce<I: Isa>(h: f32, l: f32) -> (f32, f32, f32) {
     let t = I::fma32(h + l, LOG2_E, ROUND);
@@ -115,7 +116,8 @@ fn reduce<I: Isa>(h: f32, l: f32) -> (f32, f32, f32) {
     (r, I::fma32(k, -LN2[1], near - r), t)
 }
 
-/// e^(r+l)·s for a power of two s: 1 + r is rounded, and what that lost is added to the small terms.
+/// e^(r+l)·s for a power of two s: 1 + r is rounded, and what that lost is added to the small
+/// terms.
 #[inline(always)]
 fn exp_part<I: Isa>(r: f32, l: f32, s: f32) -> f32 {
     let top = I::fma32(r, s, s);
@@ -138,7 +140,8 @@ fn exp_mid<I: Isa>(x: f32) -> f32 {
     I::fma32(I::fma32(r * r, poly::<I, 5>(r, &EXP), r), s, s)
 }
 
-/// 2^(k + 64) for the exponent left in `t`, and what takes the 64 away again: for −105 ≤ h ≤ 0 this stays in range.
+/// 2^(k + 64) for the exponent left in `t`, and the factor 2^−64 that undoes the 64: for −105 ≤ h ≤
+/// 0 this stays in range.
 #[inline(always)]
 fn lifted(t: f32) -> (f32, f32) {
     let k = t.to_bits().wrapping_sub(ROUND.to_bits());
@@ -153,7 +156,7 @@ fn exp_below<I: Isa>(h: f32, l: f32) -> f32 {
     I::fma32(I::fma32(r * r, poly::<I, 5>(r, &EXP), r), s, s) * down
 }
 
-/// e^h for −105 ≤ h ≤ 0, to 0.8 ulp: for what multiplies its error.
+/// e^h for −105 ≤ h ≤ 0, to 0.8 ulp: for callers that multiply its error.
 #[inline(always)]
 fn exp_below_well<I: Isa>(h: f32) -> f32 {
     let (r, l, t) = reduce::<I>(h, 0.0);
@@ -232,7 +235,8 @@ pub(crate) fn log1p<I: Isa>(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// Where [`sin`], [`cos`] and [`tan`] stop being right: use the standard library beyond.
+/// Largest |x| at which [`sin`], [`cos`] and [`tan`] are accurate: beyond it, use the standard
+/// library.
 pub(crate) const TRIG_MAX: f32 = 1e6;
 
 /// The sine, to 1 ulp for |x| ≤ [`TRIG_MAX`].
@@ -376,7 +380,8 @@ pub(crate) fn erf<I: Isa>(x: f32) -> f32 {
     if a < 0.92 { near } else { far.copysign(x) }
 }
 
-/// (a + b)/(1 + e) for 0 ≤ e ≤ 1 and a small b: what rounding 1 + e lost is put right in the quotient.
+/// (a + b)/(1 + e) for 0 ≤ e ≤ 1 and a small b: what rounding 1 + e lost is corrected in the
+/// quotient.
 #[inline(always)]
 fn over_one_plus<I: Isa>(a: f32, b: f32, e: f32) -> f32 {
     let d = 1.0 + e;
@@ -416,7 +421,8 @@ fn normal<I: Isa>(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, e)
 }
 
-/// x · Φ(x), to 8 ulp (relative, also in the negative tail); the textbook formula has no correct digit there.
+/// x · Φ(x), to 8 ulp (relative, also in the negative tail); the textbook formula has no correct
+/// digit there.
 #[inline(always)]
 pub(crate) fn gelu<I: Isa>(x: f32) -> f32 {
     at_least(x, -100.0) * normal::<I>(x).0

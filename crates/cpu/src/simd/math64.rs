@@ -1,9 +1,9 @@
 //! Functions of one f64, free of branches, so that a loop over one becomes vector code.
 //!
 //! Polynomials are interpolations at Chebyshev nodes, computed with 120 digits and rounded. Each
-//! function states its largest error in ulp (units in the last place), as the tests measure it.
-//! NaN gives NaN; infinities, signed zeros and subnormals are right unless said otherwise.
-//! Functions described as *the standard library's* are calls, one element at a time.
+//! function states its largest error in ulp (units in the last place), as the tests measure it. NaN
+//! gives NaN; infinities, signed zeros and subnormals are right unless said otherwise. Functions
+//! described as *the standard library's* are scalar calls, one element at a time.
 
 #![allow(clippy::excessive_precision)] // coefficients are written as they were computed
 
@@ -80,7 +80,7 @@ fn poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
     p
 }
 
-/// `x` held in `[lo, hi]`; NaN stays.
+/// `x` clamped to `[lo, hi]`; NaN stays NaN.
 #[inline(always)]
 fn hold(x: f64, lo: f64, hi: f64) -> f64 {
     let x = if x < lo { lo } else { x };
@@ -99,7 +99,7 @@ fn scale(p: f64, t: f64) -> f64 {
         * f64::from_bits(rest.wrapping_add(1023) << 52)
 }
 
-/// e^r − 1 and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small beside `h`.
+/// e^r − 1 and the rounded exponent, where e^(h+l) = e^r · 2^k; `l` is small relative to `h`.
 #[inline(always)]
 fn reduce<I: Isa>(h: f64, l: f64) -> (f64, f64) {
     let t = I::fma64(h + l, LOG2_E, ROUND);
@@ -167,7 +167,7 @@ fn log_sum<I: Isa>(u: f64, c: f64) -> f64 {
 fn log_edge(x: f64, y: f64) -> f64 {
     let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f64::NAN } else { y };
-    // Infinity and NaN give themselves.
+    // Infinity and NaN are returned unchanged.
     if x < f64::INFINITY { y } else { x }
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn log<I: Isa>(x: f64) -> f64 {
 /// The logarithm to base 2, to 2 ulp; exact at powers of two.
 #[inline(always)]
 pub(crate) fn log2<I: Isa>(x: f64) -> f64 {
-    // The exponent is taken off first, so that what is multiplied is small.
+    // The exponent is removed first, so that the product is small.
     let small = x < f64::MIN_POSITIVE;
     let u = if small { x * 18014398509481984.0 } else { x };
     let (k, m) = split(u);
@@ -241,7 +241,8 @@ fn cos_part<I: Isa>(r: f64, l: f64) -> f64 {
     w + (((1.0 - w) - half) + (I::fma64(z * z, poly::<I, 7>(z, &COS), -(r * l))))
 }
 
-/// Where [`sin`], [`cos`] and [`tan`] stop being right: use the standard library beyond.
+/// Largest |x| at which [`sin`], [`cos`] and [`tan`] are accurate: beyond it, use the standard
+/// library.
 pub(crate) const TRIG_MAX: f64 = 1e6;
 
 /// The sine, to 1 ulp for |x| ≤ [`TRIG_MAX`].
@@ -355,7 +356,7 @@ pub(crate) fn atanh<I: Isa>(x: f64) -> f64 {
     (if a <= 1.0 { y } else { f64::NAN }).copysign(x)
 }
 
-/// e^(a²)·erfc(a) for a ≥ 0; held at 28, where e^(−a²) is zero.
+/// e^(a²)·erfc(a) for a ≥ 0; clamped at 28, where e^(−a²) is zero.
 #[inline(always)]
 pub(crate) fn erfc_scaled<I: Isa>(a: f64) -> f64 {
     let a = hold(a, 0.0, 28.0);

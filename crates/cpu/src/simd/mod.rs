@@ -1,4 +1,4 @@
-//! Vector code without a vector vocabulary.
+//! Vector code by autovectorisation: no intrinsics.
 //!
 //! The mathematics is written once, on scalars, as `#[inline(always)]` functions that have no
 //! branches: where a formula has cases, all of them are computed and one is selected. A loop over
@@ -6,24 +6,23 @@
 //! compiler's own vectoriser. So there are three layers:
 //!
 //! - **functions** ([`math32`], [`math64`]): one element in, one out, generic over [`Isa`];
-//! - **loops** ([`Map1`], [`Map2`], [`Map3`]): one type per operation says what happens to an
-//!   element; one generic loop per number of operands says the rest;
+//! - **loops** ([`Map1`], [`Map2`], [`Map3`]): one type per operation computes an element; one
+//!   generic loop per number of operands does the rest;
 //! - **trampolines**: provided methods of [`Map1`] and its siblings compile that loop once per
-//!   instruction set, and [`kernel1`] hands out a pointer to the one this machine runs, chosen by
-//!   [`level`] once per process. Kernels that are more than such a loop are [`Work`].
+//!   instruction set, and [`kernel1`] returns a pointer to the one this machine runs, chosen by
+//!   [`level`] once per process. Kernels that are more than such a loop implement [`Work`].
 //!
-//! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on a
-//! machine without one is a slow library call. So functions ask `I::fma32`, which is fused exactly
-//! where the hardware is. One process always uses one level, so its results never depend on the
-//! place of an element in a tensor, on the length of the tensor or on threads: the loop's remainder
-//! is the same scalar code, compiled with the same features. Different levels agree within the
-//! accuracy stated on each function.
+//! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on
+//! a machine without one is a slow library call. So functions call `I::fma32`, which is fused
+//! exactly where the hardware has the instruction. One process always uses one level, so its
+//! results never depend on the position of an element in a tensor, on the length of the tensor or
+//! on threads: the loop's remainder is the same scalar code, compiled with the same features.
+//! Different levels agree within the accuracy stated on each function.
 //!
 //! Loops take slices whose length is a multiple of [`BLOCK`], so that no remainder loop ever runs;
 //! [`Kernel1::run`] and its siblings pad the last few elements on the stack. Source and destination
-//! never overlap here: an operation in place is given a copy of its source tile. (Told that they
-//! might overlap, the vectoriser guards the loop by a test and falls back to scalar code, some ten
-//! times slower.)
+//! never overlap here: an in-place operation reads a copy of its source tile. (If they may overlap,
+//! the vectoriser guards the loop by a test and falls back to scalar code, some ten times slower.)
 
 pub(crate) mod math32;
 pub(crate) mod math64;
@@ -62,7 +61,7 @@ impl Level {
     }
 }
 
-/// Asks the processor.
+/// Detects the instruction set of the processor.
 fn detect() -> Level {
     #[cfg(target_arch = "x86_64")]
     {
@@ -84,7 +83,7 @@ fn detect() -> Level {
 /// The level this process runs at: the highest available.
 #[inline]
 pub fn level() -> Level {
-    // 0 means "not asked yet"; racing threads find the same answer.
+    // 0 means "not detected yet"; racing threads store the same value.
     static CHOSEN: AtomicU8 = AtomicU8::new(0);
     match CHOSEN.load(Ordering::Relaxed) {
         1 => Level::Scalar,
@@ -139,11 +138,11 @@ impl Isa for Fused {
 /// … the same for avx512 and for the baseline …
 /// ```
 ///
-/// They are methods for the reason that `work.rs` names: so each is compiled beside its table.
+/// They are methods for the reason given in `work.rs`: each is compiled in the module of its table.
 macro_rules! variants {
     ($loop:ident($($x:ident: $t:ty),*)) => {
         /// # Safety
-        /// Nothing is asked for; the variants have one type.
+        /// None; it is `unsafe` so that all variants have one type.
         unsafe fn baseline($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
             $loop::<Self, Baseline>($($x,)* y)
         }
@@ -168,18 +167,18 @@ macro_rules! variants {
 pub(crate) trait Map1: Sized {
     /// What it reads.
     type X: Copy + Default;
-    /// What it gives.
+    /// What it returns.
     type Y: Copy + Default;
     /// Whether some arguments need [`Map1::slow`].
     const RARE: bool = false;
     /// The function, free of branches.
     fn map<I: Isa>(x: Self::X) -> Self::Y;
-    /// Whether `map` is not good enough at `x`.
+    /// Whether `map` is not accurate enough at `x`.
     #[inline(always)]
     fn rare(_: Self::X) -> bool {
         false
     }
-    /// The function where `rare` says so; it may branch and call.
+    /// The function where `rare` is true; it may branch and call.
     fn slow(_: Self::X) -> Self::Y {
         Self::Y::default()
     }
@@ -193,18 +192,18 @@ pub(crate) trait Map2: Sized {
     type A: Copy + Default;
     /// What it reads second.
     type B: Copy + Default;
-    /// What it gives.
+    /// What it returns.
     type Y: Copy + Default;
     /// Whether some arguments need [`Map2::slow`].
     const RARE: bool = false;
     /// The function, free of branches.
     fn map<I: Isa>(a: Self::A, b: Self::B) -> Self::Y;
-    /// Whether `map` is not good enough there.
+    /// Whether `map` is not accurate enough there.
     #[inline(always)]
     fn rare(_: Self::A, _: Self::B) -> bool {
         false
     }
-    /// The function where `rare` says so; it may branch and call.
+    /// The function where `rare` is true; it may branch and call.
     fn slow(_: Self::A, _: Self::B) -> Self::Y {
         Self::Y::default()
     }
@@ -220,7 +219,7 @@ pub(crate) trait Map3: Sized {
     type B: Copy + Default;
     /// What it reads third.
     type C: Copy + Default;
-    /// What it gives.
+    /// What it returns.
     type Y: Copy + Default;
     /// The function, free of branches.
     fn map<I: Isa>(a: Self::A, b: Self::B, c: Self::C) -> Self::Y;

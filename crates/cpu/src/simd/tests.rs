@@ -1,12 +1,12 @@
 //! Accuracy of every function at every level, against the standard library in f64 where it has the
-//! function, and against slow definitions where it has not.
+//! function, and against slow reference implementations where it has not.
 
 use super::*;
 
 /// Runs a loop at one level.
 fn run1<K: Map1>(level: Level, x: &[K::X]) -> Vec<K::Y> {
     let mut y = vec![K::Y::default(); x.len()];
-    // SAFETY: both have the same length and are apart.
+    // SAFETY: both have the same length and do not overlap.
     unsafe { kernel1::<K>(level).run(x.as_ptr(), y.as_mut_ptr(), x.len()) };
     y
 }
@@ -197,7 +197,7 @@ fn sweep_pow(worst: &mut Vec<String>) {
     }
 }
 
-/// What `docs/accuracy.md` says is what is tested: every function with its bound.
+/// `docs/accuracy.md` states the bounds that are tested: every function with its bound.
 fn docs_state(stated: &[(&str, f64)]) {
     let Ok(docs) =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/accuracy.md"))
@@ -235,7 +235,7 @@ fn erf_small(x: f64) -> f64 {
     (std::f64::consts::FRAC_2_SQRT_PI * sum).copysign(x)
 }
 
-/// Arguments of every magnitude and sign, and those where something happens.
+/// Arguments of every magnitude and sign, and the edge cases.
 fn reals() -> Vec<f64> {
     let mut x: Vec<f64> =
         (0..200_000u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
@@ -320,7 +320,7 @@ fn f64_functions_keep_their_stated_accuracy() {
         (t + (t * t + 2.0 * t).sqrt()).ln_1p()
     });
     sweep64!(worst, atanh, 5.0, all, |x| x.abs().atanh().copysign(x));
-    // The slow definitions are good to about 1e-15 themselves.
+    // The reference implementations are accurate to about 1e-15 themselves.
     sweep64!(worst, erf, 16.0, all, |x| if x.abs() < 0.7 {
         erf_small(x)
     } else {
@@ -417,7 +417,7 @@ fn powers_and_angles_follow_c() {
 
 #[test]
 fn the_last_elements_equal_the_first() {
-    // The same argument gives the same bits at every place of every length.
+    // The same argument gives the same bits at every position, for every length.
     struct K;
     impl Map1 for K {
         type X = f32;

@@ -1,7 +1,7 @@
 //! Modified Bessel functions of the first kind.
 //!
-//! Up to 8 a polynomial in x²/4 with positive coefficients, so nothing cancels; beyond, √x·e⁻ˣ·I(x) in 1/x, multiplied by the
-//! exponential where it is wanted.
+//! Up to 8 a polynomial in x²/4 with positive coefficients, so nothing cancels; beyond, √x·e⁻ˣ·I(x)
+//! in 1/x, multiplied by the exponential where needed.
 
 use super::poly;
 

@@ -1,8 +1,8 @@
 //! log Γ and its derivative ψ.
 //!
-//! Both have three regions on the positive axis: a polynomial around their zeros, the recurrence Γ(x+1) = x·Γ(x) that leads
-//! there from small arguments, and Stirling's series from 8 on. The negative axis follows by reflection, with the distance
-//! to the nearest pole taken exactly.
+//! Both have three regions on the positive axis: a polynomial around their zeros, the recurrence
+//! Γ(x+1) = x·Γ(x) that maps small arguments there, and Stirling's series from 8 on. The negative
+//! axis follows by reflection, with the distance to the nearest pole computed exactly.
 
 use super::poly;
 use std::f64::consts::PI;

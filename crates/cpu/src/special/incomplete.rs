@@ -1,7 +1,8 @@
 //! The regularised incomplete gamma functions P(a, x) = ∫₀ˣ t^(a−1)·e^(−t) dt / Γ(a) and Q = 1 − P.
 //!
-//! Four methods by region: the power series (x below a), its form for Q where P is near 1 (small a and x), the continued fraction
-//! (x above a), and for large a near x the uniform expansion of Temme, whose number of terms does not grow with a.
+//! Four methods by region: the power series (x below a), its form for Q where P is near 1 (small a
+//! and x), the continued fraction (x above a), and for large a near x the uniform expansion of
+//! Temme, whose number of terms does not grow with a.
 
 use super::gamma::{lgamma_1p, stirling};
 use super::poly;
@@ -43,7 +44,8 @@ const C3: [f64; 14] = [
     -1.9111168485973655e-08, 2.3928620439808118e-12,
 ];
 
-/// P(a, x); 0 at x = 0, 1 at x = ∞; NaN where an argument is negative or both are 0 or both infinite.
+/// P(a, x); 0 at x = 0, 1 at x = ∞; NaN where an argument is negative or both are 0 or both
+/// infinite.
 #[inline(never)]
 pub(crate) fn gammainc(a: f64, x: f64) -> f64 {
     edge(a, x).unwrap_or_else(|| both(a, x).0)

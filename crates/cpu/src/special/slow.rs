@@ -1,5 +1,5 @@
-//! Slow twins of the special functions: series, recurrences and bisection, each from its definition. PyTorch's values at poles.
-//! The tests of the op table read this file too.
+//! Slow twins of the special functions: series, recurrences and bisection, each from its
+//! definition. PyTorch's values at poles. The tests of the op table read this file too.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI, SQRT_2};
 

@@ -1,4 +1,5 @@
-//! The special functions at known points in f64, and over the whole range of f32 against slow definitions.
+//! The special functions at known points in f64, and over the whole range of f32 against slow
+//! definitions.
 
 #![allow(clippy::approx_constant, clippy::excessive_precision)] // values are written as they were computed
 
@@ -399,8 +400,8 @@ fn known_values_in_f64() {
     wrong.none();
 }
 
-/// Every f32 of a fine sample of the bit patterns: rounded from f64, each result is within 1 ulp; near the zeros of log Γ and ψ, where
-/// the slow definitions cancel, within 1e-13.
+/// Every f32 of a fine sample of the bit patterns: rounded from f64, each result is within 1 ulp;
+/// near the zeros of log Γ and ψ, where the slow definitions cancel, within 1e-13.
 #[test]
 fn the_whole_range_of_f32() {
     type Row = (&'static str, fn(f64) -> f64, fn(f64) -> f64);

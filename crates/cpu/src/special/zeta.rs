@@ -1,7 +1,8 @@
 //! The Hurwitz zeta function ζ(s, q) = Σ (q + k)^(−s), from which the polygamma functions follow.
 //!
-//! For positive q, a dozen terms and the rest by the Euler–Maclaurin formula. For negative q (where s must be an integer) the terms
-//! before the pole are themselves a difference of two such sums, so the work does not grow with |q|.
+//! For positive q, a dozen terms and the rest by the Euler–Maclaurin formula. For negative q (where
+//! s must be an integer) the terms before the pole are themselves a difference of two such sums, so
+//! the work does not grow with |q|.
 
 /// B₂ₖ / (2k)!, k = 1, 2, …
 #[rustfmt::skip]
@@ -20,7 +21,8 @@ const BERNOULLI: [f64; 12] = [
     -1.3954464685812522e-19,
 ];
 
-/// ζ(s, q) for s > 1; infinite for s = 1 and at q = 0, −1, …; NaN for s < 1, and for a negative q where s is not an integer.
+/// ζ(s, q) for s > 1; infinite for s = 1 and at q = 0, −1, …; NaN for s < 1, and for a negative q
+/// where s is not an integer.
 #[inline(never)]
 pub(crate) fn zeta(s: f64, q: f64) -> f64 {
     if s.is_nan() || q.is_nan() || s < 1.0 {

@@ -102,7 +102,7 @@ impl<E: Elem<Compute: Float>> Backward<'_, E> {
             let mut at = 0;
             while at < plan.line {
                 let n = stretch(plan.line - at);
-                // SAFETY: stretches of lines, which nothing writes.
+                // SAFETY: pieces of lines, which nothing writes.
                 let (x, dy) = unsafe {
                     (lanes(x.add(at), n, mean, a), lanes(dy.add(at), n, E::Compute::default(), g))
                 };
@@ -140,13 +140,13 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
             let (mean, r) = (self.mean[channel], one / (self.variance[channel] + eps).sqrt());
             let (mut dw, mut db) = (E::Compute::default(), E::Compute::default());
             for part in 0..plan.parts {
-                // SAFETY: the step that writes it is over.
+                // SAFETY: the step that writes it has finished.
                 let [slope, shift] = unsafe { *self.partials.at(channel * plan.parts + part) };
                 (dw, db) = (dw + slope, db + shift);
             }
             dw = dw * r;
             if part == 0 {
-                // SAFETY: one task has the first part of a channel.
+                // SAFETY: the first part of a channel belongs to one task.
                 unsafe {
                     self.dw_db[0].add(channel).write(E::store(dw));
                     self.dw_db[1].add(channel).write(E::store(db));
@@ -163,7 +163,7 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
                 let (dx, mut at) = (results.start(index), 0);
                 while at < plan.line {
                     let n = stretch(plan.line - at);
-                    // SAFETY: stretches of lines, whose result is this task's alone.
+                    // SAFETY: pieces of lines, whose result is this task's alone.
                     unsafe {
                         let x = lanes(x.add(at), n, mean, a);
                         let dy = lanes(dy.add(at), n, shift, g);

@@ -6,7 +6,8 @@ use crate::operand::{Sink, Source};
 use half::{bf16, f16};
 use pullback_ir::DType;
 
-/// Lines around the width of lanes, short ones, several parts of a channel, a line of several stretches.
+/// Lines around the width of lanes, short ones, several parts of a channel, a line of several
+/// pieces.
 const SHAPES: [&[usize]; 14] = [
     &[5, 3],
     &[70, 33],
@@ -52,7 +53,7 @@ fn naive(eps: f64, shape: &[usize], [x, dy, w, b]: [&[f64]; 4]) -> Naive {
     Naive { results: [y, mean, variance, dx, dw, db] }
 }
 
-/// Runs a kernel of three results for one of them; the others go elsewhere.
+/// Runs a kernel of three results for one of them; the others are discarded.
 fn one_of<R: Sample>(
     shapes: [&[usize]; 3],
     dtypes: [DType; 3],
@@ -67,7 +68,7 @@ fn one_of<R: Sample>(
             i += 1;
             match at == k {
                 true => out,
-                // Room for elements of any size.
+                // Space for elements of any size.
                 false => Sink { ptr: v.as_mut_ptr().cast(), shape: shapes[at], dtype: dtypes[at] },
             }
         });
@@ -117,7 +118,7 @@ fn batch_norms<T: Sample, C: Sample>() {
                     let operands = [x.source(), dy.source()];
                     batch_norm_vjp(eps, operands, w.source(), [of(0), of(1)], dx, [dw, db]);
                 });
-                // Sums are as exact as their terms are many, and dx as large as 1/σ.
+                // The error of a sum grows with its number of terms, and that of dx with 1/σ.
                 let scale = if k > 0 { 1.0 / (1.0 + count as f64) } else { 0.2 };
                 let scaled = |v: &[f64]| v.iter().map(|v| v * scale).collect::<Vec<_>>();
                 let what = format!("batch_norm_vjp {k} {what}");
@@ -137,7 +138,7 @@ fn batch_norm_equals_its_formula() {
 
 #[test]
 fn batch_norm_far_from_zero() {
-    // A large mean must not drown the variance; nor may a part whose own mean is another.
+    // A large mean must not lose the variance by cancellation, nor parts with different means.
     for (samples, line) in [(2000, 1), (20, 100), (90, 2000)] {
         let shape = [samples, 1, line];
         let x: Vec<f32> = (0..samples * line).map(|i| 1e4 + (i % 2) as f32).collect();

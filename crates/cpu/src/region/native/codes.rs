@@ -1,7 +1,7 @@
 //! Which instruction does what, by the width of its registers.
 //!
-//! The columns are registers of 512, 256 and 128 bits under AVX-512, and of 256 and 128 under AVX2. A conversion stands under the
-//! width of its wider side.
+//! The columns are registers of 512, 256 and 128 bits under AVX-512, and of 256 and 128 under AVX2.
+//! A conversion stands under the width of its wider side.
 
 use iced_x86::Code;
 

@@ -19,8 +19,8 @@
 //!     pop …; vzeroupper; ret
 //! ```
 //!
-//! A domain of one element has a body alone, in the lowest lane of 128-bit registers: a scalar program is a straight list of
-//! instructions.
+//! A domain of one element has a body alone, in the lowest lane of 128-bit registers: a scalar
+//! program is a straight list of instructions.
 
 mod access;
 mod compute;

@@ -1,8 +1,9 @@
 //! Transcendental functions of f32 inside native loops.
 //!
-//! Each is the function of the same name in `simd::math32`, operation by operation, with its coefficients: between a product and a sum a
-//! tile would have to be written and read again for every function that is called. The tests hold them to the same bits. What is
-//! left out is only the addition of a zero whose sign does not reach the result.
+//! Each is the function of the same name in `simd::math32`, operation by operation, with its
+//! coefficients: between a product and a sum a tile would have to be written and read again for
+//! every function that is called. The tests hold them to the same bits. What is left out is only
+//! the addition of a zero whose sign does not reach the result.
 
 use super::micro::{Lane, Micro, Writer};
 use crate::simd::math32::{ERF, ERFC, EXP, GELU, LN2, LOG, LOG_ERFC, LOG2_E, ROUND, TANH};

@@ -1,7 +1,7 @@
 //! Pointwise ops as the few things that vector instructions do.
 //!
-//! Every formula here is the one in `pointwise::float`, operation by operation: nothing is fused, reordered or approximated, so the
-//! bits are the same.
+//! Every formula here is the one in `pointwise::float`, operation by operation: nothing is fused,
+//! reordered or approximated, so the bits are the same.
 
 use super::recipes::{binary, unary, vjp};
 use crate::region::plan::{At, Group, Plan, Ref};

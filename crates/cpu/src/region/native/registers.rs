@@ -1,9 +1,10 @@
 //! Which value is in which register, and when.
 //!
-//! The body of a loop is one straight list, so the best choice is known: when a register is wanted and none is free, the value that is
-//! used again last gives up its own (Belady). Values that lie in memory anyway (operands, slots, numbers) are read again when they are
-//! wanted again; others are written down first. Numbers and row values are the same in every iteration, so as many of them as
-//! there are registers to spare stay in one all the time.
+//! The body of a loop is one straight list, so the best choice is known: when a register is wanted
+//! and none is free, the value that is used again last gives up its own (Belady). Values that lie
+//! in memory anyway (operands, slots, numbers) are read again when they are wanted again; others
+//! are written down first. Numbers and row values are the same in every iteration, so as many of
+//! them as there are registers to spare stay in one all the time.
 
 use super::micro::{Body, From, Item, Lane};
 use crate::region::plan::Ref;
@@ -130,7 +131,8 @@ impl Allocator<'_> {
     fn pin(&mut self) {
         let body = self.body;
         let same = |v: usize| matches!(body.values[v].from, From::One(_) | From::Number(_));
-        // The most values that live at once: computed ones from where they are made, others from their first use.
+        // The most values that live at once: computed ones from where they are made, others from
+        // their first use.
         let mut ends = vec![0isize; body.items.len() + 1];
         let mut start: Vec<Option<usize>> = self.uses.iter().map(|u| u.first().copied()).collect();
         for (n, item) in body.items.iter().enumerate() {
@@ -179,7 +181,8 @@ impl Allocator<'_> {
                 if self.uses[v].is_empty() {
                     return;
                 }
-                // Best in the place of an operand that is not used again: some instructions write over one.
+                // Best in the place of an operand that is not used again: some instructions write
+                // over one.
                 let file = self.file(v);
                 let over = (0..count).rev().find(|&i| {
                     let (in_file, at) = self.spot(of[i], from[i]);

@@ -1,8 +1,10 @@
-//! Straight code: scalar work of many steps as one list of instructions, without a domain or a loop.
+//! Straight code: scalar work of many steps as one list of instructions, without a domain or a
+//! loop.
 //!
-//! The compiler of regions knows how a region over one element becomes a straight list of instructions in the lowest lane. Here the
-//! list is written by the caller: loads, pointwise ops and stores, in order, through a table of pointers. What one step stores and a later one
-//! loads stays in its register.
+//! The compiler of regions knows how a region over one element becomes a straight list of
+//! instructions in the lowest lane. Here the list is written by the caller: loads, pointwise ops
+//! and stores, in order, through a table of pointers. What one step stores and a later one loads
+//! stays in its register.
 
 use super::Target;
 use super::emit::Set;
@@ -40,7 +42,8 @@ pub(crate) struct Straight {
 }
 
 impl Lines {
-    /// None where this machine has no native code, or the environment leaves it out. Truth values need the mask registers of AVX-512.
+    /// None where this machine has no native code, or the environment leaves it out. Truth values
+    /// need the mask registers of AVX-512.
     pub(crate) fn new() -> Option<Lines> {
         let target = Target::of(How::chosen())?;
         (target.set == Set::Avx512).then(|| Lines {
@@ -153,7 +156,8 @@ impl Lines {
         let range = (to.entry, to.disp.saturating_sub(7))..(to.entry, end as u32);
         let size = |v: &Value| self.dtypes.get(v).map_or(8, |d| d.size());
         let over = |at: &(u32, u32), v: &Value| byte < at.1 as usize + size(v);
-        // What was loaded from there may be wanted later: from now on it stays in a register, or is written elsewhere.
+        // What was loaded from there may be wanted later: from now on it stays in a register, or is
+        // written elsewhere.
         let lost: Vec<((u32, u32), Value)> = (self.loaded.range(range.clone()))
             .flat_map(|(at, values)| values.iter().map(|v| (*at, *v)))
             .filter(|(at, v)| over(at, v))
@@ -184,7 +188,8 @@ impl Lines {
         self.instead.get(&value).copied().unwrap_or(value)
     }
 
-    /// Makes it executable. Values that have no register are written to the memory of the table entry `scratch`.
+    /// Makes it executable. Values that have no register are written to the memory of the table
+    /// entry `scratch`.
     ///
     /// # Errors
     /// If an instruction cannot be encoded, or there is no memory for code.
@@ -208,7 +213,8 @@ impl Straight {
     /// Runs it.
     ///
     /// # Safety
-    /// The table's entries point to memory that has what was written down: every element that is loaded or stored, and the scratch.
+    /// The table's entries point to memory that has what was written down: every element that is
+    /// loaded or stored, and the scratch.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, table: &[*mut u8]) {
         // SAFETY: promised by the caller.

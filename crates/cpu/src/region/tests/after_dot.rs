@@ -52,7 +52,8 @@ fn source<'a>(x: &'a Dense, strides: &'a [isize]) -> Source<'a> {
 #[test]
 fn a_region_after_any_product() {
     let mut dice = Dice::new(3);
-    // Vectors, tiles where the operands lie, panels of one operand, panels of both, several steps of k, batches.
+    // Vectors, tiles where the operands lie, panels of one operand, panels of both, several steps
+    // of k, batches.
     let shapes: &[(&[usize], usize, usize, usize)] = &[
         (&[], 1, 50, 30),
         (&[], 50, 1, 30),
@@ -128,7 +129,8 @@ fn a_region_after_any_product() {
     }
 }
 
-/// C += A·B, where the sum lies where C did; and a region with reductions, which waits for whole rows.
+/// C += A·B, where the sum lies where C did; and a region with reductions, which waits for whole
+/// rows.
 #[test]
 fn products_added_in_place_and_reduced() {
     let mut dice = Dice::new(4);

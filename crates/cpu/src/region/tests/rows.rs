@@ -107,7 +107,8 @@ fn layer_norm_by_hand(x: &[f64], row: usize, scale: &[f64], shift: &[f64]) -> [V
     [out, means, scales]
 }
 
-/// Short rows, long rows, rows in chunks; the bits are the same for any number of threads and any way.
+/// Short rows, long rows, rows in chunks; the bits are the same for any number of threads and any
+/// way.
 #[test]
 fn softmax_and_layer_norm_are_accurate_and_deterministic() {
     let mut dice = Dice::new(7);
@@ -115,7 +116,8 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
         [(300, 10), (5, 512), (70, 513), (40, 1024), (6, 5000), (2, 150_000), (1, 70_001)]
     {
         for dtype in [DType::F32, DType::F64] {
-            // A few units in the last place of the largest element: exp and the sum, each rounded. (In f64 also by hand.)
+            // A few units in the last place of the largest element: exp and the sum, each rounded.
+            // (In f64 also by hand.)
             let bound = if dtype == DType::F32 { 4e-7 } else { 2e-15 };
             let x = Dense::of(Spec::cpu(dtype, [rows, row].as_slice()), || {
                 dice.below(8_000_001) as f64 / 1e6 - 4.0
@@ -171,7 +173,8 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
     }
 }
 
-/// A huge sum of a pointwise chain is as accurate as the eager reduction, and the same for any number of threads.
+/// A huge sum of a pointwise chain is as accurate as the eager reduction, and the same for any
+/// number of threads.
 #[test]
 fn a_huge_sum_is_accurate() {
     let n = 1 << 21;

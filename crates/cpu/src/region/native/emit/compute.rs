@@ -120,7 +120,8 @@ impl Writing<'_, '_> {
         self.put(&Instruction::with3(into_c, v(to), v(a), v(b))?)
     }
 
-    /// The larger or smaller; the first operand where that is NaN. The instruction gives the second where either is.
+    /// The larger or smaller; the first operand where that is NaN. The instruction gives the second
+    /// where either is.
     fn extreme(
         &mut self,
         does: Does,
