@@ -11,7 +11,7 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{Custom, DType, Flow, Region, Scalar};
+use crate::{Custom, DType, Device, Flow, Region, Scalar, Spec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub enum Op {
         shape: Shape,
         /// The dtype of the result.
         dtype: DType,
+        /// Where the result is.
+        device: Device,
     },
     /// 0, 1, 2, … along one axis.
     Iota {
@@ -37,9 +39,11 @@ pub enum Op {
         len: usize,
         /// The dtype of the result, numeric.
         dtype: DType,
+        /// Where the result is.
+        device: Device,
     },
-    /// Random numbers, a pure function of a key (`i64[2]`). Several keys (`i64[b…, 2]`) give as many draws, `[b…, shape…]`,
-    /// each that of its own key.
+    /// Random numbers, a pure function of a key (`i64[2]`), on its device. Several keys
+    /// (`i64[b…, 2]`) give as many draws, `[b…, shape…]`, each that of its own key.
     Random {
         /// The distribution.
         kind: Random,
@@ -64,6 +68,8 @@ pub enum Op {
     View(View),
     /// The same values in fresh, dense memory.
     Copy,
+    /// The same values on a device, which may be another than the operand's.
+    To(Device),
     /// The value of the first operand, but not before the others (*tokens*) have been computed. It is how a value is computed a second time, late:
     /// `f(after x t)` is not `f(x)` to any pass, and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view of the
     /// first operand; run on its own, it is a copy.
@@ -464,6 +470,12 @@ impl Linalg {
 }
 
 impl Op {
+    /// The literal of a spec.
+    pub fn literal(value: Scalar, spec: Spec) -> Op {
+        let Spec { shape, dtype, device } = spec;
+        Op::Literal { value, shape, dtype, device }
+    }
+
     /// How many results the op has.
     pub fn results(&self) -> usize {
         match self {

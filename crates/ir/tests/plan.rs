@@ -325,7 +325,7 @@ fn updates_are_computed_where_they_go() {
     let mut p = Program::default();
     let [w, m, g] = [(); 3].map(|()| p.input(f32s(&[64])));
     let number = |p: &mut Program, v: f64| {
-        let op = Op::Literal { value: v.into(), shape: [64].into(), dtype: DType::F32 };
+        let op = Op::literal(v.into(), Spec::cpu(DType::F32, [64]));
         p.push(op, &[], None).expect("a literal")[0]
     };
     let (rate, keep) = (number(&mut p, 0.1), number(&mut p, 0.9));

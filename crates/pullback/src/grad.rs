@@ -5,7 +5,7 @@ use crate::own::Since;
 use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
 use crate::tape::{Cut, CutReason, History};
 use crate::tensor::Tangents;
-use crate::{Error, Result, Scalar, Tensor, fail, mode, trace};
+use crate::{Error, Result, Tensor, fail, mode, trace};
 use std::panic::Location;
 
 impl Tensor {
@@ -422,7 +422,7 @@ impl<'a> Backward<'a> {
                     dy.clone()
                 }
                 None if y.len() == 1 && y.dtype().is_float() => {
-                    let one = || Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
+                    let one = || y.ones_like_splat();
                     mode::speaking_for(self.at, one)
                 }
                 None if !y.dtype().is_float() => {

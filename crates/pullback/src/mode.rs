@@ -3,7 +3,7 @@
 
 use crate::tensor::Tangents;
 use crate::transform::levels;
-use crate::{DType, Error, fail, trace};
+use crate::{DType, Device, Error, fail, trace};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -18,6 +18,8 @@ thread_local! {
     pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     /// The dtype of floats that are made without data.
     pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
+    /// The device of what is made without an operand.
+    pub(crate) static DEFAULT_DEVICE: Cell<Device> = const { Cell::new(Device::Cpu) };
     static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     /// The caller of a library of layers, and the files of that library.
     static CLIENT: Cell<Option<(&'static Location<'static>, &'static str)>> = const { Cell::new(None) };

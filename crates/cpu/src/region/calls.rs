@@ -154,6 +154,7 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
         | Op::Random { .. }
         | Op::View(_)
         | Op::Copy
+        | Op::To(_)
         | Op::After
         | Op::Put(_)
         | Op::Pad(_)

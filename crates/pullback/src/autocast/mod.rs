@@ -21,9 +21,9 @@ mod policy;
 pub use policy::{Policy, autocast_policy};
 
 use crate::mode::extra::LOW;
-use crate::mode::{self, DEFAULT_DTYPE, EXTRAS};
+use crate::mode::{self, DEFAULT_DEVICE, DEFAULT_DTYPE, EXTRAS};
 use crate::tape::{History, Leaf};
-use crate::{DType, Error, Op, Tensor, fail, trace};
+use crate::{DType, Device, Error, Op, Tensor, fail, trace};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -94,6 +94,7 @@ enum Low {
 pub(crate) struct State {
     low: u8,
     default: DType,
+    device: Device,
 }
 
 impl State {
@@ -113,15 +114,20 @@ impl fmt::Display for State {
             None => f.write_str("outside autocast")?,
         }
         match self.default {
-            DType::F32 => Ok(()),
-            dtype => write!(f, " with the default dtype {dtype}"),
+            DType::F32 => {}
+            dtype => write!(f, " with the default dtype {dtype}")?,
+        }
+        match self.device {
+            Device::Cpu => Ok(()),
+            device @ Device::Cuda(_) => write!(f, " with the default device {device}"),
         }
     }
 }
 
 /// How it is on this thread now.
 pub(crate) fn state() -> State {
-    State { low: mode::extras() & LOW, default: mode::default_dtype() }
+    let (default, device) = (mode::default_dtype(), crate::default_device());
+    State { low: mode::extras() & LOW, default, device }
 }
 
 /// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
@@ -135,6 +141,7 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     }
     let _scope = Scope::enter();
     let _return = Return(CACHE.take());
+    let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
     mode::with(&EXTRAS, mode::extras() & !LOW | state.low, f)
 }

@@ -91,7 +91,7 @@ pub(super) enum Captured {
 impl Captured {
     /// A number that the program takes as an input.
     fn literal(of: &Lifted) -> Captured {
-        let handle = trace::outside(|| Tensor::splat(of.value, &[], of.dtype));
+        let handle = trace::outside(|| Tensor::splat(of.value, of.spec.clone()));
         let storage = handle.0.storage.clone();
         Captured::Fixed { storage, written: false, handle, tracked: Tracked::Not }
     }
@@ -361,7 +361,7 @@ pub(super) fn passes(
 fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
     trace::computing(|| {
         mode::set_recording(false, || {
-            let operand = |c: &Constant| Tensor::splat(c.value, &[], c.dtype);
+            let operand = |c: &Constant| Tensor::splat(c.value, Spec::cpu(c.dtype, []));
             let operands: Vec<Tensor> = of.iter().map(operand).collect();
             let y = crate::try_apply(op.clone(), &operands.iter().collect::<Vec<_>>()).ok()?;
             let [y] = &y[..] else { return None };

@@ -32,7 +32,7 @@ use crate::storage::{Storage, Writer};
 use crate::tape::{self, History, Leaf};
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
+use crate::{Device, Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
 use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -490,18 +490,19 @@ pub(crate) fn note_constant(x: &Tensor) {
 }
 
 /// A key for what goes on in a body, from the generator outside; none outside a body.
-pub(crate) fn key_from_outside(at: &'static Location<'static>) -> Option<Key> {
+pub(crate) fn key_from_outside(device: Device, at: &'static Location<'static>) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
         (Kind::Whole, _) => None,
         (Kind::Body(_), Some(lanes)) => {
-            let keys = outside(|| mode::speaking_for(at, || crate::next_key().split_tensor(lanes)));
+            let draw = || crate::next_key_on(device);
+            let keys = outside(|| mode::speaking_for(at, || draw().split_tensor(lanes)));
             let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
         (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
-            Some(outside(|| mode::speaking_for(at, crate::next_key)))
+            Some(outside(|| mode::speaking_for(at, || crate::next_key_on(device))))
         }
         (Kind::Body(name), None) => {
             let message =

@@ -79,7 +79,10 @@ fn every_family_of_ops() {
     let (m, i64s) = (f32s(&[4, 4]), |shape: &[usize]| Spec::cpu(DType::I64, shape));
     let random = |kind| Op::Random { kind, shape: [5].into(), dtype: DType::F32 };
     let programs = [
-        family(from_ref(&m), &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
+        family(
+            from_ref(&m),
+            &[(Op::Iota { len: 7, dtype: DType::I32, device: Device::Cpu }, &[]), (Op::Copy, &[1])],
+        ),
         family(&[i64s(&[2])], &[(random(Random::Normal), &[0]), (random(Random::Uniform), &[0])]),
         family(
             from_ref(&m),

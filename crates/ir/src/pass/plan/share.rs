@@ -61,6 +61,7 @@ pub(super) fn sharing_by(op: &Op, facts: Option<&Facts>, result: usize, operand:
         | Op::Iota { .. }
         | Op::Random { .. }
         | Op::View(_)
+        | Op::To(_)
         | Op::After
         | Op::Pad(_)
         | Op::Cat(_)
