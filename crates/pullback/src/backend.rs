@@ -5,6 +5,7 @@ use crate::storage::Storage;
 use crate::{Error, Result, Tensor, custom, device, lock};
 use pullback_cpu::Output;
 use pullback_ir::infer::infer_one;
+use pullback_ir::pass::Target;
 use pullback_ir::{Device, Layout, Op, View};
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -12,6 +13,13 @@ use std::sync::Arc;
 /// The devices that there are, the CPU first.
 pub(crate) fn devices() -> Vec<Device> {
     vec![Device::Cpu]
+}
+
+/// What passes are told of a device; of several, of the CPU.
+pub(crate) fn target(device: Option<Device>) -> Target {
+    match device {
+        None | Some(Device::Cpu | Device::Cuda(_)) => pullback_cpu::TARGET,
+    }
 }
 
 /// Memory is made where the operands are, by all ops but these.

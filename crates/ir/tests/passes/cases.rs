@@ -101,7 +101,7 @@ fn thousands_of_scalars_become_one_region() {
 
 #[test]
 fn limits_are_kept() {
-    let little = Limits { instructions: 10, inputs: 4, small: 2 };
+    let little = Limits { instructions: 10, inputs: 4, small: 2, ..Limits::default() };
     for (rows, limits) in
         [(4, Limits::default()), (4, little), (40, Limits::default()), (40, little)]
     {

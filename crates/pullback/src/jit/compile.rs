@@ -6,7 +6,8 @@ use crate::storage::Storage;
 use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
 use crate::{
-    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, kinks, mode,
+    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
+    mode,
 };
 use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
@@ -337,13 +338,15 @@ pub(super) fn passes(
         Some(verify) => pipeline.verified(verify),
         None => pipeline,
     };
+    let target = backend::target(program.device());
     let Some(bytes) = budget else {
-        let (program, stages) = told(Pipeline::standard(evaluate)).run_in_stages(program)?;
+        let (program, stages) =
+            told(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
         return Ok(Passed { program, stages, budget: None });
     };
     let (program, mut stages) = told(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
     let start = Instant::now();
-    let budgeted = pass::budget(&program, bytes).map_err(|error| error.at(at))?;
+    let budgeted = pass::budget(&program, bytes, target).map_err(|error| error.at(at))?;
     stages.push(Stage {
         name: "budget",
         before: program.equations.len(),
@@ -352,7 +355,7 @@ pub(super) fn passes(
         time: start.elapsed(),
     });
     // This also checks what the budget made of the program.
-    let (program, rest) = told(Pipeline::after_budget()).run_in_stages(&budgeted.program)?;
+    let (program, rest) = told(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
     stages.extend(rest);
     Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }
