@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example char_gpt [FILE]`
 //!
-//! Trains on the embedded sonnets, or on a text file, then goes on writing. The whole model is here, made of layers;
-//! `pullback_nn::models::Gpt` is one to use, with a cache for keys and values.
+//! Trains on the embedded sonnets, or on a text file, then generates text. The whole model is
+//! here, made of layers; `pullback_nn::models::Gpt` is one to use, with a cache for keys and
+//! values.
 
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, next_key, no_grad};
-use pullback_nn::data::{CharTokens, Loader, TextWindows, Tokens, read_text, text};
-use pullback_nn::optim::{AdamW, Optimizer, Rule, clip_grad_norm_};
-use pullback_nn::schedule::{Cosine, Scheduler, WarmUp};
+use pullback_nn::data::{CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule, clip_grad_norm_};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
 use pullback_nn::{
     AttentionMasks, Embedding, Gelu, Layer, LayerNorm, Linear, Module, MultiHeadAttention, init,
 };
@@ -67,7 +68,8 @@ impl Gpt {
     fn forward(&self, ids: &Tensor) -> Tensor {
         let positions = self.position.weight.at(..ids.shape()[1]);
         let x = self.blocks.forward(&(self.token.forward(ids) + positions));
-        // The table of characters serves twice (tied weights): its gradient is the sum of both uses.
+        // The table of characters serves twice (tied weights): its gradient is the sum of both
+        // uses.
         self.norm.forward(&x).matmul(&self.token.weight.t())
     }
 
@@ -106,12 +108,13 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     let ids = tokens.encode(text)?;
     let (length, width, blocks, steps) = if quick { (32, 64, 2, 300) } else { (64, 96, 3, 800) };
     let windows = TextWindows::new(ids.clone(), length)?;
-    let loader = Loader::new(windows).batch_size(16).shuffle(0).drop_last(true);
+    let loader = DataLoader::new(windows).batch_size(16).shuffle(0).drop_last(true);
 
     let model = Gpt::new(tokens.size(), length, width, blocks);
-    let opt = AdamW { rate: 3e-3, ..AdamW::default() }.over(model.parameters())?;
-    let cosine = Cosine { steps, lowest: 1e-4 };
-    let mut schedule = Scheduler::new(&opt, WarmUp { steps: steps / 20, from: 0.0, then: cosine });
+    let opt = AdamW { lr: 3e-3, ..AdamW::default() }.over(model.parameters())?;
+    let cosine = CosineAnnealingLr { t_max: steps, eta_min: 1e-4 };
+    let mut schedule =
+        Scheduler::new(&opt, Warmup { total_iters: steps / 20, start_factor: 0.0, then: cosine });
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x).flatten(0, 1), &y.flatten(0, 1));

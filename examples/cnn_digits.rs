@@ -1,19 +1,21 @@
-//! A convolutional network on handwritten digits: batch normalisation, `train` and `eval`, and a schedule.
+//! A convolutional network on handwritten digits: batch normalisation, `train` and `eval`, and a
+//! schedule.
 //!
 //! `cargo run --release --example cnn_digits`
 //!
-//! Running statistics are buffers: tensors that the forward pass writes in place, inside a compiled step too. A learning rate is a
-//! tensor as well, so a schedule changes it without compiling anew.
+//! Running statistics are buffers: tensors that the forward pass writes in place, inside a compiled
+//! step too. A learning rate is a tensor as well, so a schedule changes it without compiling again.
 
 use pullback::{Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
-use pullback_nn::data::{Loader, digits};
-use pullback_nn::optim::{AdamW, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler, WarmUp};
+use pullback_nn::data::{DataLoader, digits};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
 use pullback_nn::{
     BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Module, Relu, Residual, Sequential,
 };
 
-/// Convolution, normalisation, activation. Tuples of layers are layers, and the normalisation makes a bias superfluous.
+/// Convolution, normalisation, activation. Tuples of layers are layers, and the normalisation makes
+/// a bias superfluous.
 fn block(inputs: usize, outputs: usize) -> (Conv2d, BatchNorm2d, Relu) {
     let conv = Conv2d::new(inputs, outputs, 3).padding(1).without_bias();
     (conv, BatchNorm2d::new(outputs), Relu)
@@ -46,13 +48,14 @@ pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let digits = digits()?;
     let epochs = if quick { 8 } else { 30 };
-    let loader = Loader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
+    let loader = DataLoader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
 
     let model = network(if quick { 16 } else { 32 });
-    let opt = AdamW { rate: 4e-3, ..AdamW::default() }.over(model.parameters())?;
+    let opt = AdamW { lr: 4e-3, ..AdamW::default() }.over(model.parameters())?;
     let steps = (epochs * loader.len()) as u64;
-    let cosine = Cosine { steps: steps - steps / 10, lowest: 0.0 };
-    let mut schedule = Scheduler::new(&opt, WarmUp { steps: steps / 10, from: 0.1, then: cosine });
+    let cosine = CosineAnnealingLr { t_max: steps - steps / 10, eta_min: 0.0 };
+    let mut schedule =
+        Scheduler::new(&opt, Warmup { total_iters: steps / 10, start_factor: 0.1, then: cosine });
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x), y);

@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example distillation`
 //!
-//! A large network is trained on all labels. A small one then sees 94 labels, but for every image what the teacher thinks
-//! of it: probabilities softened by a temperature. The teacher runs under `no_grad`: nothing of it is recorded or trained.
+//! A large network is trained on all labels. A small one then sees 94 labels, but for every image
+//! what the teacher thinks of it: probabilities softened by a temperature. The teacher runs under
+//! `no_grad`: nothing of it is recorded or trained.
 
 use pullback::{Reduction, Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
-use pullback_nn::data::{Loader, TensorDataset, digits};
+use pullback_nn::data::{DataLoader, TensorDataset, digits};
 use pullback_nn::losses::{KlDivLoss, Loss};
-use pullback_nn::optim::{AdamW, Optimizer, Rule};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 const TEMPERATURE: f64 = 4.0;
@@ -29,7 +30,7 @@ fn train(
     epochs: usize,
     loss_of: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor,
 ) -> Result<()> {
-    let opt = AdamW { rate: 3e-3, ..AdamW::default() }.over(model.parameters())?;
+    let opt = AdamW { lr: 3e-3, ..AdamW::default() }.over(model.parameters())?;
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = loss_of(&model.forward(x), x, y);
@@ -38,7 +39,7 @@ fn train(
         Ok(loss)
     });
     let data = TensorDataset::new((images.clone(), labels.clone()))?;
-    let loader = Loader::new(data).batch_size(BATCH).shuffle(0).drop_last(true);
+    let loader = DataLoader::new(data).batch_size(BATCH).shuffle(0).drop_last(true);
     for _ in 0..epochs {
         for batch in &loader {
             step.call(&batch?)?;
@@ -72,7 +73,8 @@ pub fn run(quick: bool) -> Result<Figures> {
     let teacher = mlp(256);
     train(&teacher, &train_set, epochs, |logits, _, labels| cross_entropy(logits, labels))?;
 
-    // The labels that students see: every other label is −100, which cross-entropy leaves out, as in PyTorch.
+    // The labels that students see: every other label is −100, which cross-entropy leaves out, as
+    // in PyTorch.
     let few = (train_set.0.at(..KNOWN), train_set.1.at(..KNOWN));
     let hidden = Tensor::full([train_set.1.len() - KNOWN], -100i64);
     let mixed = (train_set.0.clone(), pullback::cat(&[&few.1, &hidden], 0));
@@ -88,7 +90,8 @@ pub fn run(quick: bool) -> Result<Figures> {
     train(&twin, &mixed, epochs, |logits, images, labels| {
         let soft = no_grad(|| (teacher.forward(images) / TEMPERATURE).softmax(-1));
         let ours = (logits / TEMPERATURE).log_softmax(-1);
-        // T² makes up for the gradients that the temperature shrinks. A batch may have no label: its mean would be 0/0, so sum.
+        // T² makes up for the gradients that the temperature shrinks. A batch may have no label:
+        // its mean would be 0/0, so sum.
         let hard = pullback::CrossEntropy::new().reduction(Reduction::Sum).of(logits, labels);
         divergence.forward(&ours, &soft) * (TEMPERATURE * TEMPERATURE) + hard / BATCH as f64
     })?;

@@ -1,15 +1,17 @@
-//! Deep Q-learning on a pole that is balanced on a cart: a replay buffer, a target network, and `stop_gradient`.
+//! Deep Q-learning on a pole that is balanced on a cart: a replay buffer, a target network, and
+//! `stop_gradient`.
 //!
 //! `cargo run --release --example dqn`
 //!
-//! The environment is built in: push a cart left or right so that the pole on it stays up; every step gives a reward of 1, and an episode
-//! ends when the pole leans too far, the cart leaves the track, or after 200 steps. Sixteen carts are driven at once, so that one forward
-//! pass chooses sixteen actions.
+//! The environment is built in: push a cart left or right so that the pole on it stays up; every
+//! step gives a reward of 1, and an episode ends when the pole leans too far, the cart leaves the
+//! track, or after 200 steps. Sixteen carts are driven at once, so that one forward pass chooses
+//! sixteen actions.
 
 use pullback::{Key, Reduction, Result, Tensor, jit, manual_seed, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 const CARTS: usize = 16;
@@ -87,22 +89,24 @@ pub fn run(quick: bool) -> Result<Figures> {
     let mut random = uniform_numbers();
     let online = network();
     let target = online.deep_copy();
-    let opt = Adam { rate: 1e-3, ..Adam::default() }.over(online.parameters())?;
+    let opt = Adam { lr: 1e-3, ..Adam::default() }.over(online.parameters())?;
     let criterion = MseLoss::new(Reduction::Mean);
 
     let learn = jit(|(state, action, went_on, next): &(Tensor, Tensor, Tensor, Tensor)| {
         opt.zero_grad();
         let value = online.forward(state).gather(1, &action.unsqueeze(1)).squeeze_axis(1);
-        // Rewards are scaled so that a life without end is worth 1, which is what networks start near.
-        // Double Q-learning: the online network chooses, the target network judges. The aim is a constant to the gradient: without
-        // `stop_gradient` the network would learn to lower its hopes as well as to fulfil them.
+        // Rewards are scaled so that a life without end is worth 1, which is what networks start
+        // near. Double Q-learning: the online network chooses, the target network judges. The aim
+        // is a constant to the gradient: without `stop_gradient` the network would learn to lower
+        // its hopes as well as to fulfil them.
         let choice = online.forward(next).argmax(1).unsqueeze(1);
         let later = target.forward(next).gather(1, &choice).squeeze_axis(1);
         let aim = (went_on * later * DISCOUNT + (1.0 - DISCOUNT)).stop_gradient();
         let loss = criterion.forward(&value, &aim);
         loss.backward()?;
         opt.step()?;
-        // The target network follows slowly. It is a copy of the other, so their tensors come in the same order.
+        // The target network follows slowly. It is a copy of the other, so their tensors come in
+        // the same order.
         let pairs = target.parameters().into_iter().zip(online.parameters());
         no_grad(|| pairs.for_each(|(slow, fast)| drop(slow.copy_(slow.lerp(&fast, 0.01)))));
         Ok(loss)
@@ -112,7 +116,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let mut carts: Vec<Cart> = (0..CARTS).map(|_| Cart::new(&mut random)).collect();
     let mut memory: Vec<Transition> = Vec::new();
     let rounds = if quick { 4000 } else { 10_000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps: rounds, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: rounds, eta_min: 0.0 });
     for round in 0..rounds {
         // Explore much at first, little later.
         let explore = (1.0 - 2.0 * round as f32 / rounds as f32).max(0.05);

@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release --example gan`
 //!
-//! The data is a ring of eight blobs in the plane. The discriminator learns to tell data from fakes (`detach` keeps its loss away from
-//! the generator); the generator learns to be taken for real. Each has an optimiser of its own, which steps its own parameters alone.
+//! The data is a ring of eight blobs in the plane. The discriminator learns to tell data from fakes
+//! (`detach` keeps its loss away from the generator); the generator learns to be taken for real.
+//! Each has an optimiser of its own, which steps its own parameters alone.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
 use pullback_nn::losses::{BceWithLogitsLoss, Loss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, LeakyRelu, Linear, Module, Relu};
 
 const NOISE: usize = 8;
@@ -47,12 +48,12 @@ pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let generator = network(NOISE, 2, Relu);
     let discriminator = network(2, 1, LeakyRelu::new(0.2));
-    let adam = Adam { rate: 1e-3, betas: (0.5, 0.999), ..Adam::default() };
+    let adam = Adam { lr: 1e-3, betas: (0.5, 0.999), ..Adam::default() };
     let generator_opt = adam.over(generator.parameters())?;
     let discriminator_opt = adam.over(discriminator.parameters())?;
     let criterion = BceWithLogitsLoss::new(Reduction::Mean);
 
-    // Both steps are one compiled program. What is random is drawn inside, anew at every call.
+    // Both steps are one compiled program. Random numbers are drawn inside, new ones at every call.
     let batch = 256;
     let step = jit(|_: &()| {
         let (real, fake) = (data(batch), generator.forward(&Tensor::randn([batch, NOISE])));

@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release --example linear_regression`
 //!
-//! A layer, a loss, an optimiser and a loader, and nothing compiled: zero the gradients, run forward, run backward, step.
+//! A layer, a loss, an optimiser and a loader, and nothing compiled: zero the gradients, run
+//! forward, run backward, step.
 
 use pullback::{Reduction, Result, Tensor, manual_seed, no_grad};
-use pullback_nn::data::{Loader, TensorDataset};
+use pullback_nn::data::{DataLoader, TensorDataset};
 use pullback_nn::losses::{Loss, MseLoss};
-use pullback_nn::optim::{Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::{Layer, Linear, Module};
 
 /// What a run gives.
@@ -30,9 +31,9 @@ pub fn run(quick: bool) -> Result<Figures> {
     let model = Linear::new(3, 1);
     let criterion = MseLoss::new(Reduction::Mean);
     // An optimiser is a struct of options, put to work over some parameters.
-    let opt = Sgd { rate: 0.05, ..Sgd::default() }.over(model.parameters())?;
+    let opt = Sgd { lr: 0.05, ..Sgd::default() }.over(model.parameters())?;
     let data = TensorDataset::new((x.clone(), y.clone()))?;
-    let loader = Loader::new(data).batch_size(50).shuffle(0);
+    let loader = DataLoader::new(data).batch_size(50).shuffle(0);
 
     for _ in 0..if quick { 5 } else { 20 } {
         for batch in &loader {

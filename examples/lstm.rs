@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example lstm`
 //!
-//! It learns to predict the next value of sine waves of many frequencies. Then it hears the beginning of waves it has not seen and goes
-//! on by itself: each prediction is its next input, and its state goes from call to call.
+//! It learns to predict the next value of sine waves of many frequencies. Then it hears the
+//! beginning of waves it has not seen and continues by itself: each prediction is its next input, and
+//! its state goes from call to call.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Lstm, Module};
 
 #[derive(Tree)]
@@ -43,7 +44,8 @@ impl Forecaster {
     }
 }
 
-/// Waves of random frequency and phase, `[steps, batch, 1]`. Drawn from the global generator, also inside a compiled step.
+/// Waves of random frequency and phase, `[steps, batch, 1]`. Drawn from the global generator, also
+/// inside a compiled step.
 fn waves(steps: usize, batch: usize) -> Tensor {
     let frequency = next_key().uniform([batch], DType::F32, 0.2, 0.5);
     let phase = next_key().uniform([batch], DType::F32, 0.0, std::f64::consts::TAU);
@@ -64,13 +66,13 @@ pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let (length, batch, hidden) = (40, 32, 32);
     let model = Forecaster::new(hidden);
-    let opt = Adam { rate: 1e-2, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 1e-2, ..Adam::default() }.over(model.parameters())?;
     let criterion = MseLoss::new(Reduction::Mean);
-    // The argument is nothing: the data is drawn inside. Every call draws anew.
+    // The argument is nothing: the data is drawn inside. Every call draws new data.
     let step = jit(|_: &()| {
         let wave = waves(length + 1, batch);
         opt.zero_grad();
-        // The first predictions do not count: nobody can know a wave from so little of it.
+        // The first predictions do not count: a wave cannot be known from so little of it.
         let (predicted, truth) = (model.forward(&wave.at(..-1)), wave.at(1..));
         let loss = criterion.forward(&predicted.at(10..), &truth.at(10..));
         loss.backward()?;
@@ -78,7 +80,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 1000 } else { 5000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     let mut loss = f32::NAN;
     for _ in 0..steps {
         loss = step.call(&())?.item();

@@ -2,17 +2,19 @@
 //!
 //! `cargo run --release --example maml`
 //!
-//! A task is a sine wave of its own amplitude and phase, known from ten points. MAML looks for parameters from which one step of
-//! gradient descent on those ten points fits the wave: its loss is that after the step, so its gradient contains second derivatives.
-//! `grad` gives the step, `vmap` does all tasks at once, `backward` goes through everything.
+//! A task is a sine wave of its own amplitude and phase, known from ten points. MAML looks for
+//! parameters from which one step of gradient descent on those ten points fits the wave: its loss
+//! is that after the step, so its gradient contains second derivatives. `grad` gives the step,
+//! `vmap` does all tasks at once, `backward` goes through everything.
 
 use pullback::{DType, Result, Tensor, Tree, grad, jit, manual_seed, next_key, no_grad, vmap};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Relu};
 
 type Network = (Linear, Relu, Linear, Relu, Linear);
 
-/// Points `[n, 1]` and values `[n, 1]` to adapt to, and such to be tested on; with a leading axis for many tasks.
+/// Points `[n, 1]` and values `[n, 1]` to adapt to, and such to be tested on; with a leading axis
+/// for many tasks.
 type Task = (Tensor, Tensor, Tensor, Tensor);
 
 const POINTS: usize = 10;
@@ -32,8 +34,9 @@ fn mse(model: &Network, x: &Tensor, y: &Tensor) -> Tensor {
     (model.forward(x) - y).square().mean()
 }
 
-/// The model with its parameters moved along a direction, which is shaped as the model itself. It is a new model: nothing is written in
-/// place, so gradients of what it gives lead back to the old one, and to the direction.
+/// The model with its parameters moved along a direction, which is shaped as the model itself. It
+/// is a new model: nothing is written in place, so gradients of what it gives lead back to the old
+/// one, and to the direction.
 fn moved(model: &Network, direction: &Network, by: f64) -> Network {
     let pairs = model.leaves().into_iter().zip(direction.leaves());
     model.with_leaves(&Vec::from_iter(pairs.map(|(w, along)| w + along * by)))
@@ -60,7 +63,7 @@ fn trained(inner: usize, iterations: usize) -> Result<Network> {
     let width = 40;
     let (first, second) = (Linear::new(1, width), Linear::new(width, width));
     let model = (first, Relu, second, Relu, Linear::new(width, 1));
-    let opt = Adam { rate: 2e-3, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 2e-3, ..Adam::default() }.over(model.parameters())?;
     let step = jit(|_: &()| {
         opt.zero_grad();
         let loss = loss_after(&model, &tasks(25), inner);
@@ -86,8 +89,8 @@ pub struct Figures {
     pub gradient_error: f64,
 }
 
-/// The slope of the loss along its own gradient is the gradient's square. In `f64`, in which small differences are exact enough; without
-/// the second derivatives the gradient would be another.
+/// The slope of the loss along its own gradient is the gradient's square. In `f64`, in which small
+/// differences are exact enough; without the second derivatives the gradient would be another.
 fn gradient_error(model: &Network) -> f64 {
     let model = model.to_dtype(DType::F64);
     let tasks = tasks(5).map(&mut |x| x.cast(DType::F64));

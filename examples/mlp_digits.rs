@@ -1,13 +1,15 @@
-//! A multilayer perceptron on handwritten digits: a model of one's own, and a training step that is compiled.
+//! A multilayer perceptron on handwritten digits: a model of one's own, and a training step that is
+//! compiled.
 //!
 //! `cargo run --release --example mlp_digits`
 //!
-//! A model is a struct with `#[derive(Tree)]` whose fields are layers. `jit` traces the whole step once (forward, backward and the
-//! optimiser) and compiles it; parameters and the optimiser's state are written in place, so later calls go on where the last one ended.
+//! A model is a struct with `#[derive(Tree)]` whose fields are layers. `jit` traces the whole step
+//! once (forward, backward and the optimiser) and compiles it; parameters and the optimiser's state
+//! are written in place, so later calls go on where the last one ended.
 
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, no_grad};
-use pullback_nn::data::{Loader, digits};
-use pullback_nn::optim::{AdamW, Optimizer, Rule};
+use pullback_nn::data::{DataLoader, digits};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::{Dropout, Layer, Linear, Module};
 
 /// 64 pixels, two hidden layers, 10 digits.
@@ -53,11 +55,12 @@ pub struct Figures {
 pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let digits = digits()?;
-    // A last batch that is not full would be compiled for itself, so it is left out: the order is another in each epoch.
-    let loader = Loader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
+    // A last batch that is not full would be compiled for itself, so it is left out: the order is
+    // another in each epoch.
+    let loader = DataLoader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
 
     let model = Mlp::new(128);
-    let opt = AdamW { rate: 3e-3, ..AdamW::default() }.over(model.parameters())?;
+    let opt = AdamW { lr: 3e-3, ..AdamW::default() }.over(model.parameters())?;
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x), y);

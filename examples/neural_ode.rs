@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example neural_ode`
 //!
-//! A network is the velocity field; Runge and Kutta's method of order 4, a `scan` over the steps, gives the path. The loss compares paths,
-//! and its gradient goes back through every step of the solver. The truth is a spiral, dx/dt = A·x³.
+//! A network is the velocity field; Runge and Kutta's method of order 4, a `scan` over the steps,
+//! gives the path. The loss compares paths, and its gradient goes back through every step of the
+//! solver. The truth is a spiral, dx/dt = A·x³.
 
 use pullback::{Reduction, Result, Tensor, jit, manual_seed, next_key, no_grad, scan_times};
 use pullback_nn::losses::{L1Loss, Loss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Tanh};
 
 /// The time between two points of a path.
@@ -35,7 +36,8 @@ fn solve(velocity: impl Fn(&Tensor) -> Tensor, start: &Tensor, steps: usize) -> 
 
 /// What a run gives.
 pub struct Figures {
-    /// The mean distance between the learned spiral and the true one, over its whole length, before training.
+    /// The mean distance between the learned spiral and the true one, over its whole length, before
+    /// training.
     pub before: f32,
     /// And after.
     pub after: f32,
@@ -57,9 +59,10 @@ pub fn run(quick: bool) -> Result<Figures> {
     };
     let before = off();
 
-    // All windows of the spiral: the last axis of `unfold` is the place in the window, [windows, 2, WINDOW + 1].
+    // All windows of the spiral: the last axis of `unfold` is the place in the window, [windows, 2,
+    // WINDOW + 1].
     let windows = spiral.unfold(0, WINDOW + 1, 1).permute([2, 0, 1]).contiguous();
-    let opt = Adam { rate: 1e-2, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 1e-2, ..Adam::default() }.over(model.parameters())?;
     let criterion = L1Loss::new(Reduction::Mean);
     let step = jit(|_: &()| {
         let chosen = next_key().randint([32], 0, (POINTS - WINDOW) as i64);
@@ -72,7 +75,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 2000 } else { 10_000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     for _ in 0..steps {
         step.call(&())?;
         schedule.step();

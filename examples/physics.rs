@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example physics`
 //!
-//! A ball flies with drag, bounces off the floor and must be at a place at a time. The simulation is ordinary tensor code in a `scan`, so
-//! the distance at its end has a gradient by the velocity at its start, through flight and bounce. In `f64`, and checked against
-//! differences of two throws.
+//! A ball flies with drag, bounces off the floor and must be at a place at a time. The simulation
+//! is ordinary tensor code in a `scan`, so the distance at its end has a gradient by the velocity
+//! at its start, through flight and bounce. In `f64`, and checked against differences of two
+//! throws.
 
 use pullback::{Result, Tensor, jit, no_grad, scan_times, value_and_grad};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 
 /// Seconds per step, and how many there are.
 const STEP: f64 = 0.005;
@@ -19,11 +20,12 @@ const DRAG: f64 = 0.05;
 const STIFFNESS: f64 = 4000.0;
 const DAMPING: f64 = 8.0;
 
-/// Where a ball thrown from a height of 1 m with this velocity (right, up) is at every step, `[STEPS, 2]`.
+/// Where a ball thrown from a height of 1 m with this velocity (right, up) is at every step,
+/// `[STEPS, 2]`.
 fn throw(velocity: &Tensor) -> Tensor {
     let down = Tensor::from([0.0, -GRAVITY]);
     let up = Tensor::from([0.0, 1.0]);
-    let turn = |(x, v): &(Tensor, Tensor), _: &()| {
+    let step = |(x, v): &(Tensor, Tensor), _: &()| {
         // How deep the ball is in the floor. `relu` has the derivative 0 in the air.
         let depth = (-x.at(1)).relu();
         let touching = depth.gt(0.0).cast(v.dtype());
@@ -34,7 +36,7 @@ fn throw(velocity: &Tensor) -> Tensor {
         let x = x + &v * STEP;
         ((x.clone(), v), x)
     };
-    scan_times(STEPS, turn, &(Tensor::from([0.0, 1.0]), velocity.clone())).1
+    scan_times(STEPS, step, &(Tensor::from([0.0, 1.0]), velocity.clone())).1
 }
 
 /// What a run gives.
@@ -53,8 +55,8 @@ pub struct Figures {
 
 /// Learns to throw.
 pub fn run(quick: bool) -> Result<Figures> {
-    // Paths with more bounces end elsewhere, each with a valley of its own: a start with one bounce leads to the nearest.
-    // After one bounce, 1.5 s after the throw, 5 m away and 0.9 m up.
+    // Paths with more bounces end elsewhere, each with a valley of its own: a start with one bounce
+    // leads to the nearest. After one bounce, 1.5 s after the throw, 5 m away and 0.9 m up.
     let target = Tensor::from([5.0, 0.9]);
     let miss = |velocity: &Tensor| (throw(velocity).at(-1) - &target).square().sum();
 
@@ -62,7 +64,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     let velocity = Tensor::from([2.0, 2.5]).requires_grad();
     let far = || no_grad(|| miss(&velocity)).sqrt().item::<f64>();
     let before = far();
-    let opt = Adam { rate: 0.1, ..Adam::default() }.over([velocity.clone()])?;
+    let opt = Adam { lr: 0.1, ..Adam::default() }.over([velocity.clone()])?;
     let step = jit(|_: &()| {
         opt.zero_grad();
         let loss = miss(&velocity);
@@ -71,7 +73,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 150 } else { 400 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     for _ in 0..steps {
         step.call(&())?;
         schedule.step();

@@ -2,13 +2,14 @@
 //!
 //! `cargo run --release --example pinn`
 //!
-//! The heat equation u_t = α·u_xx on 0 ≤ x ≤ 1, from u = sin(πx), with ends held at 0. There is no data: the loss is how far the equation is
-//! from being fulfilled at random points. `jvp` in `jvp` gives the second derivative, and `backward` goes through both of them to the
-//! parameters: third derivatives, by composition.
+//! The heat equation u_t = α·u_xx on 0 ≤ x ≤ 1, from u = sin(πx), with ends held at 0. There is no
+//! data: the loss is how far the equation is from being fulfilled at random points. `jvp` in `jvp`
+//! gives the second derivative, and `backward` goes through both of them to the parameters: third
+//! derivatives, by composition.
 
 use pullback::{Result, Tensor, Tree, cat, jit, jvp, manual_seed, no_grad};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler};
 use pullback_nn::{Layer, Linear, Module, Tanh};
 use std::f64::consts::PI;
 
@@ -26,8 +27,8 @@ impl Heat {
         Heat { network: (first, Tanh, second, Tanh, Linear::new(width, 1)) }
     }
 
-    /// The temperature at places and times `[n, 1]`. The form of it holds at the start and at the ends whatever the network says, so that the
-    /// loss need not ask for that.
+    /// The temperature at places and times `[n, 1]`. The form of it holds at the start and at the
+    /// ends whatever the network says, so that the loss need not ask for that.
     fn at(&self, x: &Tensor, t: &Tensor) -> Tensor {
         let free = self.network.forward(&cat(&[x, t], 1));
         (PI * x).sin() + t * x * (1.0 - x) * free
@@ -35,7 +36,8 @@ impl Heat {
 
     /// u_t − α·u_xx
     fn residual(&self, x: &Tensor, t: &Tensor) -> Tensor {
-        // Row k of the result depends on row k of the argument alone, so one direction of ones gives the derivative of every row.
+        // Row k of the result depends on row k of the argument alone, so one direction of ones
+        // gives the derivative of every row.
         let ones = x.ones_like();
         let (_, u_t) = jvp(|t: &Tensor| self.at(x, t), t, &ones);
         let u_x = |x: &Tensor| jvp(|x: &Tensor| self.at(x, t), x, &ones).1;
@@ -56,7 +58,7 @@ pub struct Figures {
 pub fn run(quick: bool) -> Result<Figures> {
     manual_seed(0);
     let model = Heat::new(32);
-    let opt = Adam { rate: 5e-3, ..Adam::default() }.over(model.parameters())?;
+    let opt = Adam { lr: 5e-3, ..Adam::default() }.over(model.parameters())?;
     let step = jit(|_: &()| {
         let (x, t) = (Tensor::rand([128, 1]), Tensor::rand([128, 1]));
         opt.zero_grad();
@@ -66,7 +68,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         Ok(loss)
     });
     let steps = if quick { 1500 } else { 10_000 };
-    let mut schedule = Scheduler::new(&opt, Cosine { steps, lowest: 0.0 });
+    let mut schedule = Scheduler::new(&opt, CosineAnnealingLr { t_max: steps, eta_min: 0.0 });
     let mut residual = f32::NAN;
     for _ in 0..steps {
         residual = step.call(&())?.item();

@@ -1,14 +1,16 @@
-//! Autoencoder and variational autoencoder on digits: reparameterisation, and random numbers inside a compiled step.
+//! Autoencoder and variational autoencoder on digits: reparameterisation, and random numbers inside
+//! a compiled step.
 //!
 //! `cargo run --release --example vae`
 //!
-//! Both squeeze 64 pixels through 8 numbers and back. The variational one gives a distribution in the middle and draws from it: as
-//! mean + deviation · noise, so that the gradient goes through mean and deviation. New digits are decoded from pure noise.
+//! Both squeeze 64 pixels through 8 numbers and back. The variational one gives a distribution in
+//! the middle and draws from it: as mean + deviation · noise, so that the gradient goes through
+//! mean and deviation. New digits are decoded from pure noise.
 
 use pullback::{Reduction, Result, Tensor, Tree, jit, manual_seed, no_grad};
-use pullback_nn::data::{Loader, digits};
+use pullback_nn::data::{DataLoader, digits};
 use pullback_nn::losses::{BceWithLogitsLoss, Loss};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Silu};
 
 const LATENT: usize = 8;
@@ -37,7 +39,8 @@ impl Autoencoder {
         (self.mean.forward(&hidden), self.log_variance.forward(&hidden))
     }
 
-    /// The reconstruction's cross-entropy and the divergence from a standard normal distribution, in nats per image.
+    /// The reconstruction's cross-entropy and the divergence from a standard normal distribution,
+    /// in nats per image.
     fn losses(&self, x: &Tensor, variational: bool) -> (Tensor, Tensor) {
         let (mean, log_variance) = self.encode(x);
         let z = match variational {
@@ -76,7 +79,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     for variational in [false, true] {
         let model = Autoencoder::new(256);
         // The plain one has no use for variances: parameters without a gradient are left alone.
-        let opt = Adam { rate: 2e-3, ..Adam::default() }.over(model.parameters())?;
+        let opt = Adam { lr: 2e-3, ..Adam::default() }.over(model.parameters())?;
         let step = jit(|(x, _): &(Tensor, Tensor)| {
             opt.zero_grad();
             let (reconstruction, kl) = model.losses(&x.flatten(1, -1), variational);
@@ -85,7 +88,7 @@ pub fn run(quick: bool) -> Result<Figures> {
             opt.step()?;
             Ok(loss)
         });
-        let loader = Loader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
+        let loader = DataLoader::new(digits.train_set()?).batch_size(64).shuffle(0).drop_last(true);
         for _ in 0..if quick { 40 } else { 300 } {
             for batch in &loader {
                 step.call(&batch?)?;

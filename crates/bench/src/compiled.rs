@@ -1,4 +1,4 @@
-//! Whether steps run as they are, or compiled: `--jit`.
+//! Whether steps run eagerly or compiled: `--jit`.
 
 use pullback::{Tree, jit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ pub fn on() -> bool {
     COMPILED.load(Ordering::Relaxed)
 }
 
-/// The step as it is asked for.
+/// The step, eager or compiled.
 pub fn step<Y: Tree>(f: impl Fn() -> Y) -> impl Fn() -> Y {
     let fast = on().then_some(());
     let compiled = jit(move |(): &()| f());

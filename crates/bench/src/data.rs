@@ -39,7 +39,7 @@ pub fn tokens(rows: usize, length: usize, vocabulary: usize) -> (Vec<i64>, Vec<i
     )
 }
 
-/// Hands out the parameters of a model, uniform in ±1/√fan-in, one stream each.
+/// Gives the parameters of a model, uniform in ±1/√fan-in, one stream each.
 pub struct Init {
     seed: u32,
 }

@@ -1,7 +1,8 @@
-//! The benchmark program as a library: `pullback-bench` and `pullback bench` are both a front to it.
+//! The benchmark program as a library: `pullback-bench` and `pullback bench` are both a front to
+//! it.
 //!
-//! Each workload runs in a process of its own, so that its peak of memory is its own. `compare`, beside this crate's manifest, sets the figures
-//! against those of other systems.
+//! Each workload runs in a process of its own, so that its peak of memory is measured alone.
+//! `compare`, beside this crate's manifest, sets the figures against those of other systems.
 #![forbid(unsafe_code)]
 
 mod compiled;

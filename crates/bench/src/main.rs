@@ -1,7 +1,8 @@
-//! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON lines.
+//! `pullback-bench`: the peers' workloads in Pullback, from the same numbers, as the same JSON
+//! lines.
 //!
 //! ```text
-//! cargo run --release -p pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
+//! cargo run --release --workspace --bin pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
 //! ```
 
 use std::process::ExitCode;

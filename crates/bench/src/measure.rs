@@ -1,4 +1,5 @@
-//! Timing, by the protocol of the peers' scripts, and what the operating system says about this process.
+//! Timing, by the protocol of the peers' scripts, and what the operating system says about this
+//! process.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,22 +11,22 @@ const MOST_RUNS: usize = 2000;
 
 /// One line of results: a workload's suffix and its figures, in the order of printing.
 #[derive(Clone, Default)]
-pub struct Row {
+pub struct Measurement {
     /// What follows the workload's name.
     pub suffix: String,
     /// Names and values.
     pub fields: Vec<(&'static str, f64)>,
 }
 
-impl Row {
+impl Measurement {
     /// The row under the workload's name and this suffix.
-    pub fn named(mut self, suffix: impl Into<String>) -> Row {
+    pub fn named(mut self, suffix: impl Into<String>) -> Measurement {
         self.suffix = suffix.into();
         self
     }
 
     /// The row with one more figure.
-    pub fn with(mut self, name: &'static str, value: f64) -> Row {
+    pub fn with(mut self, name: &'static str, value: f64) -> Measurement {
         self.fields.push((name, value));
         self
     }
@@ -42,7 +43,7 @@ impl Row {
 }
 
 /// Times `step` for two seconds.
-pub fn measure(step: impl FnMut()) -> Row {
+pub fn measure(step: impl FnMut()) -> Measurement {
     Protocol::default().measure(step)
 }
 
@@ -66,7 +67,7 @@ impl Default for Protocol {
 
 impl Protocol {
     /// Times `step`: the first run apart, a warm-up, then until the budget is spent.
-    pub fn measure(&self, mut step: impl FnMut()) -> Row {
+    pub fn measure(&self, mut step: impl FnMut()) -> Measurement {
         let mut time = || {
             let start = Instant::now();
             step();
@@ -88,7 +89,7 @@ impl Protocol {
         let wall = start.elapsed().as_secs_f64();
         let load = (others_seconds() - others) / wall;
         times.sort_by(f64::total_cmp);
-        Row::default()
+        Measurement::default()
             .with("ms", rounded(median(&times), 5))
             .with("min_ms", rounded(times[0], 5))
             .with("runs", times.len() as f64)
@@ -97,8 +98,9 @@ impl Protocol {
     }
 }
 
-/// How much faster two threads compute than one, just now: arithmetic in registers, 30 ms each way. Near 2 on two cores; near
-/// 1 while the two are one core's two threads, which on a rented machine changes from second to second.
+/// How much faster two threads compute than one, just now: arithmetic in registers, 30 ms each way.
+/// Near 2 on two cores; near 1 while the two are one core's two threads, which on a rented machine
+/// changes from second to second.
 pub fn scaling() -> f64 {
     const TIME: Duration = Duration::from_millis(30);
     let work = || {
@@ -141,8 +143,8 @@ pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// CPU seconds that everything but this process has used: user, nice, system, irq, softirq and steal of
-/// the machine, less user and system of our own.
+/// CPU seconds that everything but this process has used: user, nice, system, irq, softirq and
+/// steal of the machine, less user and system of our own.
 fn others_seconds() -> f64 {
     let machine = fs::read_to_string("/proc/stat").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -156,7 +158,8 @@ fn others_seconds() -> f64 {
     (all - ticks(after_name, &[11, 12])) / TICKS
 }
 
-/// A line of `/proc/self/status` in MiB: `VmRSS` is what is resident now, `VmHWM` the most there was.
+/// A line of `/proc/self/status` in MiB: `VmRSS` is what is resident now, `VmHWM` the most there
+/// was.
 pub fn resident_mib(key: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(key));

@@ -1,11 +1,11 @@
 //! Printing rows: JSON lines with the peers' fields, or an aligned table.
 
 use crate::compiled;
-use crate::measure::Row;
+use crate::measure::Measurement;
 use crate::workloads;
 use std::io::Write as _;
 
-/// Under which name the rows stand.
+/// The name of the rows.
 fn peer() -> &'static str {
     if compiled::on() { "pullback-jit" } else { "pullback-eager" }
 }
@@ -25,7 +25,7 @@ pub fn list() {
     }
 }
 
-/// Prints a line; a reader that has gone away ends the program quietly.
+/// Prints a line; a closed pipe ends the program silently.
 fn say(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(0);
@@ -41,11 +41,11 @@ pub fn header() {
 }
 
 /// One row.
-pub fn row(name: &str, row: &Row, json: bool) {
+pub fn row(name: &str, row: &Measurement, json: bool) {
     say(&if json { json_line(name, row) } else { table_line(name, row) });
 }
 
-/// A workload whose process did not end well.
+/// A workload whose process failed.
 pub fn failure(name: &str, error: &str, json: bool) {
     say(&match json {
         true => format!(
@@ -57,7 +57,7 @@ pub fn failure(name: &str, error: &str, json: bool) {
     });
 }
 
-fn json_line(name: &str, row: &Row) -> String {
+fn json_line(name: &str, row: &Measurement) -> String {
     let mut line = format!(
         r#"{{"peer": "{}", "version": "{}", "workload": "{name}{}""#,
         peer(),
@@ -72,7 +72,7 @@ fn json_line(name: &str, row: &Row) -> String {
     line + "}"
 }
 
-fn table_line(name: &str, row: &Row) -> String {
+fn table_line(name: &str, row: &Measurement) -> String {
     let figure =
         |key: &str, digits: usize| row.get(key).map_or("-".into(), |v| format!("{v:.digits$}"));
     let extras =
@@ -98,8 +98,11 @@ mod tests {
 
     #[test]
     fn a_row_is_one_json_object() {
-        let row =
-            Row::default().named("_fwd").with("ms", 1.5).with("runs", 10.0).with("check", f64::NAN);
+        let row = Measurement::default()
+            .named("_fwd")
+            .with("ms", 1.5)
+            .with("runs", 10.0)
+            .with("check", f64::NAN);
         let line = json_line("mlp", &row);
         assert!(line.starts_with(r#"{"peer": "pullback-eager", "version": ""#));
         assert!(line.ends_with(r#""workload": "mlp_fwd", "ms": 1.5, "runs": 10, "check": null}"#));

@@ -1,4 +1,4 @@
-//! What is asked for, and doing it: each workload in a process of its own.
+//! The request of the command line, and its execution: each workload in its own process.
 
 use crate::{compiled, measure, report, workloads};
 use std::process::{Command, ExitCode};
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 const USAGE: &str =
     "usage: pullback-bench [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]";
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Default, PartialEq)]
 pub struct Request {
     /// The workloads; all if there are none.
@@ -18,29 +18,29 @@ pub struct Request {
     pub jit: bool,
     /// Only name the workloads.
     pub list: bool,
-    /// Only say how much faster two threads are than one, just now.
+    /// Only print how much faster two threads are than one at present.
     pub scaling: bool,
-    /// Only say how it is used.
+    /// Only print the usage.
     pub help: bool,
     /// How many threads compute.
     pub threads: usize,
-    /// Run here, rather than in a process of its own.
+    /// Run in this process.
     pub inner: bool,
     /// Only compute one gradient: what `startup` times.
     pub first_gradient: bool,
 }
 
-/// Words before those of a request, where this program is a part of another: each workload runs in a process of its own, which is started
-/// with these.
+/// Arguments before those of a request, where this program is a part of another: each workload runs
+/// in its own process, which is started with these.
 static BEFORE: OnceLock<&'static [&'static str]> = OnceLock::new();
 
-/// Says that a process of this program understands a request after these words.
+/// Sets the arguments before those of a request.
 pub fn runs_after(words: &'static [&'static str]) {
-    // Said twice, the first counts; nobody says two things.
+    // The first call counts.
     let _ = BEFORE.set(words);
 }
 
-/// This program, ready for the words of a request.
+/// A command that runs this program.
 ///
 /// # Errors
 /// If the operating system does not know where it is.
@@ -50,7 +50,7 @@ pub(crate) fn this_program() -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Does what the words of a command line ask for.
+/// Parses and executes the arguments of a command line.
 pub fn run_words(words: impl Iterator<Item = String>) -> ExitCode {
     match parse(words, std::env::var("BENCH_THREADS").ok()) {
         Ok(request) => run(&request),
@@ -93,7 +93,7 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
     Ok(request)
 }
 
-/// Does what is asked for.
+/// Executes the request.
 pub fn run(request: &Request) -> ExitCode {
     pullback::set_threads(request.threads);
     if request.jit {

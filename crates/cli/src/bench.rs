@@ -1,7 +1,7 @@
 //! `pullback bench`: the front of the benchmark program.
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback_bench::{Request, workloads};
@@ -45,7 +45,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If there is no such workload, or one fails.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let known: Vec<&str> = workloads().map(|(name, _)| name).collect();
     if let Some(name) = arguments.workloads.iter().find(|name| !known.contains(&name.as_str())) {
         let near = did_you_mean(&near(name, known.iter().copied()));

@@ -1,7 +1,8 @@
-//! `pullback check`: gradients against numeric derivatives, of an expression or of this installation.
+//! `pullback check`: gradients against numeric derivatives, of an expression or of this
+//! installation.
 
 use crate::expression::{Graph, functions};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::grad;
 use crate::number::{plain, tensor};
 use crate::output::{Output, columns};
@@ -41,7 +42,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If something differs.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     if !arguments.tolerance.is_finite() || arguments.tolerance <= 0.0 {
         return Err(Failure::usage(format!(
             "--tolerance is {}, which is not a positive number",
@@ -64,7 +65,7 @@ struct Finding {
 }
 
 /// All derivatives of an expression, three ways.
-fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> Outcome {
+fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> CliResult {
     let inputs = graph.arguments();
     let f = |x: &Vec<Tensor>| graph.value(x);
     if !f(&inputs).dtype().is_float() {
@@ -110,7 +111,8 @@ fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> O
             entries.push(json!({ "derivative": label, "numeric": numeric, "reverse": reverse, "forward": forward, "same": same }));
         }
     }
-    // How fast the function changes is not known: a step that suits it agrees, and none makes a wrong derivative right.
+    // The scale of the function is not known: a suitable step agrees, and none makes a wrong
+    // derivative right.
     let by_step = |step: f64| {
         let check = Check::new().order(2).tolerance(arguments.tolerance.max(1e-5), 1e-6);
         catch(|| check.step(step).run(f, &inputs)).and_then(|report| report)
@@ -167,9 +169,10 @@ fn near(a: f64, b: f64, tolerance: f64) -> bool {
     a == b || apart.is_finite() && apart <= 1e-8 + tolerance * a.abs().max(b.abs())
 }
 
-/// The numeric derivative of a function of the distance from `x`: central differences of fourth order with steps from a hundredth of the
-/// larger of `x` and 1 down to a ten-thousandth of the smaller, each a tenth of the last. Large steps miss bends, small ones drown in rounding;
-/// where two neighbours agree best, neither did.
+/// The numeric derivative of a function of the distance from `x`: central differences of fourth
+/// order with steps from a hundredth of the larger of `x` and 1 down to a ten-thousandth of the
+/// smaller, each a tenth of the last. Large steps have a large truncation error, small ones a large
+/// rounding error; where two neighbours agree best, both are small.
 fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     let least = 1e-4 * if x == 0.0 { 1.0 } else { x.abs().min(1.0) };
     let steps = std::iter::successors(Some(1e-2 * x.abs().max(1.0)), |h| Some(h / 10.0));
@@ -191,7 +194,7 @@ fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
 }
 
 /// A sample of everything this program is built on.
-fn installation(arguments: &Arguments, out: &mut Output) -> Outcome {
+fn installation(arguments: &Arguments, out: &mut Output) -> CliResult {
     let findings = [
         Finding { what: "processor".into(), found: Ok(processor()) },
         Finding {
@@ -239,7 +242,8 @@ fn processor() -> String {
     format!("{}: {list}; {} threads", std::env::consts::ARCH, pullback::threads())
 }
 
-/// Places at which functions of the reals are tried; a function is checked where it and its numeric derivative are finite.
+/// Places at which functions of the reals are tried; a function is checked where it and its numeric
+/// derivative are finite.
 const PLACES: [f64; 6] = [-1.7, -0.45, 0.3, 0.62, 1.3, 2.6];
 
 fn pointwise(tolerance: f64) -> Result<String, String> {
@@ -247,10 +251,10 @@ fn pointwise(tolerance: f64) -> Result<String, String> {
     let mut functions_checked = 0;
     for function in functions::all() {
         let two = match function.kind {
-            // Its derivative is zero by promise, not by calculus.
-            functions::Kind::Unary(_) if function.name == "stop_gradient" => continue,
-            functions::Kind::Unary(_) => false,
-            functions::Kind::Binary(_) => true,
+            // Its derivative is zero by definition.
+            functions::FunctionKind::Unary(_) if function.name == "stop_gradient" => continue,
+            functions::FunctionKind::Unary(_) => false,
+            functions::FunctionKind::Binary(_) => true,
             _ => continue,
         };
         let mut here = 0;
@@ -285,9 +289,9 @@ fn listed(x: &[Tensor]) -> String {
 }
 
 fn composed(tolerance: f64) -> Result<String, String> {
-    type Row = (&'static str, fn(&(Tensor, Tensor)) -> Tensor);
+    type CheckRow = (&'static str, fn(&(Tensor, Tensor)) -> Tensor);
     #[rustfmt::skip]
-    let rows: [Row; 8] = [
+    let rows: [CheckRow; 8] = [
         ("matmul",      |(a, b)| a.matmul(b)),
         ("softmax",     |(a, b)| a.softmax(-1) * b.t()),
         ("log_softmax", |(a, b)| a.log_softmax(0) + b.t()),
@@ -363,12 +367,12 @@ impl Finding {
     }
 }
 
-fn print_json(value: &serde_json::Value, out: &mut Output) -> Outcome {
+fn print_json(value: &serde_json::Value, out: &mut Output) -> CliResult {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::failed(e.to_string()))?;
     Ok(out.line(text)?)
 }
 
-fn verdict(wrong: usize) -> Outcome {
+fn verdict(wrong: usize) -> CliResult {
     match wrong {
         0 => Ok(()),
         1 => Err(Failure::failed("one check found a difference")),

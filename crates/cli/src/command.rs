@@ -1,13 +1,14 @@
 //! The command line: subcommands, options for all of them, help.
 
-use crate::failure::{Failure, Outcome};
-use crate::output::{Colour, Output};
+use crate::failure::{CliResult, Failure};
+use crate::output::{ColourChoice, Output};
 use crate::{bench, check, completions, explain, grad, ops, train};
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
-/// Automatic differentiation: train networks, see how gradients come about, check, explain and measure them
+/// Automatic differentiation: train networks, see how gradients come about, check, explain and
+/// measure them
 #[derive(Debug, Parser)]
 #[command(
     name = "pullback",
@@ -23,18 +24,19 @@ use std::ffi::OsString;
 pub struct CommandLine {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    pub color: Colour,
-    /// What to do
+    pub color: ColourChoice,
+    /// The subcommand
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Trains a network out of the box: on handwritten digits, or on text
     Train(Box<train::Arguments>),
-    /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the gradient
+    /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the
+    /// gradient
     Grad(grad::Arguments),
     /// Checks gradients against numeric derivatives: of an expression, or of this installation
     Check(check::Arguments),
@@ -48,17 +50,17 @@ pub enum Command {
     Completions(completions::Arguments),
 }
 
-/// Does what these words say.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// With the sentence to print and the code to exit with.
-pub fn run(words: Vec<OsString>) -> Outcome {
+pub fn run(words: Vec<OsString>) -> CliResult {
     let words = no_flags(words);
     let colour = asked_colour(&words);
     let choice = match colour {
-        Colour::Auto => ColorChoice::Auto,
-        Colour::Always => ColorChoice::Always,
-        Colour::Never => ColorChoice::Never,
+        ColourChoice::Auto => ColorChoice::Auto,
+        ColourChoice::Always => ColorChoice::Always,
+        ColourChoice::Never => ColorChoice::Never,
     };
     let parsed = CommandLine::command()
         .color(choice)
@@ -84,8 +86,8 @@ pub fn run(words: Vec<OsString>) -> Outcome {
     Ok(flushed?)
 }
 
-/// An expression may begin with a minus: `-x^2` is no flag. It goes on with a blank before it, which means nothing to an expression. Negative
-/// numbers stay as they are: those commands allow them.
+/// An expression may begin with a minus: `-x^2` is no flag. It is passed on with a space before it,
+/// which expressions ignore. Negative numbers stay as they are: those commands allow them.
 fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     let takes_expression =
         |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);
@@ -103,21 +105,21 @@ fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     words.into_iter().enumerate().map(no_flag).collect()
 }
 
-/// The colours asked for, before anything is parsed: messages about the command line follow it too.
-fn asked_colour(words: &[OsString]) -> Colour {
+/// The choice of colours, before anything is parsed: messages about the command line use it too.
+fn asked_colour(words: &[OsString]) -> ColourChoice {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
     let apart =
         words.iter().position(|word| *word == "--color").and_then(|i| words.get(i + 1)).copied();
     match joined.or(apart) {
-        Some("always") => Colour::Always,
-        Some("never") => Colour::Never,
-        _ => Colour::Auto,
+        Some("always") => ColourChoice::Always,
+        Some("never") => ColourChoice::Never,
+        _ => ColourChoice::Auto,
     }
 }
 
-/// Help and version as they are; anything else as a sentence under our name.
-fn not_understood(error: &clap::Error) -> Outcome {
+/// Help and version unchanged; anything else as a sentence with the program's name.
+fn not_understood(error: &clap::Error) -> CliResult {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(error.print()?),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

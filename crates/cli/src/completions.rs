@@ -1,7 +1,7 @@
 //! `pullback completions`: what a shell needs to complete the command line.
 
 use crate::command::CommandLine;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use crate::output::Output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -22,7 +22,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "pullback", &mut script);
     Ok(out.line(String::from_utf8_lossy(&script).trim_end())?)

@@ -1,16 +1,16 @@
 //! `pullback explain`: what the compiler makes of a model or an expression.
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::grad;
-use crate::models::{self, Cnn, Gpt, Kind, Memory, Mlp, Reader, Size};
+use crate::models::{self, Cnn, Gpt, LstmModel, Mlp, ModelKind, Size, TextModel};
 use crate::number::bytes;
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::{
     DType, Jit, Key, Program, Result, Returned, Specialised, Tensor, Tree, jit, value_and_grad,
 };
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Module};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
   pullback explain cnn --dot | dot -Tsvg > step.svg
   pullback explain 'x*y + sin(x*y)' x=2 y=3   an expression with its gradient
 
-The step is traced once (forget the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
+The step is traced once (clear the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
 before anything runs: `peak` is what a call takes besides its inputs, and the lines below it hold the most at that moment.")]
 pub struct Arguments {
     /// mlp, cnn, gpt, lstm, or an expression
@@ -60,7 +60,7 @@ struct Compiled {
 ///
 /// # Errors
 /// If there is no such model or stage, or it cannot be compiled.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let compiled = compile(arguments)?;
     let chosen = match &arguments.stage {
         Some(name) => Some(stage(&compiled, name)?),
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
     print(&compiled, arguments, out)
 }
 
-fn compile(arguments: &Arguments) -> Outcome<Compiled> {
+fn compile(arguments: &Arguments) -> CliResult<Compiled> {
     let named = ["mlp", "cnn", "gpt", "lstm"];
     let name = arguments.model.as_str();
     if !named.contains(&name) {
@@ -100,42 +100,43 @@ fn compile(arguments: &Arguments) -> Outcome<Compiled> {
         )));
     }
     pullback::manual_seed(0);
-    // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the same.
+    // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the
+    // same.
     let size = Size { width: 64, layers: 2, heads: 4, context: 32, dropout: 0.0 };
     let (key, other) = Key::new(0).split();
     let images = || (key.uniform([64, 1, 8, 8], DType::F32, 0.0, 1.0), other.randint([64], 0, 10));
     let texts = || (key.randint([8, 32], 0, 65), other.randint([8, 32], 0, 65));
     match name {
-        "mlp" => classifier(Kind::Mlp, &Mlp::new(&size), images()),
-        "cnn" => classifier(Kind::Cnn, &Cnn::new(&Size { width: 16, ..size }), images()),
-        "gpt" => reader(Kind::Gpt, &Gpt::new(65, &size), texts()),
-        _ => reader(Kind::Lstm, &Memory::new(65, &size), texts()),
+        "mlp" => classifier(ModelKind::Mlp, &Mlp::new(&size), images()),
+        "cnn" => classifier(ModelKind::Cnn, &Cnn::new(&Size { width: 16, ..size }), images()),
+        "gpt" => reader(ModelKind::Gpt, &Gpt::new(65, &size), texts()),
+        _ => reader(ModelKind::Lstm, &LstmModel::new(65, &size), texts()),
     }
 }
 
 fn classifier(
-    kind: Kind,
+    kind: ModelKind,
     model: &(impl Layer + Module),
     batch: (Tensor, Tensor),
-) -> Outcome<Compiled> {
+) -> CliResult<Compiled> {
     step(kind, model, batch, |x| model.forward(x))
 }
 
 fn reader(
-    kind: Kind,
-    model: &(impl Reader + Module),
+    kind: ModelKind,
+    model: &(impl TextModel + Module),
     batch: (Tensor, Tensor),
-) -> Outcome<Compiled> {
+) -> CliResult<Compiled> {
     step(kind, model, batch, |x| model.scores(x))
 }
 
 /// A whole training step.
 fn step(
-    kind: Kind,
+    kind: ModelKind,
     model: &impl Module,
     batch: (Tensor, Tensor),
     scores: impl Fn(&Tensor) -> Tensor,
-) -> Outcome<Compiled> {
+) -> CliResult<Compiled> {
     let optimizer = Adam::default().over(model.parameters())?;
     let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
         optimizer.zero_grad();
@@ -155,7 +156,7 @@ fn step(
 }
 
 /// An expression and its gradient.
-fn expression(arguments: &Arguments) -> Outcome<Compiled> {
+fn expression(arguments: &Arguments) -> CliResult<Compiled> {
     let graph = grad::graph(&arguments.model, &arguments.assignments)?;
     let inputs = graph.arguments();
     if !graph.value(&inputs).dtype().is_float() {
@@ -169,7 +170,7 @@ fn compiled<T: Tree, Y: Returned, F: Fn(&T) -> Y>(
     what: String,
     f: &Jit<T, Y, F>,
     x: &T,
-) -> Outcome<Compiled> {
+) -> CliResult<Compiled> {
     let stages = f.stages(x)?;
     f.call(x)?;
     match f.explain().specialisations.pop() {
@@ -179,7 +180,7 @@ fn compiled<T: Tree, Y: Returned, F: Fn(&T) -> Y>(
 }
 
 /// The program after the last pass of this name: some run more than once.
-fn stage<'a>(compiled: &'a Compiled, name: &str) -> Outcome<&'a Program> {
+fn stage<'a>(compiled: &'a Compiled, name: &str) -> CliResult<&'a Program> {
     match compiled.stages.iter().rfind(|(known, _)| *known == name) {
         Some((_, program)) => Ok(program),
         None => {
@@ -194,7 +195,7 @@ fn stage<'a>(compiled: &'a Compiled, name: &str) -> Outcome<&'a Program> {
     }
 }
 
-fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> Outcome {
+fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> CliResult {
     let made = &compiled.made;
     out.heading(&compiled.what)?;
     if let (Some((_, first)), false) = (compiled.stages.first(), arguments.summary) {
@@ -241,8 +242,8 @@ fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> Outcom
     ))?)
 }
 
-fn to_json(compiled: &Compiled, arguments: &Arguments) -> Outcome<Value> {
-    let read = |program: &Program| -> Outcome<Value> {
+fn to_json(compiled: &Compiled, arguments: &Arguments) -> CliResult<Value> {
+    let read = |program: &Program| -> CliResult<Value> {
         serde_json::from_str(&program.to_json()).map_err(|e| Failure::failed(e.to_string()))
     };
     let made = &compiled.made;

@@ -4,27 +4,27 @@ use crate::expression::Complaint;
 use std::fmt;
 use std::io;
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// The sentence, perhaps with lines of detail below it; empty if everything was said already.
+    /// The sentence, perhaps with lines of detail below it; empty if it was printed already.
     pub message: String,
 }
 
-/// What was asked for failed.
+/// The command failed.
 pub const FAILED: u8 = 1;
-/// What was asked for makes no sense.
+/// The command line makes no sense.
 pub const USAGE: u8 = 2;
 /// The user stopped it.
 pub const INTERRUPTED: u8 = 130;
 
 /// The result of a command.
-pub type Outcome<T = ()> = Result<T, Failure>;
+pub type CliResult<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// What was asked for failed.
+    /// The command failed.
     pub fn failed(message: impl Into<String>) -> Failure {
         Failure { code: FAILED, message: message.into() }
     }
@@ -55,7 +55,8 @@ impl From<pullback::Error> for Failure {
     }
 }
 
-/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which means nothing to its user.
+/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which means nothing to
+/// its user.
 fn is_place(line: &str) -> bool {
     let place = line.trim_start().strip_prefix("at ").and_then(|place| place.rsplit_once(".rs:"));
     place.is_some_and(|(_, rest)| rest.chars().all(|c| c.is_ascii_digit() || c == ':'))
@@ -63,7 +64,7 @@ fn is_place(line: &str) -> bool {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        // A reader that has seen enough (`pullback ops | head`) is no failure.
+        // A closed pipe (`pullback ops | head`) is not a failure.
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure { code: 0, message: String::new() },
             _ => Failure::failed(error.to_string()),

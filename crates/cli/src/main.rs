@@ -1,7 +1,9 @@
-//! The `pullback` command: trains networks, shows how gradients come about, checks, explains and measures.
+//! The `pullback` command: trains networks, shows how gradients come about, checks, explains and
+//! measures.
 //!
-//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 if all went well, 1 if what was asked for
-//! failed, 2 if the command line makes no sense, 130 if the user stopped it.
+//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 if all
+//! went well, 1 if the command failed, 2 if the command line makes no sense, 130 if the user
+//! stopped it.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -26,7 +28,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // What panics here is a mistake of this program (or of the library's formulas, outside `catch`): it is told as one sentence, below.
+    // A panic is a defect of this program (or of the library's formulas, outside `catch`): it is
+    // printed as one sentence, below.
     panic::set_hook(Box::new(|_| {}));
     let words: Vec<_> = std::env::args_os().collect();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| pullback::catch(|| command::run(words))));
@@ -34,14 +37,14 @@ fn main() -> ExitCode {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => Err(error.into()),
         Err(payload) => {
-            Err(Failure::failed(format!("a mistake in this program: {}", told(&*payload))))
+            Err(Failure::failed(format!("a defect in this program: {}", told(&*payload))))
         }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                // If even this cannot be written, the code still tells.
+                // If even this cannot be written, there is still the exit code.
                 let _ = writeln!(std::io::stderr(), "pullback: {failure}");
             }
             ExitCode::from(failure.code)
@@ -53,5 +56,5 @@ fn main() -> ExitCode {
 fn told(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-    text.unwrap_or("no more is known").to_string()
+    text.unwrap_or("no message").to_string()
 }

@@ -63,7 +63,8 @@ pub fn tensor(x: &Tensor, digits: Digits) -> String {
     }
 }
 
-/// A tensor as nested JSON lists with all digits. What JSON has no number for is a text: `"NaN"`, `"inf"`, `"-inf"`.
+/// A tensor as nested JSON lists with all digits. What JSON cannot represent is a string: `"NaN"`,
+/// `"inf"`, `"-inf"`.
 pub fn to_json(x: &Tensor) -> Value {
     fn write(values: &[f64], shape: &[usize]) -> Value {
         let [n, rest @ ..] = shape else {

@@ -1,10 +1,10 @@
 //! `pullback ops`: the operations with their derivatives.
 //!
-//! Primitives come from the op table itself, functions from `docs/functions.md`, kinks from `docs/conventions.md`; both files are kept
-//! fresh by tests, and are part of this program.
+//! Primitives come from the op table itself, functions from `docs/functions.md`, kinks from
+//! `docs/conventions.md`; both files are kept fresh by tests, and are part of this program.
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use clap::Args;
 use serde_json::json;
@@ -56,7 +56,7 @@ struct Entry {
 ///
 /// # Errors
 /// If there is none of the name.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let mut all = entries();
     if arguments.primitives {
         all.retain(|entry| entry.primitive);
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
     }
 }
 
-fn full(entry: &Entry, out: &mut Output) -> Outcome {
+fn full(entry: &Entry, out: &mut Output) -> CliResult {
     out.heading(&entry.name)?;
     let kind = if entry.primitive { "a row of the op table" } else { &entry.group };
     out.line(format!("  {}", out.faint(kind)))?;
@@ -117,7 +117,7 @@ fn full(entry: &Entry, out: &mut Output) -> Outcome {
     Ok(())
 }
 
-fn list(all: &[Entry], out: &mut Output) -> Outcome {
+fn list(all: &[Entry], out: &mut Output) -> CliResult {
     let mut group = "";
     for entry in all {
         if entry.group != group {
@@ -184,7 +184,8 @@ fn entries() -> Vec<Entry> {
             group = title;
         }
         let Some([name, computes, derivative, torch]) = line.row.as_deref() else { continue };
-        // A primitive with a method of its own is one operation, with the formula from its documentation.
+        // A primitive with a method of its own is one operation, with the formula from its
+        // documentation.
         if let Some(known) = all.iter_mut().find(|e| e.name == *name) {
             known.computes.clone_from(computes);
             known.torch.clone_from(torch);
@@ -220,19 +221,20 @@ fn kinks() -> Vec<(Vec<String>, String, String)> {
 }
 
 /// A line of a Markdown file, as far as it matters here.
-struct Line {
+struct DocLine {
     heading: Option<String>,
     row: Option<Vec<String>>,
 }
 
-/// The headings and the rows of tables, cells without quotes; heads and rules of tables are left out.
-fn rows(text: &str) -> impl Iterator<Item = Line> {
+/// The headings and the rows of tables, cells without quotes; heads and rules of tables are left
+/// out.
+fn rows(text: &str) -> impl Iterator<Item = DocLine> {
     let mut lines = text.lines().peekable();
     std::iter::from_fn(move || {
         loop {
             let line = lines.next()?;
             if let Some(title) = line.strip_prefix("## ") {
-                return Some(Line { heading: Some(title.replace('`', "")), row: None });
+                return Some(DocLine { heading: Some(title.replace('`', "")), row: None });
             }
             let head = lines.peek().is_some_and(|next| next.starts_with("|---"));
             if !line.starts_with("| ") || head {
@@ -242,7 +244,10 @@ fn rows(text: &str) -> impl Iterator<Item = Line> {
             let inner =
                 line.trim().trim_start_matches('|').trim_end_matches('|').replace("\\|", "\u{1}");
             let clean = |cell: &str| cell.trim().replace('`', "").replace('\u{1}', "|");
-            return Some(Line { heading: None, row: Some(inner.split('|').map(clean).collect()) });
+            return Some(DocLine {
+                heading: None,
+                row: Some(inner.split('|').map(clean).collect()),
+            });
         }
     })
 }

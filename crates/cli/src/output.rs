@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Colour {
+pub enum ColourChoice {
     /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
@@ -15,13 +15,13 @@ pub enum Colour {
     Never,
 }
 
-impl Colour {
+impl ColourChoice {
     /// Whether a stream gets colours.
     pub fn on(self, stream: &impl IsTerminal) -> bool {
         match self {
-            Colour::Always => true,
-            Colour::Never => false,
-            Colour::Auto => {
+            ColourChoice::Always => true,
+            ColourChoice::Never => false,
+            ColourChoice::Auto => {
                 let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
                 let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
                 stream.is_terminal() && !refused && !dumb
@@ -38,7 +38,7 @@ pub struct Output {
 
 impl Output {
     /// Standard output with or without colours.
-    pub fn new(colour: Colour) -> Output {
+    pub fn new(colour: ColourChoice) -> Output {
         let stdout = io::stdout();
         let coloured = colour.on(&stdout);
         Output { stream: BufWriter::new(stdout.lock()), coloured }
@@ -47,7 +47,7 @@ impl Output {
     /// A line.
     ///
     /// # Errors
-    /// If nobody reads any more, or the file is full.
+    /// If the output is closed, or the disk is full.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         writeln!(self.stream, "{}", text.as_ref())
     }
@@ -97,8 +97,8 @@ impl Output {
     }
 }
 
-/// Rows as aligned columns, two blanks apart. Numbers (columns that `right` names) end at the same place. Letters with marks above
-/// count once.
+/// Rows as aligned columns, two blanks apart. Numbers (columns that `right` names) end at the same
+/// place. Letters with marks above count once.
 pub fn columns(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |text: &str| text.chars().filter(|c| !('\u{300}'..'\u{370}').contains(c)).count();

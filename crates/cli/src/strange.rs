@@ -1,6 +1,6 @@
-//! Texts that nobody would write, for the readers of texts.
+//! Random texts, for tests of parsers.
 
-/// So many texts of up to `longest` pieces, the same at every call.
+/// `count` texts of up to `longest` pieces, the same at every call.
 pub fn texts(pieces: &[&str], longest: usize, count: usize) -> Vec<String> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = |n: usize| {

@@ -1,4 +1,5 @@
-//! `pullback explain` and `pullback bench`: what the compiler makes of models, and the front of the benchmarks.
+//! `pullback explain` and `pullback bench`: what the compiler makes of models, and the front of the
+//! benchmarks.
 
 mod run;
 

@@ -91,7 +91,8 @@ fn forward_mode_costs_a_pass_per_input() {
         (cost["forward"]["passes"].as_u64(), cost["reverse"]["passes"].as_u64()),
         (Some(4), Some(1))
     );
-    // Three products; with a cotangent, two more for each; with tangents, two more and a sum for each, in every pass.
+    // Three products; with a cotangent, two more for each; with tangents, two more and a sum for
+    // each, in every pass.
     let ops = ["function", "reverse", "forward"].map(|mode| cost[mode]["ops"].as_u64());
     assert_eq!(ops, [Some(3), Some(9), Some(4 * 12)], "{cost}");
     let of = |mode: &str| cost[mode]["multiplications"].as_u64().expect("a number");
@@ -100,7 +101,8 @@ fn forward_mode_costs_a_pass_per_input() {
     assert_eq!(cost["forward"]["kept_bytes"], 0);
 }
 
-/// What is typed, the line with the carets, and what the sentence says. `code` is 2 for all of them.
+/// What is typed, the line with the carets, and what the sentence says. `code` is 2 for all of
+/// them.
 #[test]
 fn bad_input_is_pointed_at() {
     #[rustfmt::skip]

@@ -1,4 +1,5 @@
-//! A process that is killed, or whose disk is full, at any write leaves a folder that can be used: begun again, resumed, or begun anew.
+//! A process that is killed, or whose disk is full, at any write leaves a folder that can be used:
+//! begun again, resumed, or begun anew.
 #![cfg(unix)]
 
 #[allow(dead_code)] // every run here is a limited one
@@ -10,7 +11,8 @@ use std::process::Command;
 
 const WORDS: &str = "--model mlp --steps 4 --width 8 --batch 16 --no-jit --threads 1";
 
-/// Runs the program under a limit on the size of files, in blocks of 512 bytes. A write past it kills the process, or fails as on a full disk.
+/// Runs the program under a limit on the size of files, in blocks of 512 bytes. A write past it
+/// kills the process, or fails as on a full disk.
 fn limited(blocks: usize, killed: bool, words: &str) -> Ran {
     let trap = if killed { "" } else { "trap '' XFSZ; " };
     let program = env!("CARGO_BIN_EXE_pullback");
@@ -36,7 +38,7 @@ fn a_start_that_dies_at_its_first_write_can_be_repeated() {
             let resumed = limited(1 << 20, true, &format!("train --resume {}", at(&folder)));
             assert!(resumed.err.contains("interrupted before it began"), "{}", resumed.err);
         } else {
-            assert!(died.err.contains("could not be written"), "{}", died.err);
+            assert!(died.err.contains("cannot be written"), "{}", died.err);
             assert!(!folder.exists(), "what could not begin leaves nothing");
         }
         let again = limited(1 << 20, true, &words);
@@ -48,7 +50,8 @@ fn a_start_that_dies_at_its_first_write_can_be_repeated() {
 #[test]
 fn a_run_that_dies_at_a_later_write_goes_on() {
     let place = tempfile::tempdir().expect("a folder");
-    // The configuration fits; what comes after it does not: weights of 2.4 KB, and an optimiser's state of twice that.
+    // The configuration fits; what comes after it does not: weights of 2.4 KB, and an optimiser's
+    // state of twice that.
     for blocks in [4, 6, 8] {
         let folder = place.path().join(format!("run-{blocks}"));
         let words = format!("train {WORDS} --out {}", at(&folder));

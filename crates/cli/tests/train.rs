@@ -185,7 +185,7 @@ fn text_is_learnt_and_written() {
             "120",
             "--width",
             "32",
-            "--layers",
+            "--num-layers",
             "1",
             "--context",
             "16",
@@ -304,7 +304,7 @@ fn writing_is_interrupted_too() {
         "2",
         "--width",
         "16",
-        "--layers",
+        "--num-layers",
         "1",
         "--sample",
         "100000000",
@@ -334,8 +334,10 @@ fn writing_is_interrupted_too() {
 #[test]
 fn the_embedded_text_runs() {
     let place = tempfile::tempdir().expect("a folder");
-    let ran =
-        train(&place.path().join("run"), &["text", "--quick", "--width", "32", "--layers", "1"]);
+    let ran = train(
+        &place.path().join("run"),
+        &["text", "--quick", "--width", "32", "--num-layers", "1"],
+    );
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.out.contains("20 steps"), "{}", ran.out);
 }
@@ -346,7 +348,7 @@ fn other_precisions_optimisers_and_schedules() {
     #[rustfmt::skip]
     let cases: [&[&str]; 10] = [
         &["--precision", "f64"], &["--precision", "bf16"], &["--precision", "f16"], &["--optimizer", "muon"], &["--optimizer", "sgd"], &["--optimizer", "lion"],
-        &["--schedule", "constant"], &["--schedule", "one-cycle"], &["--schedule", "linear", "--warm-up", "5"], &["--no-jit"],
+        &["--schedule", "constant"], &["--schedule", "one-cycle"], &["--schedule", "linear", "--warmup", "5"], &["--no-jit"],
     ];
     for (i, words) in cases.iter().enumerate() {
         let folder = place.path().join(i.to_string());
@@ -435,19 +437,19 @@ fn what_makes_no_sense_is_said() {
         (&["--device", "cuda"],               "there is no cuda in it; use --device cpu"),
         (&["--device", "abacus"],             "there is no device `abacus`"),
         (&["--optimizer", "adma"],            "there is no optimiser `adma`; there are adadelta"),
-        (&["--batch", "0"],                   "--batch is 0, and must be at least 1"),
+        (&["--batch-size", "0"],              "--batch-size is 0, and must be at least 1"),
         (&["--steps", "0"],                   "--steps is 0, and must be at least 1"),
-        (&["--rate", "0"],                    "--rate is 0, and must be above 0"),
+        (&["--lr", "0"],                    "--lr is 0, and must be above 0"),
         (&["--dropout", "1"],                 "--dropout is 1, and must be at least 0 and below 1"),
         (&["text", "--width", "30"],          "the width 30 cannot be shared by 4 heads"),
         (&["--steps", "5", "--epochs", "5"],  "both steps and epochs are given"),
         (&[&near],                            "there is no option `modle`; did you mean `model`?"),
         (&[&kind],                            "`width` is \"wide\": invalid type: string \"wide\", expected a whole number, 0 or more"),
-        (&["--rate", "-1"],                   "--rate is -1, and must be above 0"),
+        (&["--lr", "-1"],                   "--lr is -1, and must be above 0"),
         (&["--steps", "-5"],                  "invalid value '-5' for '--steps <N>'"),
         (&["--prompt", "To be"],              "`prompt` is given, which means nothing to the model `cnn`"),
-        (&["--heads", "4"],                   "`heads` is given, which means nothing to the model `cnn`"),
-        (&["text", "--model", "lstm", "--heads", "4"], "`heads` is given, which means nothing to the model `lstm`"),
+        (&["--num-heads", "4"],                   "`num-heads` is given, which means nothing to the model `cnn`"),
+        (&["text", "--model", "lstm", "--num-heads", "4"], "`num-heads` is given, which means nothing to the model `lstm`"),
         (&[&both],                            "`text` is given, which means nothing to the model `cnn`"),
         (&[&broken],                          "is no TOML: line 2"),
         (&[&task],                            "there is no task `chess`"),

@@ -187,42 +187,33 @@ impl Elem for Bool {
 /// Runs an expression with a type alias bound to the storage type of a dtype:
 /// `with_elem!(dtype, T => size_of::<T>())` expands to
 /// `match dtype { DType::F64 => { type T = f64; size_of::<T>() } DType::F32 => … }`.
+///
+/// `with_elem!(float dtype, …)` and `with_elem!(int dtype, …)` do so for the dtypes that compute in
+/// floats or in i64, where `infer` lets no others through.
 macro_rules! with_elem {
-    ($dtype:expr, $T:ident => $body:expr) => {
+    (float $dtype:expr, $T:ident => $body:expr) => {
+        with_elem!(@ $dtype, $T => $body,
+            F64 f64, F32 f32, BF16 ::half::bf16, F16 ::half::f16;
+            other => unreachable!("`infer` lets only floats through, not {other}"))
+    };
+    (int $dtype:expr, $T:ident => $body:expr) => {
+        with_elem!(@ $dtype, $T => $body,
+            I64 i64, I32 i32, U8 u8, Bool $crate::elem::Bool;
+            other => unreachable!("`infer` lets only integers and bool through, not {other}"))
+    };
+    (@ $dtype:expr, $T:ident => $body:expr, $($variant:ident $t:ty),*; $($other:ident => $no:expr)?) => {
         match $dtype {
-            ::pullback_ir::DType::F64 => {
-                type $T = f64;
+            $(::pullback_ir::DType::$variant => {
+                type $T = $t;
                 $body
-            }
-            ::pullback_ir::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            ::pullback_ir::DType::BF16 => {
-                type $T = ::half::bf16;
-                $body
-            }
-            ::pullback_ir::DType::F16 => {
-                type $T = ::half::f16;
-                $body
-            }
-            ::pullback_ir::DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            ::pullback_ir::DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            ::pullback_ir::DType::U8 => {
-                type $T = u8;
-                $body
-            }
-            ::pullback_ir::DType::Bool => {
-                type $T = $crate::elem::Bool;
-                $body
-            }
+            })*
+            $($other => $no,)?
         }
+    };
+    ($dtype:expr, $T:ident => $body:expr) => {
+        with_elem!(@ $dtype, $T => $body,
+            F64 f64, F32 f32, BF16 ::half::bf16, F16 ::half::f16,
+            I64 i64, I32 i32, U8 u8, Bool $crate::elem::Bool;)
     };
 }
 pub(crate) use with_elem;

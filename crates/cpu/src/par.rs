@@ -165,22 +165,62 @@ pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
 /// Calls `f(0)`, …, `f(tasks - 1)`, each once, in any order and on any thread of the pool; the
 /// calling thread takes part. Returns when all are done. A panic in a task reaches the caller.
 /// Calls from inside a task run inline.
+#[inline]
 pub fn for_each<F: Fn(usize) + Sync>(tasks: usize, f: F) {
-    let helpers = threads().min(tasks).saturating_sub(1);
-    let many = tasks > u32::MAX as usize;
-    if helpers == 0 || many || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
-        (0..tasks).for_each(f);
-        return;
-    }
+    // SAFETY: `f` lives until all tasks are done, and may be shared between threads.
+    unsafe { each(tasks, <F as Task>::call, (&raw const f).cast()) }
+}
 
+/// What a task is called through: a method, so that a kernel is compiled beside its own module and
+/// not in this one (see `simd/work.rs`), and once, whether it runs inline or on the pool.
+trait Task: Fn(usize) + Sync {
     /// # Safety
-    /// `data` points at a live `F`.
-    unsafe fn call<F: Fn(usize)>(data: *const (), task: usize) {
+    /// `data` points at a live `Self`.
+    unsafe fn call(data: *const (), task: usize);
+}
+
+impl<F: Fn(usize) + Sync> Task for F {
+    unsafe fn call(data: *const (), task: usize) {
         // SAFETY: the caller promises that `data` is an `F`.
         unsafe { (*data.cast::<F>())(task) }
     }
+}
+
+/// # Safety
+/// `call` may be called with `data` and each task, from several threads, until this returns.
+unsafe fn each(tasks: usize, call: unsafe fn(*const (), usize), data: *const ()) {
+    let helpers = threads().min(tasks).saturating_sub(1);
+    let many = tasks > u32::MAX as usize;
+    if helpers == 0 || many || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
+        for task in 0..tasks {
+            // SAFETY: as the caller says.
+            unsafe { call(data, task) };
+        }
+        return;
+    }
     let stretches = (helpers + 1).min(STRETCHES);
-    POOL.run(Job { call: call::<F>, data: (&raw const f).cast(), stretches }, tasks, helpers);
+    POOL.run(Job { call, data, stretches }, tasks, helpers);
+}
+
+/// A pointer that tasks share; they write disjoint parts of what it points at.
+pub(crate) struct Shared<T>(pub(crate) *mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+// SAFETY: see the type; every use is inside a kernel that owns the memory.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The element at an index. (A method, so that closures capture the wrapper.)
+    pub(crate) fn at(self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
 }
 
 impl Pool {
@@ -404,7 +444,7 @@ mod tests {
         });
     }
 
-    /// `cargo test --release -p pullback-cpu fork_join_latency -- --ignored --nocapture`
+    /// `cargo test --profile bench -p pullback-cpu-tests fork_join_latency -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn fork_join_latency() {

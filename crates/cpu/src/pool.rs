@@ -7,10 +7,10 @@
 //! Tasks are whole images (the last axes of one index of the axes before them), so that what overlapping pieces add
 //! to one element is added in one order, whatever the number of threads.
 
-use crate::dot::{Shared, scratch};
+use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
-use crate::par;
+use crate::par::{self, Shared};
 use crate::simd::{Level, level};
 use crate::walk::Walk;
 use half::{bf16, f16};

@@ -5,10 +5,9 @@
 //! by the upper bits of its keys; the counts say which buckets hold the wanted ranks, and only what is in those
 //! is collected (in order, so that any number of threads collects the same) and looked at closer.
 
-use crate::dot::Shared;
 use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
-use crate::par;
+use crate::par::{self, Shared};
 use crate::scan::Lines;
 use crate::sort::{GRAIN, Key, flip, radix};
 

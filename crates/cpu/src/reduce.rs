@@ -21,6 +21,7 @@
 use crate::buffer::Buffer;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
+use crate::par::Shared;
 use crate::simd::{Level, level};
 use crate::walk::Walk;
 use crate::{par, pointwise};
@@ -151,12 +152,6 @@ fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
     with_elem!(out.dtype, O => put::<O, A>)
 }
 
-struct Shared<T>(*mut T);
-// SAFETY: tasks write disjoint parts of what this points at.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
-
 fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
     let (mut kept, mut folded) = (Axes::new(), Axes::new());
     for d in 0..x.shape.len() {
@@ -209,7 +204,9 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         par::for_each(stretches.count, |task| {
             let out_ptr = &out_ptr;
             // SAFETY: each result belongs to one task.
-            fold(stretches.at(task), 0..each, &mut |i, value| unsafe { put(out_ptr.0, i, value) });
+            fold(stretches.at(task), 0..each, &mut |i, value| unsafe {
+                put(out_ptr.at(0), i, value)
+            });
         });
         return;
     }
@@ -223,14 +220,14 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         let (stretch, p) = (task / pieces, task % pieces);
         fold(stretches.at(stretch), p * piece..each.min((p + 1) * piece), &mut |i, value| {
             // SAFETY: each slot belongs to one task.
-            unsafe { *partial.0.add(i * pieces + p) = value };
+            unsafe { *partial.at(i * pieces + p) = value };
         });
     });
     for i in 0..results {
         let mut sum = Pairwise::<S::Compute, K>::new();
         for p in 0..pieces {
             // SAFETY: every slot was written above.
-            sum.push(unsafe { *partial.0.add(i * pieces + p) });
+            sum.push(unsafe { *partial.at(i * pieces + p) });
         }
         // SAFETY: inside the output.
         unsafe { put(out.ptr, i, sum.total()) };

@@ -10,7 +10,7 @@ use crate::{
     program, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Structure};
 use smallvec::{SmallVec, smallvec};
 
 /// An operand: a buffer seen through a layout.
@@ -58,10 +58,10 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
 
 /// Whether an op is run as a program of one equation: what it holds is compiled first.
 fn has_programs(op: &Op) -> bool {
-    match op {
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => true,
-        Op::Custom(custom) => custom.body().is_some(),
-        _ => false,
+    match op.structure() {
+        Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => true,
+        Some(Structure::Custom(custom)) => custom.body().is_some(),
+        None => false,
     }
 }
 

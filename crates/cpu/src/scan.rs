@@ -16,10 +16,9 @@
 //! relative to it, so that nothing overflows.
 
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::{Work, vectorised};
 use crate::operand::{Sink, Source};
-use crate::par;
-use crate::simd::Isa;
+use crate::par::{self, Shared};
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 use pullback_ir::Cumulation;
 
@@ -177,7 +176,7 @@ macro_rules! log_sum_exp {
         }
     )*};
 }
-log_sum_exp!(f32 f64 i64);
+log_sum_exp!(f32 f64);
 
 /// The carries of a compute type.
 trait Carried: Sized {
@@ -198,56 +197,40 @@ macro_rules! carried {
 }
 carried!(f32 as f64 f64 as f64 i64 as i64);
 
-/// Like `with_elem!`, for the types that compute in i64; nothing happens for floats.
-macro_rules! with_int {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            pullback_ir::DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            pullback_ir::DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            pullback_ir::DType::U8 => {
-                type $T = u8;
-                $body
-            }
-            pullback_ir::DType::Bool => {
-                type $T = crate::elem::Bool;
-                $body
-            }
-            pullback_ir::DType::F64
-            | pullback_ir::DType::F32
-            | pullback_ir::DType::BF16
-            | pullback_ir::DType::F16 => {}
-        }
-    };
-}
 /// The running reduction of `x` along `axis`; from the end to the front if `reverse`.
 pub(crate) fn cumulate(kind: Cumulation, axis: usize, reverse: bool, x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
-    macro_rules! to {
-        ($S:ident, $O:ident, $C:ty) => {
-            match kind {
-                Cumulation::Sum => run::<$S, $O, <$C as Carried>::Sum>(axis, reverse, x, out),
-                Cumulation::Prod => run::<$S, $O, <$C as Carried>::Prod>(axis, reverse, x, out),
-                Cumulation::Max => run::<$S, $O, <$C as Carried>::Max>(axis, reverse, x, out),
-                Cumulation::Min => run::<$S, $O, <$C as Carried>::Min>(axis, reverse, x, out),
-                Cumulation::LogSumExp => run::<$S, $O, LogSumExp>(axis, reverse, x, out),
-            }
-        };
-    }
-    if x.dtype == out.dtype {
-        with_elem!(x.dtype, S => to!(S, S, <S as Elem>::Compute));
-    } else {
-        // Sums and products of narrow integers are i64.
-        with_int!(x.dtype, S => to!(S, i64, i64));
+    // Only what `infer` lets through is compiled: sums and products of integers are i64, and a
+    // log-sum-exp is of floats.
+    match kind {
+        Cumulation::Sum if x.dtype.is_float() => {
+            with_elem!(float x.dtype, S => run::<S, S, <Wide<S> as Carried>::Sum>(axis, reverse, x, out))
+        }
+        Cumulation::Prod if x.dtype.is_float() => {
+            with_elem!(float x.dtype, S => run::<S, S, <Wide<S> as Carried>::Prod>(axis, reverse, x, out))
+        }
+        Cumulation::Sum => {
+            with_elem!(int x.dtype, S => run::<S, i64, <i64 as Carried>::Sum>(axis, reverse, x, out))
+        }
+        Cumulation::Prod => {
+            with_elem!(int x.dtype, S => run::<S, i64, <i64 as Carried>::Prod>(axis, reverse, x, out))
+        }
+        Cumulation::Max => {
+            with_elem!(x.dtype, S => run::<S, S, <Wide<S> as Carried>::Max>(axis, reverse, x, out))
+        }
+        Cumulation::Min => {
+            with_elem!(x.dtype, S => run::<S, S, <Wide<S> as Carried>::Min>(axis, reverse, x, out))
+        }
+        Cumulation::LogSumExp => {
+            with_elem!(float x.dtype, S => run::<S, S, LogSumExp>(axis, reverse, x, out))
+        }
     }
 }
+
+/// The compute type of a storage type.
+type Wide<S> = <S as Elem>::Compute;
 
 fn run<S, O, K>(axis: usize, reverse: bool, x: Source, out: Sink)
 where
@@ -333,7 +316,7 @@ where
     }
     let blocks = len.div_ceil(BLOCK);
     let mut carries = vec![K::start(); count * blocks];
-    let totals = crate::dot::Shared(carries.as_mut_ptr());
+    let totals = Shared(carries.as_mut_ptr());
     let size = |block: usize| BLOCK.min(len - block * BLOCK);
     par::for_each(count * blocks, |task| {
         let (line, block) = (task / blocks, task % blocks);

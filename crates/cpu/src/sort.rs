@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// `cargo test --release -p pullback-cpu sort_rates -- --ignored --nocapture`
+    /// `cargo test --profile bench -p pullback-cpu-tests sort_rates -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn sort_rates() {

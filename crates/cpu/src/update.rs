@@ -5,11 +5,10 @@
 //! runs there, and what it changed is written. So a step may be in place (a tile is read before it is
 //! written), and narrow floats are rounded once.
 
-use crate::elem::Elem;
-use crate::norm::lanes::{Float, Work, vectorised};
-use crate::norm::with_float;
+use crate::elem::{Elem, with_elem};
+use crate::norm::lanes::Float;
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::{Buffer, par, pointwise};
 use pullback_ir::{Adam, Sgd};
 use smallvec::SmallVec;
@@ -33,7 +32,7 @@ trait Rule<C>: Copy + Send + Sync {
 
 /// The new parameter, and the new momentum if there is one.
 pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
-    with_float!(x[0].dtype, E => {
+    with_elem!(float x[0].dtype, E => {
         type C = <E as Elem>::Compute;
         let real = C::real;
         // The first gradient is the momentum, undamped.
@@ -58,7 +57,7 @@ pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
 pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
     let rate = scalar(x[x.len() - 1]);
     let step = counted(x[x.len() - 2]).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-    with_float!(x[0].dtype, E => {
+    with_elem!(float x[0].dtype, E => {
         type C = <E as Elem>::Compute;
         let real = C::real;
         // The means start at zero; these undo that.
@@ -91,7 +90,7 @@ fn counted(step: Source) -> i64 {
 /// The rate.
 #[allow(clippy::useless_conversion)] // of one of the two compute types
 fn scalar(rate: Source) -> f64 {
-    with_float!(rate.dtype, E => {
+    with_elem!(float rate.dtype, E => {
         // SAFETY: `infer` asks for one element, and this is its type.
         let rate = unsafe { *rate.ptr.cast::<E>() };
         f64::from(rate.load())

@@ -51,8 +51,8 @@ use syn::{Attribute, Data, DeriveInput, Error, Fields, Generics, Member, Path, R
 ///
 /// - `#[tree(skip)]` on a field says that it carries no tensor: it is not visited, and `map` clones
 ///   it. Its type needs `Clone` instead of `Tree`.
-/// - `#[tree(buffer)]` on a field says that its tensors are state that is not trained: running statistics, counters. They are
-///   visited as others are, and `Path::is_buffer` says so.
+/// - `#[tree(buffer)]` on a field says that its tensors are state that is not trained: running
+///   statistics, counters. They are visited as others are, and `Path::is_buffer` says so.
 /// - `#[tree(crate = some::path)]` on the type names the `pullback` crate where it goes by another
 ///   name.
 ///
@@ -106,16 +106,16 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
 }
 
 /// A struct, or one variant of an enum: how to name it, and its fields.
-struct Shape {
+struct Variant {
     /// `Self` or `Self::Variant`: a pattern and a constructor, followed by braces.
     head: TokenStream,
     /// The variant of an enum.
     variant: Option<Ident>,
-    slots: Vec<Slot>,
+    slots: Vec<FieldBinding>,
 }
 
 /// A field: `member: binding` in the pattern.
-struct Slot {
+struct FieldBinding {
     member: Member,
     binding: Ident,
     ty: Type,
@@ -123,28 +123,28 @@ struct Slot {
     buffer: bool,
 }
 
-impl Shape {
-    fn new(head: TokenStream, variant: Option<&Ident>, fields: &Fields) -> Result<Shape> {
+impl Variant {
+    fn new(head: TokenStream, variant: Option<&Ident>, fields: &Fields) -> Result<Variant> {
         let slot = |(i, (member, field)): (usize, (Member, &syn::Field))| {
             let (skip, buffer) = keys_of(&field.attrs)?;
             let binding = local(&format!("field{i}"));
-            Ok(Slot { member, binding, ty: field.ty.clone(), skip, buffer })
+            Ok(FieldBinding { member, binding, ty: field.ty.clone(), skip, buffer })
         };
         let slots = fields.members().zip(fields).enumerate().map(slot).collect::<Result<_>>()?;
-        Ok(Shape { head, variant: variant.cloned(), slots })
+        Ok(Variant { head, variant: variant.cloned(), slots })
     }
 
     fn pattern(&self) -> TokenStream {
         let head = &self.head;
         let fields =
-            self.slots.iter().map(|Slot { member, binding, .. }| quote!(#member: #binding));
+            self.slots.iter().map(|FieldBinding { member, binding, .. }| quote!(#member: #binding));
         quote!(#head { #(#fields),* })
     }
 
     fn visit(&self, root: &Path, path: &Ident, f: &Ident) -> TokenStream {
         let pattern = self.pattern();
         let calls = self.slots.iter().filter(|slot| !slot.skip).map(|slot| {
-            let Slot { binding, ty, buffer, .. } = slot;
+            let FieldBinding { binding, ty, buffer, .. } = slot;
             let name = slot.name();
             let scope = if *buffer { quote!(buffer) } else { quote!(scope) };
             // The span of the type: "`Foo: Tree` is not satisfied" then points at the field.
@@ -164,7 +164,7 @@ impl Shape {
 
     fn map(&self, root: &Path, f: &Ident) -> TokenStream {
         let (pattern, head) = (self.pattern(), &self.head);
-        let fields = self.slots.iter().map(|Slot { member, binding, ty, skip, .. }| {
+        let fields = self.slots.iter().map(|FieldBinding { member, binding, ty, skip, .. }| {
             let value = if *skip {
                 quote_spanned!(ty.span()=> <#ty as ::core::clone::Clone>::clone(#binding))
             } else {
@@ -176,7 +176,7 @@ impl Shape {
     }
 }
 
-impl Slot {
+impl FieldBinding {
     /// The path segment: `weight`, `0`, and `type` for `r#type`.
     fn name(&self) -> String {
         match &self.member {
@@ -186,14 +186,14 @@ impl Slot {
     }
 }
 
-fn shapes(input: &DeriveInput) -> Result<Vec<Shape>> {
+fn shapes(input: &DeriveInput) -> Result<Vec<Variant>> {
     match &input.data {
-        Data::Struct(data) => Ok(vec![Shape::new(quote!(Self), None, &data.fields)?]),
+        Data::Struct(data) => Ok(vec![Variant::new(quote!(Self), None, &data.fields)?]),
         Data::Enum(data) => {
             let shape = |variant: &syn::Variant| {
                 attributes(&variant.attrs, "a variant takes none", |_| Ok(false))?;
                 let name = &variant.ident;
-                Shape::new(quote!(Self::#name), Some(name), &variant.fields)
+                Variant::new(quote!(Self::#name), Some(name), &variant.fields)
             };
             data.variants.iter().map(shape).collect()
         }
@@ -206,7 +206,7 @@ fn shapes(input: &DeriveInput) -> Result<Vec<Shape>> {
 }
 
 /// `generics` with the bounds that the fields need.
-fn bounded(mut generics: Generics, shapes: &[Shape], root: &Path) -> Generics {
+fn bounded(mut generics: Generics, shapes: &[Variant], root: &Path) -> Generics {
     let slots = || shapes.iter().flat_map(|shape| &shape.slots);
     for param in generics.type_params_mut() {
         let used = |skip: bool| {

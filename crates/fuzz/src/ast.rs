@@ -1,6 +1,7 @@
-//! A program as data: statements on numbered variables. It can be run on tensors (`interpret.rs`), printed (`print.rs`) and shrunk (`shrink.rs`).
+//! A program as data: statements on numbered variables. It can be run on tensors (`interpret.rs`),
+//! printed (`print.rs`) and shrunk (`shrink.rs`).
 
-use crate::ops::{Kind, LOW, Row, WriteRow};
+use crate::ops::{ArgKind, LOW, OpRow, WriteRow};
 use pullback::{DType, Tensor};
 use std::sync::Arc;
 
@@ -74,13 +75,13 @@ pub enum Stmt {
     /// An op.
     Call {
         /// Which.
-        row: &'static Row,
+        row: &'static OpRow,
         /// On what.
         args: Vec<Var>,
         /// Its plain numbers.
         draws: Vec<u32>,
         /// Its results.
-        outs: Vec<(Var, Kind)>,
+        outs: Vec<(Var, ArgKind)>,
     },
     /// A write in place.
     Write {
@@ -92,7 +93,8 @@ pub enum Stmt {
         args: Vec<Var>,
         /// Its plain numbers.
         draws: Vec<u32>,
-        /// Into state of the program: inside `no_grad`, of detached values, as running statistics are written.
+        /// Into state of the program: inside `no_grad`, of detached values, as running statistics
+        /// are written.
         apart: bool,
     },
     /// Something that takes functions.
@@ -106,7 +108,7 @@ pub enum Stmt {
         /// Its plain numbers.
         draws: Vec<u32>,
         /// Its results.
-        outs: Vec<(Var, Kind)>,
+        outs: Vec<(Var, ArgKind)>,
     },
 }
 
@@ -205,7 +207,8 @@ impl Nest {
         }
     }
 
-    /// Whether its body becomes one op of the tape where it is traced, and a loop of the host where it is not.
+    /// Whether its body becomes one op of the tape where it is traced, and a loop of the host where
+    /// it is not.
     pub fn is_control(self) -> bool {
         use Nest::*;
         matches!(
@@ -241,7 +244,7 @@ impl Stmt {
     }
 
     /// What it makes.
-    pub fn outs(&self) -> &[(Var, Kind)] {
+    pub fn outs(&self) -> &[(Var, ArgKind)] {
         match self {
             Stmt::Call { outs, .. } | Stmt::Nest { outs, .. } => outs,
             Stmt::Write { .. } => &[],

@@ -33,8 +33,9 @@ pub fn is_traced() -> bool {
     catch(|| (Tensor::from(1.0) + 1.0).to_f64_vec()).is_err()
 }
 
-/// Runs `f` within the least bytes that it says would do, or, if not `tight`, halfway to what it keeps without a budget. A scope inside a trace is refused,
-/// as documented (docs/memory.md): there it is none.
+/// Runs `f` within the least bytes that it says would do, or, if not `tight`, halfway to what it
+/// keeps without a budget. A scope inside a trace is refused, as documented (docs/memory.md): there
+/// it is none.
 pub fn eager(tight: bool, f: impl Fn() -> Vec<Tensor>) -> Vec<Tensor> {
     if is_traced() {
         return f();
@@ -45,7 +46,8 @@ pub fn eager(tight: bool, f: impl Fn() -> Vec<Tensor>) -> Vec<Tensor> {
     let bytes = if tight { used.least } else { used.least.midpoint(used.without) };
     let budget = MemoryBudget::new(bytes);
     let results = match catch(|| budget.run(&f)) {
-        // The least is a bound from below: what is pinned beside what comes later is not known before.
+        // The least is a bound from below: what is pinned beside what comes later is not known
+        // before.
         Err(error) if error.kind() == ErrorKind::Memory && bytes < used.without => {
             MemoryBudget::new(used.without).run(&f)
         }
@@ -56,7 +58,8 @@ pub fn eager(tight: bool, f: impl Fn() -> Vec<Tensor>) -> Vec<Tensor> {
     results
 }
 
-/// The function compiled within the least bytes that it can be compiled for: a budget of none is refused with that number, which then has to do.
+/// The function compiled within the least bytes that it can be compiled for: a budget of none is
+/// refused with that number, which then has to do.
 pub fn compiled(f: Func) -> Func {
     let made: OnceLock<Func> = OnceLock::new();
     Arc::new(move |xs: &Vec<Tensor>| {

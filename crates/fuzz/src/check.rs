@@ -1,4 +1,4 @@
-//! One program, all ways. Says what differs.
+//! Runs one program in all ways and compares.
 
 use crate::ast::{Nest, Program};
 use crate::budget::{self, Work};
@@ -205,7 +205,8 @@ impl<'a> Checker<'a> {
         let wanted = self.run(&way.plain());
         let got = self.run(way);
         if let (Outcome::Gave(values), Outcome::Refused(_)) = (&got, &wanted) {
-            // In place, code that is traced may do what the tape has to refuse; then its numbers have to be right all the same.
+            // In place, code that is traced may do what the tape has to refuse; then its numbers
+            // have to be right all the same.
             if let Some(found) = self.against_differences(pair, self.program, way, values) {
                 return Some(found);
             }
@@ -339,8 +340,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether a change of the inputs in the twelfth digit (in `f32`, the fifth) changes the plain result by as much as the ways differ: ties that rounding
-    /// decides, and sums of which nothing is left. What is exact has no such excuse.
+    /// Whether a change of the inputs in the twelfth digit (in `f32`, the fifth) changes the plain
+    /// result by as much as the ways differ: ties that rounding decides, and sums of which nothing
+    /// is left. What is exact has no such excuse.
     fn is_unstable(&mut self, way: &Way, far: f64, values: &[Value]) -> bool {
         if self.program.is_exact() {
             return false;
@@ -372,7 +374,8 @@ fn shaken(program: &Program, way: &Way, size: f64) -> Vec<Vec<Tensor>> {
     (0..4).map(once).collect()
 }
 
-/// Runs a program one way, twice where it is compiled (the second call is that of a cached program) or has state.
+/// Runs a program one way, twice where it is compiled (the second call is that of a cached program)
+/// or has state.
 pub fn run(program: &Program, way: &Way) -> Outcome {
     run_on(program, way, &way.inputs(program))
 }

@@ -1,4 +1,4 @@
-//! What came of a run, and whether two of them are the same.
+//! The outcome of a run, and the comparison of two.
 
 use pullback::{DType, Error, Tensor, catch};
 use std::cell::Cell;
@@ -6,7 +6,8 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Of one way beside another in `f64`, relative to the largest number of the result (and to 1): sums are added in another order.
+/// Of one way beside another in `f64`, relative to the largest number of the result (and to 1):
+/// sums are added in another order.
 pub const SAME: f64 = 1e-7;
 /// The same in `f32`.
 pub const SAME_F32: f64 = 2e-3;
@@ -14,7 +15,8 @@ pub const SAME_F32: f64 = 2e-3;
 pub const SAME_F16: f64 = 2e-2;
 /// See [`SAME_F16`].
 pub const SAME_BF16: f64 = 1e-1;
-/// Of a derivative beside differences, where the differences of two step sizes agree to a tenth of it.
+/// Of a derivative beside differences, where the differences of two step sizes agree to a tenth of
+/// it.
 pub const NUMERIC: f64 = 2e-5;
 
 /// How closely two ways must agree, whose values have at least the digits of this dtype.
@@ -44,7 +46,7 @@ impl Value {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// Numbers.
@@ -83,7 +85,7 @@ thread_local! {
     static WHERE: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// Runs something, and says what came of it. Its panics print nothing.
+/// Runs something and gives its outcome. Its panics print nothing.
 pub fn outcome(f: impl FnOnce() -> Vec<Tensor>) -> Outcome {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -109,7 +111,8 @@ pub fn outcome(f: impl FnOnce() -> Vec<Tensor>) -> Outcome {
     }
 }
 
-/// How far apart two results are: 0 for the same, 1 for the tolerance; more is a difference. `None` where the shapes or dtypes are not even the same.
+/// How far apart two results are: 0 for the same, 1 for the tolerance; more is a difference. `None`
+/// where the shapes or dtypes are not even the same.
 pub fn distance(a: &[Value], b: &[Value], tolerance: f64) -> Option<f64> {
     if a.len() != b.len() {
         return None;

@@ -1,10 +1,11 @@
-//! Random programs. A statement is run as it is added, on the first example, so shapes and values are known: what is refused, not finite or too large is
-//! thrown away again, and no shape rule is written down a second time.
+//! Random programs. A statement is run as it is added, on the first example, so shapes and values
+//! are known: what is refused, not finite or too large is thrown away again, and no shape rule is
+//! written down a second time.
 
 use crate::ast::{Block, EXAMPLES, Input, Nest, Program, Stmt, Var};
 use crate::compare::{Outcome, outcome};
 use crate::interpret::{Env, function, step};
-use crate::ops::{FAMILIES, Kind, Row, SOMETIMES, UNTRACED, VIEW, WRITES, fit, lines};
+use crate::ops::{ArgKind, FAMILIES, OpRow, SOMETIMES, UNTRACED, VIEW, WRITES, fit, lines};
 use crate::rng::Rng;
 use crate::switches::Switches;
 use crate::ways::Way;
@@ -23,11 +24,11 @@ pub fn program(seed: u64, switches: Switches) -> Program {
 }
 
 /// The program of a seed with this row somewhere in it.
-pub fn program_with(seed: u64, switches: Switches, row: &'static Row) -> Program {
+pub fn program_with(seed: u64, switches: Switches, row: &'static OpRow) -> Program {
     generate(seed, switches, Some(row))
 }
 
-fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Program {
+fn generate(seed: u64, switches: Switches, inject: Option<&'static OpRow>) -> Program {
     let mut rng = Rng::new(seed);
     let dtype = match rng.unit() {
         p if p < 0.1 => DType::F32,
@@ -50,10 +51,11 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Prog
     let params: Vec<Var> = (0..inputs.len()).collect();
     let mut env = Env::default();
     state.iter().for_each(|(var, x)| env.set(*var, x.first(dtype)));
-    let outer: Vec<(Var, Kind)> = state.iter().map(|s| (s.0, Kind::Float)).collect();
-    let body = make.block(&env, &outer, params, &args, size, Place::default());
+    let outer: Vec<(Var, ArgKind)> = state.iter().map(|s| (s.0, ArgKind::Float)).collect();
+    let body = make.block(&env, &outer, params, &args, size, BlockContext::default());
     let mut program = Program { dtype, inputs, state, body: Arc::new(body), fresh: make.fresh };
-    // Most writes to a value that backward needs are refused: some such programs are kept, to see that all ways refuse them.
+    // Most writes to a value that backward needs are refused: some such programs are kept, to see
+    // that all ways refuse them.
     while program.writes() && !make.rng.chance(0.1) {
         let way = Way::of("grad");
         let run = || way.function(&program)(&program.first());
@@ -68,7 +70,8 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static Row>) -> Prog
     program
 }
 
-/// Statements were chosen for the first example. Where another one is refused or not finite, it becomes one near the first.
+/// Statements were chosen for the first example. Where another one is refused or not finite, it
+/// becomes one near the first.
 fn settle_examples(program: &mut Program) {
     let f = function(program);
     for i in 1..EXAMPLES {
@@ -134,7 +137,7 @@ fn input(rng: &mut Rng, dyadic: bool) -> Input {
 
 /// Where a block is.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct BlockContext {
     depth: usize,
     in_checkpoint: bool,
 }
@@ -143,7 +146,7 @@ struct Generator {
     rng: Rng,
     switches: Switches,
     fresh: Var,
-    inject: Option<&'static Row>,
+    inject: Option<&'static OpRow>,
     /// What the program captures and may write to, and the dtype of it.
     state: Vec<(Var, Input)>,
     dtype: DType,
@@ -157,13 +160,13 @@ struct Scope<'a> {
     args: &'a [Tensor],
     env: Env,
     /// What can be named, those from around first.
-    vars: Vec<(Var, Kind)>,
+    vars: Vec<(Var, ArgKind)>,
     /// Of what a variable is a view; none if it may not be written to.
     root: HashMap<Var, Option<Var>>,
     block: Block,
 }
 
-/// What became of a statement that was tried.
+/// The outcome of a statement that was tried.
 enum Tried {
     Fine,
     No,
@@ -174,17 +177,17 @@ impl Generator {
     fn block(
         &mut self,
         around: &Env,
-        outer: &[(Var, Kind)],
+        outer: &[(Var, ArgKind)],
         params: Vec<Var>,
         args: &[Tensor],
         size: usize,
-        place: Place,
+        place: BlockContext,
     ) -> Block {
         let mut env = around.clone();
         let mut vars = outer.to_vec();
         for (&param, x) in params.iter().zip(args) {
             env.set(param, x.clone());
-            vars.push((param, Kind::of(x)));
+            vars.push((param, ArgKind::of(x)));
         }
         let block = Block { params, ..Block::default() };
         let mut scope = Scope { around, args, env, vars, root: HashMap::new(), block };
@@ -208,7 +211,7 @@ impl Generator {
             }
         }
         let floats: Vec<Var> =
-            scope.vars.iter().filter(|v| v.1 == Kind::Float).map(|v| v.0).collect();
+            scope.vars.iter().filter(|v| v.1 == ArgKind::Float).map(|v| v.0).collect();
         let mut results = vec![floats[floats.len() - 1]];
         for _ in 0..self.rng.below(3) {
             let next = *self.rng.pick(&floats[floats.len().saturating_sub(4)..]);
@@ -217,14 +220,14 @@ impl Generator {
             }
         }
         if place.depth == 0 && self.rng.chance(0.15) {
-            let mut others = scope.vars.iter().filter(|v| v.1 != Kind::Float).map(|v| v.0);
+            let mut others = scope.vars.iter().filter(|v| v.1 != ArgKind::Float).map(|v| v.0);
             results.extend(others.next_back());
         }
         scope.block.results = results;
         scope.block
     }
 
-    fn statement(&mut self, scope: &mut Scope, place: Place) -> bool {
+    fn statement(&mut self, scope: &mut Scope, place: BlockContext) -> bool {
         let writes = self.switches.writes_in_bodies || place.depth == 0;
         let nested = if place.depth < 2 { 0.17 } else { 0.0 };
         match self.rng.unit() {
@@ -248,7 +251,7 @@ impl Generator {
     }
 
     /// A variable of this kind, a late one rather than an early one.
-    fn var(&mut self, scope: &Scope, kind: Kind) -> Option<Var> {
+    fn var(&mut self, scope: &Scope, kind: ArgKind) -> Option<Var> {
         let of_kind: Vec<Var> = scope.vars.iter().filter(|v| v.1 == kind).map(|v| v.0).collect();
         if of_kind.is_empty() {
             return None;
@@ -258,13 +261,14 @@ impl Generator {
         Some(of_kind[if self.rng.chance(0.7) { a.max(b) } else { a }])
     }
 
-    fn vars(&mut self, scope: &Scope, kinds: &[Kind]) -> Option<Vec<Var>> {
+    fn vars(&mut self, scope: &Scope, kinds: &[ArgKind]) -> Option<Vec<Var>> {
         kinds.iter().map(|&kind| self.var(scope, kind)).collect()
     }
 
-    fn call(&mut self, scope: &mut Scope, row: &'static Row) -> bool {
-        // Few statements give indices and masks, and many take them: where there are none, some are made first.
-        for (kind, by) in [(Kind::Index, "to_index"), (Kind::Mask, "gt_number")] {
+    fn call(&mut self, scope: &mut Scope, row: &'static OpRow) -> bool {
+        // Few statements give indices and masks, and many take them: where there are none, some are
+        // made first.
+        for (kind, by) in [(ArgKind::Index, "to_index"), (ArgKind::Mask, "gt_number")] {
             let lacks = row.args.contains(&kind) && !scope.vars.iter().any(|v| v.1 == kind);
             if lacks && let Some(maker) = crate::ops::row(by) {
                 self.call(scope, maker);
@@ -286,8 +290,8 @@ impl Generator {
     }
 
     fn write(&mut self, scope: &mut Scope) -> bool {
-        let may = |v: &&(Var, Kind)| {
-            v.1 == Kind::Float && scope.root.get(&v.0).copied().flatten().is_some()
+        let may = |v: &&(Var, ArgKind)| {
+            v.1 == ArgKind::Float && scope.root.get(&v.0).copied().flatten().is_some()
         };
         let targets: Vec<Var> = scope.vars.iter().filter(may).map(|v| v.0).collect();
         if targets.is_empty() {
@@ -295,14 +299,16 @@ impl Generator {
         }
         let target = *self.rng.pick(&targets);
         let row = self.rng.pick(WRITES);
-        let Some(args) = self.vars(scope, &vec![Kind::Float; row.operands]) else { return false };
+        let Some(args) = self.vars(scope, &vec![ArgKind::Float; row.operands]) else {
+            return false;
+        };
         let draws = self.draws();
         let root = scope.root.get(&target).copied().flatten();
         let apart = self.state.iter().any(|s| Some(s.0) == root);
         self.add(scope, Stmt::Write { row, target, args, draws, apart }, None)
     }
 
-    fn nest(&mut self, scope: &mut Scope, place: Place) -> bool {
+    fn nest(&mut self, scope: &mut Scope, place: BlockContext) -> bool {
         let how = *self.rng.pick(&Nest::ALL);
         let careful = !self.switches.derivatives_and_checkpoints;
         if careful && (place.in_checkpoint && how.differentiates())
@@ -318,7 +324,7 @@ impl Generator {
             Nest::Scan | Nest::ScanReverse => 2 + self.rng.below(2),
             _ => 1 + self.rng.below(2),
         };
-        let Some(args) = self.vars(scope, &vec![Kind::Float; count]) else { return false };
+        let Some(args) = self.vars(scope, &vec![ArgKind::Float; count]) else { return false };
         let values: Vec<Tensor> = args.iter().map(|&v| scope.env.get(v).clone()).collect();
         let row = |x: &Tensor| {
             let x = lines(x);
@@ -340,8 +346,9 @@ impl Generator {
             _ => Some(values.clone()),
         };
         let Some(given) = given else { return false };
-        // What a body is given is not an input of the program: it is detached from nothing here, and is never written to.
-        let inner = Place {
+        // What a body is given is not an input of the program: it is detached from nothing here,
+        // and is never written to.
+        let inner = BlockContext {
             depth: place.depth + 1,
             in_checkpoint: place.in_checkpoint || how == Nest::Checkpoint,
         };
@@ -389,7 +396,7 @@ impl Generator {
         for &(var, kind) in stmt.outs() {
             scope.vars.push((var, kind));
             let root = root.map(|r| if r == first { var } else { r });
-            scope.root.insert(var, root.filter(|_| kind == Kind::Float));
+            scope.root.insert(var, root.filter(|_| kind == ArgKind::Float));
         }
         scope.block.stmts.push(stmt);
         true
@@ -397,7 +404,7 @@ impl Generator {
 
     fn attempt(&mut self, scope: &mut Scope, stmt: &mut Stmt) -> Tried {
         // Names for as many results as a row may have; those that there are not are dropped below.
-        let names: Vec<(Var, Kind)> = (0..6).map(|i| (self.fresh + i, Kind::Float)).collect();
+        let names: Vec<(Var, ArgKind)> = (0..6).map(|i| (self.fresh + i, ArgKind::Float)).collect();
         if let Stmt::Call { outs, .. } | Stmt::Nest { outs, .. } = stmt {
             *outs = names.clone();
         }
@@ -429,7 +436,7 @@ impl Generator {
         let given: Vec<Tensor> = given.into_iter().flatten().collect();
         if let Stmt::Call { outs, .. } | Stmt::Nest { outs, .. } = stmt {
             outs.truncate(given.len());
-            outs.iter_mut().zip(&given).for_each(|(out, x)| out.1 = Kind::of(x));
+            outs.iter_mut().zip(&given).for_each(|(out, x)| out.1 = ArgKind::of(x));
         }
         self.fresh += given.len();
         scope.env = env;

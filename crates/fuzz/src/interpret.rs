@@ -147,7 +147,7 @@ fn perform(stmt: &Stmt, env: &mut Env) -> Vec<String> {
     }
 }
 
-fn define(outs: &[(Var, crate::ops::Kind)], results: Vec<Tensor>, env: &mut Env) {
+fn define(outs: &[(Var, crate::ops::ArgKind)], results: Vec<Tensor>, env: &mut Env) {
     for (&(var, _), x) in outs.iter().zip(results) {
         env.set(var, x);
     }

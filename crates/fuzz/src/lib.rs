@@ -1,4 +1,5 @@
-//! Looks for wrong numbers: random programs, run in many ways that must agree. See the README beside this crate.
+//! Finds wrong numbers: random programs, run in many ways that must agree. See the README beside
+//! this crate.
 #![forbid(unsafe_code)]
 
 pub mod ast;

@@ -1,4 +1,4 @@
-//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: looks for wrong numbers for as long as one likes.
+//! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: searches for wrong numbers.
 
 use clap::Parser;
 use pullback_fuzz::report::{Options, search};
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 /// Runs random programs in many ways and compares what they give.
 #[derive(Parser)]
-struct Words {
+struct FuzzArguments {
     /// The first program; the next has the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Stop after so many programs.
+    /// Stop after this many programs.
     #[arg(long)]
     programs: Option<u64>,
-    /// Stop after so many failures.
+    /// Stop after this many failures.
     #[arg(long, default_value_t = 10)]
     failures: usize,
     /// Only this way, as `jit.grad.vmap`, beside the plain one.
@@ -37,7 +37,7 @@ struct Words {
 }
 
 fn main() -> ExitCode {
-    let words = Words::parse();
+    let words = FuzzArguments::parse();
     let programs = match (words.programs, words.seconds) {
         (None, None) => 1000,
         (programs, _) => programs.unwrap_or(u64::MAX),

@@ -10,7 +10,8 @@ use pullback::Tensor;
 pub enum Numeric {
     /// This.
     Slope(f64),
-    /// The differences of two step sizes, or of the two sides, are not the same: a kink, a jump, or too much rounding.
+    /// The differences of two step sizes, or of the two sides, are not the same: a kink, a jump, or
+    /// too much rounding.
     Unclear,
 }
 
@@ -41,7 +42,8 @@ pub fn slope(program: &Program, way: &Way) -> Numeric {
     // Richardson: the errors of second order cancel.
     let best = (4.0 * narrow - wide) / 3.0;
     let scale = 1.0 + best.abs();
-    // One-sided slopes differ by h·f'' where the function is smooth, so half as much for half the step; at a kink or a jump they do not.
+    // One-sided slopes differ by h·f'' where the function is smooth, so half as much for half the
+    // step; at a kink or a jump they do not.
     let bend = |low: f64, high: f64, h: f64| (high - 2.0 * c + low) / h;
     let far = |x: f64, y: f64| (x - y).abs() / scale;
     let smooth = far(wide, narrow) < NUMERIC / 10.0
@@ -52,7 +54,8 @@ pub fn slope(program: &Program, way: &Way) -> Numeric {
     }
 }
 
-/// The way under the outermost derivative of this one, if there is nothing but that above it: what it is to be compared with is a slope of that.
+/// The way under the outermost derivative of this one, if there is nothing but that above it: what
+/// it is to be compared with is a slope of that.
 pub fn under(way: &Way) -> Option<Way> {
     match way.plain().0.split_first() {
         Some((Step::Grad | Step::Jvp, rest)) => Some(Way(rest.to_vec())),

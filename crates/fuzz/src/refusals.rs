@@ -1,16 +1,17 @@
-//! What one way may refuse although another computes it. Whatever is not listed here, with the ways that may, is a failure.
+//! What one way may refuse although another computes it. Anything else is a failure.
 //!
-//! In place, the rule is "right or refused, never different" (DESIGN.md, "In-place operations"). What a tape has to keep is not the same for every way, so
-//! not every way refuses the same programs:
+//! In place, the rule is "right or refused, never different" (DESIGN.md, "In-place operations").
+//! What a tape has to keep is not the same for every way, so not every way refuses the same
+//! programs:
 //!
 //! | refused | by | because |
 //! |---|---|---|
-//! | what backward needs was overwritten | a way that goes backward, beside one that goes forward, or backward through what forward mode gave | forward mode keeps nothing |
+//! | what backward needs was overwritten | a way that runs backward, beside one that goes forward, or backward through what forward mode gave | forward mode keeps nothing |
 //! | | an eager tape, beside a body (`vmap`, `scan`, `cond`) that is differentiated outside | in a body a write makes a new value |
 //! | | a traced loop or branch in the program, beside one of the host | traced, it is one op, which keeps its operands and results |
 //! | | a tape without a budget, beside one with | what the budget drops is no longer saved, and made again from memory that it copies before it is overwritten |
 //! | a write inside a body to what was cut off, or inside `no_grad` | a body, traced or mapped | there it shares no memory, or may be differentiated outside |
-//! | a checkpoint whose arguments or captures were overwritten | a way that goes backward through one | it computes them again |
+//! | a checkpoint whose arguments or captures were overwritten | a way that runs backward through one | it computes them again |
 //! | reading values | what is traced | there are none yet |
 
 use crate::ast::{Nest, Program, Stmt};

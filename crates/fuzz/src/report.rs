@@ -3,7 +3,7 @@
 use crate::ast::Program;
 use crate::check::{Checker, Failure, Tally};
 use crate::generate;
-use crate::ops::Row;
+use crate::ops::OpRow;
 use crate::print;
 use crate::rng::Rng;
 use crate::shrink::shrink;
@@ -33,7 +33,7 @@ pub struct Options {
     /// What programs may contain.
     pub switches: Switches,
     /// A row that every program has.
-    pub inject: Option<&'static Row>,
+    pub inject: Option<&'static OpRow>,
 }
 
 impl Default for Options {

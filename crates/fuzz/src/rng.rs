@@ -1,4 +1,5 @@
-//! A small generator of random numbers (splitmix64), so that a seed means the same program on every machine and in every version of every library.
+//! A small generator of random numbers (splitmix64), so that a seed means the same program on every
+//! machine and in every version of every library.
 
 /// A stream of random numbers that follows from its seed alone.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
-//! A failing program made smaller for as long as it fails in the same way.
+//! Shrinks a failing program as long as it fails in the same way.
 
 use crate::ast::{Block, EXAMPLES, Input, Program, Stmt, Var};
 use crate::check::{Failure, Pair};
-use crate::ops::{Kind, row};
+use crate::ops::{ArgKind, row};
 use crate::ways::Way;
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ fn simpler_pairs(pair: &Pair) -> Vec<Pair> {
     }
 }
 
-/// Change number `n` of a program: `None` when there are no more, `Some(None)` where it changes nothing.
+/// Change number `n` of a program: `None` when there are no more, `Some(None)` where it changes
+/// nothing.
 #[expect(clippy::option_option, reason = "no more, and nothing here, are two things")]
 fn candidate(program: &Program, n: usize) -> Option<Option<Program>> {
     let count = program.body.count();
@@ -122,8 +123,8 @@ fn change(program: &Program, at: usize, how: usize) -> Option<Program> {
         8 | 9 => {
             let Stmt::Call { row: before, args, outs, .. } = stmt else { return None };
             let simple = row(["sin", "deep_clone"][how - 8])?;
-            let one = outs.len() == 1 && outs[0].1 == Kind::Float && !args.is_empty();
-            let fits = one && before.args[0] == Kind::Float && before.name != simple.name;
+            let one = outs.len() == 1 && outs[0].1 == ArgKind::Float && !args.is_empty();
+            let fits = one && before.args[0] == ArgKind::Float && before.name != simple.name;
             if !fits || before.args.len() == 1 && how == 8 {
                 return None;
             }
@@ -137,7 +138,7 @@ fn change(program: &Program, at: usize, how: usize) -> Option<Program> {
             let mut less = stmt.clone();
             let Stmt::Call { row, args, .. } = &mut less else { return None };
             let k = how - 10;
-            if row.args.get(k) != Some(&Kind::Float) || args[k] == first {
+            if row.args.get(k) != Some(&ArgKind::Float) || args[k] == first {
                 return None;
             }
             args[k] = first;
@@ -167,7 +168,7 @@ fn replaced(program: &Program, at: usize, stmt: &Stmt, by: Option<Var>) -> Optio
     let mut program = with_stmt(program, at, Vec::new());
     let mut body = (*program.body).clone();
     for &(out, kind) in stmt.outs() {
-        if kind == Kind::Float {
+        if kind == ArgKind::Float {
             rename(&mut body, out, by?);
         } else if uses(&body, out) {
             return None;

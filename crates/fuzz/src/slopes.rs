@@ -1,8 +1,10 @@
-//! Whether a derivative of some statement of a program is infinite or NaN at its point. Only there may one way give NaN where another has a number: it multiplies
-//! that slope by 0, which the other never meets (docs/conventions.md).
+//! Whether a derivative of some statement of a program is infinite or NaN at its point. Only there
+//! may one way give NaN where another has a number: it multiplies that slope by 0, which the other
+//! never meets (docs/conventions.md).
 //!
-//! The program runs on known values, its bodies by hand, and each statement is differentiated alone, in both modes. A slope counts as infinite where both modes
-//! say so: what one mode has as a number, the other has to have too.
+//! The program runs on known values, its bodies by hand, and each statement is differentiated
+//! alone, in both modes. A slope counts as infinite where both modes say so: what one mode has as a
+//! number, the other has to have too.
 
 use crate::ast::{Block, Nest, Program, Stmt};
 use crate::compare::{Outcome, outcome};
@@ -24,7 +26,8 @@ pub fn is_looking() -> bool {
     LOOKING.get() > 0
 }
 
-/// Whether some statement on this way has a value, or a derivative of an order that the way takes, that is not finite.
+/// Whether some statement on this way has a value, or a derivative of an order that the way takes,
+/// that is not finite.
 pub fn infinite(program: &Program, way: &Way) -> bool {
     let batch = match () {
         () if way.has(&[Step::Vmap1, Step::Loop1]) => vec![Step::Loop1],
@@ -108,9 +111,11 @@ fn is_infinite(run: &dyn Fn(&[Tensor]) -> Vec<Tensor>, at: &[Tensor], order: usi
         || order > 2 && neither(&third, &forward_third)
 }
 
-/// Runs what takes functions with loops and branches of the host, so that every value is known. `None` where it is one call of the library in any case.
+/// Runs what takes functions with loops and branches of the host, so that every value is known.
+/// `None` where it is one call of the library in any case.
 ///
-/// What a batch or a compiled program may compute besides is looked at too: the branch that is not taken, and one more turn of a loop.
+/// What a batch or a compiled program may compute besides is looked at too: the branch that is not
+/// taken, and one more iteration of a loop.
 pub fn by_hand(
     how: Nest,
     f: &dyn Fn(&Vec<Tensor>) -> Vec<Tensor>,
@@ -143,7 +148,7 @@ pub fn by_hand(
             for i in order {
                 s = fit_like(&f(&[vec![s], row(i)].concat())[0], first);
             }
-            // What the turns gave is stacked by the scan itself.
+            // The scan stacks the results of its iterations.
             None
         }
         Nest::WhileLoop | Nest::WhileLoopBounded | Nest::ForiLoop | Nest::ScanTimes => {

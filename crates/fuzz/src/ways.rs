@@ -1,6 +1,8 @@
-//! The ways to run a program: compositions of transforms, written as they are nested. `jit.grad.vmap` is `jit(grad(vmap(f)))`.
+//! The ways to run a program: compositions of transforms, written as they are nested.
+//! `jit.grad.vmap` is `jit(grad(vmap(f)))`.
 //!
-//! Each has a plain way to compare with: without what changes nothing (`jit`, `checkpoint`, `cond`, budgets), and with a loop in place of `vmap` and `scan`.
+//! Each has a plain way to compare with: without what changes nothing (`jit`, `checkpoint`, `cond`,
+//! budgets), and with a loop in place of `vmap` and `scan`.
 
 use crate::ast::{EXAMPLES, Program};
 use crate::budget;
@@ -143,7 +145,7 @@ impl Way {
             .count()
     }
 
-    /// Whether it goes backward somewhere.
+    /// Whether it runs backward somewhere.
     pub fn goes_back(&self) -> bool {
         self.has(&[Grad, Pull, Backward, Marks, Linearize])
     }
@@ -183,19 +185,24 @@ impl Way {
         let checkpoints = self.has(&[Checkpoint]) || program.nests(|n| n == Nest::Checkpoint);
         let differentiates = program.nests(Nest::differentiates);
         let deep = self.order() + usize::from(differentiates) > 1;
-        // Backward of a traced `while_loop` runs it again piece by piece, and each further order does so for each piece: minutes, even for a few turns.
+        // Backward of a traced `while_loop` runs it again piece by piece, and each further order
+        // does so for each piece: minutes, even for a few iterations.
         let traced = self.has_body() || self.is_compiled();
-        // One that is bounded is a scan of a branch, and takes as long from the third order on; `linearize` is a derivative of a derivative.
+        // One that is bounded is a scan of a branch, and takes as long from the third order on;
+        // `linearize` is a derivative of a derivative.
         let twice = self.0.iter().filter(|s| **s == Linearize).count();
         let orders = self.order() + twice + program.order();
-        // Programs of third derivatives have thousands of equations, for which the least budget takes long to find.
+        // Programs of third derivatives have thousands of equations, for which the least budget
+        // takes long to find.
         let slow = self.has(&[JitBudget]) && orders > 2
             || traced
                 && (deep && program.nests(|n| n == Nest::WhileLoop)
                     || orders > 2 && program.nests(|n| n == Nest::WhileLoopBounded));
-        // What is not linear in the cotangent sees the sum of all examples where the operand is shared.
+        // What is not linear in the cotangent sees the sum of all examples where the operand is
+        // shared.
         let shared = self.has(&[Vmap1]) && program.has(crate::ops::ONE_WAY);
-        // State is written once for each call: what runs the function in a loop, as a body or twice to know its bytes has no plain way beside it.
+        // State is written once for each call: what runs the function in a loop, as a body or twice
+        // to know its bytes has no plain way beside it.
         let stateful = !program.state.is_empty()
             && self.has(&[Vmap, Vmap1, Scan, Cond, Dynamic, JitBudget, Budget]);
         slow || shared
@@ -293,7 +300,8 @@ fn apply(step: Step, f: Func) -> Func {
         Dynamic => {
             let compiled = jit(move |xs: &Vec<Tensor>| f(xs)).dynamic(0, 64);
             Arc::new(move |xs| {
-                // The first length is compiled, the second makes the program for all, and the third is filled in.
+                // The first length is compiled, the second makes the program for all, and the third
+                // is filled in.
                 let fewer: Vec<Tensor> = xs.iter().map(|x| x.narrow(0, 0, 2)).collect();
                 let more = xs.iter().zip(&fewer).map(|(x, y)| cat(&[x, y], 0)).collect();
                 compiled.of(&fewer);

@@ -1,4 +1,5 @@
-//! What the random programs consist of: every op of the op table, every row of the fuzzer's own, every write and every nesting comes up, and how often is counted.
+//! What the random programs consist of: every op of the op table, every row of the fuzzer's own,
+//! every write and every nesting comes up, and how often is counted.
 
 use pullback::{Op, Program as Traced, Spec, trace};
 use pullback_fuzz::ast::{Nest, Stmt};

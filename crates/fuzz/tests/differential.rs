@@ -1,5 +1,6 @@
-//! Random programs, the same ones every time: a fixed seed and a fixed number of them. `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` goes on
-//! for as long as one likes. Then the fuzzer itself: what is wrong on purpose is found, and made small.
+//! Random programs, the same ones every time: a fixed seed and a fixed number of them.
+//! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` goes on for as long as one
+//! likes. Then the fuzzer itself: what is wrong on purpose is found, and made small.
 
 use pullback_fuzz::check::{Pair, What};
 use pullback_fuzz::generate;
@@ -9,7 +10,8 @@ use pullback_fuzz::report::{Found, Options, search};
 use pullback_fuzz::switches::Switches;
 use pullback_fuzz::ways::Way;
 
-/// About 30 s of an optimised build on two cores; a number and not a time, so that it never fails by being slow.
+/// About 30 s of an optimised build on two cores; a number and not a time, so that it never fails
+/// by being slow.
 const PROGRAMS: u64 = 2000;
 
 #[test]

@@ -1,5 +1,6 @@
-//! Every reader of the project on hostile inputs: no panic, no hang, no memory out of proportion. The inputs follow from their numbers, and their number is
-//! fixed. Options of `pullback train` in TOML are beside their reader, in `crates/cli/src/train/options.rs`.
+//! Every reader of the project on hostile inputs: no panic, no hang, no memory out of proportion.
+//! The inputs follow from their numbers, and their number is fixed. Options of `pullback train` in
+//! TOML are beside their reader, in `crates/cli/src/train/options.rs`.
 
 #[path = "readers/hostile.rs"]
 mod hostile;
@@ -23,7 +24,7 @@ use pullback_nn::Linear;
 use pullback_nn::data::{
     Csv, Dataset, ImageFolder, parse_idx, parse_npy, parse_npz, parse_safetensors,
 };
-use pullback_nn::state::{Checkpoint, Checkpoints, Saved, Weights};
+use pullback_nn::state::{Checkpoint, Checkpoints, SavedCheckpoint, Weights};
 use std::io::{Cursor, Write as _};
 use std::path::Path;
 
@@ -171,7 +172,7 @@ fn checkpoints_and_weights() {
             |rng| damaged(rng, std::slice::from_ref(&whole)),
             |bytes| {
                 std::fs::write(&file, bytes).unwrap();
-                if let Ok(saved) = Saved::read(&folder) {
+                if let Ok(saved) = SavedCheckpoint::read(&folder) {
                     let _ = saved.restore_model(&model);
                 }
                 let _ = checkpoints.latest();
@@ -180,7 +181,7 @@ fn checkpoints_and_weights() {
         );
         std::fs::write(&file, whole).unwrap();
     }
-    assert!(Saved::read(&folder).unwrap().restore_model(&model).is_ok());
+    assert!(SavedCheckpoint::read(&folder).unwrap().restore_model(&model).is_ok());
 }
 
 #[test]

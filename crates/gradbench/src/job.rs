@@ -71,14 +71,14 @@ trait Run {
     fn output(&self) -> Value;
 }
 
-struct Kept<P, F, O, S> {
+struct CachedFunction<P, F, O, S> {
     prepare: P,
     run: F,
     last: Option<O>,
     show: S,
 }
 
-impl<O, P, F, S> Run for Kept<P, F, O, S>
+impl<O, P, F, S> Run for CachedFunction<P, F, O, S>
 where
     P: FnMut() -> pullback::Result<()>,
     F: FnMut() -> O,
@@ -109,7 +109,7 @@ impl Job {
         run: impl FnMut() -> O + 'static,
         show: impl Fn(&O) -> Value + 'static,
     ) -> Job {
-        Job { run: Box::new(Kept { prepare: || Ok(()), run, last: None, show }) }
+        Job { run: Box::new(CachedFunction { prepare: || Ok(()), run, last: None, show }) }
     }
 
     /// A compiled function of `x`.
@@ -141,7 +141,14 @@ impl Job {
         let (f, x) = (Rc::new(f), Rc::new(x));
         let (again, same) = (f.clone(), x.clone());
         let prepare = move || again.compile(&same);
-        Job { run: Box::new(Kept { prepare, run: move || finish(f.of(&x)), last: None, show }) }
+        Job {
+            run: Box::new(CachedFunction {
+                prepare,
+                run: move || finish(f.of(&x)),
+                last: None,
+                show,
+            }),
+        }
     }
 
     /// Compiles, and runs as often and as long as asked.

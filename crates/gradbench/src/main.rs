@@ -1,8 +1,8 @@
-//! Pullback as a tool of [GradBench](https://github.com/gradbench/gradbench): it reads messages from standard input, a JSON object a line, and
-//! answers each with a line on standard output.
+//! Pullback as a tool of [GradBench](https://github.com/gradbench/gradbench): it reads messages
+//! from standard input, a JSON object a line, and answers each with a line on standard output.
 //!
-//! `protocol.rs` is the conversation, `job.rs` runs and times a function, `evals/` has one file for each problem, written as a user of
-//! Pullback would write it.
+//! `protocol.rs` is the conversation, `job.rs` runs and times a function, `evals/` has one file for
+//! each problem, written as a user of Pullback would write it.
 
 mod evals;
 mod job;

@@ -1,6 +1,7 @@
 //! `lse`, `llsq`, `kmeans` and `gmm` on small inputs, beside plain loops.
 //!
-//! Sums of a few dozen numbers of order one, in another order than the loops here: a hundred roundings at most, so 1e-13 of the largest.
+//! Sums of a few dozen numbers of order one, in another order than the loops here: a hundred
+//! roundings at most, so 1e-13 of the largest.
 
 mod common;
 
@@ -19,8 +20,8 @@ fn rows(numbers: &[f64], width: usize) -> Vec<Vec<f64>> {
     numbers.chunks(width).map(<[f64]>::to_vec).collect()
 }
 
-/// The derivative of `f` along each number, from four values around it: exact up to h⁴ ≈ 1e-12 and rounding of 1e-16 / h ≈ 1e-13, each
-/// times the size of `f`.
+/// The derivative of `f` along each number, from four values around it: exact up to h⁴ ≈ 1e-12 and
+/// rounding of 1e-16 / h ≈ 1e-13, each times the size of `f`.
 fn slopes(f: impl Fn(&[f64]) -> f64, at: &[f64]) -> Vec<f64> {
     let h = 1e-3;
     let moved = |i: usize, by: f64| {
@@ -61,7 +62,8 @@ fn llsq_is_its_sum_and_the_gradient_that_of_the_sum() {
         let (mut sum, mut gradient) = (0.0, vec![0.0; m]);
         for i in 0..n {
             let t = -1.0 + i as f64 * 2.0 / (n - 1) as f64;
-            // The middle of an odd number of points is 0, where the sign is 0 and Rust's `signum` is not.
+            // The middle of an odd number of points is 0, where the sign is 0 and Rust's `signum`
+            // is not.
             let s = if t == 0.0 { 0.0 } else { t.signum() };
             let rest = s - (0..m).map(|j| x[j] * t.powi(j as i32)).sum::<f64>();
             sum += rest * rest / 2.0;
@@ -70,13 +72,15 @@ fn llsq_is_its_sum_and_the_gradient_that_of_the_sum() {
             }
         }
         let input = json!({ "x": x, "n": n });
-        // Powers by repeated multiplication are off by as many roundings as their exponent, and there are n terms.
+        // Powers by repeated multiplication are off by as many roundings as their exponent, and
+        // there are n terms.
         assert_close(&tool.evaluate("llsq", "primal", input.clone()), &[sum], 10.0 * TOLERANCE);
         assert_close(&tool.evaluate("llsq", "gradient", input), &gradient, 10.0 * TOLERANCE);
     }
 }
 
-/// The cost, and how far each centroid is from the mean of its points: Newton's step for a sum of squares.
+/// The cost, and how far each centroid is from the mean of its points: Newton's step for a sum of
+/// squares.
 fn kmeans(points: &[Vec<f64>], centroids: &[Vec<f64>]) -> (f64, Vec<f64>) {
     let d = centroids[0].len();
     let (mut cost, mut counts) = (0.0, vec![0.0; centroids.len()]);
@@ -235,7 +239,8 @@ fn input_that_makes_no_sense_is_refused_with_a_sentence() {
     assert_close(&tool.evaluate("lse", "primal", json!({ "x": [2.0] })), &[2.0], TOLERANCE);
 }
 
-/// Far from the origin a difference of squares has no digits left: points and centroids are compared from their middle.
+/// Far from the origin a difference of squares has no digits left: points and centroids are
+/// compared from their middle.
 #[test]
 fn kmeans_far_from_the_origin() {
     let mut tool = Tool::start();
@@ -243,7 +248,8 @@ fn kmeans_far_from_the_origin() {
         let at = |x: f64| json!([far + x, far - 2.0 * x]);
         let points: Vec<_> = (0..8).map(|i| at(f64::from(i))).collect();
         let input = json!({ "points": points, "centroids": [at(1.0), at(6.0)] });
-        // Points 0 to 3 belong to the first, 4 to 7 to the second; at both the squares are 5·(1 + 0 + 1 + 4).
+        // Points 0 to 3 belong to the first, 4 to 7 to the second; at both the squares are 5·(1 + 0
+        // + 1 + 4).
         let cost = tool.evaluate("kmeans", "cost", input.clone());
         // Coordinates near 1e8 are rounded to 1.5e-8.
         assert_close(&cost, &[60.0], 1e-7);
@@ -253,7 +259,8 @@ fn kmeans_far_from_the_origin() {
     }
 }
 
-/// Points and means moved together: the same density, also where coordinates have eight digits before the point.
+/// Points and means moved together: the same density, also where coordinates have eight digits
+/// before the point.
 #[test]
 fn gmm_far_from_the_origin() {
     let mut tool = Tool::start();

@@ -1,11 +1,13 @@
-//! `ba` and `ht` against the formulas once more, in plain loops, and their Jacobians against central differences.
+//! `ba` and `ht` against the formulas once more, in plain loops, and their Jacobians against
+//! central differences.
 
 mod common;
 
 use common::{Tool, assert_close, numbers};
 use serde_json::{Value, json};
 
-/// Central differences with steps of 1e-6 are good to about 1e-9 of the function: rounding, 1e-16 / 1e-6, and curvature, 1e-12.
+/// Central differences with steps of 1e-6 are good to about 1e-9 of the function: rounding, 1e-16 /
+/// 1e-6, and curvature, 1e-12.
 const DIFFERENCES: f64 = 3e-8;
 /// A few dozen operations, each rounded, in another order.
 const ROUNDING: f64 = 1e-13;
@@ -99,7 +101,8 @@ fn ba_jacobian() {
     }
 }
 
-/// Where a sum is a difference of large numbers, as at the first size of the suite, nothing is lost that the loops keep.
+/// Where a sum is a difference of large numbers, as at the first size of the suite, nothing is lost
+/// that the loops keep.
 #[test]
 fn ba_with_large_numbers() {
     let mut tool = Tool::start();
@@ -350,7 +353,8 @@ fn ht_jacobian() {
     }
 }
 
-/// A hand that is not turned has no derivative by its rotation: the formula takes no rotation for one below 1e-4.
+/// A hand that is not turned has no derivative by its rotation: the formula takes no rotation for
+/// one below 1e-4.
 #[test]
 fn ht_without_a_turn() {
     let mut tool = Tool::start();

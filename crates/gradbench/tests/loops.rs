@@ -20,7 +20,8 @@ fn rows(numbers: &[f64], width: usize) -> Vec<&[f64]> {
     numbers.chunks(width).collect()
 }
 
-/// Central differences in every coordinate. With a step of 6e-6 they are off by about 1e-11 of the function and of its third derivative.
+/// Central differences in every coordinate. With a step of 6e-6 they are off by about 1e-11 of the
+/// function and of its third derivative.
 fn differences(f: impl Fn(&[f64]) -> f64, x: &[f64]) -> Vec<f64> {
     let h = 6e-6;
     let at = |i: usize, by: f64| {
@@ -51,7 +52,8 @@ fn determinant(a: &[f64], n: usize) -> f64 {
     det
 }
 
-/// What an element is multiplied with in the determinant: that of the matrix without its row and column, with a sign.
+/// What an element is multiplied with in the determinant: that of the matrix without its row and
+/// column, with a sign.
 fn cofactors(a: &[f64], n: usize) -> Vec<f64> {
     let cofactor = |row: usize, column: usize| {
         let kept = |&p: &usize| p / n != row && p % n != column;
@@ -135,7 +137,8 @@ fn integrated(x: &[f64], steps: usize) -> Vec<Dual> {
 #[test]
 fn integration_is_that_of_plain_loops() {
     let mut tool = Tool::start();
-    // More elements than the four that a step reaches; a loop of one turn, of many, and of so many that steps are taken again; one equation.
+    // More elements than the four that a step reaches; a loop of one turn, of many, and of so many
+    // that steps are taken again; one equation.
     for (n, steps) in [(1, 1), (1, 3), (2, 1), (5, 1), (5, 10), (12, 7), (40, 25), (30, 9000)] {
         let x = some(n, 100 + n as u64);
         let y = integrated(&x, steps);
@@ -151,7 +154,8 @@ fn integration_is_that_of_plain_loops() {
 
 #[test]
 fn integration_meets_the_closed_form() {
-    // yᵢ(2) = x₀·…·xᵢ·2ⁱ⁺¹/(i + 1)!, a polynomial in t of degree i + 1: up to the fourth, Runge–Kutta is exact.
+    // yᵢ(2) = x₀·…·xᵢ·2ⁱ⁺¹/(i + 1)!, a polynomial in t of degree i + 1: up to the fourth,
+    // Runge–Kutta is exact.
     let mut tool = Tool::start();
     let x = [0.5, 1.5, 2.0, 3.0];
     let input = json!({ "x": x, "s": 2 });

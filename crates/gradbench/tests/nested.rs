@@ -35,7 +35,8 @@ fn argmin<const N: usize>(
     }
 }
 
-/// Where a flight crosses the axis, squared, and its derivative by w: force and sensitivities written out.
+/// Where a flight crosses the axis, squared, and its derivative by w: force and sensitivities
+/// written out.
 fn flight(w: f64) -> (f64, f64) {
     let charges = [([10.0, 10.0 - w], -1.0), ([10.0, 0.0], 0.0)];
     let (mut x, mut v) = ([0.0, 8.0], [0.75, 0.0]);

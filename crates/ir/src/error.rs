@@ -1,7 +1,7 @@
 //! The one error type: what went wrong, in which op, on what operands, at which line of the
 //! user's program, and what to do about it.
 
-use crate::{Place, Spec};
+use crate::{Line, Spec};
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
@@ -49,7 +49,7 @@ struct Inner {
     op: Cow<'static, str>,
     message: String,
     operands: Vec<Spec>,
-    location: Option<Place>,
+    location: Option<Line>,
     details: Vec<String>,
     hint: Option<String>,
     cause: Option<Error>,
@@ -104,7 +104,7 @@ impl Error {
     }
 
     /// Names the line of the user's program, unless one is named already.
-    pub fn at(mut self, place: impl Into<Place>) -> Error {
+    pub fn at(mut self, place: impl Into<Line>) -> Error {
         self.0.location.get_or_insert(place.into());
         self
     }
@@ -148,7 +148,7 @@ impl Error {
     }
 
     /// The user's line.
-    pub fn location(&self) -> Option<Place> {
+    pub fn location(&self) -> Option<Line> {
         self.0.location
     }
 }

@@ -13,9 +13,9 @@ mod few;
 mod flow;
 pub mod infer;
 mod layout;
+mod line;
 mod op;
 pub mod pass;
-mod place;
 mod program;
 mod region;
 mod scalar;
@@ -34,11 +34,11 @@ pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
+pub use line::Line;
 pub use op::{
-    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Kept, Linalg, Op,
-    Padding, Random, Reduction, Sgd, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
 };
-pub use place::Place;
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};
 pub use scalar::{Real, Scalar};

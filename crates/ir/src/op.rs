@@ -2,7 +2,8 @@
 //!
 //! An `Op` says *which* operation; what it does is a row in a table elsewhere (its shape rule in
 //! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a `match`
-//! without a catch-all arm, so that the compiler lists what a new op still needs.
+//! without a catch-all arm, so that the compiler lists what a new op still needs. What is plain data
+//! about functions and fused ops is a row in `op/unary.rs`, `op/binary.rs` and `op/fused.rs`.
 //!
 //! Families are sub-enums, so that passes and tables match on families first. Broadcasting and
 //! type promotion are desugared by the tensor methods before an op is made: pointwise ops see
@@ -11,13 +12,17 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{Custom, DType, Device, Flow, Region, Scalar, Spec};
+use crate::{Custom, DType, Device, Flow, Program, Region, Scalar, Spec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+mod binary;
 mod fused;
+mod unary;
 
+pub use binary::{Binary, Takes};
 pub use fused::{Adam, Attention, Fused, Sgd};
+pub use unary::{Ints, Unary};
 
 /// One operation on tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -137,97 +142,6 @@ pub enum Op {
     Flow(Arc<Flow>),
     /// An operation that the user brought, with its derivative.
     Custom(Arc<Custom>),
-}
-
-/// Functions of one element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // each is named after its function; `Unary::formula` says what it is
-pub enum Unary {
-    Neg,
-    Abs,
-    Sign,
-    Floor,
-    Ceil,
-    Round,
-    Trunc,
-    Not,
-    Square,
-    Sqrt,
-    Rsqrt,
-    Recip,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log2,
-    Log10,
-    Log1p,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-    Erfc,
-    Erfcx,
-    Erfinv,
-    LogNdtr,
-    Ndtri,
-    Lgamma,
-    Digamma,
-    I0,
-    I0e,
-    I1,
-    I1e,
-    Sigmoid,
-    Relu,
-    Gelu,
-    GeluTanh,
-    Silu,
-    /// The same value, without a derivative: where `stop_gradient` was called in a function that is replayed.
-    Stop,
-}
-
-/// Functions of two elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Binary {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    /// The remainder with the sign of the divisor, as Python's `%`.
-    Remainder,
-    /// The remainder with the sign of the dividend, as C's `fmod`.
-    Fmod,
-    /// Division rounded towards minus infinity.
-    FloorDiv,
-    Pow,
-    Atan2,
-    Copysign,
-    /// ζ(a, b) of Hurwitz.
-    Zeta,
-    /// P(a, b), the lower incomplete gamma function over Γ(a).
-    Gammainc,
-    /// 1 − P(a, b).
-    Gammaincc,
-    /// The larger; NaN if either is.
-    Maximum,
-    /// The smaller; NaN if either is.
-    Minimum,
-    /// Conjunction: logical on `bool`, bitwise on integers.
-    And,
-    /// Disjunction: logical on `bool`, bitwise on integers.
-    Or,
-    /// Exclusive or: logical on `bool`, bitwise on integers.
-    Xor,
 }
 
 /// Tests of two elements. Any comparison with NaN is false, except `Ne`.
@@ -380,45 +294,6 @@ pub enum Kept {
     Y,
 }
 
-impl Unary {
-    /// Every unary function.
-    #[rustfmt::skip]
-    pub const ALL: &[Unary] = { use Unary::*; &[
-        Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Not, Square, Sqrt, Rsqrt, Recip,
-        Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Sin, Cos, Tan, Asin, Acos, Atan,
-        Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Erf, Erfc, Erfcx, Erfinv, LogNdtr, Ndtri,
-        Lgamma, Digamma, I0, I0e, I1, I1e, Sigmoid, Relu, Gelu, GeluTanh, Silu, Stop,
-    ] };
-
-    /// Whether [`Op::UnaryVjp`] has a kernel for this function, and from which value: those whose
-    /// derivative would take more than one pass over memory.
-    #[rustfmt::skip]
-    pub const fn fused_vjp(self) -> Option<Kept> {
-        use Unary::*;
-        match self {
-            Tanh | Sigmoid | Relu | Sqrt | Rsqrt | Recip => Some(Kept::Y),
-            Gelu | GeluTanh | Silu | Sin | Cos | Log | Abs | Square | Erf => Some(Kept::X),
-            Neg | Sign | Floor | Ceil | Round | Trunc | Not | Exp | Exp2 | Expm1 | Log2 | Log10 | Log1p
-            | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc | Erfcx
-            | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e | Stop => None,
-        }
-    }
-
-    /// Whether integers and booleans are accepted as they are (the others take floats only).
-    pub const fn takes_ints(self) -> bool {
-        use Unary::*;
-        matches!(self, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu)
-    }
-}
-
-impl Binary {
-    /// Every binary function.
-    #[rustfmt::skip]
-    pub const ALL: &[Binary] = { use Binary::*; &[
-        Add, Sub, Mul, Div, Remainder, Fmod, FloorDiv, Pow, Atan2, Copysign, Zeta, Gammainc, Gammaincc, Maximum, Minimum, And, Or, Xor,
-    ] };
-}
-
 impl Compare {
     /// Every comparison.
     #[rustfmt::skip]
@@ -467,6 +342,63 @@ impl Linalg {
             Linalg::Svd { .. } => 3,
         }
     }
+
+    /// Whether a kernel may find a value wrong: pivots are indices.
+    pub const fn may_fail(self) -> bool {
+        match self {
+            Linalg::Permutation(_) | Linalg::LuSolve { .. } => true,
+            Linalg::Cholesky | Linalg::TriangularSolve { .. } | Linalg::Lu => false,
+            Linalg::Qr { .. } | Linalg::Eigh | Linalg::Svd { .. } => false,
+        }
+    }
+}
+
+/// What kind of op it is: what tables ask before they ask which one.
+#[derive(Clone, Copy, Debug)]
+pub enum Family<'a> {
+    /// Made of nothing but attributes, or of a key: literals, ranges, random numbers.
+    Source,
+    /// Each element of the result depends on the elements at the same index alone.
+    Pointwise(Pointwise),
+    /// The memory of an operand, seen otherwise.
+    View,
+    /// Elements at other indices, which the attributes say.
+    Movement,
+    /// Elements at indices that an operand holds.
+    Index,
+    /// Reductions, running reductions and orders along axes.
+    Reduction,
+    /// Products of matrices and convolutions, and pools of windows.
+    Window,
+    /// Factorisations, solutions and Fourier transforms.
+    Linear,
+    /// A kernel for what others compose.
+    Fused,
+    /// It holds other ops, or code of the user's.
+    Structure(Structure<'a>),
+}
+
+/// A pointwise op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Pointwise {
+    Unary(Unary),
+    UnaryVjp(Unary),
+    Binary(Binary),
+    Compare(Compare),
+    Select,
+    Cast(DType),
+    Copy,
+}
+
+/// An op that holds other ops, or code of the user's.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Structure<'a> {
+    Region(&'a Region),
+    DotRegion(&'a Region),
+    Flow(&'a Flow),
+    Custom(&'a Custom),
 }
 
 impl Op {
@@ -476,48 +408,118 @@ impl Op {
         Op::Literal { value, shape, dtype, device }
     }
 
+    /// What kind of op it is.
+    pub fn family(&self) -> Family<'_> {
+        match self {
+            Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Family::Source,
+            Op::Unary(f) => Family::Pointwise(Pointwise::Unary(*f)),
+            Op::UnaryVjp(f) => Family::Pointwise(Pointwise::UnaryVjp(*f)),
+            Op::Binary(f) => Family::Pointwise(Pointwise::Binary(*f)),
+            Op::Compare(f) => Family::Pointwise(Pointwise::Compare(*f)),
+            Op::Select => Family::Pointwise(Pointwise::Select),
+            Op::Cast(dtype) => Family::Pointwise(Pointwise::Cast(*dtype)),
+            Op::Copy => Family::Pointwise(Pointwise::Copy),
+            Op::View(_) | Op::After => Family::View,
+            Op::To(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Family::Movement,
+            Op::Gather(_) | Op::Scatter(..) => Family::Index,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Family::Reduction,
+            Op::Sort { .. } | Op::Ranks { .. } => Family::Reduction,
+            Op::Dot | Op::Conv(_) | Op::Pool(_) => Family::Window,
+            Op::Linalg(_) | Op::Fft(_) => Family::Linear,
+            Op::Fused(_) => Family::Fused,
+            Op::Region(region) => Family::Structure(Structure::Region(region)),
+            Op::DotRegion(region) => Family::Structure(Structure::DotRegion(region)),
+            Op::Flow(flow) => Family::Structure(Structure::Flow(flow)),
+            Op::Custom(custom) => Family::Structure(Structure::Custom(custom)),
+        }
+    }
+
     /// How many results the op has.
     pub fn results(&self) -> usize {
         match self {
+            Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => 1,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => 1,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::View(_) | Op::After => 1,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => 1,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => 1,
             Op::Sort { .. } | Op::Ranks { .. } => 2,
-            Op::Fused(Fused::LayerNormVjp(_) | Fused::AttentionVjp(_)) => 3,
-            Op::Fused(Fused::BatchNorm(_) | Fused::BatchNormVjp(_)) => 3,
-            Op::Fused(Fused::Attention(_)) => 2,
+            Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => 1,
             Op::Linalg(f) => f.results(),
+            Op::Fused(f) => f.results(),
             Op::Region(region) | Op::DotRegion(region) => region.outputs.len(),
             Op::Flow(flow) => flow.results(),
             Op::Custom(custom) => custom.results(),
-            Op::Fused(Fused::Sgd(how)) => 1 + usize::from(how.remembers()),
-            Op::Fused(Fused::Adam(how)) => 3 + usize::from(how.amsgrad),
-            _ => 1,
         }
     }
 
     /// Whether a kernel may find its operands' values wrong and stop: an index out of range, or what the code of a user refuses.
     pub fn may_fail(&self) -> bool {
         match self {
+            Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => false,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => false,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::View(_) | Op::After => false,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) => false,
             Op::Gather(_) | Op::Scatter(..) => true,
-            Op::Linalg(Linalg::Permutation(_) | Linalg::LuSolve { .. }) => true,
-            Op::Fused(Fused::CrossEntropy | Fused::CrossEntropyVjp) => true,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => false,
+            Op::Sort { .. } | Op::Ranks { .. } => false,
+            Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => false,
+            Op::Linalg(f) => f.may_fail(),
+            Op::Fused(f) => f.may_fail(),
+            // They hold pointwise ops, reductions, random numbers and products.
+            Op::Region(_) | Op::DotRegion(_) => false,
             Op::Flow(flow) => {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
             }
             Op::Custom(custom) => custom.may_fail(),
-            _ => false,
         }
     }
 
     /// Whether each element of the result depends on the elements at the same index alone.
     pub fn is_pointwise(&self) -> bool {
-        matches!(
-            self,
-            Op::Unary(_)
-                | Op::UnaryVjp(_)
-                | Op::Binary(_)
-                | Op::Compare(_)
-                | Op::Select
-                | Op::Cast(_)
-                | Op::Copy
-        )
+        self.pointwise().is_some()
+    }
+
+    /// The op as a pointwise one, if it is.
+    pub fn pointwise(&self) -> Option<Pointwise> {
+        match self.family() {
+            Family::Pointwise(op) => Some(op),
+            Family::Source | Family::View | Family::Movement | Family::Index => None,
+            Family::Reduction | Family::Window | Family::Linear => None,
+            Family::Fused | Family::Structure(_) => None,
+        }
+    }
+
+    /// What it holds, if it holds other ops or code of the user's.
+    pub fn structure(&self) -> Option<Structure<'_>> {
+        match self.family() {
+            Family::Structure(structure) => Some(structure),
+            Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => None,
+            Family::Index | Family::Reduction | Family::Window | Family::Linear => None,
+            Family::Fused => None,
+        }
+    }
+}
+
+impl<'a> Structure<'a> {
+    /// The programs that it holds.
+    pub fn programs(self) -> Vec<&'a Program> {
+        match self {
+            Structure::Region(_) | Structure::DotRegion(_) => Vec::new(),
+            Structure::Flow(flow) => flow.programs(),
+            Structure::Custom(custom) => custom.body().into_iter().collect(),
+        }
+    }
+}
+
+impl Pointwise {
+    /// Roughly how many times as long as an addition it takes: what is worth keeping, and when
+    /// threads pay.
+    pub fn cost(self) -> usize {
+        match self {
+            Pointwise::Unary(f) => f.cost(),
+            Pointwise::UnaryVjp(f) => f.vjp_cost(),
+            Pointwise::Binary(f) => f.cost(),
+            Pointwise::Compare(_) | Pointwise::Select | Pointwise::Cast(_) | Pointwise::Copy => 1,
+        }
     }
 }

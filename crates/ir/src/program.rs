@@ -15,7 +15,7 @@
 //! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
 
 use crate::infer::{fits_memory, infer};
-use crate::{Device, Error, ErrorKind, Op, Place, Result, Spec};
+use crate::{Device, Error, ErrorKind, Line, Op, Result, Spec};
 use smallvec::SmallVec;
 
 /// A variable: an index into [`Program::specs`].
@@ -42,7 +42,7 @@ pub struct Equation {
     /// What it defines.
     pub outputs: Vars,
     /// The line of the user's program that asked for it.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
 }
 
 /// A function of tensors as data.
@@ -88,7 +88,7 @@ impl Program {
     ///
     /// # Errors
     /// If the op does not take these operands.
-    pub fn push(&mut self, op: Op, inputs: &[Var], at: Option<Place>) -> Result<Vars> {
+    pub fn push(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Result<Vars> {
         let specs = infer(&op, &self.specs_of(inputs))?;
         let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
         let inputs = Vars::from_slice(inputs);

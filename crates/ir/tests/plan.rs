@@ -428,7 +428,7 @@ fn a_product_is_added_in_place() {
 fn the_report_names_what_is_alive() {
     let mut p = Program::default();
     let x = p.input(f32s(&[1024]));
-    let at = Place::new("src/main.rs", 7, 3);
+    let at = Line::named("src/main.rs", 7, 3);
     let a = p.push(Op::Unary(Unary::Exp), &[x], Some(at)).expect("floats")[0];
     let s = p.push(Op::Reduce(Reduction::Sum, [0].into()), &[a], None).expect("a sum")[0];
     let wide = View::Broadcast([1024].into());

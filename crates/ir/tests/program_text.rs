@@ -48,11 +48,11 @@ impl Choices {
         if self.below(3) > 0 { Device::Cpu } else { Device::Cuda(self.below(9) as u16) }
     }
 
-    fn place(&mut self) -> Option<Place> {
+    fn place(&mut self) -> Option<Line> {
         let files =
             ["src/a.rs", "C:\\x\\b.rs", " a b", "*/", "%", "", "a\nb", "ü:3:4", "\u{2028}//"];
         (self.below(2) == 0)
-            .then(|| Place::new(files[self.below(9)], self.next() as u32, self.below(100) as u32))
+            .then(|| Line::named(files[self.below(9)], self.next() as u32, self.below(100) as u32))
     }
 
     fn region(&mut self) -> Arc<Region> {
@@ -240,7 +240,7 @@ proptest! {
             }
             let place = &json["place"];
             let found = place["file"].as_str().map(|file| {
-                Place::new(file, place["line"].as_u64().unwrap() as u32, place["column"].as_u64().unwrap() as u32)
+                Line::named(file, place["line"].as_u64().unwrap() as u32, place["column"].as_u64().unwrap() as u32)
             });
             prop_assert_eq!(found, e.at);
         }
@@ -302,7 +302,7 @@ fn programs_read_well() {
     program.verify().unwrap();
     assert_eq!(program.to_string(), SAMPLE);
     assert_eq!(program.updates, [(1, 1)]);
-    assert_eq!(program.equations[0].at, Some(Place::new("src/main.rs", 12, 9)));
+    assert_eq!(program.equations[0].at, Some(Line::named("src/main.rs", 12, 9)));
     let cond = &program.equations[1].op;
     assert_eq!(
         cond.to_string(),

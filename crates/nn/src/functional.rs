@@ -1,16 +1,18 @@
 //! Calling a module with other tensors than its own.
 
 use crate::Module;
-use pullback::{Error, Path, Result, Tensor, user_line};
+use pullback::{Error, Line, Path, Result, Tensor, user_line};
 use std::collections::{HashMap, HashSet};
-use std::panic::Location;
 
-/// Calls a module with other tensors in the place of its own, and gives the result with the buffers as the call left them. The module itself is not changed: what the
-/// call writes to its buffers, it writes to copies. PyTorch's `torch.func.functional_call`.
+/// Calls a module with other tensors in the place of its own, and gives the result with the buffers
+/// as the call left them. The module itself is not changed: what the call writes to its buffers, it
+/// writes to copies. PyTorch's `torch.func.functional_call`.
 ///
-/// `state` names parameters and buffers as [`Module::named_state`] does; those it does not name are the module's. A tied tensor has one name, its first.
+/// `state` names parameters and buffers as [`Module::named_state`] does; those it does not name are
+/// the module's. A tied tensor has one name, its first.
 ///
-/// Where a transform maps or differentiates, state that the function changes is an argument and a result:
+/// Where a transform maps or differentiates, state that the function changes is an argument and a
+/// result:
 ///
 /// ```
 /// use pullback::{Tensor, grad};
@@ -27,7 +29,8 @@ use std::panic::Location;
 /// ```
 ///
 /// # Errors
-/// If a name is not one of the module's or is given twice, or a tensor is of another shape or dtype.
+/// If a name is not one of the module's or is given twice, or a tensor is of another shape or
+/// dtype.
 #[track_caller]
 pub fn functional_call<M: Module, R>(
     module: &M,
@@ -41,7 +44,7 @@ pub fn functional_call<M: Module, R>(
     for (name, x) in state {
         if given.insert(name, x).is_some() {
             let message = format!("`{name}` is given twice");
-            return Err(Error::argument(op, message).at(user_line(Location::caller())));
+            return Err(Error::argument(op, message).at(user_line(Line::caller())));
         }
         let error = match by_name.get(&name[..]) {
             Some(old) if old.spec() == x.spec() => continue,
@@ -52,7 +55,7 @@ pub fn functional_call<M: Module, R>(
             }
             None => Error::argument(op, unknown(module, &own, name)),
         };
-        return Err(error.at(user_line(Location::caller())));
+        return Err(error.at(user_line(Line::caller())));
     }
     let buffers: HashSet<usize> = module.named_buffers().iter().map(|(_, b)| b.id()).collect();
     // One new tensor for each of the module's, so that what is tied stays tied.

@@ -1,4 +1,4 @@
-//! What takes a tensor and gives one.
+//! The interface of layers.
 
 use crate::Summary;
 use crate::refuse::called;
@@ -8,8 +8,8 @@ use pullback::{Tensor, Tree};
 ///
 /// Layers with more of either (attention, recurrent layers) have a `forward` of their own.
 ///
-/// Vectors, tuples, boxes and options of layers are layers too: the first two go through their elements in order, and `None` is the
-/// identity.
+/// Vectors, tuples, boxes and options of layers are layers too: the first two go through their
+/// elements in order, and `None` is the identity.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,8 +25,8 @@ pub trait Layer: Tree {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor;
 
-    /// [`Module::summary`](crate::Module::summary) with the shapes of the outputs for this input. The call is made as after training and unrecorded, and
-    /// changes nothing.
+    /// [`Module::summary`](crate::Module::summary) with the shapes of the outputs for this input.
+    /// The call is made in evaluation mode and without recording, and changes nothing.
     ///
     /// ```
     /// use pullback::Tensor;

@@ -1,7 +1,9 @@
-//! **Pullback's networks**: layers, losses, optimisers, schedules, data, checkpoints and a training loop.
+//! **Pullback's networks**: layers, losses, optimisers, schedules, data, checkpoints and a training
+//! loop.
 //!
-//! A module is a struct with `#[derive(Tree)]`: its tensors are its parameters, named by its fields, and those of a field under
-//! `#[tree(buffer)]` are its buffers. [`Module`] adds what people expect of one.
+//! A module is a struct with `#[derive(Tree)]`: its tensors are its parameters, named by its
+//! fields, and those of a field under `#[tree(buffer)]` are its buffers. [`Module`] adds the
+//! methods.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
@@ -29,11 +31,11 @@ pub mod losses;
 mod memory;
 pub mod models;
 mod module;
+mod module_scope;
 pub mod optim;
 pub mod precision;
 mod refuse;
 pub mod schedule;
-mod seen;
 pub mod state;
 mod summary;
 pub mod train;
@@ -41,7 +43,7 @@ pub mod train;
 pub use functional::functional_call;
 pub use layer::Layer;
 pub use layers::*;
-pub use memory::{Entered, entered, memory_report, predict_memory};
+pub use memory::{memory_report, predict_memory};
 pub use module::Module;
-pub use seen::{seen, seen_with};
+pub use module_scope::{ModuleScope, module_scope};
 pub use summary::Summary;

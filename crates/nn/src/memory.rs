@@ -1,16 +1,16 @@
 //! Where the memory of a training step goes, by part of the model.
 //!
-//! [`pullback::MemoryReporter`] counts; here it is told names. Parameters, buffers and state of the optimiser belong to the part of the model that
-//! holds them. What operations make belongs to the part that runs: layers say when they begin ([`entered()`]). Which part a layer is, is
-//! found by its type and its first tensor, inside the part that runs already; layers without tensors are counted in the order of their calls.
+//! [`pullback::MemoryReporter`] counts; here it gets names. Parameters, buffers and state of the
+//! optimiser belong to the part of the model that holds them. What operations allocate belongs to
+//! the part that runs: layers open a [`module_scope`](crate::module_scope()). Which part a layer
+//! is, is found by its type and its first tensor, inside the part that runs already; layers without
+//! tensors are counted in the order of their calls.
 
 use crate::Module;
 use crate::optim::Optimizer;
-use crate::refuse::called;
 use crate::summary::holds;
 use pullback::{
-    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, OnBehalf, Path, Result,
-    Tensor, Tree,
+    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor, Tree,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,12 +20,13 @@ const MODEL: &str = "(model)";
 /// The part of state that belongs to no parameter.
 const OPTIMIZER: &str = "(optimizer)";
 
-/// Runs a training step and reports where its memory went: parameters, gradients, state of the optimiser and activations, by part of the model and by
-/// source line, and the moment of the peak. See [`pullback::memory_report`].
+/// Runs a training step and reports where its memory went: parameters, gradients, state of the
+/// optimiser and activations, by part of the model and by source line, and the moment of the peak.
+/// See [`pullback::memory_report`].
 ///
 /// ```
 /// use pullback::{Tensor, no_grad};
-/// use pullback_nn::optim::{Adam, Optimizer, Rule};
+/// use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 /// use pullback_nn::{Layer, Linear, Module, Sequential, Tanh, memory_report, predict_memory};
 ///
 /// let model = Sequential::new().then(Linear::new(16, 32)).then(Tanh).then(Linear::new(32, 4));
@@ -57,14 +58,14 @@ pub fn memory_report<R>(
     optimizer: &(impl Optimizer + ?Sized),
     step: impl FnOnce() -> Result<R>,
 ) -> Result<(R, MemoryReport)> {
-    let parts = Parts::of(model);
+    let parts = ModuleParts::of(model);
     let reporter = named(&parts, model, optimizer);
     let _known = parts.known();
     reporter.measure(step)
 }
 
-/// Predicts from shapes where the memory of a training step will go, without computing anything: see [`memory_report()`] and
-/// [`pullback::predict_memory`]. The step may not look at values.
+/// Predicts from shapes where the memory of a training step will go, without computing anything:
+/// see [`memory_report()`] and [`pullback::predict_memory`]. The step may not read values.
 ///
 /// # Errors
 /// As [`pullback::predict_memory`].
@@ -74,59 +75,29 @@ pub fn predict_memory<R>(
     optimizer: &(impl Optimizer + ?Sized),
     step: impl FnOnce() -> Result<R>,
 ) -> Result<MemoryReport> {
-    let parts = Parts::of(model);
+    let parts = ModuleParts::of(model);
     let reporter = named(&parts, model, optimizer);
     let _known = parts.known();
     reporter.predict(step)
 }
 
-/// Says that `module` runs, until what it gives is dropped: for reports on memory. A module of your own calls it at the start of its `forward`, and what
-/// its operations make is listed under its path. Until then the layers of this crate name the caller's line, in errors and in reports.
-///
-/// ```
-/// use pullback::{Tensor, Tree};
-/// use pullback_nn::{Layer, Linear, entered};
-///
-/// #[derive(Tree)]
-/// struct Gate {
-///     open: Linear,
-///     value: Linear,
-/// }
-///
-/// impl Layer for Gate {
-///     fn forward(&self, x: &Tensor) -> Tensor {
-///         let _here = entered(self);
-///         self.open.forward(x).sigmoid() * self.value.forward(x)
-///     }
-/// }
-/// # let gate = Gate { open: Linear::new(2, 3), value: Linear::new(2, 3) };
-/// # assert_eq!(gate.forward(&Tensor::ones([1, 2])).shape(), [1, 3]);
-/// ```
-#[track_caller]
-pub fn entered(module: &impl Tree) -> Entered {
-    Entered { _part: PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module)), _line: called() }
-}
-
-/// A module runs: see [`entered()`].
-#[must_use = "the module ends when this is dropped"]
-pub struct Entered {
-    _part: Option<MemoryPart>,
-    /// Lines of this crate are those of its caller.
-    _line: OnBehalf,
+/// Attributes what the operations of `module` allocate to its path, until the guard is dropped.
+pub(crate) fn enter(module: &impl Tree) -> Option<MemoryPart> {
+    PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module))
 }
 
 thread_local! {
-    static PARTS: RefCell<Option<Parts>> = const { RefCell::new(None) };
+    static PARTS: RefCell<Option<ModuleParts>> = const { RefCell::new(None) };
 }
 
 /// The parts of a model that a report is made of.
-struct Parts {
-    rows: Vec<Part>,
+struct ModuleParts {
+    rows: Vec<ModulePart>,
     /// How often layers of a type and without tensors were called inside a part.
     calls: HashMap<(String, &'static str), usize>,
 }
 
-struct Part {
+struct ModulePart {
     path: String,
     kind: &'static str,
     /// How many tensors are in it, and the first of them.
@@ -134,20 +105,20 @@ struct Part {
     first: Option<Tensor>,
 }
 
-/// Takes the parts back when the report is made, also where the step panics.
-struct Known(Option<Parts>);
+/// Restores the parts when the report is made, also if the step panics.
+struct RestoreParts(Option<ModuleParts>);
 
-impl Drop for Known {
+impl Drop for RestoreParts {
     fn drop(&mut self) {
         PARTS.set(self.0.take());
     }
 }
 
-impl Parts {
-    fn of(model: &impl Tree) -> Parts {
+impl ModuleParts {
+    fn of(model: &impl Tree) -> ModuleParts {
         let kinds = model.outline().kinds.into_iter();
-        let row = |(path, kind)| Part { path, kind, tensors: 0, first: None };
-        let mut rows: Vec<Part> = kinds.map(row).collect();
+        let row = |(path, kind)| ModulePart { path, kind, tensors: 0, first: None };
+        let mut rows: Vec<ModulePart> = kinds.map(row).collect();
         model.visit(&mut Path::default(), &mut |path, x| {
             let name = path.to_string();
             for row in rows.iter_mut().filter(|row| holds(&row.path, &name)) {
@@ -155,11 +126,11 @@ impl Parts {
                 row.first.get_or_insert_with(|| x.clone());
             }
         });
-        Parts { rows, calls: HashMap::new() }
+        ModuleParts { rows, calls: HashMap::new() }
     }
 
-    fn known(self) -> Known {
-        Known(PARTS.replace(Some(self)))
+    fn known(self) -> RestoreParts {
+        RestoreParts(PARTS.replace(Some(self)))
     }
 
     /// The part that holds a tensor.
@@ -174,18 +145,19 @@ impl Parts {
         let scope = scope.map(|path| if path == MODEL { String::new() } else { path });
         let leaves = module.leaves();
         let kind = module.outline().kinds.first().map_or("", |(_, kind)| kind);
-        let same = |row: &Part| match (&row.first, leaves.first()) {
+        let same = |row: &ModulePart| match (&row.first, leaves.first()) {
             // In a checkpointed function its tensors are others with the same memory.
             (Some(a), Some(b)) => a.shares_memory(b) && a.shape() == b.shape(),
             (None, None) => true,
             _ => false,
         };
-        let fitting = |row: &&Part| row.kind == kind && row.tensors == leaves.len() && same(row);
-        let inside = |row: &&Part| match &scope {
+        let fitting =
+            |row: &&ModulePart| row.kind == kind && row.tensors == leaves.len() && same(row);
+        let inside = |row: &&ModulePart| match &scope {
             None => true,
             Some(scope) => row.path != *scope && holds(scope, &row.path),
         };
-        let within: Vec<&Part> = self.rows.iter().filter(fitting).filter(inside).collect();
+        let within: Vec<&ModulePart> = self.rows.iter().filter(fitting).filter(inside).collect();
         if !leaves.is_empty() {
             // Of parts with the same tensors the outermost runs first.
             let anywhere = self.rows.iter().filter(fitting);
@@ -209,7 +181,7 @@ fn shown(path: &str) -> &str {
 
 /// A reporter that knows the tensors of the model and of the optimiser.
 fn named(
-    parts: &Parts,
+    parts: &ModuleParts,
     model: &impl Tree,
     optimizer: &(impl Optimizer + ?Sized),
 ) -> MemoryReporter {
@@ -232,14 +204,15 @@ fn named(
     reporter
 }
 
-/// The state of an optimiser, each with the parameter that it is of. Names are `group.parameter.field`, and each group begins with its rate.
+/// The state of an optimiser, each with the parameter that it is of. Names are
+/// `group.parameter.field`, and each group begins with its `lr`.
 fn states(optimizer: &(impl Optimizer + ?Sized)) -> Vec<(Option<Tensor>, Tensor)> {
     let groups = optimizer.groups();
     let (mut started, mut out) = (0usize, Vec::new());
     for (name, x) in optimizer.named_state() {
         let words: Vec<&str> = name.split('.').collect();
         let owner = match words[..] {
-            [.., "rate"] => {
+            [.., "lr"] => {
                 started += 1;
                 None
             }

@@ -1,13 +1,16 @@
-//! What every module can do: name its parameters and buffers, be frozen, switch between training and evaluation, be copied.
+//! What every module can do: name its parameters and buffers, be frozen, switch between training
+//! and evaluation, be copied.
 
 use crate::Summary;
 use pullback::{DType, Flag, Path, Tensor, Tree};
 use std::collections::{HashMap, HashSet};
 
-/// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and options of such.
+/// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and
+/// options of such.
 ///
-/// A tensor is a parameter unless its field says `#[tree(buffer)]`. Names are paths of fields (`layers.0.weight`), in the order of
-/// declaration. A tensor that is met several times (tied weights) is one parameter, under the first of its names.
+/// A tensor is a parameter unless its field says `#[tree(buffer)]`. Names are paths of fields
+/// (`layers.0.weight`), in the order of declaration. A tensor that is met several times (tied
+/// weights) is one parameter, under the first of its names.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -27,8 +30,9 @@ use std::collections::{HashMap, HashSet};
 /// ```
 ///
 /// # Clones
-/// A clone of a layer shares its parameters, its buffers and its mode, as a clone of a tensor shares its memory: training one trains the other.
-/// [`Module::deep_copy`] makes a module of its own.
+/// A clone of a layer shares its parameters, its buffers and its mode, as a clone of a tensor
+/// shares its memory: training one trains the other. [`Module::deep_copy`] makes a module of its
+/// own.
 ///
 /// ```
 /// use pullback_nn::{Linear, Module, Relu, Sequential};
@@ -53,7 +57,8 @@ pub trait Module: Tree {
         named(self, Path::is_buffer)
     }
 
-    /// Parameters and buffers with their names, in the order of declaration: what is saved. Tied ones once.
+    /// Parameters and buffers with their names, in the order of declaration: what is saved. Tied
+    /// ones once.
     fn named_state(&self) -> Vec<(String, Tensor)> {
         named(self, |_| true)
     }
@@ -63,7 +68,8 @@ pub trait Module: Tree {
         self.parameters().iter().map(Tensor::len).sum()
     }
 
-    /// Switches to training: dropout drops, batch normalisation uses the batch and updates its statistics.
+    /// Switches to training: dropout drops, batch normalisation uses the batch and updates its
+    /// statistics.
     fn train(&self) {
         set_training(self, true);
     }
@@ -86,12 +92,13 @@ pub trait Module: Tree {
         floats.for_each(|x| x.set_requires_grad(true));
     }
 
-    /// Forgets the gradients.
+    /// Clears the gradients.
     fn zero_grad(&self) {
         self.parameters().iter().for_each(Tensor::zero_grad);
     }
 
-    /// A module of its own with the same values: nothing of it is shared, but what was tied stays tied, and what was frozen stays frozen.
+    /// A module of its own with the same values: nothing of it is shared, but what was tied stays
+    /// tied, and what was frozen stays frozen.
     #[must_use]
     fn deep_copy(&self) -> Self {
         rebuilt(self, &mut |x| x.deep_clone())
@@ -106,21 +113,22 @@ pub trait Module: Tree {
         })
     }
 
-    /// A table of its parts and their parameters, as torchinfo prints it: `println!("{}", model.summary())`. [`Layer::summary_of`](crate::Layer::summary_of) and
+    /// A table of its parts and their parameters, as torchinfo prints it:
+    /// `println!("{}", model.summary())`. [`Layer::summary_of`](crate::Layer::summary_of) and
     /// [`Module::summary_with`] also know the shapes of outputs.
     fn summary(&self) -> Summary {
         Summary::new(self)
     }
 
-    /// [`Module::summary`] with the output shapes of a call, for modules with inputs of any kind. The call is made as after training and
-    /// unrecorded, and changes nothing.
+    /// [`Module::summary`] with the output shapes of a call, for modules with inputs of any kind.
+    /// The call is made in evaluation mode and without recording, and changes nothing.
     ///
     /// ```
     /// use pullback::Tensor;
     /// use pullback_nn::{Bilinear, Module};
     /// let inputs = (Tensor::zeros([8, 3]), Tensor::zeros([8, 4]));
     /// let summary = Bilinear::new(3, 4, 2).summary_with(&inputs, |m, (a, b)| m.forward(a, b));
-    /// assert_eq!((summary.parameters, summary.products), (26, 8 * 2 * 3 * 4));
+    /// assert_eq!((summary.parameters, summary.macs), (26, 8 * 2 * 3 * 4));
     /// ```
     #[track_caller]
     fn summary_with<T: Tree, R>(&self, inputs: &T, call: impl FnOnce(&Self, &T) -> R) -> Summary {
@@ -145,7 +153,7 @@ fn set_training(module: &impl Tree, on: bool) {
     module.outline().flags.iter().for_each(|(_, flag)| flag.set(on));
 }
 
-/// Runs `f` with the module in evaluation, and puts every part back into the mode it was in, also where `f` panics.
+/// Runs `f` with the module in evaluation, and restores the mode of every part, also if `f` panics.
 pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
     struct Restore(Vec<(bool, Flag)>);
     impl Drop for Restore {

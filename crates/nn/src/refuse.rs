@@ -1,22 +1,23 @@
-//! How a layer that is asked for the impossible says so.
+//! Errors of layers, with the caller's line.
 
-use pullback::{Error, OnBehalf, no_grad, on_behalf_of, raise, user_line};
-use std::panic::Location;
+use pullback::{Error, Line, OnBehalf, no_grad, on_behalf_of, raise, user_line};
 
-/// Leaves a formula with an error that names the caller's line: a panic with its text, which [`pullback::catch`] turns back into an `Err`.
+/// Raises an error that names the caller's line: a panic with its text, which [`pullback::catch`]
+/// turns back into an `Err`.
 #[track_caller]
 pub(crate) fn refuse(error: Error) -> ! {
-    raise(error.at(user_line(Location::caller())))
+    raise(error.at(user_line(Line::caller())))
 }
 
-/// Until what it gives is dropped, lines of this crate are the caller's in errors, on the tape and in reports: also where closures and
-/// pointers lie between, which the caller's line does not pass.
+/// Until the guard is dropped, errors, the tape and reports name the caller's line in place of
+/// lines of this crate, also across closures and trait objects, which `#[track_caller]` does not
+/// cross.
 #[track_caller]
 pub(crate) fn called() -> OnBehalf {
-    on_behalf_of(Location::caller(), file!().trim_end_matches("refuse.rs"))
+    on_behalf_of(Line::caller(), file!().trim_end_matches("refuse.rs"))
 }
 
-/// Refuses with a sentence unless `fits`. The sentence is made only where it is needed.
+/// Raises an error unless `fits`. The message is only formatted if needed.
 #[track_caller]
 pub(crate) fn demand(fits: bool, layer: &'static str, sentence: impl FnOnce() -> String) {
     if !fits {
@@ -25,7 +26,7 @@ pub(crate) fn demand(fits: bool, layer: &'static str, sentence: impl FnOnce() ->
 }
 
 /// Runs a layer for a caller whose line is known: in a closure that runs later, or elsewhere.
-pub(crate) fn called_at<R>(at: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+pub(crate) fn called_at<R>(at: Line, f: impl FnOnce() -> R) -> R {
     let _line = on_behalf_of(at, file!().trim_end_matches("refuse.rs"));
     f()
 }
@@ -37,11 +38,12 @@ pub(crate) fn unrecorded<R>(f: impl FnOnce() -> R) -> R {
     no_grad(f)
 }
 
-/// Room for so many layers: a number that memory cannot hold is a sentence, not the end of the process.
+/// A vector with capacity for `count` layers: a number that memory cannot hold is an error, not an
+/// abort.
 #[track_caller]
 pub(crate) fn room_for<T>(layer: &'static str, count: usize) -> Vec<T> {
     let mut layers = Vec::new();
     let fits = layers.try_reserve_exact(count).is_ok();
-    demand(fits, layer, || format!("{count} layers are more than memory holds"));
+    demand(fits, layer, || format!("cannot allocate {count} layers"));
     layers
 }

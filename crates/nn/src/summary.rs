@@ -1,18 +1,21 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
-//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output is learned from a call: layers report to
-//! [`seen`](crate::seen()). A report is matched to a part by its type and its first tensor; among parts that share both (a sequence in a sequence) the
-//! deepest comes first, as it ends first; layers without tensors are matched in the order of their calls.
+//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output
+//! is learned from a call: layers report to [`ModuleScope::output`](crate::ModuleScope::output). A
+//! report is matched to a part by its type and its first tensor; among parts that share both (a
+//! sequence in a sequence) the deepest comes first, as it ends first; layers without tensors are
+//! matched in the order of their calls.
 
 use crate::module::in_evaluation;
-use crate::seen::{Call, watched};
+use crate::module_scope::{LayerCall, watched};
 use pullback::{Path, Tensor, Tree, no_grad};
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 
-/// A module's parts with their output shapes and parameters, and the totals: see [`Module::summary`](crate::Module::summary).
+/// A module's parts with their output shapes and parameters, and the totals: see
+/// [`Module::summary`](crate::Module::summary).
 pub struct Summary {
-    rows: Vec<Row>,
+    rows: Vec<SummaryRow>,
     /// Whether outputs are known.
     called: bool,
     /// How many numbers the parameters hold, tied ones counted once.
@@ -27,43 +30,53 @@ pub struct Summary {
     pub buffer_bytes: usize,
     /// The bytes of the inputs, if some were given.
     pub input_bytes: usize,
-    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of their gradients.
+    /// The bytes of the outputs of parts that hold parameters and have no parts themselves, and of
+    /// their gradients.
     pub output_bytes: usize,
     /// Multiplications whose results are added up: of linear layers and convolutions.
-    pub products: usize,
+    pub macs: usize,
 }
 
 /// A part.
-struct Row {
+struct SummaryRow {
     path: String,
     kind: &'static str,
     depth: usize,
     /// Its own parameters: name, shape, whether they were met before.
     own: Vec<(String, Vec<usize>, bool)>,
-    /// How many numbers its own parameters hold, without those met before, and how many of these are trained.
+    /// How many numbers its own parameters hold, without those met before, and how many of these
+    /// are trained.
     count: (usize, usize),
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,
     first: Option<Tensor>,
-    call: Option<Call>,
+    call: Option<LayerCall>,
 }
 
 impl Summary {
     /// Without outputs.
     pub(crate) fn new(module: &impl Tree) -> Summary {
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<SummaryRow> = Vec::new();
         for (path, kind) in module.outline().kinds {
             let above = rows.iter().filter(|row| holds(&row.path, &path)).count();
             let (own, count) = (Vec::new(), (0, 0));
-            let row =
-                Row { path, kind, depth: above, own, count, tensors: 0, first: None, call: None };
+            let row = SummaryRow {
+                path,
+                kind,
+                depth: above,
+                own,
+                count,
+                tensors: 0,
+                first: None,
+                call: None,
+            };
             rows.push(row);
         }
-        // A tuple or a vector has no name, but is what was asked for.
+        // A tuple or a vector has no name, but is the root.
         if rows.first().is_none_or(|row| !row.path.is_empty()) {
             rows.iter_mut().for_each(|row| row.depth += 1);
             let (own, count, path) = (Vec::new(), (0, 0), String::new());
-            let row = Row {
+            let row = SummaryRow {
                 path,
                 kind: "(module)",
                 depth: 0,
@@ -85,7 +98,7 @@ impl Summary {
             buffer_bytes: 0,
             input_bytes: 0,
             output_bytes: 0,
-            products: 0,
+            macs: 0,
         };
         let mut met = HashMap::new();
         module.visit(&mut Path::default(), &mut |path, x| {
@@ -133,7 +146,7 @@ impl Summary {
         summary.called = true;
         summary.input_bytes = inputs.leaves().iter().map(|x| x.len() * x.dtype().size()).sum();
         for call in calls {
-            summary.products += call.products;
+            summary.macs += call.macs;
             if let Some(row) = summary.row_of(&call) {
                 summary.rows[row].call = Some(call);
             }
@@ -142,24 +155,25 @@ impl Summary {
             let below = summary.rows.get(i + 1);
             below.is_none_or(|next| next.depth <= summary.rows[i].depth)
         };
-        let bytes = |(i, row): (usize, &Row)| match &row.call {
+        let bytes = |(i, row): (usize, &SummaryRow)| match &row.call {
             Some(call) if row.count.0 > 0 && leaf(i) => 2 * call.bytes,
             _ => 0,
         };
         summary.output_bytes = summary.rows.iter().enumerate().map(bytes).sum();
-        // What has no tensors and gave nothing is an option of another part.
+        // A type without tensors and outputs is an option of another part.
         summary.rows.retain(|row| row.depth == 0 || row.tensors > 0 || row.call.is_some());
         summary
     }
 
-    /// The part that a call was of: the deepest, and among these the first, that fits and has none yet.
-    fn row_of(&self, call: &Call) -> Option<usize> {
+    /// The part that a call was of: the deepest, and among these the first, that fits and has none
+    /// yet.
+    fn row_of(&self, call: &LayerCall) -> Option<usize> {
         let same = |a: &Option<Tensor>, b: &Option<Tensor>| match (a, b) {
             (Some(a), Some(b)) => a.is_same(b),
             (None, None) => true,
             _ => false,
         };
-        let fits = |row: &Row| {
+        let fits = |row: &SummaryRow| {
             row.call.is_none()
                 && row.kind == call.kind
                 && row.tensors == call.tensors
@@ -199,7 +213,7 @@ impl Summary {
     }
 }
 
-impl Row {
+impl SummaryRow {
     /// The second column: the shape of the output, or those of its own parameters.
     fn shapes(&self, called: bool) -> String {
         match (&self.call, called) {
@@ -213,7 +227,8 @@ impl Row {
         }
     }
 
-    /// The third column: how many numbers its own parameters hold; in brackets, where they are frozen.
+    /// The third column: how many numbers its own parameters hold; in brackets, where they are
+    /// frozen.
     fn numbers(&self) -> String {
         match self.count {
             _ if self.own.is_empty() => "--".into(),
@@ -250,7 +265,7 @@ impl Display for Summary {
         writeln!(f, "Buffers: {}", grouped(self.buffers))?;
         let megabytes = |bytes: usize| bytes as f64 / 1e6;
         if self.called {
-            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.products))?;
+            writeln!(f, "Total mult-adds (M): {:.2}", megabytes(self.macs))?;
             writeln!(f, "{rule}")?;
             writeln!(f, "Input size (MB): {:.2}", megabytes(self.input_bytes))?;
             writeln!(f, "Forward/backward pass size (MB): {:.2}", megabytes(self.output_bytes))?;

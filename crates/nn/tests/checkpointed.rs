@@ -1,7 +1,7 @@
 //! Checkpointed layers: the training of plain ones, with dropout and running statistics.
 
 use pullback::{DType, Key, Tensor, catch, jit, manual_seed};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{
     BatchNorm1d, Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential,
     checkpoint_sequential,

@@ -1,8 +1,9 @@
-//! The formats: what others wrote is read, what is written is read back, and what is damaged is refused with a sentence.
+//! The formats: what others wrote is read, what is written is read back, and what is damaged is
+//! refused with a sentence.
 
 use pullback::{DType, Tensor};
 use pullback_nn::data::{
-    Csv, Dataset, ImageFolder, Loader, Missing, Pixels, parse_idx, parse_npy, parse_npz,
+    Csv, DataLoader, Dataset, ImageFolder, Missing, Pixels, parse_idx, parse_npy, parse_npz,
     parse_safetensors, read_idx, read_npy, read_npz, read_safetensors, write_idx, write_npy,
     write_npz, write_safetensors,
 };
@@ -12,7 +13,7 @@ use std::io::{Cursor, Write};
 use std::path::PathBuf;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/formats").join(name)
 }
 
 fn expected() -> Value {
@@ -92,14 +93,16 @@ fn pictures_are_read_in_sorted_classes() {
     let text = open().gray().pixels(Pixels::Normalised { mean: vec![0.0; 3], std: vec![1.0; 3] });
     assert!(text.get(0).unwrap_err().to_string().contains("one for each of 1 channels"));
 
-    let (x, y) = Loader::new(open()).batch_size(3).workers(2).iter().next().unwrap().unwrap();
+    let (x, y) =
+        DataLoader::new(open()).batch_size(3).num_workers(2).iter().next().unwrap().unwrap();
     assert_eq!((x.shape(), y.to_vec::<i64>()), (&[3, 3, 2, 3][..], vec![0, 1, 1]));
 
     // A broken file is named, and by the loader as an item.
     std::fs::write(folder.path().join("cat/2.png"), &png[..40]).unwrap();
     let text = open().get(2).unwrap_err().to_string();
     assert!(text.contains("2.png"), "{text}");
-    let last = Loader::new(open()).workers(1).iter().last().unwrap().err().unwrap().to_string();
+    let last =
+        DataLoader::new(open()).num_workers(1).iter().last().unwrap().err().unwrap().to_string();
     assert!(last.contains("item 2 failed") && last.contains("2.png"), "{last}");
 
     std::fs::create_dir(folder.path().join("dog")).unwrap();
@@ -158,7 +161,8 @@ fn csv_columns_labels_and_types() {
 
     let target = Csv::new().target("y").read_from("x,y\n1,0.5\n2,1.5\n".as_bytes(), "t").unwrap();
     assert_eq!(target.labels.unwrap().to_vec::<f32>(), [0.5, 1.5]);
-    // Numbers as they are, however they are written; names are sorted, and among them 10 comes before 2.
+    // Numbers as they are, however they are written; names are sorted, and among them 10 comes
+    // before 2.
     let whole =
         Csv::new().label("y").read_from("x,y\n1,10.0\n2,2\n3,-1e1\n".as_bytes(), "t").unwrap();
     assert_eq!(whole.labels.unwrap().to_vec::<i64>(), [10, 2, -10]);

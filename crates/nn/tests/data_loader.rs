@@ -1,9 +1,10 @@
-//! The loader: the same batches for any number of threads, at any position, through errors and panics.
+//! The loader: the same batches for any number of threads, at any position, through errors and
+//! panics.
 
 use pullback::{DType, Error, Key, Tensor};
 use pullback_nn::data::{
-    Dataset, DistributedSampler, Draw, Loader, Pass, Position, RandomSampler, Sampler, Tail,
-    TensorDataset, WeightedSampler, from_fn, from_vec, random_split,
+    DataLoader, Dataset, DistributedSampler, EpochSeed, ItemSeed, Position, RandomSampler, Sampler,
+    Tail, TensorDataset, WeightedRandomSampler, from_fn, from_vec, random_split,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,12 +27,12 @@ fn bits((x, y): (Tensor, Tensor)) -> Bits {
     (x.to_vec::<f32>().into_iter().map(f32::to_bits).collect(), y.to_vec())
 }
 
-fn epoch(loader: &Loader<impl Dataset, (Tensor, Tensor)>) -> Vec<Bits> {
+fn epoch(loader: &DataLoader<impl Dataset, (Tensor, Tensor)>) -> Vec<Bits> {
     loader.iter().map(|batch| bits(batch.unwrap())).collect()
 }
 
-fn loader(n: usize, workers: usize) -> Loader<impl Dataset, (Tensor, Tensor)> {
-    Loader::new(noisy(n)).batch_size(4).shuffle(11).workers(workers)
+fn loader(n: usize, workers: usize) -> DataLoader<impl Dataset, (Tensor, Tensor)> {
+    DataLoader::new(noisy(n)).batch_size(4).shuffle(11).num_workers(workers)
 }
 
 #[test]
@@ -39,7 +40,7 @@ fn tensors_go_between_threads() {
     fn free<T: Send + Sync>() {}
     free::<Tensor>();
     free::<Key>();
-    free::<Loader<TensorDataset<Tensor>, Tensor>>();
+    free::<DataLoader<TensorDataset<Tensor>, Tensor>>();
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn every_number_of_workers_and_depth_gives_the_same_batches() {
     assert_ne!(first, second, "epochs have orders of their own");
     for workers in [0, 1, 2, 3, 8] {
         for depth in [0, 1, 2, 7] {
-            let loader = loader(31, workers).prefetch(depth);
+            let loader = loader(31, workers).prefetch_factor(depth);
             assert_eq!(epoch(&loader), first, "{workers} workers, {depth} ahead");
             assert_eq!(epoch(&loader), second, "{workers} workers, {depth} ahead, second epoch");
         }
@@ -59,7 +60,7 @@ fn every_number_of_workers_and_depth_gives_the_same_batches() {
 
 #[test]
 fn noise_belongs_to_the_item_and_the_epoch() {
-    let by_index = |loader: &Loader<_, (Tensor, Tensor)>| {
+    let by_index = |loader: &DataLoader<_, (Tensor, Tensor)>| {
         let mut rows: Vec<(i64, Vec<u32>)> = Vec::new();
         for (x, y) in epoch(loader) {
             rows.extend(y.into_iter().zip(x.chunks(3).map(<[u32]>::to_vec)));
@@ -68,23 +69,23 @@ fn noise_belongs_to_the_item_and_the_epoch() {
         rows
     };
     // Another order and other batches: the same noise on the same items.
-    let shuffled = by_index(&Loader::new(noisy(10)).batch_size(4).shuffle(3));
-    let ordered = Loader::new(noisy(10)).batch_size(3).seed(3).workers(2);
+    let shuffled = by_index(&DataLoader::new(noisy(10)).batch_size(4).shuffle(3));
+    let ordered = DataLoader::new(noisy(10)).batch_size(3).seed(3).num_workers(2);
     assert_eq!(shuffled, by_index(&ordered));
     assert_ne!(shuffled, by_index(&ordered), "the second epoch has noise of its own");
-    assert_ne!(shuffled, by_index(&Loader::new(noisy(10)).batch_size(4).shuffle(4)));
+    assert_ne!(shuffled, by_index(&DataLoader::new(noisy(10)).batch_size(4).shuffle(4)));
 }
 
 #[test]
 fn the_parts_of_an_item_draw_independently() {
-    let draw = Draw::new(1, 2, 3);
-    let key = |draw: Draw| draw.key().tensor().to_vec::<i64>();
+    let draw = ItemSeed::new(1, 2, 3);
+    let key = |draw: ItemSeed| draw.key().tensor().to_vec::<i64>();
     let keys =
         [draw, draw.part(0), draw.part(1), draw.part(0).part(0), draw.part(1).part(0)].map(key);
     for (i, a) in keys.iter().enumerate() {
         assert!(keys[..i].iter().all(|b| a != b));
     }
-    let order = Pass { seed: 1, epoch: 2 }.key().tensor().to_vec::<i64>();
+    let order = EpochSeed { seed: 1, epoch: 2 }.key().tensor().to_vec::<i64>();
     assert!(!keys.contains(&order));
 }
 
@@ -139,16 +140,16 @@ fn an_iterator_dropped_in_mid_epoch_loses_nothing() {
 #[test]
 fn a_position_in_something_else_is_refused() {
     let state = loader(20, 0).state();
-    let refusal = |loader: Loader<_, _>| loader.resume(&state).unwrap_err().to_string();
-    let text = refusal(Loader::new(noisy(21)).batch_size(4).shuffle(11));
+    let refusal = |loader: DataLoader<_, _>| loader.resume(&state).unwrap_err().to_string();
+    let text = refusal(DataLoader::new(noisy(21)).batch_size(4).shuffle(11));
     assert!(text.contains("the data set was 20 items and is 21 items"), "{text}");
-    let text = refusal(Loader::new(noisy(20)).batch_size(5).shuffle(11));
+    let text = refusal(DataLoader::new(noisy(20)).batch_size(5).shuffle(11));
     assert!(text.contains("the batch size was 4 and is 5"), "{text}");
-    let text = refusal(Loader::new(noisy(20)).batch_size(4).shuffle(12));
+    let text = refusal(DataLoader::new(noisy(20)).batch_size(4).shuffle(12));
     assert!(text.contains("the seed was 11 and is 12"), "{text}");
-    let text = refusal(Loader::new(noisy(20)).batch_size(4).seed(11));
+    let text = refusal(DataLoader::new(noisy(20)).batch_size(4).seed(11));
     assert!(text.contains("the order of items was shuffled and is sequential"), "{text}");
-    let text = refusal(Loader::new(noisy(20)).batch_size(4).shuffle(11).drop_last(true));
+    let text = refusal(DataLoader::new(noisy(20)).batch_size(4).shuffle(11).drop_last(true));
     assert!(text.contains("drop_last was false and is true"), "{text}");
 }
 
@@ -159,7 +160,7 @@ fn errors_arrive_in_their_place_and_end_the_epoch() {
             17 => Err(Error::argument("camera", "the lens is dirty")),
             i => Ok(i as i64),
         });
-        let loader = Loader::new(data).batch_size(4).workers(workers);
+        let loader = DataLoader::new(data).batch_size(4).num_workers(workers);
         let mut batches = loader.iter();
         for n in 0..4 {
             assert_eq!(batches.next().unwrap().unwrap().to_vec::<i64>()[0], 4 * n, "{workers}");
@@ -182,7 +183,7 @@ fn panics_arrive_as_errors() {
             assert!(i != 6, "six is right out");
             Ok(i as f32)
         });
-        let all: Vec<_> = Loader::new(data).batch_size(2).workers(workers).iter().collect();
+        let all: Vec<_> = DataLoader::new(data).batch_size(2).num_workers(workers).iter().collect();
         assert_eq!(all.len(), 4);
         assert!(all[..3].iter().all(Result::is_ok));
         let text = all[3].as_ref().unwrap_err().to_string();
@@ -190,7 +191,7 @@ fn panics_arrive_as_errors() {
 
         // A wrong shape in a formula of the data set.
         let data = from_fn(3, |i| Ok(Tensor::zeros([2]) + Tensor::zeros([2 + i / 2])));
-        let all: Vec<_> = Loader::new(data).workers(workers).iter().collect();
+        let all: Vec<_> = DataLoader::new(data).num_workers(workers).iter().collect();
         let text = all[2].as_ref().unwrap_err().to_string();
         assert!(text.starts_with("loader: item 2 failed"), "{text}");
 
@@ -199,7 +200,8 @@ fn panics_arrive_as_errors() {
             assert!(items[0] != 2, "no twos");
             Ok(items)
         };
-        let loader = Loader::with_collate(from_fn(4, |i| Ok(i as i64)), collate).workers(workers);
+        let loader =
+            DataLoader::with_collate_fn(from_fn(4, |i| Ok(i as i64)), collate).num_workers(workers);
         let all: Vec<_> = loader.iter().collect();
         assert_eq!(all.len(), 3);
         let text = all[2].as_ref().unwrap_err().to_string();
@@ -210,7 +212,7 @@ fn panics_arrive_as_errors() {
 #[test]
 fn items_that_do_not_fit_are_named() {
     let data = from_fn(6, |i| Ok((Tensor::zeros([if i == 4 { 3 } else { 2 }]), i as i64)));
-    let all: Vec<_> = Loader::new(data).batch_size(3).workers(2).iter().collect();
+    let all: Vec<_> = DataLoader::new(data).batch_size(3).num_workers(2).iter().collect();
     let text = all[1].as_ref().unwrap_err().to_string();
     assert!(text.contains("batch 1 of items 3, 4, 5 failed"), "{text}");
     assert!(text.contains("item 1 of the batch is f32[3], but item 0 is f32[2]"), "{text}");
@@ -226,7 +228,7 @@ fn dropping_in_mid_epoch_stops_the_workers() {
         std::thread::sleep(Duration::from_millis(1));
         Ok(i as i64)
     });
-    let loader = Loader::new(data).batch_size(1000).workers(4).prefetch(1);
+    let loader = DataLoader::new(data).batch_size(1000).num_workers(4).prefetch_factor(1);
     let batches = loader.iter();
     std::thread::sleep(Duration::from_millis(30));
     let start = Instant::now();
@@ -246,7 +248,7 @@ fn workers_wait_when_they_are_far_enough_ahead() {
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(i as i64)
     });
-    let loader = Loader::new(data).workers(2).prefetch(3);
+    let loader = DataLoader::new(data).num_workers(2).prefetch_factor(3);
     let mut batches = loader.iter();
     assert!(batches.next().is_some());
     std::thread::sleep(Duration::from_millis(100));
@@ -256,26 +258,27 @@ fn workers_wait_when_they_are_far_enough_ahead() {
 
 #[test]
 fn empty_data_and_batches_of_nothing() {
-    assert_eq!(Loader::new(from_vec(Vec::<i64>::new())).workers(2).iter().count(), 0);
-    let all: Vec<_> = Loader::new(from_vec(vec![1i64])).batch_size(0).iter().collect();
+    assert_eq!(DataLoader::new(from_vec(Vec::<i64>::new())).num_workers(2).iter().count(), 0);
+    let all: Vec<_> = DataLoader::new(from_vec(vec![1i64])).batch_size(0).iter().collect();
     assert_eq!(all.len(), 1);
     assert!(all[0].as_ref().unwrap_err().to_string().contains("0 items"));
     assert_eq!(
-        Loader::new(from_vec(vec![1i64, 2])).batch_size(3).drop_last(true).iter().count(),
+        DataLoader::new(from_vec(vec![1i64, 2])).batch_size(3).drop_last(true).iter().count(),
         0
     );
 }
 
 #[test]
 fn samplers_cover_what_they_say() {
-    let pass = |epoch| Pass { seed: 5, epoch };
+    let pass = |epoch| EpochSeed { seed: 5, epoch };
     let sorted = |mut indices: Vec<usize>| {
         indices.sort_unstable();
         indices
     };
     assert_eq!(sorted(RandomSampler.indices(50, pass(0)).unwrap()), Vec::from_iter(0..50));
 
-    // The shares of three processes: together everything, padded from the front or with the tail left out.
+    // The shares of three processes: together everything, padded from the front or with the tail
+    // left out.
     for (tail, count, total) in [(Tail::Pad, 4, 12), (Tail::Drop, 3, 9)] {
         let shares = (0..3).map(|rank| DistributedSampler::new(rank, 3, tail).unwrap());
         let all: Vec<usize> = shares
@@ -297,23 +300,23 @@ fn samplers_cover_what_they_say() {
     assert!(none.unwrap().is_empty());
     assert!(DistributedSampler::new(3, 3, Tail::Pad).is_err());
 
-    let rare = WeightedSampler::new([1.0, 0.0, 9.0], 10_000, true).unwrap();
+    let rare = WeightedRandomSampler::new([1.0, 0.0, 9.0], 10_000, true).unwrap();
     let drawn = rare.indices(3, pass(0)).unwrap();
     let twos = drawn.iter().filter(|&&i| i == 2).count();
     assert!(!drawn.contains(&1) && (8_800..9_200).contains(&twos), "{twos}");
     assert_ne!(drawn, rare.indices(3, pass(1)).unwrap());
-    let distinct = WeightedSampler::new([1.0, 2.0, 3.0], 3, false).unwrap();
+    let distinct = WeightedRandomSampler::new([1.0, 2.0, 3.0], 3, false).unwrap();
     assert_eq!(sorted(distinct.indices(3, pass(0)).unwrap()), [0, 1, 2]);
     assert!(rare.indices(4, pass(0)).unwrap_err().to_string().contains("3 weights for 4 items"));
     assert!(
-        WeightedSampler::new([1.0, -1.0], 1, true)
+        WeightedRandomSampler::new([1.0, -1.0], 1, true)
             .unwrap_err()
             .to_string()
             .contains("weight 1 is -1")
     );
-    assert!(WeightedSampler::new([1.0, f64::NAN], 1, true).is_err());
-    assert!(WeightedSampler::new([1.0, 0.0], 2, false).is_err());
-    assert!(WeightedSampler::new([0.0], 1, true).is_err());
+    assert!(WeightedRandomSampler::new([1.0, f64::NAN], 1, true).is_err());
+    assert!(WeightedRandomSampler::new([1.0, 0.0], 2, false).is_err());
+    assert!(WeightedRandomSampler::new([0.0], 1, true).is_err());
 }
 
 #[test]

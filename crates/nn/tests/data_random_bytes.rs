@@ -1,4 +1,5 @@
-//! Readers of formats on anything: what was written is read back to the bit, and no bytes make a reader panic.
+//! Readers of formats on anything: what was written is read back to the bit, and no bytes make a
+//! reader panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn same(a: &Tensor, b: &Tensor) {
 }
 
 fn fixture(name: &str) -> Vec<u8> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/formats");
     std::fs::read(folder.join(name)).unwrap()
 }
 

@@ -1,7 +1,8 @@
-//! Streams: the same batches for any number of threads, at any position; skipping does not do the work of what is skipped.
+//! Streams: the same batches for any number of threads, at any position; skipping does not do the
+//! work of what is skipped.
 
 use pullback::{DType, Error, Tensor};
-use pullback_nn::data::{Items, Pass, Position, Stream, StreamLoader, stream};
+use pullback_nn::data::{EpochSeed, Items, Position, Stream, StreamLoader, stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,18 +26,18 @@ fn collected<T>(items: Items<T>) -> Vec<T> {
     items.map(|item| item.unwrap()).collect()
 }
 
-const PASS: Pass = Pass { seed: 3, epoch: 0 };
+const PASS: EpochSeed = EpochSeed { seed: 3, epoch: 0 };
 
 #[test]
 fn every_number_of_workers_gives_the_same_batches() {
-    let make = |workers| StreamLoader::new(noisy(50)).batch_size(4).seed(9).workers(workers);
+    let make = |workers| StreamLoader::new(noisy(50)).batch_size(4).seed(9).num_workers(workers);
     let reference = make(0);
     let (first, second) = (epoch(&reference), epoch(&reference));
     assert_eq!((first.len(), first[12].len()), (13, 2));
     assert_ne!(first, second);
     for workers in [1, 2, 3, 8, 20] {
         for depth in [0, 1, 5] {
-            let loader = make(workers).prefetch(depth);
+            let loader = make(workers).prefetch_factor(depth);
             assert_eq!(epoch(&loader), first, "{workers} workers, {depth} ahead");
             assert_eq!(epoch(&loader), second, "{workers} workers, {depth} ahead, second epoch");
         }
@@ -46,7 +47,7 @@ fn every_number_of_workers_gives_the_same_batches() {
 
 #[test]
 fn a_position_resumes_at_every_batch() {
-    let make = |workers| StreamLoader::new(noisy(22)).batch_size(4).workers(workers);
+    let make = |workers| StreamLoader::new(noisy(22)).batch_size(4).num_workers(workers);
     let whole = make(0);
     let all = [epoch(&whole), epoch(&whole)].concat();
     for stop in 0..=6 {
@@ -70,8 +71,9 @@ fn a_position_resumes_at_every_batch() {
 
 #[test]
 fn a_buffer_shuffles_everything_and_nothing_twice() {
-    let order =
-        |size, epoch| collected(numbers(100).shuffle(size).open(Pass { seed: 3, epoch }).unwrap());
+    let order = |size, epoch| {
+        collected(numbers(100).shuffle(size).open(EpochSeed { seed: 3, epoch }).unwrap())
+    };
     assert_eq!(order(1, 0), Vec::from_iter(0..100));
     for size in [2, 10, 1000] {
         let mut shuffled = order(size, 0);
@@ -91,7 +93,9 @@ fn take_cycle_and_chain() {
     assert!(collected(numbers(0).cycle().open(PASS).unwrap()).is_empty());
     // Each round is shuffled anew, and each epoch.
     let rounds = |epoch| {
-        collected(numbers(20).shuffle(20).cycle().take(40).open(Pass { seed: 3, epoch }).unwrap())
+        collected(
+            numbers(20).shuffle(20).cycle().take(40).open(EpochSeed { seed: 3, epoch }).unwrap(),
+        )
     };
     assert_ne!(rounds(0)[..20], rounds(0)[20..]);
     assert_ne!(rounds(0)[20..], rounds(1)[..20]);
@@ -106,7 +110,7 @@ fn what_is_skipped_is_not_computed() {
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(i)
     });
-    let loader = StreamLoader::new(costly).batch_size(10).workers(4);
+    let loader = StreamLoader::new(costly).batch_size(10).num_workers(4);
     assert_eq!(loader.iter().map(|b| b.unwrap().len()).sum::<usize>(), 1000);
     assert_eq!(computed.load(Ordering::SeqCst), 1000, "each item once, by one of the threads");
     let state = Position { batch: 99, epoch: 0, ..loader.state() };
@@ -118,7 +122,7 @@ fn what_is_skipped_is_not_computed() {
 #[test]
 fn a_long_way_is_skipped_exactly() {
     for size in [1 << 16, (1 << 16) + 1, 50_000] {
-        let loader = StreamLoader::new(numbers(400_000)).batch_size(size).workers(3);
+        let loader = StreamLoader::new(numbers(400_000)).batch_size(size).num_workers(3);
         for (n, batch) in loader.iter().enumerate() {
             let batch = batch.unwrap().to_vec::<i64>();
             let start = (n * size) as i64;
@@ -138,7 +142,7 @@ fn errors_and_panics_arrive_in_their_place() {
             9 => Err(Error::argument("sensor", "no signal")),
             i => Ok(i),
         });
-        let loader = StreamLoader::new(bad).batch_size(4).workers(workers);
+        let loader = StreamLoader::new(bad).batch_size(4).num_workers(workers);
         let all: Vec<_> = loader.iter().collect();
         assert_eq!(all.len(), 3, "{workers}");
         let text = all[2].as_ref().unwrap_err().to_string();
@@ -149,13 +153,13 @@ fn errors_and_panics_arrive_in_their_place() {
             assert!(i != 5, "five");
             Ok(i)
         });
-        let all: Vec<_> = StreamLoader::new(bad).workers(workers).iter().collect();
+        let all: Vec<_> = StreamLoader::new(bad).num_workers(workers).iter().collect();
         assert!(all[5].as_ref().unwrap_err().to_string().contains("item 5 panicked: five"));
 
         let closed = stream(|_| -> Result<std::iter::Empty<Result<i64, Error>>, Error> {
             Err(Error::argument("source", "it is closed"))
         });
-        let all: Vec<_> = StreamLoader::new(closed).workers(workers).iter().collect();
+        let all: Vec<_> = StreamLoader::new(closed).num_workers(workers).iter().collect();
         assert_eq!(all.len(), 1);
         assert!(all[0].as_ref().unwrap_err().to_string().contains("opening the stream failed"));
     }
@@ -164,7 +168,7 @@ fn errors_and_panics_arrive_in_their_place() {
 
 #[test]
 fn an_endless_stream_can_be_left() {
-    let loader = StreamLoader::new(numbers(5).cycle()).batch_size(3).workers(3);
+    let loader = StreamLoader::new(numbers(5).cycle()).batch_size(3).num_workers(3);
     let first: Vec<_> = loader.iter().take(4).map(|b| b.unwrap().to_vec::<i64>()).collect();
     assert_eq!(first, [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]);
     assert_eq!(loader.iter().next().unwrap().unwrap().to_vec::<i64>(), [2, 3, 4]);

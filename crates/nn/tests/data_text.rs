@@ -2,8 +2,8 @@
 
 use pullback::{DType, Tensor, Tree};
 use pullback_nn::data::{
-    ByteTokens, CharTokens, Collate, Dataset, Loader, TextWindows, Tokens, collate_trees, from_vec,
-    pad_sequences, read_text, text,
+    ByteTokens, CharTokens, Collate, DataLoader, Dataset, TextWindows, Tokens, collate_trees,
+    from_vec, pad_sequences, read_text, text,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,7 +48,7 @@ fn windows_cover_the_text() {
     assert!(all.get(7).is_err());
     let apart = TextWindows::new(tokens.clone(), 3).unwrap().stride(3);
     assert_eq!(apart.len(), 3);
-    let (x, y) = Loader::new(apart).batch_size(3).iter().next().unwrap().unwrap();
+    let (x, y) = DataLoader::new(apart).batch_size(3).iter().next().unwrap().unwrap();
     assert_eq!(x.to_vec::<i64>(), Vec::from_iter(0..9));
     assert_eq!(y.to_vec::<i64>(), Vec::from_iter(1..10));
     // The last window never goes over the end.
@@ -165,7 +165,8 @@ fn a_batch_is_not_the_data() {
 fn sequences_are_padded() {
     let row = |n: usize| Tensor::ones([n, 2]);
     let data = from_vec(vec![row(1), row(3), row(0)]);
-    let loader = Loader::with_collate(data, pad_sequences(-1.0)).batch_size(3).workers(1);
+    let loader =
+        DataLoader::with_collate_fn(data, pad_sequences(-1.0)).batch_size(3).num_workers(1);
     let (x, lengths) = loader.iter().next().unwrap().unwrap();
     assert_eq!(x.shape(), [3, 3, 2]);
     assert_eq!(lengths.to_vec::<i64>(), [1, 3, 0]);

@@ -1,6 +1,7 @@
-//! Every example in its quick mode, with what it must reach. Each threshold is far from what wrong gradients would give.
+//! Every example in its quick mode, with what it must reach. Each threshold is far from what wrong
+//! gradients would give.
 //!
-//! `cargo test --release -p pullback-nn -p pullback-cli --test examples -- --nocapture` prints the figures.
+//! `cargo test --release -p pullback-nn-tests --test examples -- --nocapture` prints the figures.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -60,7 +61,8 @@ mod lstm;
 fn lstm_continues_waves() {
     let figures = alone(lstm::run);
     println!("lstm: loss {}, error {}", figures.loss, figures.error);
-    // Going on by itself it is off by 0.19, and a flat line by 0.71. As the next value, the last one would have a loss of 0.06.
+    // Going on by itself it is off by 0.19, and a flat line by 0.71. As the next value, the last
+    // one would have a loss of 0.06.
     assert!(figures.error < 0.4 && figures.loss < 0.001);
 }
 
@@ -75,8 +77,9 @@ fn autoencoders_reconstruct() {
         "vae: plain {}, variational {}, kl {}, perfect {}",
         f.plain, f.variational, f.kl, f.perfect
     );
-    // Untrained, both have 44 nats. They reach 16.4 and 21.2, with 3.2 for the code: it must cost something (else the variational one gives all
-    // images one code), and not more than what it saves.
+    // Untrained, both have 44 nats. They reach 16.4 and 21.2, with 3.2 for the code: it must cost
+    // something (else the variational one gives all images one code), and not more than what it
+    // saves.
     assert!(f.plain < 18.0 && f.variational + f.kl < 26.0);
     assert!(f.kl > 1.0 && f.plain > f.perfect);
 }
@@ -89,7 +92,8 @@ mod gan;
 fn gan_covers_the_ring() {
     let f = alone(gan::run);
     println!("gan: on ring {}, rarest {}", f.on_ring, f.rarest);
-    // It reaches 96%, with 11% in the rarest. An untrained generator puts everything into the middle: 0%.
+    // It reaches 96%, with 11% in the rarest. An untrained generator puts everything into the
+    // middle: 0%.
     assert!(f.on_ring > 0.75 && f.rarest > 0.04);
 }
 
@@ -140,7 +144,8 @@ fn physics_learns_the_throw() {
         "physics: before {}, after {}, velocity {:?}, bounces {}, gradient {}",
         f.before, f.after, f.velocity, f.bounces, f.gradient_error
     );
-    // It reaches 5 mm, from 2.4 m, by way of the floor. The gradient is that of differences to 5e-9.
+    // It reaches 5 mm, from 2.4 m, by way of the floor. The gradient is that of differences to
+    // 5e-9.
     assert!(f.before > 1.0 && f.after < 0.05 && f.bounces == 1 && f.gradient_error < 1e-6);
 }
 

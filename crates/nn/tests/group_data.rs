@@ -1,4 +1,5 @@
-//! Data, formats and weights in files. Each file is a module; those that need a process of their own are tests of their own.
+//! Data, formats and weights in files. Each file is a module; those that need a process of their
+//! own are tests of their own.
 
 mod data_formats;
 mod data_random_bytes;

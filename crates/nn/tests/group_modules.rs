@@ -1,4 +1,5 @@
-//! Layers, losses and what modules can do. Each file is a module; those that need a process of their own are tests of their own.
+//! Layers, losses and what modules can do. Each file is a module; those that need a process of
+//! their own are tests of their own.
 
 #[allow(dead_code)] // each file uses a part of it
 mod recorded;

@@ -1,4 +1,5 @@
-//! Optimisers, schedules, logs and training. Each file is a module; those that need a process of their own are tests of their own.
+//! Optimisers, schedules, logs and training. Each file is a module; those that need a process of
+//! their own are tests of their own.
 
 mod logs;
 mod parity;

@@ -1,4 +1,5 @@
-//! Forward hooks: what they see, what they change, and when they run. And clones of layers, which hooks rest on.
+//! Forward hooks: what they see, what they change, and when they run. And clones of layers, which
+//! hooks rest on.
 
 use pullback::{Flag, Tensor, grad, jit, vmap};
 use pullback_nn::models::{Cnn, Gpt, GptConfig, Mlp};
@@ -128,7 +129,8 @@ fn a_copy_has_hooks_of_its_own() {
     assert_eq!(out(&first.clone()), [113.0, 117.0]);
 }
 
-/// What is compiled takes a layer as an argument, or copies one inside: other hooks are another function.
+/// What is compiled takes a layer as an argument, or copies one inside: other hooks are another
+/// function.
 #[test]
 fn copies_in_what_is_compiled_follow_the_hooks() {
     let layer = Hooked::new(linear());
@@ -172,7 +174,7 @@ fn every_layer_and_model_is_clone() {
     cloned("Conv2d", &Conv2d::new(1, 2, 2));
     cloned("ConvTranspose3d", &ConvTranspose3d::new(1, 2, 2));
     cloned("BatchNorm1d", &BatchNorm1d::new(2));
-    cloned("InstanceNorm2d", &InstanceNorm2d::new(2).affine().running_stats());
+    cloned("InstanceNorm2d", &InstanceNorm2d::new(2).affine().track_running_stats());
     cloned("LayerNorm", &LayerNorm::new([4]));
     cloned("GroupNorm", &GroupNorm::new(2, 4));
     cloned("RmsNorm", &RmsNorm::new([4]));

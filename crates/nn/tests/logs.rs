@@ -1,8 +1,9 @@
-//! Logs: what is in them, also after resuming; events as a reader of their own sees them; lines of progress.
+//! Logs: what is in them, also after resuming; events as a reader of their own sees them; lines of
+//! progress.
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
-use pullback_nn::optim::{Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::{
     CsvLog, EventWriter, Every, JsonLog, Metrics, Outcome, ProgressBar, TensorBoard, Trainer,
@@ -19,10 +20,11 @@ struct Model {
     weight: Tensor,
 }
 
-/// Trains with all logs in a folder until so many steps are taken; goes on if there is a checkpoint. Checkpoints are at steps 4 and 8.
+/// Trains with all logs in a folder until so many steps are taken; goes on if there is a
+/// checkpoint. Checkpoints are at steps 4 and 8.
 fn train(folder: &Path, steps: u64) -> Outcome {
     let model = Model { weight: Tensor::from([4.0, -2.0]).requires_grad() };
-    let optimizer = Sgd { rate: 0.25, ..Sgd::default() }.over(model.parameters()).unwrap();
+    let optimizer = Sgd { lr: 0.25, ..Sgd::default() }.over(model.parameters()).unwrap();
     let step = |scale: &f64| {
         optimizer.zero_grad();
         let loss = model.weight.square().sum() * *scale;
@@ -61,7 +63,7 @@ fn tables_have_a_row_a_step_and_get_columns_when_they_need_them() {
     let folder = tempfile::tempdir().unwrap();
     train(folder.path(), 5);
     let rows = csv(folder.path());
-    assert_eq!(rows[0], ["step", "epoch", "loss", "rate", "epoch_loss", "val_error"]);
+    assert_eq!(rows[0], ["step", "epoch", "loss", "lr", "epoch_loss", "val_error"]);
     assert_eq!(rows[1], ["1", "0", "20", "0.25", "", ""]);
     assert_eq!(rows[2][..4], ["2", "0", "2.5", "0.25"]);
     assert_eq!(rows[3][..2], ["3", "1"]);
@@ -90,7 +92,8 @@ fn no_step_is_twice_in_a_log_of_a_run_that_was_killed_and_resumed() {
     train(straight.path(), 10);
     let folder = killed.path();
     train(folder, 7);
-    // As if it had been killed at step 7, in the middle of a line: the checkpoint of its end was not saved.
+    // As if it had been killed at step 7, in the middle of a line: the checkpoint of its end was
+    // not saved.
     let checkpoints = Checkpoints::new(folder.join("checkpoints"));
     std::fs::remove_dir_all(checkpoints.list().unwrap().pop().unwrap()).unwrap();
     for log in ["log.csv", "log.jsonl"] {
@@ -99,7 +102,8 @@ fn no_step_is_twice_in_a_log_of_a_run_that_was_killed_and_resumed() {
         file.write_all(b"4,\"{").unwrap();
     }
     assert_eq!(train(folder, 10).step, 10);
-    // The evaluation after the last step of the first part is not there in the second, because that step is not.
+    // The evaluation after the last step of the first part is not there in the second, because that
+    // step is not.
     assert_eq!(csv(folder), csv(straight.path()));
     let rows = |folder: &Path| -> Vec<(u64, String)> {
         let rows = read_log(folder.join("log.jsonl")).unwrap();
@@ -114,7 +118,7 @@ fn a_fresh_run_begins_a_fresh_log() {
     std::fs::write(folder.path().join("log.csv"), "step,epoch,seconds,old\n1,0,0,7\n").unwrap();
     std::fs::write(folder.path().join("log.jsonl"), "{\"step\":1}\n").unwrap();
     train(folder.path(), 2);
-    assert_eq!(csv(folder.path())[0], ["step", "epoch", "loss", "rate", "val_error"]);
+    assert_eq!(csv(folder.path())[0], ["step", "epoch", "loss", "lr", "val_error"]);
     assert_eq!(read_log(folder.path().join("log.jsonl")).unwrap().len(), 1);
 }
 
@@ -136,11 +140,11 @@ fn a_log_that_is_none_is_refused_by_line_and_a_folder_that_is_none_by_name() {
         |trainer: Trainer<Model>| trainer.run(&vec![0.0], |&x| Ok(x)).unwrap_err().to_string();
     let trainer = || Trainer::new(&model, &optimizer);
     let error = run(trainer().callback(JsonLog::new(nowhere.join("log.jsonl"))));
-    assert!(error.contains("log.jsonl could not be written"), "{error}");
+    assert!(error.contains("log.jsonl cannot be written"), "{error}");
     let error = run(trainer().callback(CsvLog::new(nowhere.join("log.csv"))));
-    assert!(error.contains("log.csv could not be written"), "{error}");
+    assert!(error.contains("log.csv cannot be written"), "{error}");
     let error = run(trainer().callback(TensorBoard::new(file)));
-    assert!(error.contains("tensorboard: ") && error.contains("could not be written"), "{error}");
+    assert!(error.contains("tensorboard: ") && error.contains("cannot be written"), "{error}");
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn events_hold_scalars_and_histograms() {
     };
     assert_eq!(scalars("train/loss").len(), 5);
     assert_eq!(scalars("train/loss")[..2], [(1, 20.0), (2, 2.5)]);
-    assert_eq!(scalars("train/rate"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
+    assert_eq!(scalars("train/lr"), [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25), (5, 0.25)]);
     let error = outcome.metrics.get("val_error").unwrap() as f32;
     assert_eq!(scalars("val/error").last(), Some(&(5, error)));
     assert_eq!(scalars("epoch/loss").len(), 1);
@@ -246,7 +250,7 @@ impl std::io::Write for Paper {
 #[test]
 fn progress_is_a_line_now_and_then_where_there_is_no_terminal() -> Result<()> {
     let model = Model { weight: Tensor::from([1.0]).requires_grad() };
-    let optimizer = Sgd { rate: 0.5, ..Sgd::default() }.over(model.parameters())?;
+    let optimizer = Sgd { lr: 0.5, ..Sgd::default() }.over(model.parameters())?;
     let paper = Paper::default();
     Trainer::new(&model, &optimizer)
         .epochs(5)
@@ -257,14 +261,15 @@ fn progress_is_a_line_now_and_then_where_there_is_no_terminal() -> Result<()> {
         text.lines().map(|line| line.split_once(" s: ").unwrap()).collect();
     let steps: Vec<&str> = lines.iter().map(|(head, _)| head.split(',').next().unwrap()).collect();
     assert_eq!(steps, ["step 2/5", "step 4/5", "step 5/5", "step 5/5"]);
-    assert_eq!(lines[0].1, "loss 0.5, rate 0.5, epoch_loss 0.5");
+    assert_eq!(lines[0].1, "loss 0.5, lr 0.5, epoch_loss 0.5");
     assert_eq!(lines[3].1, "finished");
     Ok(())
 }
 
 #[test]
 fn a_bar_without_a_terminal_is_silent() -> Result<()> {
-    // The standard error of tests is captured or a pipe in most cases; either way this must go through.
+    // The standard error of tests is captured or a pipe in most cases; either way this must go
+    // through.
     let model = Model { weight: Tensor::from([1.0]).requires_grad() };
     let optimizer = Sgd::default().over(model.parameters())?;
     let trainer = Trainer::new(&model, &optimizer).epochs(3).callback(ProgressBar::new());

@@ -1,4 +1,5 @@
-//! Losses take operands of equal shapes, or what PyTorch documents: a prediction `[3, 1]` beside a target `[3]` is a mistake, not nine comparisons.
+//! Losses take operands of equal shapes, or what PyTorch documents: a prediction `[3, 1]` beside a
+//! target `[3]` is a mistake, not nine comparisons.
 
 use pullback::{Reduction, Tensor, catch, losses, vmap};
 use pullback_nn::losses::*;

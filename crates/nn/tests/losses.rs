@@ -8,7 +8,8 @@ const WITHIN: f64 = 1e-9;
 
 type Run = fn(&Inputs, &Tensor, Reduction) -> Tensor;
 
-/// The losses in the table of `data/losses.py`, under the same names. The second argument is a weight for each of three classes.
+/// The losses in the table of `data/losses.py`, under the same names. The second argument is a
+/// weight for each of three classes.
 #[rustfmt::skip]
 const TABLE: &[(&str, Run)] = &[
     ("mse",                 |i, _, r| of(MseLoss::new(r), i)),

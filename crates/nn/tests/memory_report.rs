@@ -5,10 +5,10 @@ use pullback::{
     manual_seed, memory_stats, random_state,
 };
 use pullback_nn::models::{Gpt, GptConfig};
-use pullback_nn::optim::{Adam, AdamW, Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Adam, AdamW, Optimizer, Sgd, UpdateRule};
 use pullback_nn::{
-    Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential, Tanh, entered, memory_report,
-    predict_memory, seen,
+    Checkpointed, Dropout, Layer, Linear, Module, Relu, Sequential, Tanh, memory_report,
+    module_scope, predict_memory,
 };
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,12 +58,14 @@ fn an_mlp_with_adam_by_hand() {
     for report in [&predicted, &measured] {
         assert_eq!(report.most.parameters, first + second, "{report}");
         assert_eq!(report.timeline.last().unwrap().alive.gradients, first + second, "{report}");
-        // The gradient of a weight of a linear layer comes transposed, and is copied at the end of the pass.
+        // The gradient of a weight of a linear layer comes transposed, and is copied at the end of
+        // the pass.
         assert_eq!(report.most.gradients, first + second + 16 * 32 * 4, "{report}");
         // Two moments; beside them a count for each of four parameters, and one rate.
         assert_eq!(report.most.optimizer_state, 2 * (first + second) + 4 * 8 + 8, "{report}");
         assert_eq!(report.most.inputs, 8 * 16 * 4, "{report}");
-        // What tanh gives is kept by itself and by the second layer, whose output is kept by the square.
+        // What tanh gives is kept by itself and by the second layer, whose output is kept by the
+        // square.
         assert_eq!(report.most.activations, (8 * 32 + 8 * 4) * 4, "{report}");
 
         let bytes = part(report, "0");
@@ -97,9 +99,9 @@ struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let h = self.up.forward(x).sin();
-        seen(self, x + self.down.forward(&self.dropout.forward(&h)))
+        scope.output(x + self.down.forward(&self.dropout.forward(&h)))
     }
 }
 
@@ -115,7 +117,7 @@ struct Stack<B> {
 
 impl<B: Layer> Layer for Stack<B> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         self.head.forward(&self.blocks.forward(x).relu())
     }
 }
@@ -130,7 +132,7 @@ fn active(report: &MemoryReport) -> Vec<&str> {
 fn parts_of_a_model_of_ones_own() {
     let _turn = turn();
     let model = Stack { blocks: vec![block(), block()], head: Linear::new(32, 4) };
-    let sgd = Sgd { rate: 0.1, momentum: 0.9, ..Sgd::default() };
+    let sgd = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() };
     let sgd = sgd.over(model.parameters()).unwrap();
     let x = batch([16, 32]);
     let predicted = predict_memory(&model, &sgd, || step(&model, &sgd, &x)).unwrap();

@@ -1,4 +1,5 @@
-//! Optimisers against PyTorch's trajectories (recorded by `data/optim.py`), compiled against eager, saved and restored, and refused.
+//! Optimisers against PyTorch's trajectories (recorded by `data/optim.py`), compiled against eager,
+//! saved and restored, and refused.
 
 #[path = "optim/accumulated.rs"]
 mod accumulated;
@@ -8,6 +9,8 @@ mod around;
 mod lbfgs;
 #[path = "optim/problem.rs"]
 mod problem;
+#[path = "optim/pytorch_names.rs"]
+mod pytorch_names;
 #[path = "optim/refusals.rs"]
 mod refusals;
 #[path = "optim/state.rs"]

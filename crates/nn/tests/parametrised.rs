@@ -1,4 +1,5 @@
-//! Weight norm and spectral norm beside PyTorch's (recorded by `data/norms.py`), eagerly and compiled.
+//! Weight norm and spectral norm beside PyTorch's (recorded by `data/norms.py`), eagerly and
+//! compiled.
 
 use pullback::{DType, Tensor, catch, jit, no_grad};
 use pullback_nn::{Conv2d, ConvTranspose1d, Layer, Linear, Module, Relu, SpectralNorm, WeightNorm};
@@ -74,7 +75,7 @@ fn weight_norm<L: Layer>(case: &str, dim: &str, layer: L, x: &Tensor, wanted: &V
 }
 
 fn spectral_norm<L: Layer>(case: &str, how: &[&str], layer: L, x: &Tensor, wanted: &Value) {
-    let layer = SpectralNorm::new(filled(layer)).iterations(how[1].parse().unwrap());
+    let layer = SpectralNorm::new(filled(layer)).n_power_iterations(how[1].parse().unwrap());
     no_grad(|| {
         for (seed, vector) in [(4, &layer.u), (5, &layer.v)] {
             let vector = vector.as_ref().unwrap();
@@ -129,7 +130,7 @@ fn both_norms_are_pytorchs() {
 #[test]
 fn vectors_begin_near_the_largest_singular_value() {
     pullback::manual_seed(1);
-    let layer = SpectralNorm::new(Linear::new(6, 5).to_dtype(DType::F64)).iterations(30);
+    let layer = SpectralNorm::new(Linear::new(6, 5).to_dtype(DType::F64)).n_power_iterations(30);
     layer.forward(&Tensor::zeros_with([1, 6], DType::F64));
     let largest = pullback::linalg::svdvals(&layer.weight().detach()).max().item::<f64>();
     assert!((largest - 1.0).abs() < 1e-3, "{largest}");

@@ -1,12 +1,14 @@
-//! Whole trainings beside PyTorch's: from the same weights and batches, fifty steps of three small networks follow its losses.
+//! Whole trainings beside PyTorch's: from the same weights and batches, fifty steps of three small
+//! networks follow its losses.
 //!
-//! `data/parity.py` made the weights, batches and curves. In f64 the curves agree to 1e-9, in f32 to 1e-4, eagerly and compiled.
+//! `data/parity.py` made the weights, batches and curves. In f64 the curves agree to 1e-9, in f32
+//! to 1e-4, eagerly and compiled.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cross_entropy, jit};
 use pullback_nn::data::read_safetensors;
 use pullback_nn::losses::{Loss, MseLoss};
 use pullback_nn::models::{Gpt, GptConfig};
-use pullback_nn::optim::{Adam, AdamW, Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Adam, AdamW, Optimizer, Sgd, UpdateRule};
 use pullback_nn::state::load_weights;
 use pullback_nn::{
     BatchNorm2d, Conv2d, Flatten, Layer, Linear, Lstm, MaxPool2d, Module, RecurrentConfig, Relu,
@@ -15,7 +17,7 @@ use pullback_nn::{
 use std::path::PathBuf;
 
 fn data(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
 
 /// The losses of PyTorch's run.
@@ -77,7 +79,7 @@ fn follow<M: Module, O: Optimizer>(
 fn a_small_gpt_learns_as_in_pytorch() -> Result<()> {
     let config =
         GptConfig { vocabulary: 40, length: 16, width: 32, heads: 4, layers: 2, dropout: 0.0 };
-    let optimizer = AdamW { rate: 3e-3, weight_decay: 0.01, ..AdamW::default() };
+    let optimizer = AdamW { lr: 3e-3, weight_decay: 0.01, ..AdamW::default() };
     follow("gpt", || Gpt::new(&config), Gpt::loss, |p| optimizer.over(p))
 }
 
@@ -96,7 +98,7 @@ fn a_cnn_with_batch_norm_learns_as_in_pytorch() -> Result<()> {
             .then(Linear::new(16 * 16, 10))
     };
     let loss = |net: &Sequential, x: &Tensor, y: &Tensor| cross_entropy(&net.forward(x), y);
-    let optimizer = Sgd { rate: 0.02, momentum: 0.9, ..Sgd::default() };
+    let optimizer = Sgd { lr: 0.02, momentum: 0.9, ..Sgd::default() };
     follow("cnn", fresh, loss, |p| optimizer.over(p))
 }
 
@@ -109,13 +111,13 @@ struct Reader {
 #[test]
 fn an_lstm_learns_as_in_pytorch() -> Result<()> {
     let fresh = || Reader {
-        lstm: RecurrentConfig::new(6, 16).layers(2).batch_first().lstm(),
+        lstm: RecurrentConfig::new(6, 16).num_layers(2).batch_first().lstm(),
         head: Linear::new(16, 3),
     };
     let loss = |net: &Reader, x: &Tensor, y: &Tensor| {
         let (states, _) = net.lstm.forward(x);
         MseLoss::new(Reduction::Mean).forward(&net.head.forward(&states.select_at(1, -1)), y)
     };
-    let optimizer = Adam { rate: 5e-3, ..Adam::default() };
+    let optimizer = Adam { lr: 5e-3, ..Adam::default() };
     follow("lstm", fresh, loss, |p| optimizer.over(p))
 }

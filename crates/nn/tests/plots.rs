@@ -2,13 +2,13 @@
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
-use pullback_nn::optim::{Rule, Sgd};
+use pullback_nn::optim::{Sgd, UpdateRule};
 use pullback_nn::train::plots::{Chart, Plots, learning_curves};
-use pullback_nn::train::{Every, JsonLog, Metrics, Row, Trainer};
+use pullback_nn::train::{Every, JsonLog, LogRow, Metrics, Trainer};
 use std::path::Path;
 
 /// Two curves as those of a training usually are, with noise that is the same each time.
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<LogRow> {
     let mut noise = 7u64;
     let mut next = || {
         noise =
@@ -21,7 +21,7 @@ fn rows() -> Vec<Row> {
         if step.is_multiple_of(50) {
             metrics.set("val_loss", fall * 1.05 + 0.14 + step as f64 * 4e-5);
         }
-        Row { step, epoch: 0, seconds: 0.0, metrics }
+        LogRow { step, epoch: 0, seconds: 0.0, metrics }
     };
     (1..=1000).map(row).collect()
 }
@@ -37,7 +37,7 @@ fn small() -> Chart {
 
 #[test]
 fn the_svg_is_this_text() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/chart.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/chart.svg");
     let svg = small().svg();
     if std::env::var_os("PULLBACK_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, &svg).unwrap();
@@ -77,7 +77,8 @@ fn letters_are_painted() {
         let image = image::load_from_memory(&png).unwrap().to_rgb8();
         image.pixels().filter(|pixel| pixel.0 == [0x33, 0x38, 0x40]).count()
     };
-    // An I has eleven dots, each three pixels wide and high; a letter that is not there is a box of twenty.
+    // An I has eleven dots, each three pixels wide and high; a letter that is not there is a box of
+    // twenty.
     assert_eq!(with("I") - with(""), 11 * 9);
     assert_eq!(with("II") - with(""), 22 * 9);
     assert_eq!(with("ß") - with(""), 20 * 9);
@@ -142,7 +143,7 @@ fn a_run_leaves_its_plots() -> Result<()> {
     let files = std::fs::read_dir(folder.path().join("plots")).unwrap().flatten();
     let mut names: Vec<String> = files.map(|f| f.file_name().into_string().unwrap()).collect();
     names.sort();
-    let wanted = ["loss.png", "loss.svg", "rate.png", "rate.svg"];
+    let wanted = ["loss.png", "loss.svg", "lr.png", "lr.svg"];
     assert_eq!(names[..4], wanted);
     assert_eq!(names[4..], ["top_5_accuracy.png", "top_5_accuracy.svg"]);
     let error = Chart::new("").save(folder.path().join("chart.gif")).unwrap_err().to_string();

@@ -1,8 +1,8 @@
-//! Loss scaling: against PyTorch's scaler (recorded by `data/scaler.py`), for every optimiser, compiled and not, saved and restored, refused; and
-//! the op that overflowed, by name.
+//! Loss scaling: against PyTorch's scaler (recorded by `data/scaler.py`), for every optimiser,
+//! compiled and not, saved and restored, refused; and the op that overflowed, by name.
 
 use pullback::{DType, Result, Tensor, Tree, autocast, jit, no_grad, random_state};
-use pullback_nn::optim::{self, Optimizer, Rule, Sgd, clip_grad_norm_, named};
+use pullback_nn::optim::{self, Optimizer, Sgd, UpdateRule, clip_grad_norm_, named};
 use pullback_nn::precision::{GradScaler, Scaling};
 use pullback_nn::state::{Checkpoint, Checkpoints};
 use pullback_nn::{BatchNorm, Dropout, Layer, Linear, Module};
@@ -59,8 +59,8 @@ const AT: [usize; 4] = [0, 3, 8, 23];
 
 fn optimizer(name: &str, net: &Net) -> Box<dyn Optimizer> {
     let options = match name {
-        "sgd" => json!({ "rate": 0.1, "momentum": 0.9 }),
-        _ => json!({ "rate": 0.05 }),
+        "sgd" => json!({ "lr": 0.1, "momentum": 0.9 }),
+        _ => json!({ "lr": 0.05 }),
     };
     named(name, vec![(net.parameters(), options)]).unwrap()
 }
@@ -72,7 +72,12 @@ fn replay(case: &str, recorded: &Value, compiled: bool) {
     let net = Net::new();
     let opt = optimizer(name, &net);
     let (initial, interval) = if low { (2f64.powi(24), 6) } else { (1024.0, 3) };
-    let scaler = GradScaler::new(Scaling { initial, interval, ..Scaling::default() }).unwrap();
+    let scaler = GradScaler::new(Scaling {
+        init_scale: initial,
+        growth_interval: interval,
+        ..Scaling::default()
+    })
+    .unwrap();
     let y = targets();
     let step = |x: &Tensor| -> Result<Tensor> {
         opt.zero_grad();
@@ -127,7 +132,7 @@ fn replay(case: &str, recorded: &Value, compiled: bool) {
 
 #[test]
 fn scales_and_weights_are_those_of_pytorch() {
-    let path = format!("{}/tests/data/scaler.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/data/scaler.json", env!("CARGO_MANIFEST_DIR"));
     let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let all = all.as_object().unwrap();
     assert_eq!(all.len(), 9);
@@ -174,7 +179,7 @@ fn a_skipped_step_leaves_every_optimiser_as_it_was() {
 
 fn line() -> (Tensor, impl Optimizer, GradScaler) {
     let x = Tensor::from([1.0f32, 2.0]).requires_grad();
-    let opt = Sgd { rate: 0.5, ..Sgd::default() }.over([x.clone()]).unwrap();
+    let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([x.clone()]).unwrap();
     (x, opt, GradScaler::new(Scaling::default()).unwrap())
 }
 
@@ -209,7 +214,7 @@ fn what_is_done_in_the_wrong_order_is_refused() {
 fn optimisers_that_share_a_parameter_unscale_it_once() {
     for compiled in [false, true] {
         let (x, first, scaler) = line();
-        let second = Sgd { rate: 0.25, ..Sgd::default() }.over([x.clone()]).unwrap();
+        let second = Sgd { lr: 0.25, ..Sgd::default() }.over([x.clone()]).unwrap();
         let all: Vec<Box<dyn Optimizer>> = vec![Box::new(first), Box::new(second)];
         let step = jit(|_: &()| {
             all.zero_grad();
@@ -230,7 +235,7 @@ fn optimisers_that_share_a_parameter_unscale_it_once() {
 fn only_steps_with_a_gradient_count() {
     for compiled in [false, true] {
         let (x, opt, _) = line();
-        let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+        let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
         let empty = jit(|_: &()| {
             opt.zero_grad();
             scaler.step(&opt)?;
@@ -281,12 +286,15 @@ fn an_update_goes_by_what_was_unscaled() {
 fn options_and_dtypes_that_make_no_sense_are_refused() {
     let usual = Scaling::default();
     let wrong = [
-        (Scaling { initial: 0.0, ..usual }, "`initial` must be a number above 0"),
-        (Scaling { initial: 1e300, ..usual }, "`initial` must be a number above 0"),
-        (Scaling { growth: 1.0, ..usual }, "`growth` must be a number above 1"),
-        (Scaling { backoff: 1.0, ..usual }, "`backoff` must be a number between 0 and 1"),
-        (Scaling { backoff: f64::NAN, ..usual }, "`backoff` must be a number between 0 and 1"),
-        (Scaling { interval: 0, ..usual }, "`interval` must be at least 1"),
+        (Scaling { init_scale: 0.0, ..usual }, "`initial` must be a number above 0"),
+        (Scaling { init_scale: 1e300, ..usual }, "`initial` must be a number above 0"),
+        (Scaling { growth_factor: 1.0, ..usual }, "`growth` must be a number above 1"),
+        (Scaling { backoff_factor: 1.0, ..usual }, "`backoff` must be a number between 0 and 1"),
+        (
+            Scaling { backoff_factor: f64::NAN, ..usual },
+            "`backoff` must be a number between 0 and 1",
+        ),
+        (Scaling { growth_interval: 0, ..usual }, "`interval` must be at least 1"),
     ];
     for (how, sentence) in wrong {
         let error = GradScaler::new(how).unwrap_err().to_string();
@@ -334,10 +342,13 @@ fn it_does_not_matter_which_parts_are_compiled() {
 #[test]
 fn the_scale_stays_a_number() {
     let x = Tensor::from([1.0f32]).requires_grad();
-    let opt = Sgd { rate: 0.0, ..Sgd::default() }.over([x.clone()]).unwrap();
-    let scaler =
-        GradScaler::new(Scaling { initial: 2f64.powi(126), interval: 1, ..Scaling::default() })
-            .unwrap();
+    let opt = Sgd { lr: 0.0, ..Sgd::default() }.over([x.clone()]).unwrap();
+    let scaler = GradScaler::new(Scaling {
+        init_scale: 2f64.powi(126),
+        growth_interval: 1,
+        ..Scaling::default()
+    })
+    .unwrap();
     let step = |factor: f32| {
         opt.zero_grad();
         scaler.scale(&(x.sum() * 1e-30f32 * factor)).backward().unwrap();
@@ -359,7 +370,7 @@ fn its_state_is_saved_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let net = Net::new();
     let opt = optimizer("adam", &net);
-    let how = Scaling { initial: 1024.0, interval: 5, ..Scaling::default() };
+    let how = Scaling { init_scale: 1024.0, growth_interval: 5, ..Scaling::default() };
     let step = |net: &Net, opt: &dyn Optimizer, scaler: &GradScaler, t: usize| {
         opt.zero_grad();
         let loss = (net.forward(&inputs(t % 4 == 1)) - targets()).square().mean();
@@ -417,8 +428,9 @@ impl Noisy {
 fn the_culprit_is_named_and_nothing_else_is_changed() {
     let x = wave(&[8, 6], 2.3, 0.1, 1.0);
     for (weight, backward) in [(1e30f32, false), (8.0, true)] {
-        // With low precision, a scale of 2²⁴ is too large for gradients: they overflow in the backward pass of the second layer.
-        let how = Scaling { initial: 2f64.powi(24), ..Scaling::default() };
+        // With low precision, a scale of 2²⁴ is too large for gradients: they overflow in the
+        // backward pass of the second layer.
+        let how = Scaling { init_scale: 2f64.powi(24), ..Scaling::default() };
         let weight = Tensor::from(weight);
         let mut finals = Vec::new();
         for form in ["by hand", "run", "compiled"] {
@@ -466,7 +478,8 @@ fn the_culprit_is_named_and_nothing_else_is_changed() {
         }
         let (by_hand, run) = (&finals[0], &finals[1]);
         assert_eq!(by_hand, run);
-        // Compiled sums may differ by rounding; parameters did not move, and the generator is where it was.
+        // Compiled sums may differ by rounding; parameters did not move, and the generator is where
+        // it was.
         let compiled = &finals[2];
         assert_eq!((compiled.2, compiled.3), (by_hand.2, by_hand.3));
         assert_eq!(compiled.0.last(), by_hand.0.last());

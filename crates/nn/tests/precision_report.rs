@@ -82,7 +82,8 @@ fn the_suggested_scale_is_a_power_of_two_that_helps() {
 
 #[test]
 fn a_gradient_on_the_way_may_be_what_overflows() {
-    // The gradient of the parameter is 2⁻²⁰, which a scale of 2⁶ would lift. But it is 2¹⁰ times the scale on its way, and 2¹⁶ is beyond f16.
+    // The gradient of the parameter is 2⁻²⁰, which a scale of 2⁶ would lift. But it is 2¹⁰ times
+    // the scale on its way, and 2¹⁶ is beyond f16.
     let model = two();
     let loss = |m: &Two| {
         let y = Tensor::from([[2f32.powi(-10); 4]]).linear(&m.first, None);

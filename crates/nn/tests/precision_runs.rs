@@ -1,12 +1,13 @@
-//! Whole runs on the digits: where plain f16 stalls or diverges, and what mixed precision with a scaler makes of it; op by op and compiled.
+//! Whole runs on the digits: where plain f16 stalls or diverges, and what mixed precision with a
+//! scaler makes of it; op by op and compiled.
 //!
-//! The margin: after the same number of taken steps from the same start, the loss over the training data is within 5% of that of f32, and the accuracy on the
-//! test data within 2 points.
+//! The margin: after the same number of taken steps from the same start, the loss over the training
+//! data is within 5% of that of f32, and the accuracy on the test data within 2 points.
 
 use pullback::{DType, Result, Tensor, autocast, jit, manual_seed, no_grad};
 use pullback_nn::data::digits;
 use pullback_nn::models::{Cnn, Mlp};
-use pullback_nn::optim::{Optimizer, Rule, Sgd};
+use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
 use pullback_nn::{Layer, Module};
 use std::sync::{Mutex, PoisonError};
@@ -41,7 +42,8 @@ fn network() -> Mlp {
     Mlp::new(&[64, 48, 48, 48, 48, 10])
 }
 
-/// Trains on the cross entropy times `weight`, with a rate that makes up for it: in exact arithmetic the weight changes nothing.
+/// Trains on the cross entropy times `weight`, with a rate that makes up for it: in exact
+/// arithmetic the weight changes nothing.
 fn train(how: How, weight: f64, compiled: bool) -> Came {
     let data = digits().unwrap();
     let n = data.train.0.shape()[0];
@@ -50,9 +52,9 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
         How::Plain(dtype) => network().to_dtype(dtype),
         How::F32 | How::Mixed(_) | How::Scaled(_) => network(),
     };
-    let sgd = Sgd { rate: 0.05 / weight, momentum: 0.9, ..Sgd::default() };
+    let sgd = Sgd { lr: 0.05 / weight, momentum: 0.9, ..Sgd::default() };
     let opt = sgd.over(net.parameters()).unwrap();
-    let scaling = Scaling { interval: 10, ..Scaling::default() };
+    let scaling = Scaling { growth_interval: 10, ..Scaling::default() };
     let scaler = GradScaler::new(scaling).unwrap();
     let loss_of = |x: &Tensor, y: &Tensor| match how {
         How::F32 => pullback::cross_entropy(&net.forward(x), y),
@@ -83,7 +85,7 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
     while taken < STEPS {
         // The rate ends at zero: the noise of the last steps would be larger than what is compared.
         let left = 1.0 - taken as f64 / STEPS as f64;
-        opt.rates()[0].fill_(0.05 / weight * left);
+        opt.lrs()[0].fill_(0.05 / weight * left);
         let at = (taken % batches * 96) as isize;
         let batch = (images.narrow(0, at, 96), labels.narrow(0, at, 96));
         match compiled {
@@ -159,7 +161,7 @@ fn weights_in_bf16_lose_updates_that_master_weights_keep() {
     // A rate so small that a step is less than half the distance of neighbours in bf16.
     let x = Tensor::ones([1, 1]);
     let run = |w: Tensor, low: bool| {
-        let opt = Sgd { rate: 1e-3, ..Sgd::default() }.over([w.clone()]).unwrap();
+        let opt = Sgd { lr: 1e-3, ..Sgd::default() }.over([w.clone()]).unwrap();
         for _ in 0..100 {
             opt.zero_grad();
             let y = match low {

@@ -1,10 +1,10 @@
 //! Mixed precision in the training loop: its dtype, its scaler, and resuming with both, bit by bit.
 
 use pullback::{DType, Result, Tensor, Tree, jit};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::precision::{GradScaler, Scaling};
 use pullback_nn::state::Checkpoints;
-use pullback_nn::train::{Callback, Every, Flow, Now, Outcome, Trainer};
+use pullback_nn::train::{Callback, Every, LoopControl, Outcome, TrainState, Trainer};
 use pullback_nn::{Layer, Linear, Module};
 use std::path::Path;
 
@@ -47,8 +47,8 @@ struct Run {
 
 fn run(folder: &Path, epochs: u64, compiled: bool, with_scaler: bool) -> Run {
     let net = net();
-    let opt = Adam { rate: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
-    let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+    let opt = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+    let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
     let seen = std::cell::Cell::new(DType::F64);
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
@@ -103,9 +103,9 @@ fn resumed_runs_are_the_same_bit_by_bit() {
 struct Told<'a>(&'a std::cell::RefCell<Vec<(u64, String)>>);
 
 impl Callback for Told<'_> {
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.0.borrow_mut().extend(now.overflow.map(|why| (now.step, why.to_string())));
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 
@@ -113,8 +113,8 @@ impl Callback for Told<'_> {
 fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
     let trained = |compiled: bool, named: Option<u64>| {
         let net = net();
-        let opt = Adam { rate: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
-        let scaler = GradScaler::new(Scaling { interval: 3, ..Scaling::default() }).unwrap();
+        let opt = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+        let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
         let (calls, count) = (std::cell::Cell::new(0), Tensor::from(0i64));
         let step = jit(|(x, y): &(Tensor, Tensor)| {
             opt.zero_grad();

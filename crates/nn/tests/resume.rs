@@ -1,12 +1,14 @@
-//! Resuming is bitwise: N steps, save, load into fresh objects, N steps are 2N steps. With dropout, batch normalisation, Adam, a schedule
-//! and shuffled data, op by op and compiled.
+//! Resuming is bitwise: N steps, save, load into fresh objects, N steps are 2N steps. With dropout,
+//! batch normalisation, Adam, a schedule and shuffled data, op by op and compiled.
 
 use pullback::{Tensor, Tree, jit, manual_seed};
-use pullback_nn::data::{Loader, TensorDataset};
-use pullback_nn::optim::{Adam, Optimizer, Rule};
-use pullback_nn::schedule::{Cosine, Scheduler, WarmUp};
-use pullback_nn::state::{Best, Checkpoint, Checkpoints};
-use pullback_nn::train::{Callback, EarlyStop, Ended, Every, Flow, Now, Outcome, Trainer};
+use pullback_nn::data::{DataLoader, TensorDataset};
+use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
+use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
+use pullback_nn::train::{
+    Callback, EarlyStop, Ended, Every, LoopControl, Outcome, TrainState, Trainer,
+};
 use pullback_nn::{BatchNorm, Dropout, Layer, Linear, Module};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,10 +56,10 @@ fn data() -> (Tensor, Tensor) {
 struct Losses(Arc<Mutex<Vec<(u64, u64)>>>);
 
 impl Callback for Losses {
-    fn on_step(&mut self, now: &Now) -> pullback::Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> pullback::Result<LoopControl> {
         let bits = now.metrics.get("loss").unwrap().to_bits();
         self.0.lock().unwrap().push((now.step, bits));
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 
@@ -65,9 +67,9 @@ impl Callback for Losses {
 struct RaiseAt(u64, Arc<AtomicBool>);
 
 impl Callback for RaiseAt {
-    fn on_step(&mut self, now: &Now) -> pullback::Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> pullback::Result<LoopControl> {
         self.1.store(now.step == self.0, Ordering::Relaxed);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }
 
@@ -83,14 +85,19 @@ fn bits(named: Vec<(String, Tensor)>) -> Vec<(String, Vec<u64>)> {
     named.iter().map(|(name, x)| (name.clone(), bits(x))).collect()
 }
 
-/// Trains a fresh model that started from `seed` until 20 steps are taken, or it is interrupted after some step.
+/// Trains a fresh model that started from `seed` until 20 steps are taken, or it is interrupted
+/// after some step.
 fn train(folder: &Path, seed: u64, compiled: bool, interrupt: Option<u64>) -> Left {
     manual_seed(seed);
     let model = Net::new();
-    let optimizer = Adam { rate: 0.01, ..Adam::default() }.over(model.parameters()).unwrap();
-    let rates = WarmUp { steps: 5, from: 0.1, then: Cosine { steps: 15, lowest: 0.0 } };
-    let loader = Loader::new(TensorDataset::new(data()).unwrap()).batch_size(8).shuffle(7);
-    let loader = loader.workers(seed as usize % 3);
+    let optimizer = Adam { lr: 0.01, ..Adam::default() }.over(model.parameters()).unwrap();
+    let lrs = Warmup {
+        total_iters: 5,
+        start_factor: 0.1,
+        then: CosineAnnealingLr { t_max: 15, eta_min: 0.0 },
+    };
+    let loader = DataLoader::new(TensorDataset::new(data()).unwrap()).batch_size(8).shuffle(7);
+    let loader = loader.num_workers(seed as usize % 3);
     let plain = |(x, y): &(Tensor, Tensor)| {
         optimizer.zero_grad();
         let loss = model.loss(x, y);
@@ -103,9 +110,9 @@ fn train(folder: &Path, seed: u64, compiled: bool, interrupt: Option<u64>) -> Le
     let (x, y) = data();
     let outcome = Trainer::new(&model, &optimizer)
         .steps(20)
-        .schedule(Every::Steps(1), Scheduler::new(&optimizer, rates))
+        .schedule(Every::Steps(1), Scheduler::new(&optimizer, lrs))
         .evaluate(Every::Steps(3), |model: &Net| Ok(model.loss(&x, &y)))
-        .early_stop(EarlyStop::new("val_loss", Best::Lowest).patience(100))
+        .early_stop(EarlyStop::new("val_loss", MetricMode::Min).patience(100))
         .checkpoints(Every::Epochs(1), Checkpoints::new(folder))
         .resume(true)
         .stop_at(stop.clone())
@@ -133,7 +140,7 @@ fn resumes_bitwise(compiled: bool, interruptions: &[u64]) {
         let losses = [before.losses, after.losses].concat();
         assert_eq!(losses, whole.losses, "interrupted after step {at}");
         assert_eq!(after.bits, whole.bits, "interrupted after step {at}");
-        for name in ["epoch_loss", "val_loss", "rate"] {
+        for name in ["epoch_loss", "val_loss", "lr"] {
             let value = |left: &Outcome| left.metrics.get(name).unwrap().to_bits();
             assert_eq!(value(&after.outcome), value(&whole.outcome), "{name}");
         }
@@ -158,7 +165,7 @@ fn a_model_that_is_put_back_goes_the_same_way_again() {
     let folder = tempfile::tempdir().unwrap();
     manual_seed(5);
     let model = Net::new();
-    let optimizer = Adam { rate: 0.01, ..Adam::default() }.over(model.parameters()).unwrap();
+    let optimizer = Adam { lr: 0.01, ..Adam::default() }.over(model.parameters()).unwrap();
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         optimizer.zero_grad();
         let loss = model.loss(x, y);

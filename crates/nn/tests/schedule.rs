@@ -1,18 +1,20 @@
-//! Schedules against those of PyTorch (recorded by `data/schedule.py`), saved and restored, and seen by compiled steps.
+//! Schedules against those of PyTorch (recorded by `data/schedule.py`), saved and restored, and
+//! seen by compiled steps.
 
 use pullback::{Tensor, jit};
-use pullback_nn::optim::{Adam, Optimizer, Rule, Sgd, Stepper};
+use pullback_nn::optim::{Adam, Optimizer, Sgd, Stepper, UpdateRule};
 use pullback_nn::schedule::{
-    Constant, Cosine, CosineRestarts, Cyclic, Exponential, Height, Held, Linear, Milestones,
-    OneCycle, Plateau, PlateauScheduler, Polynomial, Schedule, Scheduler, Sequential, Steps,
-    Threshold, WarmUp,
+    AnnealStrategy, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicLr,
+    CyclicMode, ExponentialLr, LinearLr, MultiStepLr, OneCycleLr, PlateauScheduler, PolynomialLr,
+    ReduceLrOnPlateau, Schedule, Scheduler, SequentialLr, StepLr, ThresholdMode, Warmup,
 };
+use pullback_nn::state::MetricMode;
 use serde_json::{Value, json};
 
 const BASES: [f64; 2] = [0.1, 0.02];
 
 fn recorded() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schedule.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/schedule.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -21,17 +23,17 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 fn optimizer() -> Stepper<Sgd> {
-    let [first, second] = BASES.map(|rate| Sgd { rate, ..Sgd::default() });
+    let [first, second] = BASES.map(|lr| Sgd { lr, ..Sgd::default() });
     let leaf = || [Tensor::from(1.0).requires_grad()];
     first.over(leaf()).unwrap().and(leaf(), second).unwrap()
 }
 
-fn rates(opt: &impl Optimizer) -> Vec<f64> {
-    opt.rates().iter().map(Tensor::item::<f64>).collect()
+fn lrs(opt: &impl Optimizer) -> Vec<f64> {
+    opt.lrs().iter().map(Tensor::item::<f64>).collect()
 }
 
-/// PyTorch computes most rates from the last ones, so its rounding adds up; these are computed anew. Where a rate is nearly zero, that
-/// error is of the size of the rates before.
+/// PyTorch computes most rates from the last ones, so its rounding adds up; these are computed
+/// anew. Where a rate is nearly zero, that error is of the size of the rates before.
 #[track_caller]
 fn assert_near(got: &[f64], want: &[f64], what: &str) {
     for ((a, b), base) in got.iter().zip(want).zip(BASES) {
@@ -40,43 +42,71 @@ fn assert_near(got: &[f64], want: &[f64], what: &str) {
 }
 
 fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
-    let cycle = OneCycle::new(130);
-    let power = Height::Power(0.98);
-    let ramp = Linear { from: 0.2, to: 1.0, steps: 15 };
-    let steps = Steps { every: 20, gamma: 0.5 };
-    let sequential =
-        Sequential::new(ramp).then(15, steps).then(90, Cosine { steps: 40, lowest: 1e-4 });
-    let cosine = Cosine { steps: 100, lowest: 1e-3 };
+    let cycle = OneCycleLr::new(130);
+    let power = CyclicMode::ExpRange(0.98);
+    let ramp = LinearLr { start_factor: 0.2, end_factor: 1.0, total_iters: 15 };
+    let steps = StepLr { step_size: 20, gamma: 0.5 };
+    let sequential = SequentialLr::new(ramp)
+        .then(15, steps)
+        .then(90, CosineAnnealingLr { t_max: 40, eta_min: 1e-4 });
+    let cosine = CosineAnnealingLr { t_max: 100, eta_min: 1e-3 };
     vec![
-        ("constant", Box::new(Held { factor: 0.4, steps: 25 })),
-        ("linear", Box::new(Linear { from: 0.25, to: 0.9, steps: 80 })),
-        ("step", Box::new(Steps { every: 30, gamma: 0.3 })),
-        ("milestones", Box::new(Milestones { at: vec![50, 10, 100, 50], gamma: 0.4 })),
-        ("exponential", Box::new(Exponential { gamma: 0.97 })),
-        ("cosine", Box::new(Cosine { steps: 130, lowest: 2e-3 })),
-        ("cosine_restarts", Box::new(CosineRestarts { first: 10, times: 2, lowest: 1e-3 })),
-        ("cosine_restarts_same", Box::new(CosineRestarts { first: 17, times: 1, lowest: 1e-3 })),
-        ("polynomial", Box::new(Polynomial { steps: 110, power: 2.5 })),
+        ("constant", Box::new(ConstantLr { factor: 0.4, total_iters: 25 })),
+        ("linear", Box::new(LinearLr { start_factor: 0.25, end_factor: 0.9, total_iters: 80 })),
+        ("step", Box::new(StepLr { step_size: 30, gamma: 0.3 })),
+        ("milestones", Box::new(MultiStepLr { milestones: vec![50, 10, 100, 50], gamma: 0.4 })),
+        ("exponential", Box::new(ExponentialLr { gamma: 0.97 })),
+        ("cosine", Box::new(CosineAnnealingLr { t_max: 130, eta_min: 2e-3 })),
+        (
+            "cosine_restarts",
+            Box::new(CosineAnnealingWarmRestarts { t_0: 10, t_mult: 2, eta_min: 1e-3 }),
+        ),
+        (
+            "cosine_restarts_same",
+            Box::new(CosineAnnealingWarmRestarts { t_0: 17, t_mult: 1, eta_min: 1e-3 }),
+        ),
+        ("polynomial", Box::new(PolynomialLr { total_iters: 110, power: 2.5 })),
         ("one_cycle", Box::new(cycle)),
         (
             "one_cycle_linear",
-            Box::new(OneCycle {
-                rising: 0.37,
-                linear: true,
-                start_divisor: 10.0,
-                end_divisor: 100.0,
+            Box::new(OneCycleLr {
+                pct_start: 0.37,
+                anneal_strategy: AnnealStrategy::Linear,
+                div_factor: 10.0,
+                final_div_factor: 100.0,
                 ..cycle
             }),
         ),
-        ("one_cycle_three", Box::new(OneCycle { rising: 0.25, three_phases: true, ..cycle })),
-        ("cyclic", Box::new(Cyclic { times: 5.0, up: 12, down: 7, height: Height::Same })),
+        ("one_cycle_three", Box::new(OneCycleLr { pct_start: 0.25, three_phase: true, ..cycle })),
+        (
+            "cyclic",
+            Box::new(CyclicLr {
+                max_factor: 5.0,
+                step_size_up: 12,
+                step_size_down: 7,
+                mode: CyclicMode::Triangular,
+            }),
+        ),
         (
             "cyclic_halved",
-            Box::new(Cyclic { times: 4.0, up: 15, down: 15, height: Height::Halved }),
+            Box::new(CyclicLr {
+                max_factor: 4.0,
+                step_size_up: 15,
+                step_size_down: 15,
+                mode: CyclicMode::Triangular2,
+            }),
         ),
-        ("cyclic_power", Box::new(Cyclic { times: 4.0, up: 15, down: 15, height: power })),
+        (
+            "cyclic_power",
+            Box::new(CyclicLr {
+                max_factor: 4.0,
+                step_size_up: 15,
+                step_size_down: 15,
+                mode: power,
+            }),
+        ),
         ("sequential", Box::new(sequential)),
-        ("warm_up", Box::new(WarmUp { steps: 30, from: 0.1, then: cosine })),
+        ("warmup", Box::new(Warmup { total_iters: 30, start_factor: 0.1, then: cosine })),
     ]
 }
 
@@ -89,37 +119,35 @@ fn rates_are_those_of_pytorch() {
         let rows = data[name].as_array().unwrap();
         assert_eq!(rows.len(), 130);
         for (t, row) in rows.iter().enumerate() {
-            assert_near(&rates(&opt), &numbers(row), &format!("{name}, step {t}"));
-            assert_eq!(rates(&opt), scheduler.rates());
+            assert_near(&lrs(&opt), &numbers(row), &format!("{name}, step {t}"));
+            assert_eq!(lrs(&opt), scheduler.lrs());
             scheduler.step();
         }
     }
 }
 
-fn plateaus() -> Vec<(&'static str, Plateau)> {
-    let plain = Plateau { patience: 3, factor: 0.5, ..Plateau::default() };
-    let high = Plateau { higher_is_better: true, factor: 0.7, ..plain };
-    let absolute = Threshold::Absolute(0.05);
+fn plateaus() -> Vec<(&'static str, ReduceLrOnPlateau)> {
+    let plain = ReduceLrOnPlateau { patience: 3, factor: 0.5, ..ReduceLrOnPlateau::default() };
+    let high = ReduceLrOnPlateau { mode: MetricMode::Max, factor: 0.7, ..plain };
+    let threshold_mode = ThresholdMode::Abs;
     vec![
         ("plateau", plain),
         (
             "plateau_absolute",
-            Plateau {
+            ReduceLrOnPlateau {
                 patience: 2,
                 factor: 0.3,
-                threshold: absolute,
+                threshold: 0.05,
+                threshold_mode,
                 cooldown: 4,
-                lowest: 1e-3,
+                min_lr: 1e-3,
                 ..plain
             },
         ),
-        (
-            "plateau_max",
-            Plateau { patience: 4, threshold: Threshold::Relative(0.01), cooldown: 2, ..high },
-        ),
+        ("plateau_max", ReduceLrOnPlateau { patience: 4, threshold: 0.01, cooldown: 2, ..high }),
         (
             "plateau_max_absolute",
-            Plateau { patience: 1, threshold: Threshold::Absolute(0.02), eps: 1e-3, ..high },
+            ReduceLrOnPlateau { patience: 1, threshold: 0.02, threshold_mode, eps: 1e-3, ..high },
         ),
     ]
 }
@@ -132,10 +160,10 @@ fn plateaus_are_those_of_pytorch() {
         let opt = optimizer();
         let mut scheduler = PlateauScheduler::new(&opt, how).unwrap();
         for (t, row) in data[name].as_array().unwrap().iter().enumerate() {
-            assert_near(&rates(&opt), &numbers(row), &format!("{name}, step {t}"));
+            assert_near(&lrs(&opt), &numbers(row), &format!("{name}, step {t}"));
             scheduler.step(metrics[t]);
         }
-        assert!(rates(&opt)[0] < BASES[0], "{name} never lowered a rate");
+        assert!(lrs(&opt)[0] < BASES[0], "{name} never reduced a learning rate");
     }
 }
 
@@ -155,12 +183,12 @@ fn restored_schedules_go_on_as_if_nothing_had_happened() {
 
         let other = optimizer();
         // Rates that were restored before are not the base ones.
-        other.rates().iter().for_each(|rate| drop(rate.fill_(7.0)));
+        other.lrs().iter().for_each(|lr| drop(lr.fill_(7.0)));
         let mut resumed = Scheduler::new(&other, &schedule);
         resumed.restore(&saved).unwrap();
         assert_eq!(resumed.steps(), 47);
         (0..50).for_each(|_| resumed.step());
-        assert_eq!(rates(&other), rates(&opt), "{name}");
+        assert_eq!(lrs(&other), lrs(&opt), "{name}");
     }
     let metrics = numbers(&recorded()["metrics"]);
     for (name, how) in plateaus() {
@@ -173,36 +201,63 @@ fn restored_schedules_go_on_as_if_nothing_had_happened() {
         for &metric in &metrics[60..] {
             whole.step(metric);
             resumed.step(metric);
-            assert_eq!(rates(&other), rates(&opt), "{name}");
+            assert_eq!(lrs(&other), lrs(&opt), "{name}");
         }
     }
+}
+
+/// States that earlier versions saved have other names.
+#[test]
+fn states_of_earlier_versions_are_restored() {
+    let opt = optimizer();
+    let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    scheduler.restore(&json!({ "step": 2, "bases": [0.4, 0.8] })).unwrap();
+    assert_eq!(lrs(&opt), [0.1, 0.2]);
+    let mut plateau = PlateauScheduler::new(&opt, ReduceLrOnPlateau::default()).unwrap();
+    let saved = json!({ "rates": [0.3, 0.6], "best": 1.5, "bad": 4, "cooling": 2 });
+    plateau.restore(&saved).unwrap();
+    assert_eq!(lrs(&opt), [0.3, 0.6]);
+    let state = plateau.state();
+    assert_eq!((&state["num_bad_epochs"], &state["cooldown_counter"]), (&json!(4), &json!(2)));
 }
 
 #[test]
 fn states_that_do_not_fit_are_refused_and_change_nothing() {
     let opt = optimizer();
-    let mut scheduler = Scheduler::new(&opt, Exponential { gamma: 0.5 });
-    let mut plateau = PlateauScheduler::new(&opt, Plateau::default()).unwrap();
+    let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    let mut plateau = PlateauScheduler::new(&opt, ReduceLrOnPlateau::default()).unwrap();
     let before = (scheduler.state(), plateau.state());
     for (state, sentence) in [
-        (json!({ "step": -1, "bases": [1.0, 1.0] }), "`step` is no count: -1"),
-        (json!({ "step": 1, "bases": [1.0, "a"] }), "`bases` are no rates: [1.0,\"a\"]"),
-        (json!({ "step": 1, "bases": [1.0] }), "the state is of 1 groups, the optimiser has 2"),
-        (json!(null), "`step` is no count: null"),
+        (json!({ "step": -1, "base_lrs": [1.0, 1.0] }), "`step` is not a count: -1"),
+        (
+            json!({ "step": 1, "base_lrs": [1.0, "a"] }),
+            "`base_lrs` are not learning rates: [1.0,\"a\"]",
+        ),
+        (json!({ "step": 1, "base_lrs": [1.0] }), "the state is of 1 groups, the optimiser has 2"),
+        (json!(null), "`step` is not a count: null"),
     ] {
         let error = scheduler.restore(&state).unwrap_err().to_string();
         assert!(error.contains(sentence), "{error}");
     }
     for (state, sentence) in [
-        (json!({}), "`rates` are no rates: null"),
-        (json!({ "rates": [1.0, 1.0], "bad": 1, "cooling": "x" }), "`cooling` is no count"),
-        (json!({ "rates": [1.0, 1.0], "best": [], "bad": 1 }), "`best` is no metric: []"),
+        (json!({}), "`lrs` are not learning rates: null"),
+        (
+            json!({ "lrs": [1.0, 1.0], "num_bad_epochs": 1, "cooldown_counter": "x" }),
+            "`cooldown_counter` is not a count",
+        ),
+        (
+            json!({ "lrs": [1.0, 1.0], "best": [], "num_bad_epochs": 1 }),
+            "`best` is not a metric: []",
+        ),
     ] {
         let error = plateau.restore(&state).unwrap_err().to_string();
         assert!(error.contains(sentence), "{error}");
     }
     assert_eq!((scheduler.state(), plateau.state()), before);
-    let error = PlateauScheduler::new(&opt, Plateau { factor: 1.0, ..Plateau::default() });
+    let error = PlateauScheduler::new(
+        &opt,
+        ReduceLrOnPlateau { factor: 1.0, ..ReduceLrOnPlateau::default() },
+    );
     assert!(
         error
             .unwrap_err()
@@ -213,42 +268,56 @@ fn states_that_do_not_fit_are_refused_and_change_nothing() {
 
 /// Lengths of zero, and steps far beyond the end.
 #[test]
-fn every_step_has_a_finite_rate() {
-    let cosine = Cosine { steps: 0, lowest: 0.25 };
+fn every_step_has_a_finite_learning_rate() {
+    let cosine = CosineAnnealingLr { t_max: 0, eta_min: 0.25 };
     let edges: Vec<Box<dyn Schedule>> = vec![
-        Box::new(Constant),
+        Box::new(ConstantLr { factor: 2.0, total_iters: 0 }),
         Box::new(cosine),
-        Box::new(CosineRestarts { first: 0, times: 0, lowest: 0.0 }),
-        Box::new(CosineRestarts { first: 1, times: 2, lowest: 0.0 }),
-        Box::new(Cyclic { times: 2.0, up: 0, down: 0, height: Height::Same }),
-        Box::new(Cyclic { times: 2.0, up: 0, down: 3, height: Height::Halved }),
-        Box::new(Linear { from: 0.5, to: 1.0, steps: 0 }),
-        Box::new(OneCycle::new(0)),
-        Box::new(OneCycle::new(1)),
-        Box::new(OneCycle { rising: 0.0, ..OneCycle::new(5) }),
-        Box::new(OneCycle { rising: 1.0, three_phases: true, ..OneCycle::new(5) }),
-        Box::new(Polynomial { steps: 0, power: 0.5 }),
-        Box::new(Steps { every: 0, gamma: 0.5 }),
-        Box::new(WarmUp { steps: 0, from: 0.0, then: cosine }),
+        Box::new(CosineAnnealingWarmRestarts { t_0: 0, t_mult: 0, eta_min: 0.0 }),
+        Box::new(CosineAnnealingWarmRestarts { t_0: 1, t_mult: 2, eta_min: 0.0 }),
+        Box::new(CyclicLr {
+            max_factor: 2.0,
+            step_size_up: 0,
+            step_size_down: 0,
+            mode: CyclicMode::Triangular,
+        }),
+        Box::new(CyclicLr {
+            max_factor: 2.0,
+            step_size_up: 0,
+            step_size_down: 3,
+            mode: CyclicMode::Triangular2,
+        }),
+        Box::new(LinearLr { start_factor: 0.5, end_factor: 1.0, total_iters: 0 }),
+        Box::new(OneCycleLr::new(0)),
+        Box::new(OneCycleLr::new(1)),
+        Box::new(OneCycleLr { pct_start: 0.0, ..OneCycleLr::new(5) }),
+        Box::new(OneCycleLr { pct_start: 1.0, three_phase: true, ..OneCycleLr::new(5) }),
+        Box::new(PolynomialLr { total_iters: 0, power: 0.5 }),
+        Box::new(StepLr { step_size: 0, gamma: 0.5 }),
+        Box::new(Warmup { total_iters: 0, start_factor: 0.0, then: cosine }),
     ];
     for (i, schedule) in edges.iter().enumerate() {
         for step in [0, 1, 2, 3, 4, 5, 6, 1000, 1 << 40] {
-            let rate = schedule.rate(0.5, step);
-            assert!(rate.is_finite() && (0.0..=1.0).contains(&rate), "{i}, step {step}: {rate}");
+            let lr = schedule.lr(0.5, step);
+            assert!(lr.is_finite() && (0.0..=1.0).contains(&lr), "{i}, step {step}: {lr}");
         }
     }
-    assert_eq!(cosine.rate(0.5, 0), 0.25);
+    assert_eq!(cosine.lr(0.5, 0), 0.25);
 }
 
-/// Rates are tensors that a compiled step reads anew.
+/// Learning rates are tensors that a compiled step reads at each call.
 #[test]
-fn a_compiled_step_sees_every_rate() {
+fn a_compiled_step_sees_every_learning_rate() {
     let run = |compiled: bool| {
         let x = Tensor::from([1.0, -2.0, 3.0]).requires_grad();
-        let opt = Adam { rate: 0.1, ..Adam::default() }.over([x.clone()]).unwrap();
+        let opt = Adam { lr: 0.1, ..Adam::default() }.over([x.clone()]).unwrap();
         let mut scheduler = Scheduler::new(
             &opt,
-            WarmUp { steps: 5, from: 0.1, then: Cosine { steps: 40, lowest: 0.0 } },
+            Warmup {
+                total_iters: 5,
+                start_factor: 0.1,
+                then: CosineAnnealingLr { t_max: 40, eta_min: 0.0 },
+            },
         );
         let step = jit(|scale: &Tensor| {
             opt.zero_grad();

@@ -1,4 +1,5 @@
-//! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what PyTorch does not have beside naive formulas.
+//! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what
+//! PyTorch does not have beside naive formulas.
 
 use crate::recorded::{Inputs, Recording, near};
 use pullback::{DType, Key, Tensor, Tree, catch, grad, hvp, jit, no_grad, stack, vmap};
@@ -68,25 +69,25 @@ fn recurrent_layers_are_pytorchs() {
     let file = Recording::read(include_bytes!("data/recurrent.safetensors"));
     let mut table = Table::of(&file);
     let base = RecurrentConfig::new(2, 3);
-    let (both, two) = (base.bidirectional(), base.layers(2));
+    let (both, two) = (base.bidirectional(), base.num_layers(2));
     table.case("rnn", base.rnn(), all);
     table.case("rnn_relu_layers", two.rnn_relu(), all);
     table.case("rnn_both_no_bias", both.without_bias().rnn(), all);
     table.case("gru", base.gru(), all);
-    table.case("gru_layers_both", both.layers(2).gru(), all);
+    table.case("gru_layers_both", both.num_layers(2).gru(), all);
     table.case("gru_batch_first", base.batch_first().gru(), all);
     table.case("gru_no_bias", base.without_bias().gru(), all);
     table.case("gru_lengths", base.gru(), all);
     table.case("lstm", base.lstm(), all);
-    table.case("lstm_layers_both", both.layers(2).lstm(), all);
+    table.case("lstm_layers_both", both.num_layers(2).lstm(), all);
     table.case("lstm_batch_first", base.batch_first().lstm(), all);
     table.case("lstm_no_bias", base.without_bias().lstm(), all);
-    table.case("lstm_projected", both.layers(2).proj_size(2).lstm(), all);
+    table.case("lstm_projected", both.num_layers(2).proj_size(2).lstm(), all);
     table.case("lstm_single", two.lstm(), all);
     let dropping = two.dropout(0.5).lstm();
     dropping.eval();
     table.case("lstm_dropout_eval", dropping, all);
-    table.case("lstm_lengths", both.layers(2).batch_first().lstm(), all);
+    table.case("lstm_lengths", both.num_layers(2).batch_first().lstm(), all);
     table.case("rnn_cell", base.rnn_cell(), |m, i| vec![m.forward(i.get("x"), i.find("h"))]);
     table.case("rnn_relu_cell", base.rnn_relu_cell(), |m, i| vec![m.forward(i.get("x"), None)]);
     let gru_cell = |m: &GruCell, i: &Inputs| vec![m.forward(i.get("x"), i.find("h"))];
@@ -166,12 +167,14 @@ fn attention_is_pytorchs() {
 fn transformers_are_pytorchs() {
     let file = Recording::read(include_bytes!("data/transformer.safetensors"));
     let mut table = Table::of(&file);
-    let base = TransformerConfig::new(4, 2).feedforward(6).dropout(0.0);
+    let base = TransformerConfig::new(4, 2).dim_feedforward(6).dropout(0.0);
     let first = base.norm_first().gelu();
     let none = AttentionMasks::new();
     table.case("encoder", base.encoder_layer(), |m, i| vec![m.forward(i.get("x"))]);
     table.case("encoder_first_gelu", first.encoder_layer(), |m, i| vec![m.forward(i.get("x"))]);
-    table.case("encoder_eps", base.eps(0.1).encoder_layer(), |m, i| vec![m.forward(i.get("x"))]);
+    table.case("encoder_eps", base.layer_norm_eps(0.1).encoder_layer(), |m, i| {
+        vec![m.forward(i.get("x"))]
+    });
     let plain = base.without_bias().encoder_layer();
     table.case("encoder_no_bias", plain, |m, i| vec![m.forward(i.get("x"))]);
     table.case("encoder_masked", base.encoder_layer(), |m, i| {
@@ -332,7 +335,7 @@ fn decoding_compiles_once() {
 
 #[test]
 fn stacks_decode_as_they_run() {
-    let config = TransformerConfig::new(8, 2).feedforward(12).norm_first().gelu().final_norm();
+    let config = TransformerConfig::new(8, 2).dim_feedforward(12).norm_first().gelu().final_norm();
     let config = config.rotary(Rotary::new(4).interleaved());
     let x = normal(&[2, 5, 8], 4);
     let (causal, none) = (AttentionMasks::new().causal(), AttentionMasks::new());
@@ -376,7 +379,8 @@ fn a_query_that_sees_nothing_gives_the_bias_and_no_gradient() {
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0; 12]);
 }
 
-/// The derivative of the gradient along some direction beside central differences of the gradient, which are right to eps².
+/// The derivative of the gradient along some direction beside central differences of the gradient,
+/// which are right to eps².
 fn second_derivatives<T: Tree>(at: &T, loss: impl Fn(&T) -> Tensor) {
     let mut i = 0;
     let along = at.map(&mut |p| {
@@ -401,7 +405,7 @@ fn second_derivatives_by_parameters_and_inputs() {
     let x = normal(&[4, 2, 2], 7);
     second_derivatives(&lstm, |m: &Lstm| m.forward(&x).0.sin().sum());
     second_derivatives(&x, |x: &Tensor| lstm.forward(x).0.sin().sum());
-    let block = TransformerConfig::new(4, 2).feedforward(6).dropout(0.0).gelu().encoder_layer();
+    let block = TransformerConfig::new(4, 2).dim_feedforward(6).dropout(0.0).gelu().encoder_layer();
     let (block, x) = (spread(&block), normal(&[2, 3, 4], 8));
     let causal = AttentionMasks::new().causal();
     let of = |m: &TransformerEncoderLayer, x: &Tensor| m.forward_masked(x, causal).sin().sum();
@@ -411,7 +415,7 @@ fn second_derivatives_by_parameters_and_inputs() {
 
 #[test]
 fn layers_are_mapped_over_examples() {
-    let lstm = spread(&RecurrentConfig::new(2, 3).layers(2).bidirectional().lstm());
+    let lstm = spread(&RecurrentConfig::new(2, 3).num_layers(2).bidirectional().lstm());
     let of_lstm = |x: &Tensor| lstm.forward(x).0;
     let attention = spread(&AttentionConfig::new(2, 1).rotary(Rotary::new(2)).build());
     let causal = AttentionMasks::new().causal();
@@ -435,7 +439,7 @@ fn layers_are_mapped_over_examples() {
 
 #[test]
 fn a_state_carries_on() {
-    let gru = spread(&RecurrentConfig::new(2, 3).layers(2).gru());
+    let gru = spread(&RecurrentConfig::new(2, 3).num_layers(2).gru());
     let x = normal(&[6, 2, 2], 10);
     let (whole, last) = gru.forward(&x);
     let (first, state) = gru.forward(&x.narrow(0, 0, 4));
@@ -446,10 +450,10 @@ fn a_state_carries_on() {
 
 #[test]
 fn dropout_is_for_training() {
-    let config = RecurrentConfig::new(2, 8).layers(2).dropout(0.5);
+    let config = RecurrentConfig::new(2, 8).num_layers(2).dropout(0.5);
     let (lstm, x) = (config.lstm().to_dtype(DType::F64), normal(&[4, 3, 2], 11));
     let attention = AttentionConfig::new(8, 2).dropout(0.5).build().to_dtype(DType::F64);
-    let block = TransformerConfig::new(8, 2).feedforward(16).dropout(0.5).encoder_layer();
+    let block = TransformerConfig::new(8, 2).dim_feedforward(16).dropout(0.5).encoder_layer();
     let (block, z) = (block.to_dtype(DType::F64), normal(&[2, 6, 8], 12));
     let none = AttentionMasks::new();
     let runs: [&dyn Fn() -> Tensor; 4] = [
@@ -467,7 +471,8 @@ fn dropout_is_for_training() {
     for (i, run) in runs.iter().enumerate() {
         assert_eq!(run().to_vec::<f64>(), run().to_vec::<f64>(), "{i} in evaluation");
     }
-    // What is not dropped is scaled, so that the mean stays: biases are 0, so without scaling it would be half.
+    // What is not dropped is scaled, so that the mean stays: biases are 0, so without scaling it
+    // would be half.
     let exact = attention.forward(&z, &z, &z, none);
     attention.train();
     let sum = (0..400).map(|_| attention.forward(&z, &z, &z, none)).reduce(|a, b| a + b).unwrap();
@@ -481,7 +486,7 @@ fn weights_start_as_pytorchs() {
         let largest = x.detach().abs().max().item::<f32>() as f64;
         assert!(largest <= bound && largest > 0.9 * bound, "{largest} of {bound}");
     };
-    let lstm = RecurrentConfig::new(20, 25).layers(2).proj_size(10).lstm();
+    let lstm = RecurrentConfig::new(20, 25).num_layers(2).proj_size(10).lstm();
     lstm.parameters().iter().for_each(|x| within(x, 0.2));
     within(&Rnn::new(9, 16).cells[0].weight_hh, 0.25);
     within(&RnnCell::new(9, 16).weight_ih, 0.25);
@@ -513,7 +518,7 @@ fn what_does_not_fit_is_refused_at_the_users_line() {
     let lengths = Tensor::from([1i64, 2, 3]);
     fails(|| lstm.forward_with(&x, None, Some(&lengths)), &["Lstm", "2 integers", "i64[3]"]);
     fails(|| RecurrentConfig::new(3, 5).proj_size(2).gru(), &["Gru", "proj_size"]);
-    fails(|| RecurrentConfig::new(3, 5).layers(0).gru(), &["Gru", "at least one layer"]);
+    fails(|| RecurrentConfig::new(3, 5).num_layers(0).gru(), &["Gru", "at least one layer"]);
     fails(|| LstmCell::new(3, 5).forward(&zeros(&[2, 4]), None), &["LstmCell", "[batch, 3]"]);
     let h = zeros(&[3, 5]);
     fails(|| RnnCell::new(3, 5).forward(&zeros(&[2, 3]), Some(&h)), &["RnnCell", "f32[3,5]"]);
@@ -540,12 +545,12 @@ fn what_does_not_fit_is_refused_at_the_users_line() {
     let _ = attention.decode(&zeros(&[2, 3, 8]), &cache);
     fails(
         || attention.decode(&zeros(&[2, 2, 8]), &cache),
-        &["KeyValueCache", "f32[2,2,4,4] has no 2 places left", "reset"],
+        &["KeyValueCache", "f32[2,2,4,4] has no 2 positions left", "reset"],
     );
     // What was refused has not changed it.
     assert_eq!(cache.position.item::<i64>(), 3);
 
-    let config = TransformerConfig::new(8, 2).feedforward(16);
+    let config = TransformerConfig::new(8, 2).dim_feedforward(16);
     fails(|| TransformerConfig::new(9, 2).encoder_layer(), &["2 heads", "9 features"]);
     fails(|| config.encoder_layer().forward(&zeros(&[2, 5, 6])), &["f32[2,5,6]"]);
     fails(|| config.encoder(2).forward(&zeros(&[2, 5, 6])), &["f32[2,5,6]"]);

@@ -1,5 +1,6 @@
-//! Compiled training steps of recurrent layers and transformers give what eager ones give, dropout included. They draw from the global
-//! generator, so they are in a file of their own and take turns.
+//! Compiled training steps of recurrent layers and transformers give what eager ones give, dropout
+//! included. They draw from the global generator, so they are in a file of their own and take
+//! turns.
 
 #[allow(dead_code)]
 mod recorded;
@@ -17,7 +18,8 @@ fn normal(shape: &[usize], seed: u64) -> Tensor {
     Key::new(seed).normal(shape, DType::F64, 0.0, 1.0)
 }
 
-/// Trains for some steps, eagerly and compiled, from the same start and seed: the same losses and parameters.
+/// Trains for some steps, eagerly and compiled, from the same start and seed: the same losses and
+/// parameters.
 fn compiled_is_eager<M: Module>(
     make: impl Fn() -> M,
     loss: impl Fn(&M, &Tensor) -> Tensor,
@@ -56,7 +58,7 @@ fn compiled_is_eager<M: Module>(
 #[test]
 fn a_compiled_lstm_step_is_the_eager_one() {
     // With dropout between the layers: the keys come from the same generator.
-    let config = RecurrentConfig::new(3, 4).layers(2).bidirectional().dropout(0.3);
+    let config = RecurrentConfig::new(3, 4).num_layers(2).bidirectional().dropout(0.3);
     compiled_is_eager(|| config.lstm(), |m, x| m.forward(x).0.square().mean(), &[5, 2, 3]);
     let lengths = Tensor::from([3i64, 5]);
     compiled_is_eager(
@@ -68,7 +70,7 @@ fn a_compiled_lstm_step_is_the_eager_one() {
 
 #[test]
 fn a_compiled_transformer_step_is_the_eager_one() {
-    let config = TransformerConfig::new(8, 2).feedforward(12).dropout(0.2).norm_first().gelu();
+    let config = TransformerConfig::new(8, 2).dim_feedforward(12).dropout(0.2).norm_first().gelu();
     let causal = AttentionMasks::new().causal();
     let loss =
         |m: &TransformerEncoderLayer, x: &Tensor| m.forward_masked(x, causal).square().mean();

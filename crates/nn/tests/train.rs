@@ -1,13 +1,13 @@
 //! The training loop: how long it runs, what it does when, what stops it.
 
 use pullback::{Result, Tensor, Tree, no_grad};
-use pullback_nn::data::{Loader, StreamLoader, from_fn, stream};
+use pullback_nn::data::{DataLoader, StreamLoader, from_fn, stream};
 use pullback_nn::optim::Optimizer;
-use pullback_nn::schedule::{Plateau, PlateauScheduler};
-use pullback_nn::state::{Best, Checkpoint, Checkpoints};
+use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
 use pullback_nn::train::{
-    Accuracy, Callback, Confusion, EarlyStop, Ended, Every, Flow, Metrics, Now, Outcome, Trainer,
-    Watching,
+    Accuracy, Callback, Confusion, EarlyStop, Ended, Every, LoopControl, Metrics, MonitoredPlateau,
+    Outcome, TrainState, Trainer,
 };
 use pullback_nn::{Dropout, Module};
 use std::cell::{Cell, RefCell};
@@ -36,12 +36,12 @@ impl Optimizer for Nothing {
         Vec::new()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
+    fn lrs(&self) -> Vec<Tensor> {
         vec![self.0.clone()]
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
-        vec![("0.rate".to_string(), self.0.clone())]
+        vec![("0.lr".to_string(), self.0.clone())]
     }
 }
 
@@ -54,33 +54,33 @@ fn nothing() -> Nothing {
 struct Notes(Rc<RefCell<Vec<String>>>);
 
 impl Notes {
-    fn note(&self, what: &str, now: &Now) {
+    fn note(&self, what: &str, now: &TrainState) {
         self.0.borrow_mut().push(format!("{what} {}/{} {}", now.step, now.epoch, now.metrics));
     }
 }
 
 impl Callback for Notes {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         self.note(&format!("start to {:?}", now.last_step), now);
         Ok(())
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("step", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_epoch(&mut self, now: &Now) -> Result<Flow> {
+    fn on_epoch(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("epoch", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_eval(&mut self, now: &Now) -> Result<Flow> {
+    fn on_eval(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.note("eval", now);
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_end(&mut self, now: &Now, outcome: &Outcome) -> Result<()> {
+    fn on_end(&mut self, now: &TrainState, outcome: &Outcome) -> Result<()> {
         self.note(&format!("end {}", outcome.ended), now);
         Ok(())
     }
@@ -108,15 +108,15 @@ fn everything_happens_in_its_order() {
         notes,
         [
             "start to Some(4) 0/0 ",
-            "step 1/0 loss 1, rate 0.25",
-            "step 2/1 loss 2, rate 0.25, epoch_loss 1.5",
-            "epoch 2/1 loss 2, rate 0.25, epoch_loss 1.5",
-            "step 3/1 loss 1, rate 0.25, val_loss 0.5, val_accuracy 0.75",
-            "eval 3/1 loss 1, rate 0.25, val_loss 0.5, val_accuracy 0.75",
-            "step 4/2 loss 2, rate 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
-            "epoch 4/2 loss 2, rate 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
-            "eval 4/2 loss 2, rate 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
-            "end finished 4/2 loss 2, rate 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
+            "step 1/0 loss 1, lr 0.25",
+            "step 2/1 loss 2, lr 0.25, epoch_loss 1.5",
+            "epoch 2/1 loss 2, lr 0.25, epoch_loss 1.5",
+            "step 3/1 loss 1, lr 0.25, val_loss 0.5, val_accuracy 0.75",
+            "eval 3/1 loss 1, lr 0.25, val_loss 0.5, val_accuracy 0.75",
+            "step 4/2 loss 2, lr 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
+            "epoch 4/2 loss 2, lr 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
+            "eval 4/2 loss 2, lr 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
+            "end finished 4/2 loss 2, lr 0.25, epoch_loss 1.5, val_loss 0.5, val_accuracy 0.75",
         ]
     );
     assert_eq!((outcome.step, outcome.epoch, outcome.ended), (4, 2, Ended::Finished));
@@ -206,7 +206,9 @@ fn early_stopping_restores_the_best_weights_also_after_resuming() {
                 .evaluate(Every::Steps(1), |model: &Model| {
                     Ok(values[model.weight.item::<f64>() as usize - 1])
                 })
-                .early_stop(EarlyStop::new("val_loss", Best::Lowest).patience(3).restore_best(true))
+                .early_stop(
+                    EarlyStop::new("val_loss", MetricMode::Min).patience(3).restore_best(true),
+                )
                 .checkpoints(Every::Steps(1), Checkpoints::new(folder.path()))
                 .resume(true)
                 .run(&vec![(); 100], |()| {
@@ -257,12 +259,12 @@ fn a_plateau_lowers_the_rate_also_after_resuming() {
     let folder = tempfile::tempdir().unwrap();
     let train = |steps: u64| {
         let (model, optimizer) = (model(), nothing());
-        let how = Plateau { patience: 3, factor: 0.5, ..Plateau::default() };
+        let how = ReduceLrOnPlateau { patience: 3, factor: 0.5, ..ReduceLrOnPlateau::default() };
         let plateau = PlateauScheduler::new(&optimizer, how).unwrap();
         Trainer::new(&model, &optimizer)
             .steps(steps)
             .evaluate(Every::Steps(2), |_: &Model| Ok(1.0))
-            .schedule(Every::Steps(1), Watching::new("val_loss", plateau))
+            .schedule(Every::Steps(1), MonitoredPlateau::new("val_loss", plateau))
             .checkpoints(Every::Steps(2), Checkpoints::new(folder.path()))
             .resume(true)
             .run(&vec![0.0; 4], |&x| Ok(x))
@@ -278,9 +280,13 @@ fn a_plateau_lowers_the_rate_also_after_resuming() {
 fn callbacks_and_flags_stop_a_run_and_it_is_saved() {
     struct StopAt(u64);
     impl Callback for StopAt {
-        fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
             let stop = now.step == self.0;
-            Ok(if stop { Flow::Break("enough".to_string()) } else { Flow::Continue(()) })
+            Ok(if stop {
+                LoopControl::Break("enough".to_string())
+            } else {
+                LoopControl::Continue(())
+            })
         }
     }
     let (model, optimizer) = (model(), nothing());
@@ -298,7 +304,8 @@ fn callbacks_and_flags_stop_a_run_and_it_is_saved() {
     // Others are told of the step, too.
     assert!(notes.0.borrow().iter().any(|line| line.starts_with("step 13/1")));
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 13);
-    // A flag that is up already stops before the first step, and the same checkpoint is not saved twice.
+    // A flag that is up already stops before the first step, and the same checkpoint is not saved
+    // twice.
     let stop = Arc::new(AtomicBool::new(true));
     let outcome = trainer().stop_at(stop).run(&batches, |&x| Ok(x)).unwrap();
     assert_eq!((outcome.step, outcome.ended), (13, Ended::Interrupted));
@@ -321,7 +328,10 @@ fn a_checkpoint_of_something_else_is_not_resumed_from() {
     // One that no loop has written.
     checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
     let error = resume().unwrap_err().to_string();
-    assert!(error.contains("cannot be resumed from: it is of no such loop"), "{error}");
+    assert!(
+        error.contains("cannot be resumed from: it is not the state of a training loop"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -348,9 +358,9 @@ fn how_many_examples_a_second() {
     let seen = Rc::new(Cell::new((0.0, 0.0)));
     struct Rate(Rc<Cell<(f64, f64)>>);
     impl Callback for Rate {
-        fn on_step(&mut self, now: &Now) -> Result<Flow> {
+        fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
             self.0.set((now.metrics.get("examples_per_second").unwrap(), now.seconds));
-            Ok(Flow::Continue(()))
+            Ok(LoopControl::Continue(()))
         }
     }
     let slow = |_: &i32| {
@@ -359,7 +369,8 @@ fn how_many_examples_a_second() {
     };
     let trainer = Trainer::new(&model, &optimizer).batch_size(32).callback(Rate(seen.clone()));
     trainer.run(&vec![1, 2, 3], slow).unwrap();
-    // Three batches of 32 in at least 60 ms; and the clock is read for the rate before it is read for callbacks.
+    // Three batches of 32 in at least 60 ms; and the clock is read for the rate before it is read
+    // for callbacks.
     let (rate, seconds) = seen.get();
     assert!(rate <= 96.0 / 0.06 && rate * seconds >= 96.0, "{rate} in {seconds}");
 }
@@ -398,7 +409,7 @@ fn accuracy_and_confusion() {
 #[test]
 fn a_look_at_the_first_batch_is_no_harm() {
     let (model, optimizer) = (model(), nothing());
-    let loader = Loader::new(from_fn(10, |i| Ok(i as i64))).batch_size(2);
+    let loader = DataLoader::new(from_fn(10, |i| Ok(i as i64))).batch_size(2);
     loader.iter().next().unwrap().unwrap();
     let mut first = Vec::new();
     let outcome = Trainer::new(&model, &optimizer).epochs(2).run(&loader, |batch: &Tensor| {
@@ -413,7 +424,7 @@ fn a_look_at_the_first_batch_is_no_harm() {
 #[test]
 fn no_batch_of_a_stream_is_lost_where_a_run_ends() {
     let (model, optimizer) = (model(), nothing());
-    let loader = StreamLoader::new(stream(|_| Ok((0..10i64).map(Ok)))).workers(2);
+    let loader = StreamLoader::new(stream(|_| Ok((0..10i64).map(Ok)))).num_workers(2);
     let mut seen = Vec::new();
     for steps in [3, 4, 5] {
         let run = Trainer::new(&model, &optimizer).steps(steps).run(&loader, |batch: &Tensor| {
@@ -431,7 +442,7 @@ fn the_best_checkpoint_is_the_one_that_was_measured() {
     let (model, optimizer) = (model(), nothing());
     let mut values = [0.5, 0.1, 0.9].into_iter();
     let checkpoints =
-        Checkpoints::new(folder.path()).keep_last(1).keep_best("val_loss", Best::Lowest);
+        Checkpoints::new(folder.path()).keep_last(1).keep_best("val_loss", MetricMode::Min);
     let outcome = Trainer::new(&model, &optimizer)
         .steps(12)
         .evaluate(Every::Steps(4), |_| Ok(values.next().unwrap()))
@@ -466,7 +477,7 @@ fn what_cannot_be_resumed_from_changes_nothing() {
     let train = |batch: usize, kept: usize, groups: usize| {
         let (model, other) = (model(), Tensor::zeros([kept]));
         let optimizer = vec![nothing(), nothing()].into_iter().take(groups).collect::<Vec<_>>();
-        let loader = Loader::new(from_fn(40, |i| Ok(i as i64))).batch_size(batch);
+        let loader = DataLoader::new(from_fn(40, |i| Ok(i as i64))).batch_size(batch);
         let run = Trainer::new(&model, &optimizer)
             .steps(3)
             .keep("other", vec![("x".to_string(), other)])
@@ -504,7 +515,7 @@ fn metrics_that_are_not_finite_are_resumed_from() {
         Trainer::new(&model, &optimizer)
             .steps(steps)
             .evaluate(Every::Steps(2), |_| Ok(f64::INFINITY))
-            .early_stop(EarlyStop::new("val_loss", Best::Lowest).patience(9))
+            .early_stop(EarlyStop::new("val_loss", MetricMode::Min).patience(9))
             .checkpoints(Every::Steps(1), Checkpoints::new(folder.path()))
             .resume(true)
             .run(&vec![0.0; 4], |&x| Ok(Metrics::from([("loss", x), ("size", f64::INFINITY)])))

@@ -1,4 +1,5 @@
-//! Modules with state inside transforms: what a forward pass writes to buffers is kept, and what cannot be kept is refused at the user's line.
+//! Modules with state inside transforms: what a forward pass writes to buffers is kept, and what
+//! cannot be kept is refused at the user's line.
 
 use pullback::{
     DType, Tensor, Tree, catch, grad, hessian, jacfwd, jacobian, jacrev, jit, jvp, no_grad,
@@ -115,7 +116,7 @@ fn forward_and_reverse_mode_agree_on_a_module() {
 #[test]
 fn other_layers_with_state() {
     let net = (
-        InstanceNorm1d::new(2).running_stats(),
+        InstanceNorm1d::new(2).track_running_stats(),
         SpectralNorm::new(Linear::new(3, 3)),
         Dropout::new(0.5),
     );

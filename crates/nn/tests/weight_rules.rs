@@ -1,4 +1,5 @@
-//! Weights whose names and pieces differ: patterns for what may differ, and rules that join and cut.
+//! Weights whose names and pieces differ: patterns for what may differ, and rules that join and
+//! cut.
 
 use pullback::{Tensor, Tree};
 use pullback_nn::state::{Names, Weights, save_weights};
@@ -235,7 +236,8 @@ fn one_stray_name_needs_no_lax_loading() {
     assert_eq!(kept[0].weight.to_vec::<f64>(), [0.0; 4]);
 }
 
-/// A rule that cannot be meant is a sentence, when loading and when saving, and the sentence names the line of the call.
+/// A rule that cannot be meant is a sentence, when loading and when saving, and the sentence names
+/// the line of the call.
 #[test]
 fn rules_that_cannot_be_meant() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,32 +1,45 @@
 //! The one door: every tensor method names an [`Op`] and comes through here.
 //!
+//! What happens to `x.matmul(&w)`, in order:
+//!
 //! ```text
-//!  infer ─► run ─► tape node, if an operand is tracked ─► push tangents, if an operand carries one
+//!  apply ─► operands: what history and tangents does each have?
+//!    │
+//!    ├─ nothing to differentiate ───────────────► compute
+//!    └─ otherwise the row of the op says how:
+//!         by way of simpler ops, or a loop that keeps more ─► apply those instead
+//!         anything else ─► compute ─► record (a tape node, and tangents)
 //! ```
-//! An op whose row is `Decompose` is replaced by its decomposition when a derivative is wanted, and
-//! runs as one fused kernel otherwise.
+//!
+//! *Operands.* A tensor's history may be out of date after a write in place, and a trace or `no_grad`
+//! may hide it; [`Tensor::state`] gives what holds now. Most operands have neither history nor
+//! tangents, and then nothing below `compute` runs.
+//!
+//! *Compute.* Where a function is being traced, the op becomes an equation of a program. Otherwise the
+//! backend runs it. Nothing else in the library calls a kernel for an op.
+//!
+//! *Record* (`tape/record.rs`). The results get a node: the op, the line, the histories of the operands (its edges)
+//! and the values that the row names. A backward pass (`tape/backward.rs`) follows the edges. Where an
+//! operand carries tangents, forward mode pushes them on at once (`forward.rs`).
+//!
+//! Autocast, conventions at kinks and those who watch ops are not part of this: where any of them is
+//! on, one bit leads to [`instrumented`], and everything else is told by `events.rs`.
 
-use crate::memory::report::ledger;
-use crate::memory::{budget, checkpoint};
-use crate::rule::{Facts, Grad, Maybe, Outs, Val};
-use crate::tape::saved::{From, Saved};
-use crate::tape::{Cut, CutReason, History, Node};
+use crate::rule::{Grad, Outs};
+use crate::tape::History;
+use crate::tape::record::record;
 use crate::tensor::Tangents;
-use crate::transform::levels;
-use crate::{
-    Error, Result, Tensor, autocast, backend, control, fail, kinks, mode, ops, trace, watch,
-};
-use pullback_ir::infer::{Specs, infer};
-use pullback_ir::{Op, Spec};
-use smallvec::{SmallVec, smallvec};
+use crate::{Result, Tensor, autocast, backend, control, events, fail, kinks, mode, ops, trace};
+use pullback_ir::infer::infer;
+use pullback_ir::{Line, Op, Spec};
+use smallvec::SmallVec;
 use std::panic::Location;
-use std::sync::Arc;
 
 /// Applies an op with one result.
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
-    match apply_one(op, inputs, Location::caller()) {
-        Ok(y) => y,
+    match apply_at(op, inputs, mode::user_line(Location::caller())) {
+        Ok(mut outs) => outs.swap_remove(0),
         Err(error) => fail::raise(error),
     }
 }
@@ -34,7 +47,7 @@ pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
 /// Applies an op and gives all its results.
 #[track_caller]
 pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
-    fail::or_raise(apply_at(op, inputs, Location::caller()))
+    fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
 }
 
 /// Applies any op to any operands: what every method comes down to. Operands must have the shapes
@@ -49,7 +62,31 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
 /// ```
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    Ok(apply_at(op, inputs, Location::caller())?.into_vec())
+    Ok(apply_at(op, inputs, mode::user_line(Location::caller()))?.into_vec())
+}
+
+#[inline]
+fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    match events::is_instrumented() {
+        false => run(op, inputs, at),
+        true => instrumented(op, inputs, at),
+    }
+}
+
+/// An op that somebody has a say in: its operands are cast as `autocast` wants, another derivative at
+/// kinks may have been agreed, and its results are looked at.
+#[cold]
+fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    let cast = autocast::cast_operands(&op, inputs, at);
+    let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
+    let inputs = cast.as_deref().unwrap_or(inputs);
+    events::op_starts(&op, inputs, at);
+    let outs = match kinks::agreed(&op, inputs, at)? {
+        Some(y) => Outs::from_buf([y]),
+        None => run(op.clone(), inputs, at)?,
+    };
+    events::op_ran(&op, inputs, &outs, at)?;
+    Ok(outs)
 }
 
 /// What `apply` learns of an operand.
@@ -61,406 +98,99 @@ pub(crate) struct Operand {
     pub cut: bool,
 }
 
-/// What it learns of all of them.
-struct Operands {
-    list: SmallVec<[Operand; 2]>,
-    /// Some have a history or tangents of any kind.
-    noted: bool,
-    /// A derivative of the result will be wanted.
-    differentiated: bool,
-}
+impl Operand {
+    /// Whether there is anything to record for it.
+    fn is_noted(&self) -> bool {
+        !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut
+    }
 
-impl Operands {
-    fn of(inputs: &[&Tensor], at: &'static Location<'static>) -> Result<Operands> {
-        let mut all = Operands { list: SmallVec::new(), noted: false, differentiated: false };
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(inputs, at);
-        }
-        for x in inputs {
-            let operand = x.state(at)?;
-            let bare = matches!(operand.history, History::None) && operand.tangents.is_empty();
-            if !bare || operand.cut {
-                all.noted = true;
-                let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
-                all.differentiated |=
-                    x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
-            }
-            all.list.push(operand);
-        }
-        Ok(all)
+    /// Whether a derivative with respect to `x`, which this is about, will be wanted.
+    fn is_differentiated(&self, x: &Tensor) -> bool {
+        let tracked = self.history.is_tracked() && mode::is_grad_enabled();
+        x.dtype().is_float() && (tracked || !self.tangents.is_empty())
     }
 }
 
-/// The way of an op with one result, which nearly all are.
-fn apply_one(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Tensor> {
-    match mode::extras() {
-        0 => run_one(op, inputs, caller, false),
-        _ => attended(op, inputs, caller, run_agreed, std::slice::from_ref),
-    }
-}
+pub(crate) type Operands = SmallVec<[Operand; 2]>;
 
-/// The op, or what stands for it where another derivative at its kinks was agreed.
-fn run_agreed(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Tensor> {
-    match kinks::agreed(&op, inputs, mode::user_line(caller))? {
-        Some(y) => Ok(y),
-        None => run_one(op, inputs, caller, noting),
-    }
-}
-
-/// An op inside `autocast`, `watch_overflow`, `kink_report`, `with_conventions`, a memory budget or a report on memory: its operands are cast as the
-/// table says, it is noted, and its results are looked at.
-fn attended<R>(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    run: impl FnOnce(Op, &[&Tensor], &'static Location<'static>, bool) -> Result<R>,
-    results: impl Fn(&R) -> &[Tensor],
-) -> Result<R> {
-    let at = mode::user_line(caller);
-    let cast = autocast::settled(&op, inputs, at);
-    let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
-    let inputs = cast.as_deref().unwrap_or(inputs);
-    if ledger::is_on() {
-        ledger::begins(&op, inputs, at);
-    }
-    if !watch::is_looking() && !kinks::is_counting() {
-        return run(op, inputs, caller, budget::is_noting());
-    }
-    let made = run(op.clone(), inputs, caller, budget::is_noting())?;
-    if watch::is_looking() {
-        watch::look(&op, inputs, results(&made), at);
-    }
-    kinks::look(&op, inputs, results(&made), at)?;
-    Ok(made)
-}
-
-fn run_one(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Tensor> {
-    let at = mode::user_line(caller);
-    let operands = Operands::of(inputs, at)?;
-    if operands.differentiated {
-        if let Some(mut outs) = decompose(&op, inputs, &operands, at)? {
-            return Ok(outs.swap_remove(0));
+fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    events::values_read(inputs, at);
+    let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
+    for x in inputs {
+        let operand = x.state(at)?;
+        if operand.is_noted() {
+            noted = true;
+            differentiated |= operand.is_differentiated(x);
         }
-        if let Some(mut outs) = prepared(&op, inputs, caller)? {
-            return Ok(outs.swap_remove(0));
-        }
+        operands.push(operand);
     }
-    if trace::active() {
-        let (lifted, outs) = traced(&op, inputs, at)?;
-        if operands.noted {
-            record(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), operands.list, &outs, at);
-        }
-        return outs.into_iter().next().ok_or_else(|| Error::argument("apply", "no result"));
+    if !noted {
+        return match trace::active() {
+            true => Ok(traced(&op, inputs, at)?.1),
+            false => compute(&op, inputs, at),
+        };
     }
-    let y = backend::run(&op, inputs).map_err(|e| e.at(at))?;
-    if noting {
-        budget::note(&op, inputs, std::slice::from_ref(&y), at);
-    }
-    if operands.noted {
-        record(op, inputs, operands.list, std::slice::from_ref(&y), at);
-    }
-    Ok(y)
-}
-
-fn apply_at(op: Op, inputs: &[&Tensor], caller: &'static Location<'static>) -> Result<Outs> {
-    if op.results() == 1 {
-        return Ok(smallvec![apply_one(op, inputs, caller)?]);
-    }
-    match mode::extras() {
-        0 => run_all(op, inputs, caller, false),
-        _ => attended(op, inputs, caller, run_all, |outs| outs),
-    }
-}
-
-fn run_all(
-    op: Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-    noting: bool,
-) -> Result<Outs> {
-    let at = mode::user_line(caller);
-    let operands = Operands::of(inputs, at)?;
-    if operands.differentiated {
-        if let Some(outs) = decompose(&op, inputs, &operands, at)? {
-            return Ok(outs);
-        }
-        if let Some(outs) = prepared(&op, inputs, caller)? {
-            return Ok(outs);
-        }
-    }
-    if trace::active() {
-        let (lifted, outs) = traced(&op, inputs, at)?;
-        if operands.noted {
-            record(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), operands.list, &outs, at);
-        }
+    let row = ops::row(&op);
+    if differentiated && let Some(outs) = instead(&op, &row, inputs, &operands, at)? {
         return Ok(outs);
     }
-    let outs = backend::run_all(&op, inputs).map_err(|e| e.at(at))?;
-    if noting {
-        budget::note(&op, inputs, &outs, at);
+    if trace::active() {
+        let (lifted, outs) = traced(&op, inputs, at)?;
+        let lifted: SmallVec<[&Tensor; 4]> = lifted.iter().collect();
+        record(op, &row, &lifted, operands, &outs, at);
+        return Ok(outs);
     }
-    if operands.noted {
-        record(op, inputs, operands.list, &outs, at);
-    }
+    let outs = compute(&op, inputs, at)?;
+    record(op, &row, inputs, operands, &outs, at);
     Ok(outs)
 }
 
-/// The results of a loop that also keeps what a backward pass will need.
-fn prepared(
-    op: &Op,
-    inputs: &[&Tensor],
-    caller: &'static Location<'static>,
-) -> Result<Option<Outs>> {
-    let at = mode::user_line(caller);
-    let prepare = || mode::speaking_for(at, || control::prepare(op, at));
-    let Some(prepared) = autocast::off(|| kinks::settled(prepare)) else { return Ok(None) };
-    let (place, constants) = &prepared.constants;
-    let (before, after) = inputs.split_at(*place);
-    let all: Vec<&Tensor> =
-        before.iter().copied().chain(constants).chain(after.iter().copied()).collect();
-    let mut outs = apply_at(prepared.op, &all, caller)?;
-    outs.truncate(prepared.own);
-    Ok(Some(outs))
+fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    let outs = backend::compute(op, inputs).map_err(|e| e.at(at))?;
+    events::op_computed(op, inputs, &outs, at);
+    Ok(outs)
 }
 
-/// The results by way of simpler ops, if the row says so.
-fn decompose(
-    op: &Op,
-    inputs: &[&Tensor],
-    operands: &Operands,
-    at: &'static Location<'static>,
-) -> Result<Option<Outs>> {
-    let decompose = match ops::row(op) {
-        Grad::Decompose(decompose) => decompose,
-        Grad::Custom(handle) => {
-            handle.refuse_captured(op.name(), inputs, &operands.list).map_err(|e| e.at(at))?;
-            return Ok(None);
-        }
-        Grad::Flow(..) => {
-            let differentiated = |i: usize| {
-                let Operand { history, tangents, .. } = &operands.list[i];
-                let tracked = history.is_tracked() && mode::is_grad_enabled();
-                inputs[i].dtype().is_float() && (tracked || !tangents.is_empty())
-            };
-            control::check_captured(op, differentiated).map_err(|e| e.at(at))?;
-            return Ok(None);
-        }
-        _ => return Ok(None),
-    };
-    // Checked here, so that a wrong shape is an error of this op and not of its parts.
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-    infer(op, &specs).map_err(|e| e.at(at))?;
-    // Of a single element a product is that element, but not its memory.
-    let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
-    let simpler = || mode::speaking_for(at, || own(decompose(op, inputs)));
-    Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
-}
-
-/// Records the op in the trace that goes on. The operands as the trace sees them, and its results.
-fn traced(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
+/// Records the op in the trace that is active: the operands as the trace sees them, and the results.
+fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
     Ok((lifted, outs))
 }
 
-/// Puts the results of an op on the tape and gives them their tangents.
-fn record(
-    op: Op,
-    inputs: &[&Tensor],
-    mut operands: SmallVec<[Operand; 2]>,
-    outs: &[Tensor],
-    at: &'static Location<'static>,
-) {
-    let row = ops::row(&op);
-    let dual = operands.iter().any(|o| !o.tangents.is_empty());
-    let (mut reached, mut tracked, mut any) = (SmallVec::<[bool; 8]>::new(), [false; 4], false);
-    for (i, (x, o)) in inputs.iter().zip(&operands).enumerate() {
-        let reaches = x.dtype().is_float() && row.reaches(i);
-        reached.push(reaches);
-        let on = reaches && o.history.is_tracked();
-        any |= on;
-        // Rows that ask which operands are tracked have at most three.
-        if let Some(slot) = tracked.get_mut(i) {
-            *slot = on;
-        }
-    }
-    let (mut floats, mut others) = (false, false);
-    for y in outs {
-        floats |= y.dtype().is_float();
-        others |= !y.dtype().is_float();
-    }
-    if any && floats && mode::is_grad_enabled() {
-        let saved = keep(&row, (&op, at), inputs, &operands, outs, &tracked);
-        let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
-        let in_specs = match uniform {
-            true => Box::default(),
-            false => inputs.iter().map(|x| x.spec().clone()).collect(),
-        };
-        let (mut out_specs, mut edges) = (Specs::new(), SmallVec::new());
-        for y in outs {
-            out_specs.push(y.spec().clone());
-        }
-        // What the edges take is needed again only where there are tangents or constant results.
-        let again = dual || others;
-        for (o, &reaches) in operands.iter_mut().zip(&reached) {
-            edges.push(match (&mut o.history, reaches) {
-                (history, false) if history.is_tracked() => {
-                    Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
-                }
-                (history, _) if again => history.clone(),
-                (history, _) => std::mem::take(history),
-            });
-        }
-        let op_again = again.then(|| op.clone());
-        let node = Arc::new(Node::new(op, at, edges, in_specs, out_specs, saved));
-        for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
-            y.lock().history = History::Node(node.clone(), k as u32);
-        }
-        let Some(op) = op_again else { return };
-        for y in outs.iter().filter(|y| !y.dtype().is_float()) {
-            y.lock().history = constant(CutReason::Constant, &op, at, &operands);
-        }
-        if dual {
-            tangents(&op, &row, inputs, &operands, outs, at);
-        }
-        return;
-    }
-    let why = if mode::is_grad_enabled() { CutReason::Constant } else { CutReason::NoGrad };
-    let off = |o: &Operand| o.cut || (!mode::is_grad_enabled() && o.history.is_tracked());
-    let severed = matches!(op, Op::View(_)) && operands.iter().any(off);
-    for y in outs {
-        let mut state = y.lock();
-        state.history = constant(why, &op, at, &operands);
-        state.severed = severed;
-    }
-    if dual {
-        tangents(&op, &row, inputs, &operands, outs, at);
-    }
-}
-
-/// [`push_tangents`] for the user's line, in the dtypes that are settled.
-fn tangents(
+/// The results by way of other ops, if the row wants that where a derivative will be taken.
+fn instead(
     op: &Op,
     row: &Grad,
     inputs: &[&Tensor],
-    operands: &[Operand],
-    outs: &[Tensor],
-    at: &'static Location<'static>,
-) {
-    let push = || mode::speaking_for(at, || push_tangents(op, row, inputs, operands, outs));
-    autocast::off(|| kinks::settled(push));
-}
-
-/// The values that the row wants for backward.
-fn keep(
-    row: &Grad,
-    saver: (&Op, &'static Location<'static>),
-    inputs: &[&Tensor],
-    operands: &[Operand],
-    outs: &[Tensor],
-    tracked: &[bool],
-) -> Vec<Saved> {
-    let mut saved = Vec::new();
-    for (i, x) in inputs.iter().enumerate() {
-        if row.keeps(Val::In(i), tracked) {
-            let Operand { history, tangents, .. } = &operands[i];
-            saved.push(Saved::pack(From::Input(i as u32), x, tangents, saver, history));
+    operands: &Operands,
+    at: Line,
+) -> Result<Option<Outs>> {
+    match row {
+        Grad::Decompose(decompose) => {
+            // Checked here, so that a wrong shape is an error of this op and not of its parts.
+            let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
+            infer(op, &specs).map_err(|e| e.at(at))?;
+            // Of a single element a product is that element, but not its memory.
+            let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
+            let simpler = || mode::with_line(at, || own(decompose(op, inputs)));
+            Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
+        }
+        Grad::Custom(handle) => {
+            handle.refuse_captured(op.name(), inputs, operands).map_err(|e| e.at(at))?;
+            Ok(None)
+        }
+        Grad::Flow(..) => {
+            let differentiated = |i: usize| operands[i].is_differentiated(inputs[i]);
+            control::check_captured(op, differentiated).map_err(|e| e.at(at))?;
+            let prepare = || mode::with_line(at, || control::prepare(op, at));
+            let Some(more) = autocast::off(|| kinks::off(prepare)) else { return Ok(None) };
+            let mut outs = apply_at(more.op.clone(), &more.operands(inputs), at)?;
+            outs.truncate(more.own);
+            Ok(Some(outs))
+        }
+        Grad::Zero | Grad::Slopes(_) | Grad::Linear(_) | Grad::Bilinear(_) | Grad::Hand(_) => {
+            Ok(None)
         }
     }
-    for (k, y) in outs.iter().enumerate() {
-        if row.keeps(Val::Out(k), tracked) {
-            let none = &History::None;
-            saved.push(Saved::pack(From::Output(k as u32), y, &Tangents::new(), saver, none));
-        }
-    }
-    saved
-}
-
-fn constant(
-    why: CutReason,
-    op: &Op,
-    at: &'static Location<'static>,
-    operands: &[Operand],
-) -> History {
-    Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history))
-}
-
-/// Forward mode. Levels go from the outermost in: at each, operands and results carry the tangents
-/// of the levels outside it, so a tangent is itself differentiated by those.
-fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor]) {
-    let mut present: SmallVec<[u64; 2]> =
-        operands.iter().flat_map(|o| o.tangents.iter().map(|t| t.0)).collect();
-    present.sort_unstable();
-    present.dedup();
-
-    let in_specs: SmallVec<[Spec; 2]> = inputs.iter().map(|x| x.spec().clone()).collect();
-    let out_specs: SmallVec<[Spec; 1]> = outs.iter().map(|y| y.spec().clone()).collect();
-    for &level in &present {
-        let mut facts =
-            Facts::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
-        for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
-            let outer = o.tangents.iter().filter(|t| t.0 < level).cloned().collect();
-            facts.set(Val::In(i), x.alias(o.history.clone(), outer));
-        }
-        for (k, y) in outs.iter().enumerate() {
-            let (history, tangents) = {
-                let state = y.lock();
-                (state.history.clone(), state.tangents.clone())
-            };
-            facts.set(Val::Out(k), y.alias(history, tangents));
-        }
-        let at_level = |o: &Operand| o.tangents.iter().find(|t| t.0 == level).map(|t| t.1.clone());
-        let tangents: Maybe = operands.iter().map(at_level).collect();
-        if let Some(found) = row.jvp(&facts, &tangents) {
-            for (y, t) in outs.iter().zip(found).filter(|(y, _)| y.dtype().is_float()) {
-                y.lock().tangents.extend(t.map(|t| (level, t)));
-            }
-        }
-    }
-    for y in outs {
-        let (history, tangents) = {
-            let state = y.lock();
-            (state.history.clone(), state.tangents.clone())
-        };
-        if let History::Node(node, k) = history {
-            node.attach_tangents(k, &tangents);
-            levels::remember(&node, &present);
-        }
-    }
-}
-
-/// Records an op whose results are known already: what a custom function has computed.
-pub(crate) fn record_done(
-    op: Op,
-    inputs: &[&Tensor],
-    operands: SmallVec<[Operand; 2]>,
-    outs: &[Tensor],
-    at: &'static Location<'static>,
-) {
-    record(op, inputs, operands, outs, at);
-}
-
-/// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
-pub(crate) fn record_as(
-    op: Op,
-    inputs: &[&Tensor],
-    out: &Tensor,
-    at: &'static Location<'static>,
-) -> Result<()> {
-    record(op, inputs, Operands::of(inputs, at)?.list, std::slice::from_ref(out), at);
-    Ok(())
 }

@@ -4,7 +4,7 @@
 //! checks the gradient of the gradient in the same way.
 
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, Tree, jvp, mode, vjp};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// What a check found.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl Check {
     /// little).
     #[track_caller]
     pub fn run<T: Tree, Y: Tree>(&self, f: impl Fn(&T) -> Y, x: &T) -> Result<Report> {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let inputs = x.leaves();
         if let Some(x) = inputs.iter().find(|x| x.dtype().is_float() && x.dtype() != DType::F64) {
             let message = format!("gradients are checked in f64, not {}", x.dtype());

@@ -15,8 +15,7 @@ use crate::{
 };
 use half::{bf16, f16};
 use pullback_cpu::{Buffer, HostElement};
-use pullback_ir::{Few, Layout, Op};
-use std::panic::Location;
+use pullback_ir::{Few, Layout, Line, Op};
 use std::sync::Arc;
 
 /// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
@@ -96,7 +95,7 @@ pub(crate) fn known_shape(op: &'static str, shape: impl IntoShape) -> Shape {
     let size = lengths.iter().try_fold(1isize, |p, &n| p.checked_mul(n.max(1)));
     if lengths.iter().any(|&n| n < 0) || size.is_none_or(|n| n > isize::MAX / 8) {
         let error = Error::argument(op, format!("{:?} is not a shape", &lengths[..]));
-        fail::raise(error.at(mode::user_line(Location::caller())));
+        fail::raise(error.at(mode::user_line(Line::caller())));
     }
     lengths.iter().map(|&n| n as usize).collect()
 }
@@ -118,7 +117,7 @@ impl Tensor {
         let values = values.as_ref();
         let device = default_device();
         let spec = Spec::cpu(T::DTYPE, known_shape("from_vec", shape));
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         if values.len() != spec.len() {
             let message =
                 format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
@@ -266,7 +265,7 @@ impl Tensor {
         let Some(count) = steps_between(a, b, s).filter(|_| T::DTYPE != DType::Bool) else {
             let [a, b, s] = [a, b, s].map(Scalar::as_f64);
             let error = Error::argument("arange", format!("no range leads from {a} to {b} by {s}"));
-            fail::raise(error.at(mode::user_line(Location::caller())));
+            fail::raise(error.at(mode::user_line(Line::caller())));
         };
         let len = known_shape("arange", count)[0];
         let steps = Tensor::iota_on(default_device(), len, T::DTYPE);

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::{Device, Error, ErrorKind, Op, Result, Tensor, backend, fail, mode};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// Which devices this process can use.
 ///
@@ -102,7 +102,7 @@ pub(crate) fn check(op: &str, device: Device) -> Result<()> {
 #[doc(alias = "set_default_device")]
 #[track_caller]
 pub fn with_default_device<R>(device: impl IntoDevice, f: impl FnOnce() -> R) -> R {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let device = fail::or_raise(found("with_default_device", device).map_err(|e| e.at(at)));
     mode::with(&mode::DEFAULT_DEVICE, device, f)
 }
@@ -131,7 +131,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn to(&self, device: impl IntoDevice) -> Tensor {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let device = fail::or_raise(device.into_device().map_err(|e| e.on([self.spec()]).at(at)));
         if device == self.device() {
             return self.clone();

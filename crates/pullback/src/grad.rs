@@ -1,12 +1,35 @@
 //! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
 
-use crate::memory::report::ledger;
+use crate::cut::{Cut, CutReason};
 use crate::own::Since;
-use crate::tape::backward::{Manner, into_leaves, of_targets, plan};
-use crate::tape::{Cut, CutReason, History};
+use crate::tape::History;
+use crate::tape::backward::{into_leaves, of_targets};
 use crate::tensor::Tangents;
-use crate::{Error, Result, Tensor, fail, mode, trace};
-use std::panic::Location;
+use crate::transform::reach::plan;
+use crate::{Error, Result, Tensor, events, fail, mode, trace};
+use pullback_ir::Line;
+
+/// How a backward pass treats the graph.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BackwardOptions {
+    /// Saved values stay, so that the graph can be gone through again.
+    pub retain: bool,
+    /// The pass itself is recorded, so that its results can be differentiated.
+    pub create: bool,
+    /// Where the gradients are constants to every derivative that is taken outside, in both modes: the
+    /// line that asked for them.
+    pub constant: Option<Line>,
+}
+
+impl BackwardOptions {
+    /// A gradient as users and their hooks see it.
+    pub fn shown(self, grad: Tensor) -> Tensor {
+        match self.constant {
+            Some(at) => grad.constant(at),
+            None => grad,
+        }
+    }
+}
 
 impl Tensor {
     /// Makes this tensor a leaf whose gradient `backward` computes.
@@ -24,7 +47,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn requires_grad(self) -> Tensor {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let refuse = |why: &str, hint: &str| -> ! {
             fail::raise(Error::gradient("requires_grad", why).on([self.spec()]).at(at).hint(hint))
         };
@@ -64,7 +87,7 @@ impl Tensor {
             return;
         }
         let leaf = self.is_leaf();
-        fail::or_raise(trace::marks(self, leaf, mode::user_line(Location::caller())));
+        fail::or_raise(trace::marks(self, leaf, mode::user_line(Line::caller())));
         if leaf {
             let owner = {
                 let mut state = self.lock();
@@ -80,7 +103,7 @@ impl Tensor {
     /// computed from one. Inside a body (of [`vmap`](crate::vmap), a compiled loop or branch) only what is
     /// tracked inside counts: a derivative that is taken outside sees the body as a whole.
     pub fn is_tracked(&self) -> bool {
-        match self.state(Location::caller()) {
+        match self.state(Line::caller()) {
             Ok(state) => state.history.is_tracked(),
             Err(_) => true, // overwritten from elsewhere: tracked, but no longer usable
         }
@@ -95,7 +118,7 @@ impl Tensor {
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
         trace::asks(self);
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let leaf = self.leaf()?;
         let mut slot = leaf.grad();
         trace::touch(&leaf, &mut slot, (true, false), at);
@@ -108,7 +131,7 @@ impl Tensor {
     /// If the tensor is not a leaf, or the gradient has another spec.
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         trace::asks(self);
         let Some(leaf) = self.leaf() else {
             let error = Error::gradient("set_grad", "only a leaf that requires grad has a .grad()");
@@ -121,7 +144,7 @@ impl Tensor {
         }
         let mut slot = leaf.grad();
         trace::touch(&leaf, &mut slot, (false, true), at);
-        grad.iter().for_each(|grad| ledger::is_gradient(&leaf, grad));
+        grad.iter().for_each(|grad| events::gradient_of(&leaf, grad));
         let old = std::mem::replace(&mut *slot, grad);
         // Dropped after the lock is released, here and below.
         drop(slot);
@@ -132,7 +155,7 @@ impl Tensor {
     #[track_caller]
     pub fn zero_grad(&self) {
         trace::asks(self);
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         if let Some(leaf) = self.leaf() {
             let mut slot = leaf.grad();
             trace::touch(&leaf, &mut slot, (false, true), at);
@@ -153,17 +176,17 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn detach(&self) -> Tensor {
-        self.cut("detach", Location::caller())
+        self.cut("detach", Line::caller())
     }
 
     /// Another name for [`Tensor::detach`], for formulas: the derivative of what it gives is zero.
     #[track_caller]
     #[must_use]
     pub fn stop_gradient(&self) -> Tensor {
-        self.cut("stop_gradient", Location::caller())
+        self.cut("stop_gradient", Line::caller())
     }
 
-    fn cut(&self, op: &'static str, caller: &'static Location<'static>) -> Tensor {
+    fn cut(&self, op: &'static str, caller: Line) -> Tensor {
         let at = mode::user_line(caller);
         if trace::in_body() && self.dtype().is_float() {
             return fail::or_raise(trace::stopped(self, at));
@@ -172,7 +195,7 @@ impl Tensor {
     }
 
     /// A gradient that is nobody's but the caller's, as a constant to every derivative.
-    pub(crate) fn constant(self, at: &'static Location<'static>) -> Tensor {
+    pub(crate) fn constant(self, at: Line) -> Tensor {
         if trace::in_body() {
             return fail::or_raise(trace::constant(&self, at));
         }
@@ -183,7 +206,7 @@ impl Tensor {
     }
 
     /// The same memory without history and tangents.
-    fn without_history(&self, op: &'static str, at: &'static Location<'static>) -> Tensor {
+    fn without_history(&self, op: &'static str, at: Line) -> Tensor {
         let history = self.lock().history.clone();
         let history = if trace::is_outside(history.key().map_or(u64::MAX, |key| key.0)) {
             History::None
@@ -213,7 +236,7 @@ impl Tensor {
     /// requires grad, its graph was freed, or a value that is needed was overwritten.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
-        Backward::at(&[self], Location::caller()).run()
+        Backward::at(&[self], Line::caller()).run()
     }
 
     /// Backward from a tensor of any shape, given the gradient of what follows it.
@@ -230,7 +253,7 @@ impl Tensor {
     /// As [`Tensor::backward`], or if the cotangent has another shape or dtype than the tensor.
     #[track_caller]
     pub fn backward_with(&self, cotangent: &Tensor) -> Result<()> {
-        Backward::at(&[self], Location::caller()).cotangent(cotangent).run()
+        Backward::at(&[self], Line::caller()).cotangent(cotangent).run()
     }
 }
 
@@ -257,7 +280,7 @@ pub fn grad_of(
     inputs: &[&Tensor],
     cotangents: &[&Tensor],
 ) -> Result<Vec<Tensor>> {
-    Backward::at(outputs, Location::caller()).cotangents(cotangents).wrt(inputs)
+    Backward::at(outputs, Line::caller()).cotangents(cotangents).wrt(inputs)
 }
 
 /// A backward pass with its options spelled out.
@@ -273,30 +296,30 @@ pub fn grad_of(
 pub struct Backward<'a> {
     outputs: Vec<&'a Tensor>,
     cotangents: Vec<&'a Tensor>,
-    manner: Manner,
+    options: BackwardOptions,
     allow_unused: bool,
-    at: &'static Location<'static>,
+    at: Line,
 }
 
 impl<'a> Backward<'a> {
     /// From one output.
     #[track_caller]
     pub fn of(output: &'a Tensor) -> Backward<'a> {
-        Backward::at(&[output], Location::caller())
+        Backward::at(&[output], Line::caller())
     }
 
     /// From several outputs at once.
     #[track_caller]
     pub fn of_all(outputs: &[&'a Tensor]) -> Backward<'a> {
-        Backward::at(outputs, Location::caller())
+        Backward::at(outputs, Line::caller())
     }
 
-    fn at(outputs: &[&'a Tensor], at: &'static Location<'static>) -> Backward<'a> {
+    fn at(outputs: &[&'a Tensor], at: Line) -> Backward<'a> {
         let at = mode::user_line(at);
         Backward {
             outputs: outputs.to_vec(),
             cotangents: Vec::new(),
-            manner: Manner { constant: Some(at), ..Manner::default() },
+            options: BackwardOptions { constant: Some(at), ..BackwardOptions::default() },
             allow_unused: false,
             at,
         }
@@ -319,7 +342,7 @@ impl<'a> Backward<'a> {
     /// Keeps the saved values, so that the graph can be gone through again.
     #[must_use]
     pub fn retain_graph(mut self) -> Backward<'a> {
-        self.manner.retain = true;
+        self.options.retain = true;
         self
     }
 
@@ -329,7 +352,7 @@ impl<'a> Backward<'a> {
     /// dropped. [`Backward::wrt`] gives the gradients to the caller instead.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
-        self.manner = Manner { retain: true, create: true, constant: None };
+        self.options = BackwardOptions { retain: true, create: true, constant: None };
         self
     }
 
@@ -349,7 +372,7 @@ impl<'a> Backward<'a> {
         if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
             return Err(self.untracked(self.outputs[i]));
         }
-        into_leaves(roots, self.manner, self.at).map_err(|e| e.at(self.at))
+        into_leaves(roots, self.options, self.at).map_err(|e| e.at(self.at))
     }
 
     /// Gives the gradients with respect to these tensors and touches no `.grad()`.
@@ -383,13 +406,13 @@ impl<'a> Backward<'a> {
         }
         let known: Vec<_> = targets.iter().copied().filter(|t| t.0 != 0).collect();
         let plan = plan(roots.iter().map(|r| &r.0), &known);
-        let mut found = of_targets(roots, &known, plan, self.manner, self.at)?.into_iter();
+        let mut found = of_targets(roots, &known, plan, self.options, self.at)?.into_iter();
         let mut grads = Vec::new();
         for (x, key) in inputs.iter().zip(targets) {
             let grad = if key.0 == 0 { None } else { found.next().flatten() };
             grads.push(match grad {
                 Some(grad) => grad,
-                None if self.allow_unused => mode::speaking_for(self.at, || x.zeros_like_splat()),
+                None if self.allow_unused => mode::with_line(self.at, || x.zeros_like_splat()),
                 None => {
                     let message = "an output does not depend on this input, so it has no gradient";
                     let why =
@@ -403,8 +426,8 @@ impl<'a> Backward<'a> {
                 }
             });
         }
-        let own = || mode::speaking_for(self.at, || start.own_all(grads));
-        Ok(mode::set_recording(self.manner.create, own))
+        let own = || mode::with_line(self.at, || start.own_all(grads));
+        Ok(mode::set_recording(self.options.create, own))
     }
 
     /// Each output's history with its cotangent.
@@ -423,7 +446,7 @@ impl<'a> Backward<'a> {
                 }
                 None if y.len() == 1 && y.dtype().is_float() => {
                     let one = || y.ones_like_splat();
-                    mode::speaking_for(self.at, one)
+                    mode::with_line(self.at, one)
                 }
                 None if !y.dtype().is_float() => {
                     let message = format!("{} has no gradient: only floats have one", y.spec());

@@ -13,24 +13,30 @@ mod methods;
 pub(crate) mod undo;
 
 use crate::apply;
-use crate::memory::report::ledger;
-use crate::memory::{budget, checkpoint};
 use crate::rule::Val;
 use crate::storage::Writer;
+use crate::tape::record::record_as;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, autocast, fail, lock, mode, ops, trace, watch};
+use crate::{Error, Result, Tensor, autocast, events, fail, lock, mode, ops, trace, watch};
 use pullback_cpu::Input;
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, ErrorKind, Layout, Op, View};
+use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
 use smallvec::SmallVec;
 use std::collections::HashSet;
-use std::panic::Location;
 
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
-    pub(crate) fn state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+    pub(crate) fn state(&self, at: Line) -> Result<apply::Operand> {
+        let state = self.lock();
+        let current = state.version == self.0.storage.version();
+        // Nearly always there is nothing but a history.
+        if current && state.tangents.is_empty() && !trace::active() {
+            let history = state.history.clone();
+            return Ok(apply::Operand { history, ..apply::Operand::default() });
+        }
+        drop(state);
         let mut operand = self.own_state(at)?;
         if trace::active() {
             trace::strip(self, &mut operand, at)?;
@@ -42,7 +48,7 @@ impl Tensor {
     }
 
     /// [`Tensor::state`] whatever is being traced.
-    pub(crate) fn own_state(&self, at: &'static Location<'static>) -> Result<apply::Operand> {
+    pub(crate) fn own_state(&self, at: Line) -> Result<apply::Operand> {
         let now = |state: &State| apply::Operand {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
@@ -66,7 +72,7 @@ impl Tensor {
     }
 
     /// Brings history and tangents up to date, given that the parent's are.
-    fn refresh(&self, at: &'static Location<'static>) -> Result<()> {
+    fn refresh(&self, at: Line) -> Result<()> {
         let current = self.0.storage.version();
         let (history, severed, dual) = {
             let state = self.lock();
@@ -84,8 +90,7 @@ impl Tensor {
             (Some(parent), _) => {
                 let fresh = self.plain();
                 // The view was made outside of a `no_grad` that goes on now, or it would be severed.
-                let record =
-                    || apply::record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
+                let record = || record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
                 mode::lifted(record)?;
                 let state = fresh.lock();
                 (state.history.clone(), state.tangents.clone())
@@ -103,14 +108,10 @@ impl Tensor {
     /// The history alone; where it is out of date beyond repair, none.
     #[track_caller]
     pub(crate) fn history(&self) -> History {
-        fail::or_raise(self.state(mode::user_line(Location::caller()))).history
+        fail::or_raise(self.state(mode::user_line(Line::caller()))).history
     }
 
-    fn overwritten_elsewhere(
-        &self,
-        made_by: Option<&Node>,
-        at: &'static Location<'static>,
-    ) -> Error {
+    fn overwritten_elsewhere(&self, made_by: Option<&Node>, at: Line) -> Error {
         let message = "this value was overwritten through another tensor that shares its memory, so its history no longer holds";
         let mut error = Error::new(ErrorKind::InPlace, "in-place", message).on([self.spec()]);
         if let Some(node) = made_by {
@@ -157,12 +158,7 @@ impl Tensor {
     }
 
     /// Whether this tensor may be written to; an error with the reason if not.
-    fn check_writable(
-        &self,
-        name: &'static str,
-        root: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Result<()> {
+    fn check_writable(&self, name: &'static str, root: &Tensor, at: Line) -> Result<()> {
         let refuse = |why: &str, hint: &str| {
             Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
         };
@@ -220,21 +216,13 @@ impl Tensor {
                 "write outside no_grad, or to a deep_clone() of the detached value",
             );
         }
-        if checkpoint::is_watching() {
-            checkpoint::note_write(name, root, tracked, at)?;
-        }
+        events::write_wanted(name, root, tracked, at)?;
         undo::note(root, at);
         Ok(())
     }
 
     /// Overwrites this tensor with `op(self, others…)`.
-    fn in_place(
-        &self,
-        name: &'static str,
-        op: Op,
-        others: &[&Tensor],
-        caller: &'static Location<'static>,
-    ) -> Result<()> {
+    fn in_place(&self, name: &'static str, op: Op, others: &[&Tensor], caller: Line) -> Result<()> {
         let at = mode::user_line(caller);
         let (root, views) = self.root();
         self.check_writable(name, &root, at)?;
@@ -267,9 +255,7 @@ impl Tensor {
         let known = trace::knows(self) && !watch::is_looking();
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
-            if ledger::is_on() {
-                ledger::works(name, [self].into_iter().chain(&operands), at);
-            }
+            events::work_starts(name, [self].into_iter().chain(&operands), at);
             return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
         }
         let with_self = !matches!(op, Op::Copy);
@@ -285,10 +271,10 @@ impl Tensor {
         let all: SmallVec<[&Tensor; 4]> =
             with_self.then_some(&old).into_iter().chain(&operands).collect();
         // What is written keeps the dtype of what it is written to.
-        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
+        let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
         let new = &new[0];
-        if at_once && ledger::is_on() {
-            ledger::overwrites(new);
+        if at_once {
+            events::written_as(new);
         }
         self.write_value(new, &root, views, plain, writer)
     }
@@ -299,7 +285,7 @@ impl Tensor {
         op: Op,
         targets: &[&Tensor],
         inputs: &[&Tensor],
-        caller: &'static Location<'static>,
+        caller: Line,
     ) -> Result<()> {
         let at = mode::user_line(caller);
         let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
@@ -332,10 +318,8 @@ impl Tensor {
         let at_once =
             plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
         if at_once && !trace::active() && !watch::is_looking() {
-            if ledger::is_on() {
-                ledger::works(name, all.iter().copied(), at);
-            }
-            targets.iter().for_each(|target| budget::before_write(target));
+            events::work_starts(name, all.iter().copied(), at);
+            targets.iter().for_each(|target| events::writing(target));
             let versions = lock::write_all(targets, inputs, |buffers, inputs| {
                 pullback_cpu::run_over(&op, buffers, inputs)?;
                 Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
@@ -350,9 +334,9 @@ impl Tensor {
             }
             return Ok(());
         }
-        let new = autocast::off(|| mode::speaking_for(at, || apply::try_apply(op, &all)))?;
-        if at_once && ledger::is_on() {
-            new.iter().for_each(ledger::overwrites);
+        let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
+        if at_once {
+            new.iter().for_each(events::written_as);
         }
         // All or none: what could fail for a later target is found before the first is written.
         for ((target, (root, views)), new) in targets.iter().zip(&roots).zip(&new) {
@@ -375,7 +359,7 @@ impl Tensor {
         let inner = &*self.0;
         let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
         let with_self = !matches!(op, Op::Copy);
-        budget::before_write(self);
+        events::writing(self);
         let version = lock::write(&inner.storage, &refs, |buffer, inputs| {
             let target = with_self.then_some(None);
             let all: SmallVec<[Option<Input>; 4]> =
@@ -439,11 +423,11 @@ impl Tensor {
             true => None,
             false => {
                 let after = root.alias(History::None, Tangents::new());
-                apply::record_as(Op::Put(views), &[root, new], &after, writer.at)?;
+                record_as(Op::Put(views), &[root, new], &after, writer.at)?;
                 Some(after)
             }
         };
-        budget::before_write(self);
+        events::writing(self);
         let version = match trace::active() {
             true => {
                 [self, root].into_iter().for_each(note_change);

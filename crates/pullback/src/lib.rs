@@ -75,6 +75,7 @@ struct Estimators;
 // `#[derive(Tree)]` names this crate from outside; inside, it is the same name.
 extern crate self as pullback;
 
+mod anomaly;
 mod apply;
 mod autocast;
 mod backend;
@@ -83,25 +84,34 @@ pub mod check;
 mod control;
 mod create;
 mod custom;
+mod cut;
 mod device;
 mod display;
+mod events;
+mod facts;
 mod fail;
 mod flag;
+mod forward;
 mod grad;
+mod hooks;
 mod implicit;
 mod inplace;
 mod jit;
 mod kinks;
+mod leaf;
 mod lists;
 mod lock;
 mod memory;
 mod mode;
 mod ops;
 mod own;
+mod queue;
 mod random;
 mod read;
 mod read_only;
 mod rule;
+mod sequence;
+mod slope;
 mod storage;
 mod tape;
 mod tensor;
@@ -125,6 +135,7 @@ pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
+pub use hooks::HookHandle;
 pub use implicit::{
     FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
 };
@@ -143,7 +154,7 @@ pub use memory::{
 };
 pub use mode::{
     OnBehalf, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, on_behalf_of,
-    user_line, with_default_dtype,
+    user_line, with_default_dtype, with_line,
 };
 pub use ops::update;
 pub use ops::{
@@ -161,11 +172,12 @@ pub use pullback_cpu::buffer::{
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
-pub use pullback_ir::{DType, Device, Error, ErrorKind, Op, Program, Result, Scalar, Shape, Spec};
+pub use pullback_ir::{
+    DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
+};
 pub use random::{
     Key, manual_seed, next_key, next_key_on, random_state, random_state_on, set_random_state,
 };
-pub use tape::HookHandle;
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{

@@ -4,8 +4,7 @@
 //! it is made.
 
 use crate::{Error, Spec, fail, mode};
-use pullback_ir::ErrorKind;
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Line};
 use std::sync::OnceLock;
 
 /// About what a tensor takes besides its elements.
@@ -23,7 +22,7 @@ pub(crate) fn check_list(op: &'static str, count: usize, each: usize, operands: 
     }
     let message = format!("a list of {count} is larger than memory");
     let error = Error::new(ErrorKind::Memory, op, message).on(operands.iter().copied());
-    fail::raise(error.at(mode::user_line(Location::caller())));
+    fail::raise(error.at(mode::user_line(Line::caller())));
 }
 
 /// The bytes of memory that the machine has, as far as it says.

@@ -4,9 +4,10 @@
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{DType, Device, Error, fail, trace};
+use pullback_ir::Line;
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::panic::Location;
+use std::thread::LocalKey;
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
@@ -14,46 +15,39 @@ thread_local! {
     /// also switches recording off for itself, which cuts nothing.
     static NO_GRAD: Cell<u64> = const { Cell::new(0) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
-    /// What `apply` sees to besides the op itself, in the bits of [`extra`].
-    pub(crate) static EXTRAS: Cell<u8> = const { Cell::new(0) };
     /// The dtype of floats that are made without data.
     pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
     /// The device of what is made without an operand.
     pub(crate) static DEFAULT_DEVICE: Cell<Device> = const { Cell::new(Device::Cpu) };
-    static SPEAKER: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    /// The line that ops name instead of their own: see [`with_line`].
+    static LINE: Cell<Option<Line>> = const { Cell::new(None) };
     /// The caller of a library of layers, and the files of that library.
-    static CLIENT: Cell<Option<(&'static Location<'static>, &'static str)>> = const { Cell::new(None) };
+    static CLIENT: Cell<Option<(Line, &'static str)>> = const { Cell::new(None) };
 }
 
-/// The bits of what `apply` may have to see to. Where all are off, it tests one number and goes on.
-pub(crate) mod extra {
-    /// The low dtype of `autocast`, if there is one.
-    pub const LOW: u8 = 0b11;
-    /// Values are looked at: `watch_overflow`.
-    pub const WATCH: u8 = 0b100;
-    /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
-    pub const COUNT: u8 = 0b1000;
-    /// A convention is not the default: `with_conventions`.
-    pub const AGREED: u8 = 0b1_0000;
-    /// A ledger of storages is kept: `memory_report`.
-    pub const KEPT: u8 = 0b10_0000;
-    /// It is noted how values were made: `memory_budget`.
-    pub const NOTING: u8 = 0b100_0000;
+/// A thread-local that gets back the value it had, when this is dropped.
+pub(crate) struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
+
+impl<T: Copy + 'static> Restore<T> {
+    /// Sets it until then.
+    pub fn set(key: &'static LocalKey<Cell<T>>, value: T) -> Restore<T> {
+        Restore(key, key.replace(value))
+    }
+}
+
+impl<T: Copy + 'static> Drop for Restore<T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
 }
 
 /// Sets a thread-local for the duration of a call, also if the call panics.
 pub(crate) fn with<T: Copy + 'static, R>(
-    key: &'static std::thread::LocalKey<Cell<T>>,
+    key: &'static LocalKey<Cell<T>>,
     value: T,
     f: impl FnOnce() -> R,
 ) -> R {
-    struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
-    impl<T: Copy + 'static> Drop for Restore<T> {
-        fn drop(&mut self) {
-            self.0.set(self.1);
-        }
-    }
-    let _restore = Restore(key, key.replace(value));
+    let _restore = Restore::set(key, value);
     f()
 }
 
@@ -89,7 +83,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 /// In the body of `vmap` or of a traced loop or branch that was itself called inside `no_grad`: what goes on outside the body cannot be lifted from inside.
 #[track_caller]
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
-    trace::check_lifting(user_line(Location::caller()));
+    trace::check_lifting(user_line(Line::caller()));
     lifted(f)
 }
 
@@ -114,7 +108,7 @@ pub(crate) fn lifted<R>(f: impl FnOnce() -> R) -> R {
 pub fn with_default_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     if !dtype.is_float() {
         let error = Error::dtype("with_default_dtype", format!("{dtype} is no dtype of floats"));
-        fail::raise(error.at(user_line(Location::caller())));
+        fail::raise(error.at(user_line(Line::caller())));
     }
     with(&DEFAULT_DTYPE, dtype, f)
 }
@@ -155,6 +149,11 @@ pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, on, f)
 }
 
+/// [`set_recording`] until what it gives is dropped.
+pub(crate) fn recording(on: bool) -> Restore<bool> {
+    Restore::set(&RECORDING, on)
+}
+
 /// Whether operations on this thread are being recorded.
 pub fn is_grad_enabled() -> bool {
     RECORDING.get()
@@ -176,37 +175,42 @@ pub fn detect_anomaly<R>(f: impl FnOnce() -> R) -> R {
     with(&ANOMALY, true, f)
 }
 
-/// The bits of [`EXTRAS`].
-pub(crate) fn extras() -> u8 {
-    EXTRAS.get()
-}
-
 pub(crate) fn anomaly() -> bool {
     ANOMALY.get()
 }
 
-/// Runs `f` with every op inside it speaking for `at`: inside a decomposition or a backward rule the
-/// user's line is the one that called the outer op, not a line of this library.
-pub(crate) fn speaking_for<R>(at: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
-    with(&SPEAKER, Some(at), f)
+/// Runs `f` with every op inside it naming `line`, in errors, traces, the tape and reports.
+///
+/// For what calls this library on behalf of a program that the Rust compiler does not see, such as
+/// a binding of another language: it names the line of that program around each call.
+///
+/// ```
+/// use pullback::{Line, Tensor, catch, with_line};
+/// let x = Tensor::ones([2, 3]);
+/// let line = Line::named("model.py", 12, 0);
+/// let error = with_line(line, || catch(|| x.matmul(&x))).unwrap_err();
+/// assert!(error.to_string().contains("at model.py:12"));
+/// ```
+pub fn with_line<R>(line: impl Into<Line>, f: impl FnOnce() -> R) -> R {
+    // Inside a decomposition or a backward rule the user's line is the one that called the outer
+    // op, not a line of this library.
+    with(&LINE, Some(line.into()), f)
 }
 
-/// Runs `f` with every op inside it naming its own line, whoever is being spoken for outside.
-pub(crate) fn speaking_for_itself<R>(f: impl FnOnce() -> R) -> R {
-    with(&SPEAKER, None, f)
+/// Runs `f` with every op inside it naming its own line, whatever line was set outside.
+pub(crate) fn with_own_lines<R>(f: impl FnOnce() -> R) -> R {
+    with(&LINE, None, f)
 }
 
-/// Whoever is being spoken for now, for [`speaking_as`].
-pub(crate) fn speaker() -> Option<&'static Location<'static>> {
-    SPEAKER.get()
+/// The line that was set by [`with_line`], for [`with_lines_of`].
+pub(crate) fn set_line() -> Option<Line> {
+    LINE.get()
 }
 
-/// Runs `f` with the speaker of before, where the library speaks for someone around a function of the user's.
-pub(crate) fn speaking_as<R>(
-    speaker: Option<&'static Location<'static>>,
-    f: impl FnOnce() -> R,
-) -> R {
-    with(&SPEAKER, speaker, f)
+/// Runs `f` with the line that was set before, where the library sets one around a function of the
+/// user's.
+pub(crate) fn with_lines_of<R>(outside: Option<Line>, f: impl FnOnce() -> R) -> R {
+    with(&LINE, outside, f)
 }
 
 /// Says that a library works for its caller at `at`, until what it gives is dropped: errors, the tape and reports name that line in place of every line
@@ -230,7 +234,7 @@ pub(crate) fn speaking_as<R>(
 /// let line = line!() - 1;
 /// assert_eq!(error.location().unwrap().line(), line);
 /// ```
-pub fn on_behalf_of(at: &'static Location<'static>, library: &'static str) -> OnBehalf {
+pub fn on_behalf_of(at: impl Into<Line>, library: &'static str) -> OnBehalf {
     let line = user_line(at);
     OnBehalf { before: CLIENT.replace(Some((line, library))), _thread: PhantomData }
 }
@@ -238,7 +242,7 @@ pub fn on_behalf_of(at: &'static Location<'static>, library: &'static str) -> On
 /// A library works for a caller: see [`on_behalf_of`].
 #[must_use = "the library stops to work for its caller when this is dropped"]
 pub struct OnBehalf {
-    before: Option<(&'static Location<'static>, &'static str)>,
+    before: Option<(Line, &'static str)>,
     /// It is this thread that works for the caller.
     _thread: PhantomData<*const ()>,
 }
@@ -259,10 +263,12 @@ impl Drop for OnBehalf {
 /// let library = || Location::caller();
 /// assert_eq!(user_line(library()), user);
 /// ```
-pub fn user_line(caller: &'static Location<'static>) -> &'static Location<'static> {
-    if let Some(at) = SPEAKER.get() {
+#[inline]
+pub fn user_line(caller: impl Into<Line>) -> Line {
+    if let Some(at) = LINE.get() {
         return at;
     }
+    let caller = caller.into();
     match CLIENT.get() {
         Some((at, library)) if caller.file().starts_with(library) => at,
         _ => caller,

@@ -4,8 +4,7 @@
 //! the arguments are, whether it is differentiated, and whether it is compiled. An op writes to new memory by itself. What needs care
 //! is a formula that has nothing to do in a special case (`powi(1)`), and a function of the user's that gives back what it was given.
 
-use crate::tape;
-use crate::{Tensor, Tree};
+use crate::{Tensor, Tree, sequence};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ pub(crate) struct Since(u64);
 
 impl Since {
     pub fn now() -> Since {
-        Since(tape::take_number())
+        Since(sequence::take_number())
     }
 
     /// The tensors in new memory, and each in its own: those that are not already are copied.

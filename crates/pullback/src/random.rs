@@ -21,8 +21,7 @@ use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
 use crate::ops::cat;
 use crate::{DType, Error, IntoDevice, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
-use pullback_ir::Random;
-use std::panic::Location;
+use pullback_ir::{Line, Random};
 
 /// What all the numbers of one draw are determined by.
 ///
@@ -51,13 +50,13 @@ fn mix(mut z: u64) -> u64 {
 
 #[track_caller]
 fn refuse(op: &'static str, message: String, on: &[&Spec]) -> ! {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::raise(Error::argument(op, message).on(on.iter().copied()).at(at))
 }
 
 #[track_caller]
 fn refuse_dtype(op: &'static str, dtype: DType) -> ! {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::raise(Error::dtype(op, format!("draws floats, not {dtype}")).at(at))
 }
 

@@ -1,9 +1,8 @@
 //! Reading values back.
 
-use crate::memory::checkpoint;
-use crate::{DType, Error, Result, Tensor, fail, lock, mode, trace};
+use crate::{DType, Error, Result, Tensor, events, fail, lock, mode, trace};
 use pullback_cpu::HostElement;
-use std::panic::Location;
+use pullback_ir::Line;
 
 impl Tensor {
     /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise. ([`Tensor::item`] converts.)
@@ -19,7 +18,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(self.try_to_vec().map_err(|e| e.at(at)))
     }
 
@@ -29,14 +28,10 @@ impl Tensor {
     /// If `T` is not the Rust type of the dtype.
     #[track_caller]
     pub fn try_to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
-        self.elements("to_vec", Location::caller())
+        self.elements("to_vec", Line::caller())
     }
 
-    fn elements<T: HostElement>(
-        &self,
-        op: &'static str,
-        caller: &'static Location<'static>,
-    ) -> Result<Vec<T>> {
+    fn elements<T: HostElement>(&self, op: &'static str, caller: Line) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the elements are {}, not {}", self.dtype(), T::DTYPE);
             let hint =
@@ -44,11 +39,9 @@ impl Tensor {
             return Err(Error::dtype(op, message).on([self.spec()]).hint(hint));
         }
         trace::check_readable(self, op)?;
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(caller));
-        }
+        events::values_read(&[self], mode::user_line(caller));
         let at = mode::user_line(caller);
-        let dense = || mode::speaking_for(at, || self.detach().contiguous());
+        let dense = || mode::with_line(at, || self.detach().contiguous());
         let dense = mode::set_recording(false, || trace::computing(dense));
         let read = lock::read(&[&dense], |inputs| {
             inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
@@ -77,7 +70,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn item<T: HostElement>(&self) -> T {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(self.try_item().map_err(|e| e.at(at)))
     }
 
@@ -87,7 +80,7 @@ impl Tensor {
     /// If there is not exactly one element, or the type does not hold elements of this dtype.
     #[track_caller]
     pub fn try_item<T: HostElement>(&self) -> Result<T> {
-        let caller = Location::caller();
+        let caller = Line::caller();
         if self.len() != 1 {
             let message = format!("{} has {} elements, not one", self.spec(), self.len());
             return Err(Error::shape("item", message).hint("use to_vec() for all of them"));
@@ -98,9 +91,7 @@ impl Tensor {
             return Ok(self.elements("item", caller)?[0]);
         }
         trace::check_readable(self, "item")?;
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(caller));
-        }
+        events::values_read(&[self], mode::user_line(caller));
         let cast = |x: &Tensor, dtype| {
             mode::set_recording(false, || trace::computing(|| x.detach().cast(dtype)))
         };
@@ -121,9 +112,7 @@ impl Tensor {
     #[must_use]
     pub fn to_f64_vec(&self) -> Vec<f64> {
         fail::or_raise(trace::check_readable(self, "to_f64_vec"));
-        if checkpoint::is_watching() {
-            checkpoint::note_reads(&[self], mode::user_line(Location::caller()));
-        }
+        events::values_read(&[self], mode::user_line(Line::caller()));
         trace::computing(|| {
             let wide = mode::set_recording(false, || self.detach().cast(DType::F64));
             fail::or_raise(wide.try_to_vec())

@@ -7,10 +7,12 @@
 //! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded like
 //! anything else: double backward needs no second implementation.
 
+pub(crate) use crate::facts::{A, B, Facts, Val, X, Y};
+pub(crate) use crate::slope::{Slope, slopes};
+
 use crate::custom::Handle;
-use crate::{Error, Op, Result, Spec, Tensor, fail};
+use crate::{Op, Result, Spec, Tensor};
 use smallvec::SmallVec;
-use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
@@ -39,39 +41,20 @@ pub(crate) type Outs = SmallVec<[Tensor; 1]>;
 /// A gradient or tangent for each operand or result, where there is one.
 pub(crate) type Maybe = SmallVec<[Option<Tensor>; 2]>;
 
-/// One partial derivative, from the values that it names.
-pub(crate) struct Slope {
-    pub uses: &'static [Val],
-    pub slope: fn(&[&Tensor]) -> Tensor,
-    /// The formula, for the documentation.
-    pub text: &'static str,
-}
-
-/// A value that a rule may be computed from; naming it makes the tape keep it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Val {
-    In(usize),
-    Out(usize),
-}
-
-/// The input of a unary op, or the first operand of a binary one.
-pub(crate) const X: Val = Val::In(0);
-pub(crate) const A: Val = Val::In(0);
-pub(crate) const B: Val = Val::In(1);
-pub(crate) const Y: Val = Val::Out(0);
-
 pub(crate) struct Linear {
     /// The operands it is linear in; the others are kept if the transpose uses them.
     pub wrt: Set,
     /// The other operands that the transpose uses.
     pub uses: Set,
     pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    pub adds: Adds,
     /// The gradient as a formula, for the documentation.
     pub formula: &'static str,
 }
 
 pub(crate) struct Bilinear {
     pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    pub adds: Adds,
     /// The gradients as formulas, for the documentation.
     pub formula: &'static str,
 }
@@ -83,6 +66,23 @@ pub(crate) struct Hand {
     /// The gradients as formulas, for the documentation.
     pub formula: &'static str,
 }
+
+/// How several contributions to one gradient become their sum, where there is a better way than to
+/// compute each and add it.
+#[derive(Clone, Copy)]
+pub(crate) enum Adds {
+    /// There is none.
+    Apart,
+    /// The gradient of an operand, for this `dy`, can be added to a sum that is there already, in
+    /// place; `false` where it cannot, and nothing was done.
+    Into(AddInto),
+    /// What arrives for a result of a leaf goes on to the leaf at once, if that is wider, and is summed
+    /// there: `(spec of the leaf, dy)`. Such a node keeps nothing, and several graphs may share it.
+    AtLeaf(fn(&Spec, &Tensor) -> Tensor),
+}
+
+/// Adds the gradient of operand `i` for `dy` to a sum: `(facts, i, dy, sum)`.
+pub(crate) type AddInto = fn(&Facts, usize, &Tensor, &Tensor) -> bool;
 
 /// A set of operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,123 +97,6 @@ impl Set {
             Set::All => true,
             Set::Of(list) => list.contains(&i),
         }
-    }
-}
-
-/// Slopes of a pointwise op, one per operand: `slopes!(Y => |y| 1.0 - y * y)`.
-///
-/// Expands to `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
-macro_rules! slopes {
-    ($($($val:ident)* => |$($v:ident),*| $body:expr);+ $(;)?) => {
-        $crate::rule::Grad::Slopes(const { &[$($crate::rule::Slope {
-            uses: &[$($crate::rule::$val),*],
-            slope: |values| {
-                let &[$($v),*] = values else { unreachable!("a slope is given what it uses") };
-                $body
-            },
-            text: stringify!($body),
-        }),+] })
-    };
-}
-pub(crate) use slopes;
-
-/// What a rule knows about the op it differentiates: the specs, and the values that its row keeps.
-pub(crate) struct Facts<'a> {
-    pub op: &'a Op,
-    in_specs: &'a [Spec],
-    out_specs: &'a [Spec],
-    inputs: Maybe,
-    outputs: Maybe,
-    /// Which operands want a gradient.
-    needs: SmallVec<[bool; 4]>,
-    /// Where each operand begins in the result, where that was asked.
-    starts: OnceCell<Vec<usize>>,
-}
-
-impl<'a> Facts<'a> {
-    pub fn new(
-        op: &'a Op,
-        in_specs: &'a [Spec],
-        out_specs: &'a [Spec],
-        needs: SmallVec<[bool; 4]>,
-    ) -> Facts<'a> {
-        let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
-        needs.iter().for_each(|_| inputs.push(None));
-        out_specs.iter().for_each(|_| outputs.push(None));
-        Facts { op, in_specs, out_specs, inputs, outputs, needs, starts: OnceCell::new() }
-    }
-
-    pub fn set(&mut self, val: Val, tensor: Tensor) {
-        match val {
-            Val::In(i) => self.inputs[i] = Some(tensor),
-            Val::Out(k) => self.outputs[k] = Some(tensor),
-        }
-    }
-
-    /// An operand that the row keeps.
-    pub fn x(&self, i: usize) -> &Tensor {
-        self.value(Val::In(i))
-    }
-
-    /// An output that the row keeps.
-    pub fn y(&self, k: usize) -> &Tensor {
-        self.value(Val::Out(k))
-    }
-
-    pub fn value(&self, val: Val) -> &Tensor {
-        let found = match val {
-            Val::In(i) => &self.inputs[i],
-            Val::Out(k) => &self.outputs[k],
-        };
-        match found {
-            Some(tensor) => tensor,
-            None => fail::raise(Error::gradient(
-                self.op.name(),
-                format!("its row does not keep {val:?}"),
-            )),
-        }
-    }
-
-    /// The spec of an operand.
-    pub fn in_spec(&self, i: usize) -> &Spec {
-        // Pointwise ops of one dtype do not store them: they are as the output.
-        self.in_specs.get(i).unwrap_or(&self.out_specs[0])
-    }
-
-    pub fn in_shape(&self, i: usize) -> &[usize] {
-        &self.in_spec(i).shape
-    }
-
-    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all operands, as there may be very many.
-    pub fn start(&self, i: usize, axis: usize) -> usize {
-        let add_up = || {
-            let mut end = 0;
-            let start = |j| {
-                end += self.in_shape(j)[axis];
-                end - self.in_shape(j)[axis]
-            };
-            (0..self.needs.len()).map(start).collect()
-        };
-        self.starts.get_or_init(add_up)[i]
-    }
-
-    /// The spec of a result.
-    pub fn out_spec(&self, k: usize) -> &Spec {
-        &self.out_specs[k]
-    }
-
-    /// How many operands and results there are.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.needs.len(), self.out_specs.len())
-    }
-
-    pub fn needs(&self, i: usize) -> bool {
-        self.needs[i]
-    }
-
-    /// Operand `i` has got its gradient in some other way.
-    pub fn satisfied(&mut self, i: usize) {
-        self.needs[i] = false;
     }
 }
 
@@ -248,9 +131,23 @@ impl Grad {
         }
     }
 
+    /// How contributions to the gradients of its operands are added up.
+    pub fn adds(&self) -> Adds {
+        match self {
+            Grad::Linear(linear) => linear.adds,
+            Grad::Bilinear(two) => two.adds,
+            Grad::Zero
+            | Grad::Slopes(_)
+            | Grad::Hand(_)
+            | Grad::Flow(..)
+            | Grad::Decompose(_)
+            | Grad::Custom(_) => Adds::Apart,
+        }
+    }
+
     /// Reverse mode: from the gradients of the outputs to those of the operands.
     pub fn vjp(&self, facts: &Facts, dys: &Maybe) -> Result<Maybe> {
-        let n = facts.needs.len();
+        let n = facts.counts().0;
         let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Maybe {
             let mut out = Maybe::new();
             for i in 0..n {
@@ -268,46 +165,6 @@ impl Grad {
             Grad::Custom(custom) => custom.rule().vjp(facts, dys),
         })
     }
-
-    /// Forward mode: from the tangents of the operands to those of the outputs that have one; `None` where no
-    /// tangent arrives. `facts` holds every operand and output.
-    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Maybe> {
-        let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
-        if !(0..tangents.len()).any(arrives) {
-            return None;
-        }
-        let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(Some(t), 1));
-        let all = |ts: Outs| Some(ts.into_iter().map(Some).collect());
-        let sum = |terms: &mut dyn Iterator<Item = Tensor>| terms.reduce(|a, b| a + b);
-        match self {
-            Grad::Zero | Grad::Decompose(_) => None,
-            Grad::Slopes(slopes) => {
-                let term = |(i, s): (usize, &Slope)| Some(s.times(facts, tangents[i].as_ref()?));
-                one(sum(&mut slopes.iter().enumerate().filter_map(term)))
-            }
-            Grad::Linear(linear) => {
-                let operand = |i: usize| match (&tangents[i], linear.wrt.has(i)) {
-                    (_, false) => facts.x(i).clone(),
-                    (Some(t), true) => t.clone(),
-                    (None, true) => facts.x(i).zeros_like_splat(),
-                };
-                let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
-                all(crate::apply::apply_all(
-                    facts.op.clone(),
-                    &operands.iter().collect::<SmallVec<[_; 4]>>(),
-                ))
-            }
-            Grad::Bilinear(_) => {
-                let op = |a: &Tensor, b: &Tensor| crate::apply::apply(facts.op.clone(), &[a, b]);
-                let left = tangents[0].as_ref().map(|t| op(t, facts.x(1)));
-                let right = tangents[1].as_ref().map(|t| op(facts.x(0), t));
-                one(sum(&mut left.into_iter().chain(right)))
-            }
-            Grad::Hand(hand) => all((hand.jvp)(facts, tangents)),
-            Grad::Flow(_, jvp, _) => Some(jvp(facts, tangents)),
-            Grad::Custom(custom) => all(custom.rule().jvp(facts, tangents)),
-        }
-    }
 }
 
 /// `d · slope`. The cotangent of a sum is one value seen everywhere, most often 1: then the product is the
@@ -318,22 +175,4 @@ pub(crate) fn chain(d: &Tensor, slope: &Tensor) -> Tensor {
         return slope.clone();
     }
     d * slope
-}
-
-impl Slope {
-    /// `slope · d`, in one pass where there is a kernel for it.
-    fn times(&self, facts: &Facts, d: &Tensor) -> Tensor {
-        let mut values: SmallVec<[&Tensor; 3]> = SmallVec::new();
-        self.uses.iter().for_each(|&v| values.push(facts.value(v)));
-        match facts.op {
-            Op::Unary(f) if f.fused_vjp().is_some() => {
-                crate::apply::apply(Op::UnaryVjp(*f), &[values[0], d])
-            }
-            _ => chain(d, &(self.slope)(&values)),
-        }
-    }
-
-    pub fn of(&self, values: &[&Tensor]) -> Tensor {
-        (self.slope)(values)
-    }
 }

@@ -7,14 +7,12 @@
 //! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
 //! recorded (see `trace/`), and is versioned all the same.
 
-use crate::memory::checkpoint;
-use crate::memory::report::ledger::{self, Ticket};
-use crate::{Error, fail};
+use crate::events::{self, Marks};
+use crate::{Error, fail, sequence};
 use pullback_cpu::Buffer;
-use pullback_ir::{ErrorKind, Spec};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Line, Spec};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
     memory: Memory,
@@ -22,8 +20,8 @@ pub(crate) struct Storage {
     pub born: u64,
     version: AtomicU64,
     writer: Mutex<Option<Writer>>,
-    /// Its places in reports on memory that are being made.
-    tickets: Mutex<Vec<Ticket>>,
+    /// What those keep with it who follow the life of memory.
+    pub marks: Marks,
 }
 
 enum Memory {
@@ -38,37 +36,30 @@ pub(crate) struct Traced {
     /// What it is as a whole, dense.
     pub spec: Spec,
     pub op: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 /// Who wrote last.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer {
     pub op: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 impl Storage {
     pub fn new(buffer: Buffer) -> Storage {
-        let ticket = ledger::is_on().then(|| ledger::born(buffer.len(), None)).flatten();
-        Storage::of(Memory::Host(RwLock::new(buffer)), ticket)
+        let marks = events::memory_born(buffer.len(), None);
+        Storage::of(Memory::Host(RwLock::new(buffer)), marks)
     }
 
     pub fn traced(traced: Traced) -> Storage {
-        let ticket = ledger::is_on().then(|| ledger::born(0, Some(&traced))).flatten();
-        Storage::of(Memory::Traced(traced), ticket)
+        let marks = events::memory_born(0, Some(&traced));
+        Storage::of(Memory::Traced(traced), marks)
     }
 
-    fn of(memory: Memory, ticket: Option<Ticket>) -> Storage {
-        let born = crate::tape::next_number();
+    fn of(memory: Memory, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
-        let tickets = Mutex::new(ticket.into_iter().collect());
-        Storage { memory, born, version, writer, tickets }
-    }
-
-    /// Its places in reports on memory.
-    pub fn tickets(&self) -> MutexGuard<'_, Vec<Ticket>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        Storage { memory, born: sequence::next_number(), version, writer, marks }
     }
 
     /// The value of a program that this stands for, if it is not memory.
@@ -118,9 +109,7 @@ impl Storage {
 
     /// Notes a write and gives the new version. Called while the write lock is held.
     pub fn bump(&self, writer: Writer) -> u64 {
-        if checkpoint::is_replaying() {
-            checkpoint::note_replayed_write(self);
-        }
+        events::written(self);
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
         self.version.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -141,7 +130,7 @@ impl Traced {
     /// The error of using a value after its trace.
     pub fn escaped(&self, op: &str) -> Error {
         let message =
-            format!("this {} was made inside a trace that is not going on here", self.spec);
+            format!("this {} belongs to another trace, or to one that has ended", self.spec);
         Error::new(ErrorKind::Program, op.to_string(), message)
             .detail(format!("made by {} at {}", self.op, self.at))
             .hint("return it from the traced function and use what the call gives back")

@@ -4,12 +4,12 @@
 //! values, gradient and history. What may change (the history after an in-place write, the tangents
 //! of forward mode) sits behind one lock, in [`State`].
 
+use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
-use crate::tape::{History, Leaf, Owner};
+use crate::tape::History;
 use crate::trace;
-use pullback_ir::{DType, Device, Layout, Shape, Spec, View};
-use std::panic::Location;
+use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// An n-dimensional array that can be differentiated.
@@ -106,7 +106,7 @@ impl Tensor {
         let inner = match trace::active() {
             false => &*self.0,
             true => {
-                lifted = trace::lift(self, Location::caller());
+                lifted = trace::lift(self, Line::caller());
                 &*lifted.0
             }
         };

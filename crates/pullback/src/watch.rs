@@ -4,13 +4,12 @@
 //! although its operands were is noted. What passes `apply` by (sums into memory that nobody else sees, updates in one pass, compiled
 //! functions) goes op by op meanwhile: the same values, made where they can be seen.
 
-use crate::mode::extra::WATCH;
-use crate::mode::{self, EXTRAS};
+use crate::events::{self, WATCH};
+use crate::mode::{self, Restore};
 use crate::{Op, Spec, Tensor, trace};
-use pullback_ir::Fused;
+use pullback_ir::{Fused, Line};
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 
 /// An op that made something not finite of finite operands.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +20,7 @@ pub struct Culprit {
     /// In a backward pass, the op of the forward pass that it is the backward of.
     pub backward_of: Option<&'static str>,
     /// The line it was called on; in a backward pass, that of the forward op.
-    pub at: &'static Location<'static>,
+    pub at: Line,
     /// What it was given.
     pub operands: Vec<Spec>,
     /// What it made.
@@ -70,7 +69,7 @@ pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
         }
     }
     let outer = Return(FOUND.take());
-    let result = mode::with(&EXTRAS, mode::extras() | WATCH, f);
+    let result = events::with(WATCH, f);
     let found = FOUND.with_borrow(Clone::clone);
     drop(outer);
     if !is_looking() {
@@ -82,31 +81,32 @@ pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
 thread_local! {
     static FOUND: RefCell<Option<Culprit>> = const { RefCell::new(None) };
     /// The forward op that a backward pass is at.
-    static BACKWARD_OF: Cell<Option<(&'static str, &'static Location<'static>)>> = const { Cell::new(None) };
+    static BACKWARD_OF: Cell<Option<(&'static str, Line)>> = const { Cell::new(None) };
 }
 
 /// Whether values are looked at.
 pub(crate) fn is_looking() -> bool {
-    mode::extras() & WATCH != 0
+    events::is_on(WATCH)
 }
 
-/// A backward pass; one may be inside another, in a hook.
-pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
-    match is_looking() {
-        true => mode::with(&BACKWARD_OF, BACKWARD_OF.get(), f),
-        false => f(),
+/// The node that a backward pass is at, which it gets back when the pass inside it, in a hook, is over.
+pub(crate) struct AtNode {
+    _restore: Restore<Option<(&'static str, Line)>>,
+}
+
+impl AtNode {
+    pub fn remember() -> AtNode {
+        AtNode { _restore: Restore::set(&BACKWARD_OF, BACKWARD_OF.get()) }
     }
 }
 
 /// Says which node the backward pass is at.
-pub(crate) fn backward_of(op: &Op, at: &'static Location<'static>) {
-    if is_looking() {
-        BACKWARD_OF.set(Some((op.name(), at)));
-    }
+pub(crate) fn backward_of(op: &Op, at: Line) {
+    BACKWARD_OF.set(Some((op.name(), at)));
 }
 
 /// Looks at what an op made.
-pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     // A view shows what its operand holds; an op without operands makes what it was asked for.
     let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy | Op::To(_));
     if makes_nothing || trace::active() || FOUND.with_borrow(Option::is_some) {
@@ -118,7 +118,7 @@ pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Lo
         _ => outs,
     };
     // Unseen, or it would look at itself.
-    let unseen = |f: &mut dyn FnMut()| mode::with(&EXTRAS, 0, || mode::set_recording(false, f));
+    let unseen = |f: &mut dyn FnMut()| events::only(0, || mode::set_recording(false, f));
     unseen(&mut || {
         let Some(result) = outs.iter().find(|y| !is_finite(y)) else { return };
         if !inputs.iter().all(|x| is_finite(x)) {

@@ -468,7 +468,7 @@ fn the_table_lists_every_op_once() {
 
 #[test]
 fn docs_precision_md_has_the_table() {
-    let path = format!("{}/../../docs/precision.md", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../../docs/precision.md", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap();
     let line = |policy: Policy| {
         let rows = autocast_policy().into_iter().filter(|row| row.1 == policy);

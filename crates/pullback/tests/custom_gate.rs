@@ -457,7 +457,7 @@ fn docs_custom_md_has_the_text_of_a_refusal() {
         |x: &Tensor, dy: &Tensor| dy * x.square() * 2.0,
     );
     let error = refused(|| cube.call(&Tensor::from([1.0, 2.0]))).to_string();
-    let path = format!("{}/../../docs/custom.md", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../../docs/custom.md", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = error.lines().collect();
     for line in [lines[0], lines[2]] {

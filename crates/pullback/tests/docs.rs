@@ -6,7 +6,7 @@ mod functions;
 const HINT: &str = "write it anew: cargo run -p pullback --example ops > docs/ops.md";
 
 fn written(name: &str) -> String {
-    let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("docs/{name}: {e}"))
 }
 

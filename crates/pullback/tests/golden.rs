@@ -1,7 +1,7 @@
 //! Outputs and derivatives against the reference gradients in `golden/`, or in the folder that `PULLBACK_GOLDEN`
 //! names. Every file that is there is run: one line per operator, then the totals.
 //!
-//! `cargo test --release -p pullback --test golden -- --nocapture`
+//! `cargo test --release -p pullback-tests --test golden -- --nocapture`
 
 #[path = "golden/args.rs"]
 mod args;
@@ -67,7 +67,7 @@ fn agrees_with_the_reference() {
 /// The cases that `reference/cases.py` lists, keyword by keyword, written by `reference/make.py` with PyTorch.
 #[test]
 fn agrees_keyword_by_keyword() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference");
     let results = run(&folder).unwrap_or_else(|sentence| panic!("{sentence}"));
     let mut wrong = Vec::new();
     for (name, tally) in &results {

@@ -7,6 +7,7 @@ mod determinism;
 mod errors;
 mod errors_derivatives;
 mod flags;
+mod foreign_lines;
 mod inplace;
 mod lines;
 mod properties;

@@ -398,7 +398,7 @@ fn the_picture_is_well_formed() {
         assert!(text.starts_with(begin));
     }
     assert!(report.to_json().contains(r#""path":"a<b> & \"c\"\u000a""#), "{}", report.to_json());
-    let here = |line: u32| move |at: pullback_ir::Place| (at.file(), at.line()) == (file!(), line);
+    let here = |line: u32| move |at: pullback_ir::Line| (at.file(), at.line()) == (file!(), line);
     let error = report.save(folder.join("r.png")).unwrap_err();
     assert!(error.to_string().contains("r.png ends neither in .txt, .json nor .svg"), "{error}");
     assert!(error.location().is_some_and(here(line!() - 2)), "{error}");

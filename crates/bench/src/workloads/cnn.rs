@@ -1,9 +1,10 @@
-//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with batch normalisation and
-//! ReLU (3-32-64-128 channels, max-pooling after the second), the mean over pixels, a linear head, cross-entropy.
+//! A small convolutional network on a batch of 32 images [3, 32, 32]: three 3×3 convolutions with
+//! batch normalisation and ReLU (3-32-64-128 channels, max-pooling after the second), the mean over
+//! pixels, a linear head, cross-entropy.
 
 use super::model::{self, Case};
 use crate::data::{labels, tensor};
-use crate::measure::Row;
+use crate::measure::Measurement;
 use pullback::{Tensor, cross_entropy};
 use pullback_nn::Layer;
 use pullback_nn::models::Cnn;
@@ -17,10 +18,10 @@ fn case() -> Case<Cnn> {
     }
 }
 
-pub fn step() -> Vec<Row> {
-    model::train(&case(), Sgd { rate: 0.01, momentum: 0.9, ..Sgd::default() })
+pub fn step() -> Vec<Measurement> {
+    model::train(&case(), Sgd { lr: 0.01, momentum: 0.9, ..Sgd::default() })
 }
 
-pub fn ratio() -> Vec<Row> {
+pub fn ratio() -> Vec<Measurement> {
     model::ratio(&case())
 }

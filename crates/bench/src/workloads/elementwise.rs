@@ -3,10 +3,10 @@
 use super::{backward, grad};
 use crate::compiled;
 use crate::data::tensor;
-use crate::measure::{Row, measure};
+use crate::measure::{Measurement, measure};
 use pullback::DType;
 
-pub fn chain() -> Vec<Row> {
+pub fn chain() -> Vec<Measurement> {
     let inputs = [1, 2, 3, 4].map(|seed| tensor(&[4_194_304], seed).requires_grad());
     let [x, a, b, c] = &inputs;
     let row = measure(compiled::step(|| {

@@ -1,9 +1,9 @@
-//! A small GPT: 4 pre-norm layers, d 256, 8 heads, T 256, B 4, vocabulary 512, exact GELU, and one table
-//! for the embedding and the logits.
+//! A small GPT: 4 pre-norm layers, d 256, 8 heads, T 256, B 4, vocabulary 512, exact GELU, and one
+//! table for the embedding and the logits.
 
 use super::model::{self, Case};
 use crate::data::tokens;
-use crate::measure::Row;
+use crate::measure::Measurement;
 use pullback::Tensor;
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::optim::AdamW;
@@ -18,10 +18,10 @@ fn case() -> Case<Gpt> {
     Case { model: model::filled(Gpt::new(&CONFIG)), batch: (shaped(x), shaped(y)), loss: Gpt::loss }
 }
 
-pub fn step() -> Vec<Row> {
-    model::train(&case(), AdamW { rate: 3e-4, ..AdamW::default() })
+pub fn step() -> Vec<Measurement> {
+    model::train(&case(), AdamW { lr: 3e-4, ..AdamW::default() })
 }
 
-pub fn ratio() -> Vec<Row> {
+pub fn ratio() -> Vec<Measurement> {
     model::ratio(&case())
 }

@@ -1,18 +1,19 @@
-//! Factorisations of matrices and Fourier transforms. Their PyTorch twins are in `peers/torch_ops.py`.
+//! Factorisations of matrices and Fourier transforms. Their PyTorch twins are in
+//! `peers/torch_ops.py`.
 
 use super::abs_sum;
 use crate::data::tensor;
-use crate::measure::{Protocol, Row};
+use crate::measure::{Measurement, Protocol};
 use pullback::fft::{Norm, Real, fft, irfft, rfft};
 use pullback::linalg::{self, QrMode};
 use pullback::{DType, Tensor, stack};
 
-fn briefly(name: &str, check: impl Fn() -> Tensor, mut step: impl FnMut()) -> Row {
+fn briefly(name: &str, check: impl Fn() -> Tensor, mut step: impl FnMut()) -> Measurement {
     let row = Protocol { warm: 0.2, budget: 0.7, ..Protocol::default() }.measure(&mut step);
     row.with("check", abs_sum(&[check()])).named(name)
 }
 
-pub fn factors() -> Vec<Row> {
+pub fn factors() -> Vec<Measurement> {
     let a = tensor(&[512, 512], 1);
     let one = Tensor::eye_with(512, 512, DType::F32);
     let positive = (a.matmul(&a.t()) / 512.0 + &one).detach();
@@ -62,7 +63,7 @@ pub fn factors() -> Vec<Row> {
     ]
 }
 
-pub fn transforms() -> Vec<Row> {
+pub fn transforms() -> Vec<Measurement> {
     let norm = Norm::Backward;
     let x = tensor(&[1 << 20], 1);
     let z = stack(&[&x, &tensor(&[1 << 20], 2)], -1);

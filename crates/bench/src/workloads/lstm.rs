@@ -3,7 +3,7 @@
 use super::{abs_sum, backward, grad};
 use crate::compiled;
 use crate::data::{Init, tensor};
-use crate::measure::{Row, measure};
+use crate::measure::{Measurement, measure};
 use pullback::{Tensor, no_grad};
 use pullback_nn::{Lstm, Module};
 
@@ -24,7 +24,7 @@ fn lstm() -> Lstm {
     lstm
 }
 
-pub fn step() -> Vec<Row> {
+pub fn step() -> Vec<Measurement> {
     let (lstm, x) = (lstm(), tensor(&[LENGTH, BATCH, INPUTS], 1).requires_grad());
     let parameters = lstm.parameters();
     let row = measure(compiled::step(|| {

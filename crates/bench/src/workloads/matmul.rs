@@ -2,9 +2,9 @@
 
 use super::{abs_sum, backward, grad};
 use crate::data::tensor;
-use crate::measure::{Protocol, Row, measure, rounded};
+use crate::measure::{Measurement, Protocol, measure, rounded};
 
-pub fn square() -> Vec<Row> {
+pub fn square() -> Vec<Measurement> {
     let mut rows = Vec::new();
     for n in [256, 512, 1024, 2048] {
         let (a, b) = (tensor(&[n, n], 1), tensor(&[n, n], 2));
@@ -26,7 +26,7 @@ pub fn square() -> Vec<Row> {
 }
 
 /// The row with its rate, at `flops` operations per element of an n·n·n cube.
-fn with_rate(row: Row, flops: f64, n: usize) -> Row {
-    let rate = flops * (n as f64).powi(3) / row.ms() / 1e6;
-    row.with("gflops", rounded(rate, 1))
+fn with_rate(row: Measurement, flops: f64, n: usize) -> Measurement {
+    let lr = flops * (n as f64).powi(3) / row.ms() / 1e6;
+    row.with("gflops", rounded(lr, 1))
 }

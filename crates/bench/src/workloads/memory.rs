@@ -1,13 +1,15 @@
-//! Training within memory: a chain of 64 blocks x + tanh(x·w), as it is, checkpointed, under a byte budget, offloaded and compressed.
+//! Training within memory: a chain of 64 blocks x + tanh(x·w), plain, checkpointed, under a byte
+//! budget, offloaded and compressed.
 //!
-//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that
-//! the whole takes about as much as with checkpoints. A compiled step plans its own memory, so offloading and compression are for eager steps alone;
-//! its arena stays between calls and is not in the figure.
+//! `tensors_mib` is the most that tensors took above what was there before the step, by the pool's
+//! own counters. Of that, 16.5 MiB are gradients. Budgets are chosen so that the whole takes about
+//! as much as with checkpoints. A compiled step plans its own memory, so offloading and compression
+//! are for eager steps alone; its arena stays between calls and is not in the figure.
 
 use super::{abs_sum, backward, grad};
 use crate::compiled;
 use crate::data::{fill, tensor};
-use crate::measure::{Row, measure, rounded};
+use crate::measure::{Measurement, measure, rounded};
 use pullback::{
     Compress, DType, MemoryBudget, Offload, Pack, Tensor, checkpoint_sequential, jit, memory_stats,
     reset_peak, with_packing,
@@ -52,7 +54,7 @@ impl Chain {
     }
 
     /// Times a step and takes its peak.
-    fn row(&self, suffix: &str, step: impl Fn()) -> Row {
+    fn row(&self, suffix: &str, step: impl Fn()) -> Measurement {
         // The first step compiles, if steps are compiled, and warms the pool.
         step();
         self.zero_grad();
@@ -72,12 +74,13 @@ impl Chain {
         backward(&forward().square().mean());
     }
 
-    fn trained(&self, suffix: &str, forward: impl Fn() -> Tensor) -> Row {
+    fn trained(&self, suffix: &str, forward: impl Fn() -> Tensor) -> Measurement {
         self.row(suffix, compiled::step(|| self.step(&forward)))
     }
 
-    /// A step within a number of bytes: of all that it takes if it is compiled, of what it saves if it is not.
-    fn budgeted(&self) -> Row {
+    /// A step within a number of bytes: of all that it takes if it is compiled, of what it saves if
+    /// it is not.
+    fn budgeted(&self) -> Measurement {
         if compiled::on() {
             let step = jit(|(): &()| self.step(&|| self.plain())).memory_budget(24 << 20);
             return self.row("_budget", move || step.of(&()));
@@ -86,13 +89,13 @@ impl Chain {
         self.row("_budget", move || self.step(&|| budget.run(|| self.plain())))
     }
 
-    fn packed(&self, suffix: &str, packer: impl Pack + 'static) -> Row {
+    fn packed(&self, suffix: &str, packer: impl Pack + 'static) -> Measurement {
         let packer: Arc<dyn Pack> = Arc::new(packer);
         self.row(suffix, move || self.step(&|| with_packing(packer.clone(), || self.plain())))
     }
 }
 
-pub fn chain() -> Vec<Row> {
+pub fn chain() -> Vec<Measurement> {
     let chain = Chain::new();
     let blocks = chain.blocks();
     let mut rows = vec![

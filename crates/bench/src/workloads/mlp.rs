@@ -2,7 +2,7 @@
 
 use super::model::{self, Case};
 use crate::data::{labels, tensor};
-use crate::measure::Row;
+use crate::measure::Measurement;
 use pullback::{Tensor, cross_entropy};
 use pullback_nn::Layer;
 use pullback_nn::models::Mlp;
@@ -27,10 +27,10 @@ fn case() -> Case<Mlp> {
     Case { model: mlp(), batch: batch(), loss }
 }
 
-pub fn step() -> Vec<Row> {
+pub fn step() -> Vec<Measurement> {
     model::train(&case(), Adam::default())
 }
 
-pub fn ratio() -> Vec<Row> {
+pub fn ratio() -> Vec<Measurement> {
     model::ratio(&case())
 }

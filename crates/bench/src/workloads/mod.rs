@@ -16,7 +16,7 @@ mod second_order;
 pub mod startup;
 mod tape;
 
-use crate::measure::Row;
+use crate::measure::Measurement;
 use pullback::{DType, Tensor};
 
 /// Something to time.
@@ -26,7 +26,7 @@ pub struct Workload {
     /// What is timed.
     pub about: &'static str,
     /// Runs it.
-    pub run: fn() -> Vec<Row>,
+    pub run: fn() -> Vec<Measurement>,
 }
 
 /// Every workload, in the order in which they run.

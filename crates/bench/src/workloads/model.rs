@@ -3,10 +3,10 @@
 use super::backward;
 use crate::compiled;
 use crate::data::Init;
-use crate::measure::{Row, measure, rounded};
+use crate::measure::{Measurement, measure, rounded};
 use pullback::{Tensor, no_grad};
 use pullback_nn::Module;
-use pullback_nn::optim::{Optimizer, Rule};
+use pullback_nn::optim::{Optimizer, UpdateRule};
 
 /// A model with the workload's one batch and its loss on it.
 pub struct Case<M> {
@@ -21,7 +21,8 @@ impl<M> Case<M> {
     }
 }
 
-/// The model with the peers' numbers: weights and biases uniform in ±1/√fan-in, one stream each, in order. Norms stay as they begin.
+/// The model with the peers' numbers: weights and biases uniform in ±1/√fan-in, one stream each, in
+/// order. Norms stay as they begin.
 pub fn filled<M: Module>(model: M) -> M {
     let (mut init, mut fan_in) = (Init::new(), 1);
     for (name, x) in model.named_parameters() {
@@ -37,7 +38,7 @@ pub fn filled<M: Module>(model: M) -> M {
 }
 
 /// A whole step: clear the gradients, loss, backward, update. The check is the loss of the fifth.
-pub fn train<M: Module>(case: &Case<M>, rule: impl Rule) -> Vec<Row> {
+pub fn train<M: Module>(case: &Case<M>, rule: impl UpdateRule) -> Vec<Measurement> {
     let optimizer = rule.over(case.model.parameters()).expect("parameters and options that fit");
     let mut losses = Vec::new();
     let step = compiled::step(|| {
@@ -57,7 +58,7 @@ pub fn train<M: Module>(case: &Case<M>, rule: impl Rule) -> Vec<Row> {
 }
 
 /// The loss alone, and with gradients.
-pub fn ratio<M: Module>(case: &Case<M>) -> Vec<Row> {
+pub fn ratio<M: Module>(case: &Case<M>) -> Vec<Measurement> {
     let parameters = case.model.parameters();
     let loss = compiled::step(|| no_grad(|| case.loss()));
     let forward = measure(|| drop(loss()));

@@ -1,20 +1,21 @@
-//! Single operators. Their PyTorch twins are in `peers/torch_ops.py`, as the peers' scripts lack them.
+//! Single operators. Their PyTorch twins are in `peers/torch_ops.py`, as the peers' scripts lack
+//! them.
 
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
-use crate::measure::{Protocol, Row};
+use crate::measure::{Measurement, Protocol};
 use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
 use pullback::{Attention, Conv, DType, Pool, Tensor, no_grad};
 
 const MEGA: usize = 1 << 20;
 
 /// The shorter protocol, as there are many of these.
-fn briefly(step: impl FnMut()) -> Row {
+fn briefly(step: impl FnMut()) -> Measurement {
     Protocol { warm: 0.2, budget: 0.7, ..Protocol::default() }.measure(step)
 }
 
 /// Forward and backward, from the cotangent `g`.
-fn with_gradients(inputs: &[&Tensor], g: &Tensor, f: impl Fn() -> Tensor) -> Row {
+fn with_gradients(inputs: &[&Tensor], g: &Tensor, f: impl Fn() -> Tensor) -> Measurement {
     let row = briefly(|| {
         inputs.iter().for_each(|x| x.zero_grad());
         f().backward_with(g).expect("the cotangent has the shape of the result");
@@ -22,7 +23,7 @@ fn with_gradients(inputs: &[&Tensor], g: &Tensor, f: impl Fn() -> Tensor) -> Row
     row.with("check", abs_sum(&inputs.iter().map(|x| grad(x)).collect::<Vec<_>>()))
 }
 
-pub fn attention() -> Vec<Row> {
+pub fn attention() -> Vec<Measurement> {
     let mut rows = Vec::new();
     for shape in [[4, 8, 256, 32], [1, 8, 2048, 64]] {
         let [q, k, v] = [1, 2, 3].map(|seed| tensor(&shape, seed).requires_grad());
@@ -38,7 +39,7 @@ pub fn attention() -> Vec<Row> {
     rows
 }
 
-pub fn order() -> Vec<Row> {
+pub fn order() -> Vec<Measurement> {
     let x = tensor(&[MEGA], 1);
     let value = |pair: (Tensor, Tensor)| f64::from(pair.0.sum().item::<f32>());
     let third = MEGA / 3;
@@ -56,7 +57,7 @@ pub fn order() -> Vec<Row> {
     ]
 }
 
-pub fn scatter() -> Vec<Row> {
+pub fn scatter() -> Vec<Measurement> {
     let (base, x) = (Tensor::zeros([10_000]), tensor(&[MEGA], 1));
     let index = Tensor::from(labels(MEGA, 2, 10_000));
     let table = tensor(&[10_000, 64], 3).requires_grad();
@@ -72,7 +73,7 @@ pub fn scatter() -> Vec<Row> {
     ]
 }
 
-pub fn cumulate() -> Vec<Row> {
+pub fn cumulate() -> Vec<Measurement> {
     let (x, y) = (tensor(&[4 * MEGA], 1), tensor(&[4096, 1024], 1));
     let last = x.cast(DType::F64).cumsum(0).select_at(0, -1).item::<f64>();
     vec![
@@ -82,27 +83,27 @@ pub fn cumulate() -> Vec<Row> {
     ]
 }
 
-pub fn updates() -> Vec<Row> {
+pub fn updates() -> Vec<Measurement> {
     let n = 4 * MEGA;
     let [x, y] = [1, 1].map(|seed| tensor(&[n], seed));
     let g = tensor(&[n], 2);
     let [momentum, mean, square] = [(); 3].map(|()| Tensor::zeros([n]));
     let step = Tensor::from(0i64);
-    let rate = Tensor::from(1e-3);
+    let lr = Tensor::from(1e-3);
     let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
     let state = Moments { mean: &mean, square: &square, largest: None };
     let descend = || {
         step.add_(1);
-        sgd_(&sgd, &rate, &x, &g, Some((&momentum, &step)));
+        sgd_(&sgd, &lr, &x, &g, Some((&momentum, &step)));
     };
     let adapt = || {
         step.add_(1);
-        adam_(&Adam::default(), &rate, &y, &g, state, &step);
+        adam_(&Adam::default(), &lr, &y, &g, state, &step);
     };
     vec![briefly(descend).named("_sgd"), briefly(adapt).named("_adam")]
 }
 
-pub fn products() -> Vec<Row> {
+pub fn products() -> Vec<Measurement> {
     let mut rows = Vec::new();
     for (b, n) in [(64, 32), (512, 8), (64, 64), (16, 128)] {
         let (x, y) = (tensor(&[b, n, n], 1), tensor(&[b, n, n], 2));
@@ -124,7 +125,7 @@ pub fn products() -> Vec<Row> {
 }
 
 /// Layers of convolutional networks: input, kernel, stride, padding, groups.
-pub fn convolutions() -> Vec<Row> {
+pub fn convolutions() -> Vec<Measurement> {
     type Layer = (&'static str, [usize; 4], [usize; 4], usize, usize, usize);
     let layers: [Layer; 6] = [
         ("_3x3_56", [4, 64, 56, 56], [64, 64, 3, 3], 1, 1, 1),
@@ -147,7 +148,7 @@ pub fn convolutions() -> Vec<Row> {
     rows
 }
 
-pub fn pooling() -> Vec<Row> {
+pub fn pooling() -> Vec<Measurement> {
     let x = tensor(&[16, 64, 56, 56], 1).requires_grad();
     let windows = Pool::new(3).stride(2).padding(1);
     let row = |name: &str, f: &dyn Fn() -> Tensor| {

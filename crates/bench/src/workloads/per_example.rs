@@ -3,13 +3,13 @@
 use super::abs_sum;
 use super::mlp::{batch, loss, mlp};
 use crate::compiled;
-use crate::measure::{Row, measure};
+use crate::measure::{Measurement, measure};
 use pullback::{Tensor, Tree, grad, vmap};
 use pullback_nn::models::Mlp;
 
 const EXAMPLES: usize = 64;
 
-pub fn grads() -> Vec<Row> {
+pub fn grads() -> Vec<Measurement> {
     let (mlp, (x, y)) = (mlp().map(&mut Tensor::detach), batch());
     let data = (x.narrow(0, 0, EXAMPLES), y.narrow(0, 0, EXAMPLES));
     let one = |(x, y): &(Tensor, Tensor)| {

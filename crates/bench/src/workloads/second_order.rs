@@ -4,11 +4,11 @@ use super::abs_sum;
 use super::mlp::{batch, loss, mlp};
 use crate::compiled;
 use crate::data::{Init, tensor};
-use crate::measure::{Row, measure};
+use crate::measure::{Measurement, measure};
 use pullback::{Backward, Tensor, Tree};
 use pullback_nn::models::Mlp;
 
-pub fn hvp() -> Vec<Row> {
+pub fn hvp() -> Vec<Measurement> {
     let (mlp, (x, y)) = (mlp().map(&mut Tensor::detach), batch());
     let mut init = Init::new();
     let v = mlp.map(&mut |p| init.next(p.shape(), 1));
@@ -34,7 +34,7 @@ pub fn hvp() -> Vec<Row> {
     vec![forward_row.named("_fwd_over_rev"), reverse_row.named("_rev_over_rev")]
 }
 
-pub fn hessian() -> Vec<Row> {
+pub fn hessian() -> Vec<Measurement> {
     let x = tensor(&[200], 1);
     let full = pullback::hessian(rosenbrock);
     let step = compiled::step(|| full(&x));

@@ -1,12 +1,12 @@
 //! How long a fresh process takes to its first gradient.
 
 use super::{backward, grad};
-use crate::measure::{Row, median, milliseconds, rounded};
+use crate::measure::{Measurement, median, milliseconds, rounded};
 use crate::request::this_program;
 use pullback::Tensor;
 use std::time::Instant;
 
-pub fn fresh() -> Vec<Row> {
+pub fn fresh() -> Vec<Measurement> {
     let run = || {
         let start = Instant::now();
         let status =
@@ -16,7 +16,11 @@ pub fn fresh() -> Vec<Row> {
     };
     let mut times = [(); 5].map(|()| run());
     times.sort_by(f64::total_cmp);
-    vec![Row::default().with("ms", rounded(median(&times), 3)).with("min_ms", rounded(times[0], 3))]
+    vec![
+        Measurement::default()
+            .with("ms", rounded(median(&times), 3))
+            .with("min_ms", rounded(times[0], 3)),
+    ]
 }
 
 /// What the fresh process does.

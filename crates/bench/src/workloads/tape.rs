@@ -2,12 +2,12 @@
 
 use super::{backward, grad};
 use crate::data::{fill, tensor};
-use crate::measure::{Protocol, Row, rounded};
+use crate::measure::{Measurement, Protocol, rounded};
 use pullback::Tensor;
 
 const LINKS: usize = 10_000;
 
-pub fn overhead() -> Vec<Row> {
+pub fn overhead() -> Vec<Measurement> {
     let x = tensor(&[8], 1).requires_grad();
     let near_one: Vec<f32> = fill(8, 2, 1e-4).iter().map(|v| 1.0 + v).collect();
     let (a, b) = (Tensor::from(near_one), Tensor::from(fill(8, 3, 1e-4)));

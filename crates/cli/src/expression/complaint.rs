@@ -1,9 +1,9 @@
-//! What is wrong with an expression, with a caret under the character.
+//! Errors of an expression, with a caret under the character.
 
 use std::fmt;
 use std::ops::Range;
 
-/// A sentence about a place in a text.
+/// An error at a place in a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Complaint {
     /// The whole text.
@@ -31,7 +31,8 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Names that look like `wanted`, the nearest first: at most two letters wrong, or a beginning in common.
+/// Names that look like `wanted`, the nearest first: at most two letters wrong, or a beginning in
+/// common.
 pub fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = wanted.to_lowercase();
     let mut found: Vec<((usize, usize), &str)> = names
@@ -62,10 +63,12 @@ pub fn did_you_mean(names: &[&str]) -> String {
     }
 }
 
-/// How many letters must be put in, left out, replaced or exchanged with their neighbour to get from one word to the other.
+/// How many letters must be put in, left out, replaced or exchanged with their neighbour to get
+/// from one word to the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // Far apart in length is far apart, whatever the letters; it also bounds the work for long words.
+    // Far apart in length is far apart, whatever the letters; it also bounds the work for long
+    // words.
     if a.len().abs_diff(b.len()) > 8 || a.len().max(b.len()) > 64 {
         return usize::MAX;
     }

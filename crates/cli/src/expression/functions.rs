@@ -1,5 +1,5 @@
-//! The functions an expression may name. Those of one or two elements come from the library's op table, so that a new op is known here
-//! at once; the rest is one table below.
+//! The functions an expression may name. Those of one or two elements come from the library's op
+//! table, so that a new op is known here at once; the rest is one table below.
 
 use pullback::{DType, Op, Tensor, broadcast_tensors, cat, linalg, stack, try_apply};
 use std::sync::OnceLock;
@@ -10,19 +10,19 @@ pub struct Function {
     /// Its name.
     pub name: &'static str,
     /// What it takes, and how it is computed.
-    pub kind: Kind,
+    pub kind: FunctionKind,
     /// How it is written between or before its operands, if it is.
     pub symbol: Option<&'static str>,
 }
 
 /// What a function takes.
 #[derive(Debug)]
-pub enum Kind {
+pub enum FunctionKind {
     /// One tensor, by an op of the table.
     Unary(Op),
     /// Two tensors that broadcast, by an op of the table.
     Binary(Op),
-    /// So many tensors, then numbers, which may be left out if they have a usual value.
+    /// So many tensors, then numbers, which may be left out if they have a default.
     Of(usize, &'static [Number], fn(&[Tensor], &[f64]) -> Tensor),
     /// A tensor, and perhaps an axis.
     Reduction(fn(&Tensor, Option<isize>) -> Tensor),
@@ -37,7 +37,7 @@ pub struct Number {
     pub name: &'static str,
     /// Its value where it is left out.
     pub usual: Option<f64>,
-    /// Only whole numbers will do.
+    /// Only whole numbers.
     pub whole: bool,
 }
 
@@ -49,17 +49,17 @@ const fn axis(usual: f64) -> Number {
     Number { name: "axis", usual: Some(usual), whole: true }
 }
 
-type Row = (&'static str, Kind);
+type FunctionRow = (&'static str, FunctionKind);
 
 macro_rules! of {
     ($tensors:literal, [$($number:expr),*], |$x:ident, $n:ident| $body:expr) => {
-        Kind::Of($tensors, const { &[$($number),*] }, |$x, $n| $body)
+        FunctionKind::Of($tensors, const { &[$($number),*] }, |$x, $n| $body)
     };
 }
 
 macro_rules! reduction {
     ($all:ident, $over:ident) => {
-        Kind::Reduction(|x, axis| match axis {
+        FunctionKind::Reduction(|x, axis| match axis {
             None => x.$all(),
             Some(axis) => x.$over([axis]),
         })
@@ -68,7 +68,7 @@ macro_rules! reduction {
 
 /// Functions that are not one op of the table.
 #[rustfmt::skip]
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<FunctionRow> {
     vec![
         ("sum",           reduction!(sum, sum_over)),
         ("mean",          reduction!(mean, mean_over)),
@@ -125,8 +125,8 @@ fn rows() -> Vec<Row> {
         ("entr",          of!(1, [], |x, _n| x[0].entr())),
         ("ndtr",          of!(1, [], |x, _n| x[0].ndtr())),
         ("frac",          of!(1, [], |x, _n| x[0].frac())),
-        ("cat",           Kind::Several(|x| cat(x, 0))),
-        ("stack",         Kind::Several(|x| stack(x, 0))),
+        ("cat",           FunctionKind::Several(|x| cat(x, 0))),
+        ("stack",         FunctionKind::Several(|x| stack(x, 0))),
         ("power",         of!(1, [Number { name: "exponent", usual: None, whole: false }], |x, n| power(&x[0], n[0]))),
     ]
 }
@@ -141,7 +141,7 @@ const OPERATORS: &[(&str, usize, &str)] = &[
 /// Ops of bits and truth values, which have no place among real numbers.
 const BITS: [&str; 4] = ["not", "and", "or", "xor"];
 
-/// Other words for the same function.
+/// Other names of the same function.
 const ALIASES: &[(&str, &str)] =
     &[("ln", "log"), ("swish", "silu"), ("logistic", "sigmoid"), ("t", "transpose")];
 
@@ -152,8 +152,8 @@ pub fn all() -> &'static [Function] {
         let of_table = Op::forms().filter(|op| !BITS.contains(&op.name())).filter_map(|op| {
             let name = op.name();
             match op {
-                Op::Unary(_) => Some((name, Kind::Unary(op))),
-                Op::Binary(_) | Op::Compare(_) => Some((name, Kind::Binary(op))),
+                Op::Unary(_) => Some((name, FunctionKind::Unary(op))),
+                Op::Binary(_) | Op::Compare(_) => Some((name, FunctionKind::Binary(op))),
                 _ => None,
             }
         });
@@ -188,10 +188,10 @@ impl Function {
     /// How many of the arguments are tensors; the rest are numbers.
     pub fn tensors(&self, given: usize) -> usize {
         match self.kind {
-            Kind::Unary(_) | Kind::Reduction(_) => 1,
-            Kind::Binary(_) => 2,
-            Kind::Of(tensors, ..) => tensors,
-            Kind::Several(_) => given,
+            FunctionKind::Unary(_) | FunctionKind::Reduction(_) => 1,
+            FunctionKind::Binary(_) => 2,
+            FunctionKind::Of(tensors, ..) => tensors,
+            FunctionKind::Several(_) => given,
         }
     }
 
@@ -199,9 +199,9 @@ impl Function {
     pub fn numbers(&self) -> &'static [Number] {
         const AXIS: &[Number] = &[Number { name: "axis", usual: Some(f64::NAN), whole: true }];
         match self.kind {
-            Kind::Unary(_) | Kind::Binary(_) | Kind::Several(_) => &[],
-            Kind::Reduction(_) => AXIS,
-            Kind::Of(_, numbers, _) => numbers,
+            FunctionKind::Unary(_) | FunctionKind::Binary(_) | FunctionKind::Several(_) => &[],
+            FunctionKind::Reduction(_) => AXIS,
+            FunctionKind::Of(_, numbers, _) => numbers,
         }
     }
 
@@ -210,7 +210,7 @@ impl Function {
     /// # Errors
     /// With what it takes instead.
     pub fn accepts(&self, given: usize) -> Result<(), String> {
-        if let Kind::Several(_) = self.kind {
+        if let FunctionKind::Several(_) = self.kind {
             return if given > 0 { Ok(()) } else { Err("one argument or more".into()) };
         }
         let least =
@@ -224,18 +224,18 @@ impl Function {
         }
     }
 
-    /// Computes it. Numbers that were left out are there with their usual values.
+    /// Computes it. Numbers that were left out have their defaults.
     pub fn apply(&self, tensors: &[Tensor], numbers: &[f64]) -> Tensor {
         match &self.kind {
-            Kind::Unary(op) => one(op, &[&real(&tensors[0])]),
-            Kind::Binary(op) => binary(op, &real(&tensors[0]), &real(&tensors[1])),
-            Kind::Of(_, _, f) => f(&tensors.iter().map(real).collect::<Vec<_>>(), numbers),
-            Kind::Reduction(f) => {
+            FunctionKind::Unary(op) => one(op, &[&real(&tensors[0])]),
+            FunctionKind::Binary(op) => binary(op, &real(&tensors[0]), &real(&tensors[1])),
+            FunctionKind::Of(_, _, f) => f(&tensors.iter().map(real).collect::<Vec<_>>(), numbers),
+            FunctionKind::Reduction(f) => {
                 // NaN stands for the axis that was left out.
                 let axis = numbers.first().filter(|n| !n.is_nan()).map(|&n| n as isize);
                 f(&real(&tensors[0]), axis)
             }
-            Kind::Several(f) => f(&tensors.iter().collect::<Vec<_>>()),
+            FunctionKind::Several(f) => f(&tensors.iter().collect::<Vec<_>>()),
         }
     }
 }
@@ -246,7 +246,8 @@ fn real(x: &Tensor) -> Tensor {
 }
 
 fn binary(op: &Op, a: &Tensor, b: &Tensor) -> Tensor {
-    // The operators of the library name themselves in messages about shapes; the other ops are broadcast here.
+    // The operators of the library name themselves in messages about shapes; the other ops are
+    // broadcast here.
     match op.name() {
         "add" => a + b,
         "sub" => a - b,

@@ -1,4 +1,5 @@
-//! From nodes to steps: operations on tensors, each equal one once, those of constants alone done already.
+//! From nodes to steps: operations on tensors, each equal one once, those of constants alone done
+//! already.
 
 use super::functions::{Function, find};
 use super::parser::{Id, Node, Parsed, parse};
@@ -15,7 +16,7 @@ pub struct Graph {
     /// Variables with their values, in the order in which they were given.
     pub inputs: Vec<(String, Tensor)>,
     /// What is computed, operands first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<GraphStep>,
     /// Values that depend on no variable.
     pub constants: Vec<Tensor>,
     /// What the whole is.
@@ -28,13 +29,13 @@ pub enum Ref {
     /// A variable.
     Input(usize),
     /// A result of a step.
-    Step(usize),
+    GraphStep(usize),
     /// Something known.
     Constant(usize),
 }
 
 /// One operation.
-pub struct Step {
+pub struct GraphStep {
     action: Action,
     /// What it is applied to.
     pub operands: Vec<Ref>,
@@ -120,13 +121,13 @@ pub fn constant_value(text: &str) -> Result<Tensor, Complaint> {
     match graph.result {
         Ref::Constant(i) => Ok(graph.constants[i].clone()),
         // Without inputs everything is known.
-        Ref::Input(_) | Ref::Step(_) => Err(Complaint::new(text, 0..1, "expected constants")),
+        Ref::Input(_) | Ref::GraphStep(_) => Err(Complaint::new(text, 0..1, "expected constants")),
     }
 }
 
 impl Graph {
-    /// The steps of an expression for these values of its variables. Each is computed once here, so that what does not fit is found with
-    /// its place in the text.
+    /// The steps of an expression for these values of its variables. Each is computed once here, so
+    /// that what does not fit is found with its place in the text.
     ///
     /// # Errors
     /// If a name has no value, shapes do not fit, or a number is not where one must be.
@@ -157,7 +158,7 @@ impl Graph {
                 .iter()
                 .map(|&r| match r {
                     Ref::Input(i) => inputs[i].clone(),
-                    Ref::Step(k) => values[k].clone(),
+                    Ref::GraphStep(k) => values[k].clone(),
                     Ref::Constant(i) => self.constants[i].clone(),
                 })
                 .collect();
@@ -171,7 +172,7 @@ impl Graph {
         match self.result {
             Ref::Input(i) => inputs[i].clone(),
             Ref::Constant(i) => self.constants[i].clone(),
-            Ref::Step(_) => self.pick(self.result, inputs, &self.run(inputs)),
+            Ref::GraphStep(_) => self.pick(self.result, inputs, &self.run(inputs)),
         }
     }
 
@@ -179,7 +180,7 @@ impl Graph {
     pub fn pick(&self, what: Ref, inputs: &[Tensor], steps: &[Tensor]) -> Tensor {
         match what {
             Ref::Input(i) => inputs[i].clone(),
-            Ref::Step(k) => steps[k].clone(),
+            Ref::GraphStep(k) => steps[k].clone(),
             Ref::Constant(i) => self.constants[i].clone(),
         }
     }
@@ -193,7 +194,7 @@ impl Graph {
     pub fn name(&self, what: Ref, digits: Digits) -> String {
         match what {
             Ref::Input(i) => self.inputs[i].0.clone(),
-            Ref::Step(k) => self.step_name(k),
+            Ref::GraphStep(k) => self.step_name(k),
             Ref::Constant(i) => tensor(&self.constants[i], digits),
         }
     }
@@ -211,7 +212,7 @@ impl Graph {
     }
 
     /// A step as a formula of names: `x·y`.
-    pub fn formula(&self, step: &Step, digits: Digits) -> String {
+    pub fn formula(&self, step: &GraphStep, digits: Digits) -> String {
         let name = |r: &Ref| {
             let name = self.name(*r, digits);
             // A negative number between operators.
@@ -239,7 +240,7 @@ impl Graph {
                 (Some(symbol), [a, b]) => format!("{a} {symbol} {b}"),
                 (Some(symbol), [a]) => format!("{symbol}{a}"),
                 _ => {
-                    // Numbers that have their usual values go without saying.
+                    // Numbers with their default values are not shown.
                     let given = f.numbers().iter().zip(numbers).rposition(|(known, n)| {
                         known.usual.is_none_or(|usual| usual.to_bits() != n.to_bits())
                     });
@@ -252,15 +253,15 @@ impl Graph {
         }
     }
 
-    /// Drops steps that the result does not depend on (definitions that nobody uses).
+    /// Drops steps that the result does not depend on (unused definitions).
     fn keep_what_is_used(&mut self) {
         let mut used = vec![false; self.steps.len()];
-        if let Ref::Step(k) = self.result {
+        if let Ref::GraphStep(k) = self.result {
             used[k] = true;
         }
         for k in (0..self.steps.len()).rev() {
             for operand in &self.steps[k].operands {
-                if let (Ref::Step(j), true) = (*operand, used[k]) {
+                if let (Ref::GraphStep(j), true) = (*operand, used[k]) {
                     used[j] = true;
                 }
             }
@@ -268,7 +269,7 @@ impl Graph {
         let mut next = 0;
         let numbers: Vec<usize> = used.iter().map(|&u| (next, next += usize::from(u)).0).collect();
         let moved = |r: &mut Ref| {
-            if let Ref::Step(k) = r {
+            if let Ref::GraphStep(k) = r {
                 *k = numbers[*k];
             }
         };
@@ -279,11 +280,12 @@ impl Graph {
     }
 }
 
-impl Step {
+impl GraphStep {
     /// Computes it.
     pub fn apply(&self, operands: &[Tensor]) -> Tensor {
         let value = self.action.apply(operands);
-        // What changes nothing (a vector, flattened) may be its operand itself; here it is a value with an adjoint of its own.
+        // What changes nothing (a vector, flattened) may be its operand itself; here it is a value
+        // with an adjoint of its own.
         if operands.iter().any(|x| x.is_same(&value)) { value.deep_clone() } else { value }
     }
 
@@ -450,8 +452,8 @@ impl Builder {
             true => self.constant(value),
             false => {
                 self.values.push(value);
-                self.graph.steps.push(Step { action, operands });
-                Ref::Step(self.graph.steps.len() - 1)
+                self.graph.steps.push(GraphStep { action, operands });
+                Ref::GraphStep(self.graph.steps.len() - 1)
             }
         };
         self.known.insert(key, made);

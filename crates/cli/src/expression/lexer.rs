@@ -17,7 +17,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// How messages speak of it.
+    /// Its description in messages.
     pub fn described(&self) -> String {
         match self {
             Token::Number(x) => format!("the number {x}"),

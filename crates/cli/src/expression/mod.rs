@@ -1,7 +1,8 @@
 //! Expressions on the command line: `x*y + sin(x*y)`.
 //!
-//! A text goes through `lexer` (words) and `parser` (nodes) to `graph`: a list of steps on tensors. Names of functions come from
-//! `functions`. Whatever is wrong is a [`Complaint`] that points at the character.
+//! A text goes through `lexer` (words) and `parser` (nodes) to `graph`: a list of steps on tensors.
+//! Names of functions come from `functions`. Whatever is wrong is a [`Complaint`] that points at
+//! the character.
 
 mod complaint;
 pub mod functions;
@@ -29,7 +30,8 @@ mod tests {
     use super::*;
     use pullback::Tensor;
 
-    /// Whatever is typed, there is an expression or a complaint whose caret lies in the text (or at its end).
+    /// Whatever is typed, there is an expression or a complaint whose caret lies in the text (or at
+    /// its end).
     #[test]
     fn no_text_is_too_strange() {
         const PIECES: [&str; 48] = [

@@ -1,4 +1,5 @@
-//! From words to a list of nodes: each refers to earlier ones by number, so nothing here or later is as deep as the expression is long.
+//! From words to a list of nodes: each refers to earlier ones by number, so nothing here or later
+//! is as deep as the expression is long.
 //!
 //! ```text
 //! program    = { name "=" comparison ";" } comparison [ ";" ]

@@ -1,12 +1,13 @@
 //! What each mode costs: counted in the programs that the library records of it.
 //!
-//! A program is traced for the function alone, for one forward pass, and for the function with one backward pass. Ops are equations that
-//! compute (views and constants cost nothing); multiplications are products and quotients of elements. What reverse mode keeps are the values made
-//! before the backward pass begins that it reads later.
+//! A program is traced for the function alone, for one forward pass, and for the function with one
+//! backward pass. Ops are equations that compute (views and constants cost nothing);
+//! multiplications are products and quotients of elements. What reverse mode keeps are the values
+//! made before the backward pass begins that it reads later.
 
 use super::Mode;
 use crate::expression::Graph;
-use crate::failure::Outcome;
+use crate::failure::CliResult;
 use pullback::{Op, Program, Spec, Tensor, jvp, trace, vjp};
 
 /// What one way of differentiating costs.
@@ -24,11 +25,12 @@ pub struct Cost {
     pub kept: usize,
 }
 
-/// The costs of the function itself and of the modes asked for; `rows` elements of the result are differentiated.
+/// The costs of the function itself and of the modes asked for; `rows` elements of the result are
+/// differentiated.
 ///
 /// # Errors
 /// If the expression cannot be traced.
-pub fn of(graph: &Graph, mode: Mode, rows: usize) -> Outcome<Vec<Cost>> {
+pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
     let specs: Vec<Spec> = graph.arguments().iter().map(|x| x.spec().clone()).collect();
     let f = |x: &Vec<Tensor>| graph.value(x);
     let plain = trace(|x| f(&x.to_vec()), &specs)?;
@@ -97,7 +99,8 @@ fn counted(program: &Program, from: usize) -> Cost {
     Cost { name: "", passes: 1, ops, multiplications, kept: 0 }
 }
 
-/// Bytes of what is made (or is one of so many variables) before an equation and read from it on. A view is the value it views.
+/// Bytes of what is made (or is one of so many variables) before an equation and read from it on. A
+/// view is the value it views.
 fn kept(program: &Program, variables: usize, start: usize) -> usize {
     let mut base: Vec<usize> = (0..program.specs.len()).collect();
     let mut literal = vec![false; program.specs.len()];

@@ -1,4 +1,5 @@
-//! The tape as a graph for Graphviz: values and adjoints in the nodes, local derivatives on the arrows.
+//! The tape as a graph for Graphviz: values and adjoints in the nodes, local derivatives on the
+//! arrows.
 
 use super::Findings;
 use super::text::shown;
@@ -14,7 +15,7 @@ pub fn of(found: &Findings) -> String {
     );
     let node = |r: Ref| match r {
         Ref::Input(i) => format!("x{i}"),
-        Ref::Step(k) => format!("v{}", k + 1),
+        Ref::GraphStep(k) => format!("v{}", k + 1),
         Ref::Constant(i) => format!("c{i}"),
     };
     let mut line = |text: String| {

@@ -44,7 +44,7 @@ pub fn of(found: &Findings) -> Value {
         "gradient": by_name(&sweep.gradient),
     });
     if let Some(passes) = &found.tangents {
-        let pass = |p: &super::sweep::Pass| {
+        let pass = |p: &super::sweep::TangentPass| {
             json!({
                 "input": graph.inputs[p.input].0,
                 "element": p.element,

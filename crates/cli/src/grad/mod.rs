@@ -1,7 +1,8 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and asks it for every adjoint, every local derivative and
-//! every contribution; `text.rs`, `json.rs` and `dot.rs` print what it found; `cost.rs` counts what each mode does.
+//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and asks it
+//! for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
+//! `dot.rs` print what it found; `cost.rs` counts what each mode does.
 
 mod cost;
 mod dot;
@@ -10,7 +11,7 @@ mod sweep;
 mod text;
 
 use crate::expression::{Graph, assignment, constant_value, parse};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::number::Digits;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
@@ -92,7 +93,7 @@ pub struct Findings {
     graph: Graph,
     sweep: Sweep,
     /// For each element of each variable, the tangents of all steps and of the result.
-    tangents: Option<Vec<sweep::Pass>>,
+    tangents: Option<Vec<sweep::TangentPass>>,
     cost: Option<Vec<cost::Cost>>,
     jacobian: Option<Vec<Tensor>>,
     hessian: Option<Vec<Vec<Tensor>>>,
@@ -104,7 +105,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// If the expression makes no sense, or the library finds no derivative.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let graph = graph(&arguments.expression, &arguments.assignments)?;
     let findings = find(arguments, graph)?;
     if arguments.json {
@@ -122,7 +123,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
 ///
 /// # Errors
 /// With the place in the text.
-pub fn graph(expression: &str, assignments: &[String]) -> Outcome<Graph> {
+pub fn graph(expression: &str, assignments: &[String]) -> CliResult<Graph> {
     let mut inputs: Vec<(String, Tensor)> = Vec::new();
     for text in assignments {
         let (name, value) = assignment(text)?;
@@ -147,7 +148,7 @@ pub fn graph(expression: &str, assignments: &[String]) -> Outcome<Graph> {
     }
 }
 
-fn find(arguments: &Arguments, graph: Graph) -> Outcome<Findings> {
+fn find(arguments: &Arguments, graph: Graph) -> CliResult<Findings> {
     let inputs = graph.arguments();
     let value = graph.value(&inputs);
     if !value.dtype().is_float() {
@@ -180,7 +181,8 @@ fn find(arguments: &Arguments, graph: Graph) -> Outcome<Findings> {
         )));
     }
     let mode = arguments.mode.unwrap_or(Mode::Reverse);
-    // Of a Jacobian the sweep shows the first row, or what a cotangent of ones would give: all of them summed.
+    // Of a Jacobian the sweep shows the first row, or what a cotangent of ones would give: all of
+    // them summed.
     let cotangent = cotangent.unwrap_or_else(|| value.ones_like());
     let sweep = Sweep::new(&graph, &cotangent)?;
     let tangents = match mode.forward() {

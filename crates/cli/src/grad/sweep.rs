@@ -1,11 +1,13 @@
 //! The two sweeps, as the library computes them.
 //!
-//! Reverse: one backward pass, with a hook on every step that notes the adjoint that passes. Each step by itself, at the values it had, gives
-//! its local derivatives (its Jacobian) and what it contributes to the adjoints of its operands (its pullback of its own adjoint). The contributions
-//! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp` gives; that is checked here, each time.
+//! Reverse: one backward pass, with a hook on every step that notes the adjoint that passes. Each
+//! step by itself, at the values it had, gives its local derivatives (its Jacobian) and what it
+//! contributes to the adjoints of its operands (its pullback of its own adjoint). The contributions
+//! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp`
+//! gives; that is checked here, each time.
 
 use crate::expression::{Graph, Ref};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use pullback::{Backward, Tensor, catch, jacobian, jvp, vjp};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,7 +50,7 @@ pub enum Local {
 }
 
 /// The tangents of one forward pass.
-pub struct Pass {
+pub struct TangentPass {
     /// The variable.
     pub input: usize,
     /// Which of its elements; empty for a plain number.
@@ -67,7 +69,7 @@ impl Sweep {
     ///
     /// # Errors
     /// If there is no derivative, or the pieces do not add up.
-    pub fn new(graph: &Graph, cotangent: &Tensor) -> Outcome<Sweep> {
+    pub fn new(graph: &Graph, cotangent: &Tensor) -> CliResult<Sweep> {
         let inputs: Vec<Tensor> =
             graph.arguments().iter().map(|x| x.detach().requires_grad()).collect();
         let values = catch(|| graph.run(&inputs))?;
@@ -87,13 +89,14 @@ impl Sweep {
         Ok(sweep)
     }
 
-    fn check(&self, graph: &Graph) -> Outcome {
+    fn check(&self, graph: &Graph) -> CliResult {
         let inputs = graph.arguments();
         let again = catch(|| vjp(|x: &Vec<Tensor>| graph.value(x), &inputs).1(&self.cotangent))?;
         for ((name, _), (a, b)) in graph.inputs.iter().zip(self.gradient.iter().zip(&again)) {
             same(a, b, &format!("the gradient by {name}"))?;
         }
-        let places = (0..self.values.len()).map(Ref::Step).chain((0..inputs.len()).map(Ref::Input));
+        let places =
+            (0..self.values.len()).map(Ref::GraphStep).chain((0..inputs.len()).map(Ref::Input));
         for (place, adjoint) in places.zip(self.adjoints.iter().chain(&self.gradient)) {
             let parts = self.contributions(graph, place);
             if let Some(sum) = parts.into_iter().reduce(|a, b| a + b) {
@@ -111,8 +114,9 @@ impl Sweep {
     }
 }
 
-/// The gradients that pass the steps on the way back; those of the variables are left in the leaves.
-fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> Outcome<Vec<Tensor>> {
+/// The gradients that pass the steps on the way back; those of the variables are left in the
+/// leaves.
+fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> CliResult<Vec<Tensor>> {
     let seen: Arc<Mutex<Vec<Option<Tensor>>>> = Arc::new(Mutex::new(vec![None; values.len()]));
     for (k, value) in values.iter().enumerate().filter(|(_, value)| value.is_tracked()) {
         let seen = seen.clone();
@@ -146,7 +150,8 @@ fn edges(
     let mut out = Vec::new();
     for (k, step) in graph.steps.iter().enumerate() {
         let fixed = |r: Ref| graph.pick(r, inputs, values).detach();
-        // Truth values, and what is piecewise constant, are constants to the tape: nothing flows to them.
+        // Truth values, and what is piecewise constant, are constants to the tape: nothing flows to
+        // them.
         let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
         let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
         let at: Vec<Tensor> = real.iter().map(|&r| fixed(r)).collect();
@@ -196,7 +201,7 @@ fn local(jacobian: Tensor, x: &Tensor) -> Local {
 ///
 /// # Errors
 /// If an op has no forward rule there, or the tangents contradict the reverse sweep.
-pub fn forward(graph: &Graph, sweep: &Sweep) -> Outcome<Vec<Pass>> {
+pub fn forward(graph: &Graph, sweep: &Sweep) -> CliResult<Vec<TangentPass>> {
     let inputs = graph.arguments();
     let all = |x: &Vec<Tensor>| {
         let steps = graph.run(x);
@@ -213,7 +218,8 @@ pub fn forward(graph: &Graph, sweep: &Sweep) -> Outcome<Vec<Pass>> {
             let mut basis = vec![0.0; x.len()];
             basis[flat] = 1.0;
             let tangent = Tensor::from_vec(basis, x.shape());
-            // The other variables are constants here: a tangent of 0 times a slope that is infinite would be NaN.
+            // The other variables are constants here: a tangent of 0 times a slope that is infinite
+            // would be NaN.
             let by_this = |x: &Tensor| {
                 let mut values = inputs.clone();
                 values[input] = x.clone();
@@ -221,12 +227,13 @@ pub fn forward(graph: &Graph, sweep: &Sweep) -> Outcome<Vec<Pass>> {
             };
             let (steps, result) = catch(|| jvp(by_this, x, &tangent).1)?;
             let along = (&result * &sweep.cotangent).sum();
-            // The other elements of this one still have tangents of 0, so NaN here says nothing about reverse mode.
+            // The other elements of this one still have tangents of 0, so NaN here says nothing
+            // about reverse mode.
             if !along.item::<f64>().is_nan() {
                 let reverse = Tensor::from(sweep.gradient[input].to_f64_vec()[flat]);
                 same(&along, &reverse, &format!("forward mode by {}", graph.inputs[input].0))?;
             }
-            passes.push(Pass { input, element: unravelled(flat, x.shape()), steps, result });
+            passes.push(TangentPass { input, element: unravelled(flat, x.shape()), steps, result });
         }
     }
     Ok(passes)
@@ -242,8 +249,8 @@ fn unravelled(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     index
 }
 
-/// Two ways to the same numbers: sums in another order may differ in the last places, not more.
-fn same(a: &Tensor, b: &Tensor, what: &str) -> Outcome {
+/// Two ways to the same numbers: sums in another order may differ in the last digits, not more.
+fn same(a: &Tensor, b: &Tensor, what: &str) -> CliResult {
     let near = |x: f64, y: f64| {
         x == y
             || (x.is_nan() && y.is_nan())

@@ -1,4 +1,4 @@
-//! The findings for people.
+//! The findings as text.
 
 use super::Findings;
 use super::sweep::{Edge, Local};
@@ -35,7 +35,7 @@ fn marked(name: &str, mark: char) -> String {
 /// Prints everything that was found.
 ///
 /// # Errors
-/// If nobody reads any more.
+/// If the output is closed.
 pub fn print(found: &Findings, out: &mut Output) -> io::Result<()> {
     let (graph, digits) = (&found.graph, found.digits);
     let values: Vec<String> =
@@ -131,7 +131,7 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
             let left = waiting.entry(edge.operand).or_default();
             *left = left.saturating_sub(1);
             let adjoint = match edge.operand {
-                Ref::Step(j) => &sweep.adjoints[j],
+                Ref::GraphStep(j) => &sweep.adjoints[j],
                 Ref::Input(i) => &sweep.gradient[i],
                 Ref::Constant(_) => continue,
             };

@@ -1,4 +1,5 @@
-//! Networks for images `[n, 1, 8, 8]`. Their parts are called by name, a line each, so that a report of memory by line tells them apart.
+//! Networks for images `[n, 1, 8, 8]`. Their parts are called by name, a line each, so that a
+//! report of memory by line distinguishes them.
 
 use super::Size;
 use pullback::{Tensor, Tree};
@@ -48,8 +49,8 @@ impl Mlp {
     }
 }
 
-/// Convolutions with batch normalisation. The image is halved after the first and after the last; all but the first have twice the
-/// channels.
+/// Convolutions with batch normalisation. The image is halved after the first and after the last;
+/// all but the first have twice the channels.
 #[derive(Tree)]
 pub struct Cnn {
     layers: Vec<Conv2d>,

@@ -1,12 +1,13 @@
 //! A small GPT: blocks of causal attention over embedded characters.
 
-use super::{Reader, Size};
+use super::{Size, TextModel};
 use pullback::{Tensor, Tree, no_grad};
 use pullback_nn::{
     AttentionMasks, Dropout, Embedding, Layer, Linear, TransformerConfig, TransformerEncoder,
 };
 
-/// Characters and their positions, blocks with norms before each part, and a score for each next character.
+/// Characters and their positions, blocks with norms before each part, and a score for each next
+/// character.
 #[derive(Tree)]
 pub struct Gpt {
     tokens: Embedding,
@@ -17,10 +18,10 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// A network for so many different tokens.
+    /// A network for this many tokens.
     pub fn new(tokens: usize, size: &Size) -> Gpt {
         let config = TransformerConfig::new(size.width, size.heads)
-            .feedforward(4 * size.width)
+            .dim_feedforward(4 * size.width)
             .dropout(size.dropout)
             .gelu()
             .norm_first()
@@ -40,7 +41,7 @@ impl Gpt {
     }
 }
 
-impl Reader for Gpt {
+impl TextModel for Gpt {
     fn scores(&self, tokens: &Tensor) -> Tensor {
         let length = tokens.shape().last().copied().unwrap_or(0);
         let places = Tensor::arange(0, length as i64);

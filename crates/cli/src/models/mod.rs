@@ -2,11 +2,11 @@
 
 mod classifier;
 mod gpt;
-mod memory;
+mod lstm;
 
 pub use classifier::{Cnn, Mlp};
 pub use gpt::Gpt;
-pub use memory::Memory;
+pub use lstm::LstmModel;
 
 use clap::ValueEnum;
 use pullback::{DType, Tensor, Tree, cross_entropy};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// A network by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ModelKind {
     /// A multilayer perceptron, for digits
     Mlp,
     /// A small convolutional network, for digits
@@ -26,20 +26,20 @@ pub enum Kind {
     Lstm,
 }
 
-impl Kind {
+impl ModelKind {
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Mlp => "mlp",
-            Kind::Cnn => "cnn",
-            Kind::Gpt => "gpt",
-            Kind::Lstm => "lstm",
+            ModelKind::Mlp => "mlp",
+            ModelKind::Cnn => "cnn",
+            ModelKind::Gpt => "gpt",
+            ModelKind::Lstm => "lstm",
         }
     }
 
     /// Whether it reads text rather than images.
     pub fn reads_text(self) -> bool {
-        matches!(self, Kind::Gpt | Kind::Lstm)
+        matches!(self, ModelKind::Gpt | ModelKind::Lstm)
     }
 }
 
@@ -52,14 +52,15 @@ pub struct Size {
     pub layers: usize,
     /// Heads of attention.
     pub heads: usize,
-    /// How many characters the network sees at once.
+    /// The context length in characters.
     pub context: usize,
-    /// The part of hidden features that is dropped while training.
+    /// The dropout probability.
     pub dropout: f64,
 }
 
-/// A network that reads tokens, `i64[batch, positions]`, and gives a score for each that may follow each, `[batch, positions, tokens]`.
-pub trait Reader: Tree {
+/// A network that reads tokens, `i64[batch, positions]`, and gives a score for each that may follow
+/// each, `[batch, positions, tokens]`.
+pub trait TextModel: Tree {
     /// The scores.
     fn scores(&self, tokens: &Tensor) -> Tensor;
 }

@@ -1,33 +1,38 @@
 //! Training on the embedded handwritten digits.
 
-use super::job::Job;
+use super::job::TrainJob;
 use super::summary;
-use crate::failure::Outcome;
-use crate::models::{self, Cnn, Kind, Mlp};
+use crate::failure::CliResult;
+use crate::models::{self, Cnn, Mlp, ModelKind};
 use crate::output::Output;
 use pullback::{Result, Tensor, no_grad};
-use pullback_nn::data::{Digits, Loader, TensorDataset, digits};
+use pullback_nn::data::{DataLoader, Digits, TensorDataset, digits};
 use pullback_nn::train::{Accuracy, Every, Metrics};
 use pullback_nn::{Layer, Module};
 
 /// Trains and prints the accuracy.
 ///
 /// # Errors
-/// As [`Job::train`].
-pub fn run(job: &Job, out: &mut Output) -> Outcome {
+/// As [`TrainJob::train`].
+pub fn run(job: &TrainJob, out: &mut Output) -> CliResult {
     let data = digits()?;
     let size = &job.settings.size;
     match job.settings.model {
-        Kind::Mlp => train(job, &data, &Mlp::new(size).to_dtype(job.settings.dtype), out),
+        ModelKind::Mlp => train(job, &data, &Mlp::new(size).to_dtype(job.settings.dtype), out),
         _ => train(job, &data, &Cnn::new(size).to_dtype(job.settings.dtype), out),
     }
 }
 
-fn train<M: Layer + Module>(job: &Job, data: &Digits, model: &M, out: &mut Output) -> Outcome {
+fn train<M: Layer + Module>(
+    job: &TrainJob,
+    data: &Digits,
+    model: &M,
+    out: &mut Output,
+) -> CliResult {
     let settings = job.settings;
     let images = data.train.0.cast(settings.dtype);
-    let batches = Loader::new(TensorDataset::new((images, data.train.1.clone()))?)
-        .batch_size(settings.batch.min(data.train.1.len()))
+    let batches = DataLoader::new(TensorDataset::new((images, data.train.1.clone()))?)
+        .batch_size(settings.batch_size.min(data.train.1.len()))
         .drop_last(true)
         .shuffle(settings.seed);
     let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());

@@ -1,17 +1,18 @@
 //! The folder of a run.
 //!
-//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is at most `config.toml.new`, whole or in part: a start
-//! that was interrupted, of which nothing is worth keeping. So at every moment a folder is empty, the start of a run that may begin again, or
-//! a run that can be resumed or begun anew.
+//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is
+//! at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing is
+//! kept. So at any time a folder is empty, the start of a run that may start again, or a run that
+//! can be resumed or restarted.
 
 use super::options::Options;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What a run leaves behind, by name.
+/// The files of a run.
 pub const CONFIG: &str = "config.toml";
-/// What `config.toml` is called while it is written.
+/// The name of `config.toml` while it is written.
 const UNFINISHED: &str = "config.toml.new";
 pub const CHECKPOINTS: &str = "checkpoints";
 pub const CSV: &str = "log.csv";
@@ -21,7 +22,7 @@ pub const PLOTS: &str = "plots";
 pub const SAMPLE: &str = "sample.txt";
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("{} could not be {what}: {error}", path.display()))
+    Failure::failed(format!("{} cannot be {what}: {error}", path.display()))
 }
 
 /// The first folder `runs/NAME-1`, `runs/NAME-2`, … that is not there yet.
@@ -35,12 +36,12 @@ fn is_interrupted_start(folder: &Path) -> bool {
     !folder.join(CONFIG).is_file() && folder.join(UNFINISHED).is_file()
 }
 
-/// Makes the folder of a new run. One that is there and not empty is refused, unless it holds nothing but a start that was interrupted, or it is a run
-/// and `force` says to begin it anew.
+/// Makes the folder of a new run. One that is there and not empty is refused, unless it holds
+/// nothing but a start that was interrupted, or it is a run and `force` restarts it.
 ///
 /// # Errors
 /// If it is in use, or cannot be made.
-pub fn begin(folder: &Path, force: bool) -> Outcome {
+pub fn begin(folder: &Path, force: bool) -> CliResult {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -54,12 +55,12 @@ pub fn begin(folder: &Path, force: bool) -> Outcome {
         (false, ..) => {}
         (true, true, false) if interrupted => {
             return Err(Failure::failed(format!(
-                "{shown} holds a start that was interrupted, and other files: begin it again with --force, or name another --out"
+                "{shown} holds a start that was interrupted, and other files: restart it with --force, or name another --out"
             )));
         }
         (true, true, false) => {
             return Err(Failure::failed(format!(
-                "{shown} holds a run already: go on with `pullback train --resume {shown}`, begin it anew with --force, or name another --out"
+                "{shown} holds a run already: resume it with `pullback train --resume {shown}`, restart it with --force, or name another --out"
             )));
         }
         (true, false, _) => {
@@ -72,9 +73,9 @@ pub fn begin(folder: &Path, force: bool) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|e| failed("made", folder, &e))
 }
 
-/// Removes what a run leaves behind, and nothing else. Its configuration stays until the next one takes its name: killed on the way, the folder still
-/// holds a run.
-fn clear(folder: &Path) -> Outcome {
+/// Removes the files of a run, and nothing else. Its configuration stays until the next one
+/// replaces it: if the process is killed, the folder still holds a run.
+fn clear(folder: &Path) -> CliResult {
     for name in [CHECKPOINTS, TENSORBOARD, PLOTS] {
         let path = folder.join(name);
         if path.is_dir() {
@@ -90,14 +91,15 @@ fn clear(folder: &Path) -> Outcome {
     Ok(())
 }
 
-/// Writes what the run is.
+/// Writes the configuration.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn write_config(folder: &Path, options: &Options) -> Outcome {
+pub fn write_config(folder: &Path, options: &Options) -> CliResult {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
-    // Beside the old one, and then in its place: a run that is resumed and killed just now still has one.
+    // Beside the old one, and then in its place: a run that is resumed and killed just now still
+    // has one.
     let (path, fresh) = (folder.join(CONFIG), folder.join(UNFINISHED));
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(&fresh)?;
@@ -114,14 +116,14 @@ pub fn write_config(folder: &Path, options: &Options) -> Outcome {
     })
 }
 
-/// What the run in a folder is.
+/// The configuration of the run in a folder.
 ///
 /// # Errors
 /// If there is none.
-pub fn read_config(folder: &Path) -> Outcome<Options> {
+pub fn read_config(folder: &Path) -> CliResult<Options> {
     let path = folder.join(CONFIG);
     match path.is_file() {
-        true => Options::read(&path),
+        true => Options::read_stored(&path),
         false if is_interrupted_start(folder) => Err(Failure::usage(format!(
             "the run in {} was interrupted before it began: start it again, with the same options and --out",
             folder.display()
@@ -137,11 +139,12 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn message(outcome: Outcome) -> String {
+    fn message(outcome: CliResult) -> String {
         outcome.expect_err("it is refused").message
     }
 
-    /// A start killed at any byte of its configuration leaves a folder that a start takes, and a resume explains.
+    /// A start killed at any byte of its configuration leaves a folder that a start takes, and a
+    /// resume explains.
     #[test]
     fn an_interrupted_start_is_begun_again() {
         let place = tempfile::tempdir().expect("a folder");
@@ -166,7 +169,7 @@ mod tests {
         }
     }
 
-    /// A run that is begun anew and killed at any point is still a run, or the start of one.
+    /// A run that is restarted and killed at any point is still a run, or the start of one.
     #[test]
     fn a_run_begun_anew_stays_a_run() {
         let place = tempfile::tempdir().expect("a folder");
@@ -186,7 +189,8 @@ mod tests {
         begin(folder, true).expect("begun anew once more");
     }
 
-    /// Foreign files are safe: a start that was interrupted among them is begun again where that is asked for.
+    /// Foreign files are safe: a start that was interrupted among them is begun again where that is
+    /// asked for.
     #[test]
     fn other_files_beside_an_interrupted_start() {
         let place = tempfile::tempdir().expect("a folder");
@@ -210,7 +214,7 @@ mod tests {
         begin(&folder, false).expect("made");
         // A folder of that name is in the way of the file.
         fs::create_dir(folder.join(UNFINISHED)).expect("made");
-        assert!(message(write_config(&folder, &Options::default())).contains("could not be"));
+        assert!(message(write_config(&folder, &Options::default())).contains("cannot be"));
         fs::remove_dir(folder.join(UNFINISHED)).expect("removed");
         begin(&folder, false).expect("free again");
     }

@@ -1,16 +1,16 @@
 //! What is the same for every task: the step, the loop, logs, plots, checkpoints, Ctrl-C.
 
-use super::course::Along;
 use super::options::Options;
 use super::precision::{Mixed, report};
+use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
-use crate::failure::{Failure, INTERRUPTED, Outcome};
+use crate::failure::{CliResult, Failure, INTERRUPTED};
 use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::schedule::{Scheduler, WarmUp};
+use pullback_nn::schedule::{Scheduler, Warmup};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
@@ -23,15 +23,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A run about to begin.
-pub struct Job<'a> {
+/// A training run.
+pub struct TrainJob<'a> {
     pub settings: &'a Settings,
-    /// What was said, with everything filled in: the folder and the checkpoints keep it.
+    /// The options with all defaults, saved in the folder and in checkpoints.
     pub options: &'a Options,
     pub folder: &'a Path,
-    /// Goes on from the last checkpoint.
+    /// Resumes from the last checkpoint.
     pub resume: bool,
-    /// Begins the run that is in the folder anew.
+    /// Restarts the run that is in the folder.
     pub force: bool,
     /// Ctrl-C was pressed.
     pub stop: Arc<AtomicBool>,
@@ -39,11 +39,12 @@ pub struct Job<'a> {
     pub memory_report: Option<&'a Path>,
 }
 
-/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at the second.
+/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at
+/// the second.
 ///
 /// # Errors
-/// If the system does not tell about Ctrl-C.
-pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
+/// If no handler for Ctrl-C can be set.
+pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let handler = move || {
@@ -52,13 +53,13 @@ pub fn stopped_by_ctrl_c() -> Outcome<Arc<AtomicBool>> {
         }
     };
     ctrlc::set_handler(handler)
-        .map_err(|e| Failure::failed(format!("Ctrl-C cannot be watched: {e}")))?;
+        .map_err(|e| Failure::failed(format!("no handler for Ctrl-C can be set: {e}")))?;
     Ok(stop)
 }
 
-/// The optimiser that was asked for. Muon is for matrices alone; beside it AdamW has the rest.
+/// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
-    let mut options = json!({ "rate": settings.rate });
+    let mut options = json!({ "lr": settings.lr });
     if let Some(decay) = settings.weight_decay {
         options["weight_decay"] = json!(decay);
     }
@@ -69,7 +70,7 @@ fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn
     some.map(|(name, parameters)| optim::named(name, vec![(parameters, options.clone())])).collect()
 }
 
-impl Job<'_> {
+impl TrainJob<'_> {
     /// The number of the last step, where an epoch has so many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
@@ -78,7 +79,8 @@ impl Job<'_> {
         }
     }
 
-    /// Makes the folder, and says what is trained on what. What cannot be trained was refused before, and leaves nothing.
+    /// Makes the folder, and prints what is trained on what. What cannot be trained was refused
+    /// before.
     ///
     /// # Errors
     /// If the folder cannot be used, or the run in it is longer already.
@@ -88,7 +90,7 @@ impl Job<'_> {
         data: &str,
         batches: &impl Batches,
         out: &mut Output,
-    ) -> Outcome {
+    ) -> CliResult {
         if self.resume {
             let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
             let (taken, last) = (found.map_or(0, |f| f.checkpoint.record.step), self.last(batches));
@@ -105,25 +107,26 @@ impl Job<'_> {
         summary::begin(self, parameters, data, out)
     }
 
-    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is called `every` so often.
+    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is
+    /// called `every` so often.
     ///
     /// # Errors
-    /// If a step or a file fails, or the run is interrupted: then with how to go on.
+    /// If a step or a file fails, or the run is interrupted: then with how to resume.
     pub fn train<M: Module, B: Batches<Batch = (Tensor, Tensor)>>(
         &self,
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
         batches: &B,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
-    ) -> Outcome<pullback_nn::train::Outcome> {
+    ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
         let optimizer = optimizer(settings, model.parameters())?;
         let last = self.last(batches);
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
-            Along { course: settings.schedule, steps: last.saturating_sub(settings.warm_up) };
-        let warm = WarmUp { steps: settings.warm_up, from: 0.1, then: course };
+            ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
+        let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
@@ -152,13 +155,14 @@ impl Job<'_> {
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             .stop_at(self.stop.clone())
-            .batch_size(settings.batch as u64)
+            .batch_size(settings.batch_size as u64)
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
                 let eager = || catch(|| step.as_it_is(batch));
                 match (unreported.take(), settings.jit) {
-                    // A compiled step is predicted op by op, which changes nothing; another is measured while it runs.
+                    // A compiled step is predicted op by op, which changes nothing; another is
+                    // measured while it runs.
                     (Some(path), true) => {
                         predict_memory(model, &optimizer, eager)?.save(path)?;
                         step.call(batch)
@@ -180,7 +184,7 @@ impl Job<'_> {
             Ended::Interrupted => Err(Failure {
                 code: INTERRUPTED,
                 message: format!(
-                    "interrupted after step {}, and a checkpoint saved: go on with `pullback train --resume {}`",
+                    "interrupted after step {}, and a checkpoint saved: resume with `pullback train --resume {}`",
                     outcome.step,
                     self.folder.display()
                 ),

@@ -1,24 +1,25 @@
 //! `pullback train`: trains a network out of the box.
 //!
-//! `options.rs` is what can be said, `settings.rs` what it means, `folder.rs` where a run lives, `job.rs` the loop that all tasks share, and
-//! `digits.rs` and `text.rs` the tasks; `sample.rs` writes text with a trained network.
+//! `options.rs` has the options, `settings.rs` their values, `folder.rs` the folder of a run,
+//! `job.rs` the loop that all tasks share, and `digits.rs` and `text.rs` the tasks; `sample.rs`
+//! writes text with a trained network.
 
-mod course;
 mod digits;
 mod folder;
 mod job;
 mod options;
 mod precision;
 mod sample;
+mod schedule;
 mod settings;
 mod summary;
 mod text;
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use clap::Args;
-use job::Job;
+use job::TrainJob;
 use options::Options;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 #[command(allow_negative_numbers = true)] // so that they are refused with their name
 #[command(after_long_help = "Examples:
   pullback train                        a small convolutional network on handwritten digits: above 97% in seconds
-  pullback train digits --model mlp --epochs 20 --optimizer sgd --rate 0.1
+  pullback train digits --model mlp --epochs 20 --optimizer sgd --lr 0.1
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
   pullback train digits --precision f16 --precision-report lost.txt
@@ -47,13 +48,13 @@ pub struct Arguments {
     /// Does not compile the step
     #[arg(long)]
     no_jit: bool,
-    /// Goes on with the run in this folder
+    /// Resumes the run in this folder
     #[arg(long, value_name = "DIR", conflicts_with_all = ["target", "out", "force"])]
     resume: Option<PathBuf>,
     /// The folder of the run
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Begins the run in the folder anew
+    /// Restarts the run in the folder
     #[arg(long)]
     force: bool,
     /// A run of a few seconds, to see that everything works
@@ -68,7 +69,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If the options make no sense, a file cannot be used, training fails, or it is interrupted.
-pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
+pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let mut flags = arguments.options.clone();
     if arguments.no_jit {
         flags.jit = Some(false);
@@ -84,7 +85,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         let message = format!("--memory-report: {shown} ends neither in .txt, .json nor .svg");
         return Err(Failure::usage(message));
     }
-    let (options, settings) = settings::settle(said, arguments.quick)?;
+    let (options, settings) = settings::resolve(said, arguments.quick)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     let folder = match (&arguments.resume, &arguments.out) {
@@ -95,7 +96,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
         pullback::set_threads(threads);
     }
     pullback::manual_seed(settings.seed);
-    let job = Job {
+    let job = TrainJob {
         settings: &settings,
         options: &options,
         folder: &folder,
@@ -111,7 +112,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> Outcome {
 }
 
 /// The options of a new run: of the command line, then of the file it names.
-fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
+fn asked(target: Option<&str>, flags: Options) -> CliResult<Options> {
     let task = |task: &str, text: Option<PathBuf>| Options {
         task: Some(task.into()),
         text,
@@ -143,13 +144,14 @@ fn asked(target: Option<&str>, flags: Options) -> Outcome<Options> {
     }
 }
 
-/// The path from the root, so that a run goes on from wherever it is resumed.
+/// The path from the root, so that a run can be resumed from any folder.
 fn whole(path: PathBuf) -> PathBuf {
     std::fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The options of a run that goes on: as they were, but for how long, and what does not change the numbers.
-fn resumed(flags: Options, folder: &Path) -> Outcome<Options> {
+/// The options of a resumed run: as they were, except its length and what does not change the
+/// numbers.
+fn resumed(flags: Options, folder: &Path) -> CliResult<Options> {
     let stored = folder::read_config(folder)?;
     if let Some(key) = flags.contradiction(&stored) {
         let flag = key.replace('_', "-");

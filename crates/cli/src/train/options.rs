@@ -1,13 +1,22 @@
-//! What can be said about a run: as flags, or under the same names in a TOML file.
+//! The options of a run: as flags, or under the same names in a TOML file.
 
 use crate::expression::{did_you_mean, near};
-use crate::failure::{Failure, Outcome};
-use crate::models::Kind;
+use crate::failure::{CliResult, Failure};
+use crate::models::ModelKind;
 use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Options of a run. What is `None` was not said.
+/// Earlier names of options, and their names now.
+const RENAMED: [(&str, &str); 5] = [
+    ("rate", "lr"),
+    ("warm_up", "warmup"),
+    ("batch", "batch_size"),
+    ("layers", "num_layers"),
+    ("heads", "num_heads"),
+];
+
+/// Options of a run. `None` is an option that was not given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -19,7 +28,7 @@ pub struct Options {
     pub text: Option<PathBuf>,
     /// The network: mlp or cnn for digits, gpt or lstm for text
     #[arg(long, value_enum)]
-    pub model: Option<Kind>,
+    pub model: Option<ModelKind>,
     /// How large the network is; --width and the others change parts of it
     #[arg(long, value_enum)]
     pub size: Option<Preset>,
@@ -28,71 +37,72 @@ pub struct Options {
     pub width: Option<usize>,
     /// Hidden layers, or blocks
     #[arg(long, value_name = "N")]
-    pub layers: Option<usize>,
+    pub num_layers: Option<usize>,
     /// Heads of attention
     #[arg(long, value_name = "N")]
-    pub heads: Option<usize>,
-    /// How many characters the network sees at once
+    pub num_heads: Option<usize>,
+    /// The context length in characters
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
-    /// The part of hidden features that is dropped while training
+    /// The dropout probability
     #[arg(long, value_name = "P")]
     pub dropout: Option<f64>,
     /// How many steps to take
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// How often to go through the data
+    /// The number of epochs
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
-    /// How many examples a step takes
+    /// The number of examples in a batch
     #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
+    pub batch_size: Option<usize>,
     /// The optimiser: adamw, adam, sgd, lion, muon and others
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// The learning rate
     #[arg(long, value_name = "R")]
-    pub rate: Option<f64>,
-    /// How much of the weights decays
+    pub lr: Option<f64>,
+    /// The weight decay
     #[arg(long, value_name = "D")]
     pub weight_decay: Option<f64>,
     /// How the learning rate changes
     #[arg(long, value_enum)]
-    pub schedule: Option<Course>,
-    /// Steps in which the learning rate rises at first
+    pub schedule: Option<ScheduleKind>,
+    /// The number of warm-up steps of the learning rate
     #[arg(long, value_name = "N")]
-    pub warm_up: Option<u64>,
+    pub warmup: Option<u64>,
     /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
-    /// What the loss is multiplied by at first with --precision f16, so that small gradients are not lost
+    /// The initial loss scale with --precision f16
     #[arg(long, value_name = "S")]
     pub loss_scale: Option<f64>,
-    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or text)
+    /// Writes what bf16 or f16 lost of the gradients of each layer in the last step (FILE.json, or
+    /// text)
     #[arg(long, value_name = "FILE")]
     pub precision_report: Option<PathBuf>,
-    /// Where random numbers begin
+    /// The seed of random numbers
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How many threads compute
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Where it is computed: cpu
+    /// The device: cpu
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Compiles the step (--no-jit does not)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", overrides_with = "no_jit")]
     pub jit: Option<bool>,
-    /// How many characters to write after training on text
+    /// How many characters to generate after training on text
     #[arg(long, value_name = "N")]
     pub sample: Option<usize>,
-    /// What the written text begins with
+    /// The start of the generated text
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// How daring the written text is: 0 always takes the most likely character
+    /// The sampling temperature: 0 always takes the most likely character
     #[arg(long, value_name = "T")]
     pub temperature: Option<f64>,
-    /// Takes only among the K most likely characters
+    /// Samples only among the K most likely characters
     #[arg(long, value_name = "K")]
     pub top_k: Option<usize>,
 }
@@ -112,7 +122,7 @@ pub enum Preset {
 /// How a learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Course {
+pub enum ScheduleKind {
     /// Not at all
     Constant,
     /// Down to 0 along a cosine
@@ -141,19 +151,40 @@ impl Options {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line or the key, and one that is near.
-    pub fn read(path: &Path) -> Outcome<Options> {
+    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line
+    /// or the key, and one that is near.
+    pub fn read(path: &Path) -> CliResult<Options> {
+        Options::parse(path, |key| key)
+    }
+
+    /// [`Options::read`] for the configuration of a run, which an earlier version may have written:
+    /// then under earlier names.
+    ///
+    /// # Errors
+    /// As [`Options::read`].
+    pub fn read_stored(path: &Path) -> CliResult<Options> {
+        Options::parse(path, |key| {
+            let renamed = RENAMED.iter().find(|(before, _)| *before == key);
+            renamed.map_or(key, |(_, now)| (*now).to_string())
+        })
+    }
+
+    fn parse(path: &Path, named: impl Fn(String) -> String) -> CliResult<Options> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
-            .map_err(|e| Failure::failed(format!("{shown} could not be read: {e}")))?;
+            .map_err(|e| Failure::failed(format!("{shown} cannot be read: {e}")))?;
         let table: toml::Table = toml::from_str(&text)
             .map_err(|e| Failure::usage(format!("{shown} is no TOML: {}", located(&e, &text))))?;
         // A key may be written as its flag is.
         let table: toml::Table =
-            table.into_iter().map(|(key, value)| (key.replace('-', "_"), value)).collect();
+            table.into_iter().map(|(key, value)| (named(key.replace('-', "_")), value)).collect();
         let known = Options::keys();
         if let Some(key) = table.keys().find(|key| !known.contains(key)) {
-            let near = did_you_mean(&near(key, known.iter().map(String::as_str)));
+            let renamed = RENAMED.iter().find(|(before, _)| before == key);
+            let near = match renamed {
+                Some((_, now)) => format!("; it is called `{now}`"),
+                None => did_you_mean(&near(key, known.iter().map(String::as_str))),
+            };
             return Err(Failure::usage(format!("{shown}: there is no option `{key}`{near}")));
         }
         for (key, value) in &table {
@@ -175,7 +206,7 @@ impl Options {
         ["task", "text"].map(String::from).into_iter().chain(flags).collect()
     }
 
-    /// These, and where they say nothing, the others.
+    /// These options, and the others where these are not given.
     #[must_use]
     pub fn or(self, other: Options) -> Options {
         Options {
@@ -184,19 +215,19 @@ impl Options {
             model: self.model.or(other.model),
             size: self.size.or(other.size),
             width: self.width.or(other.width),
-            layers: self.layers.or(other.layers),
-            heads: self.heads.or(other.heads),
+            num_layers: self.num_layers.or(other.num_layers),
+            num_heads: self.num_heads.or(other.num_heads),
             context: self.context.or(other.context),
             dropout: self.dropout.or(other.dropout),
-            // Steps and epochs are two ways to say one thing.
+            // Steps and epochs exclude each other.
             epochs: self.epochs.or(other.epochs.filter(|_| self.steps.is_none())),
             steps: self.steps.or(other.steps.filter(|_| self.epochs.is_none())),
-            batch: self.batch.or(other.batch),
+            batch_size: self.batch_size.or(other.batch_size),
             optimizer: self.optimizer.or(other.optimizer),
-            rate: self.rate.or(other.rate),
+            lr: self.lr.or(other.lr),
             weight_decay: self.weight_decay.or(other.weight_decay),
             schedule: self.schedule.or(other.schedule),
-            warm_up: self.warm_up.or(other.warm_up),
+            warmup: self.warmup.or(other.warmup),
             precision: self.precision.or(other.precision),
             loss_scale: self.loss_scale.or(other.loss_scale),
             precision_report: self.precision_report.or(other.precision_report),
@@ -211,7 +242,8 @@ impl Options {
         }
     }
 
-    /// The first option that is said here and was not so there, of those that a resumed run cannot change.
+    /// The first option that is given here and differs there, of those that a resumed run cannot
+    /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
         const FREE: [&str; 8] = [
             "steps",
@@ -257,12 +289,28 @@ fn located(error: &toml::de::Error, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Whatever a file says, it is options or a complaint.
+    /// The configuration of a run that an earlier version wrote is read; a user's file with an earlier
+    /// name is refused with the present one.
+    #[test]
+    fn earlier_names_of_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let text = "rate = 0.5\nwarm_up = 3\nbatch = 8\nlayers = 2\nheads = 4\n";
+        std::fs::write(&path, text).unwrap();
+        let stored = Options::read_stored(&path).unwrap();
+        assert_eq!((stored.lr, stored.warmup, stored.batch_size), (Some(0.5), Some(3), Some(8)));
+        assert_eq!((stored.num_layers, stored.num_heads), (Some(2), Some(4)));
+        std::fs::write(&path, "rate = 0.5\n").unwrap();
+        let refused = Options::read(&path).unwrap_err().message;
+        assert!(refused.contains("there is no option `rate`; it is called `lr`"), "{refused}");
+    }
+
+    /// Any file is options or an error.
     #[test]
     fn no_file_is_too_strange() {
         #[rustfmt::skip]
         const PIECES: [&str; 30] = [
-            "steps", "batch", "rate", "optimizer", "model", "seed", "width", "=", " = ", "\n", "[", "]", "[[", "{", "}", ",", "\"", "'''", "\"\"\"", "adam",
+            "steps", "batch_size", "lr", "optimizer", "model", "seed", "width", "=", " = ", "\n", "[", "]", "[[", "{", "}", ",", "\"", "'''", "\"\"\"", "adam",
             "true", "-1", "1e999", "99999999999999999999", "0x", "nan", "é", "#", "2020-01-01", "\\u00",
         ];
         #[rustfmt::skip]

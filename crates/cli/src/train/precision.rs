@@ -1,7 +1,8 @@
-//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss that is scaled.
+//! Training in 16 bits: products in `bf16` or `f16`, weights and sums in `f32`, and in `f16` a loss
+//! that is scaled.
 
 use super::settings::Settings;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CliResult, Failure};
 use pullback::{DType, Result, Tensor};
 use pullback_nn::Module;
 use pullback_nn::optim::Optimizer;
@@ -16,12 +17,13 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// As the settings say.
+    /// By the settings.
     ///
     /// # Errors
     /// If the scale is none.
     pub fn new(settings: &Settings) -> Result<Mixed> {
-        let scaling = |initial: f64| GradScaler::new(Scaling { initial, ..Scaling::default() });
+        let scaling =
+            |initial: f64| GradScaler::new(Scaling { init_scale: initial, ..Scaling::default() });
         let scaler = settings.loss_scale.map(scaling).transpose()?;
         Ok(Mixed { low: settings.low, scaler })
     }
@@ -44,7 +46,7 @@ impl Mixed {
         }
     }
 
-    /// Tells the training loop: its steps are in this precision, its checkpoints hold the scale.
+    /// Sets the precision and the scaler of the training loop.
     pub fn applied<'a, M: Module>(&'a self, trainer: Trainer<'a, M>) -> Trainer<'a, M> {
         let trainer = match self.low {
             Some(low) => trainer.precision(low),
@@ -66,7 +68,7 @@ pub fn report<M: Module>(
     model: &M,
     mixed: &Mixed,
     loss: impl Fn(&M) -> Result<Tensor>,
-) -> Outcome<String> {
+) -> CliResult<String> {
     let low = mixed.low.unwrap_or(DType::BF16);
     let scale = mixed.scaler.as_ref().map_or(Ok(1.0), GradScaler::current)?;
     let report = PrecisionReport::new(model, low, scale, loss)?;
@@ -75,7 +77,7 @@ pub fn report<M: Module>(
         false => report.to_string(),
     };
     std::fs::write(path, text + "\n")
-        .map_err(|e| Failure::failed(format!("{} could not be written: {e}", path.display())))?;
+        .map_err(|e| Failure::failed(format!("{} cannot be written: {e}", path.display())))?;
     let suggested = match report.suggested {
         Some(suggested) => format!("it suggests {suggested}"),
         None => "no scale helps, as gradients are not finite with any".to_string(),

@@ -1,25 +1,25 @@
-//! What a run is: every option has a value that makes sense.
+//! The settings of a run: every option has a valid value.
 
-use super::options::{Course, Options, Precision, Preset};
-use crate::failure::{Failure, Outcome};
-use crate::models::{Kind, Size};
+use super::options::{Options, Precision, Preset, ScheduleKind};
+use crate::failure::{CliResult, Failure};
+use crate::models::{ModelKind, Size};
 use pullback::DType;
 use pullback_nn::optim;
 use pullback_nn::precision::Scaling;
 
-/// A run, all said.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub model: Kind,
+    pub model: ModelKind,
     pub size: Size,
     /// How long.
     pub until: Until,
-    pub batch: usize,
+    pub batch_size: usize,
     pub optimizer: String,
-    pub rate: f64,
+    pub lr: f64,
     pub weight_decay: Option<f64>,
-    pub schedule: Course,
-    pub warm_up: u64,
+    pub schedule: ScheduleKind,
+    pub warmup: u64,
     /// Of weights and data.
     pub dtype: DType,
     /// Of products, where it is another.
@@ -41,33 +41,33 @@ pub enum Until {
     Epochs(u64),
 }
 
-/// What a model is trained with if nothing is said.
-struct Usual {
+/// The default settings of a model.
+struct Defaults {
     size: Size,
     until: Until,
-    batch: usize,
-    rate: f64,
-    warm_up: u64,
+    batch_size: usize,
+    lr: f64,
+    warmup: u64,
 }
 
 #[rustfmt::skip]
-fn usual(model: Kind) -> Usual {
+fn usual(model: ModelKind) -> Defaults {
     let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
     match model {
-        Kind::Mlp  => Usual { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch: 64, rate: 2e-3, warm_up: 0 },
-        Kind::Cnn  => Usual { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch: 64, rate: 3e-3, warm_up: 0 },
-        Kind::Gpt  => Usual { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch: 16, rate: 2e-3, warm_up: 30 },
-        Kind::Lstm => Usual { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch: 16, rate: 4e-3, warm_up: 0 },
+        ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
+        ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
+        ModelKind::Gpt  => Defaults { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
+        ModelKind::Lstm => Defaults { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
     }
 }
 
-/// The options with everything filled in, and what they mean. `quick` makes a run of a few seconds.
+/// The options with all defaults, and the settings. `quick` makes a run of a few seconds.
 ///
 /// # Errors
 /// If a value makes no sense, or does not fit another.
-pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
+pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> {
     let text = options.task.as_deref() == Some("text");
-    let model = options.model.unwrap_or(if text { Kind::Gpt } else { Kind::Cnn });
+    let model = options.model.unwrap_or(if text { ModelKind::Gpt } else { ModelKind::Cnn });
     if model.reads_text() != text {
         let (task, fitting) = if text { ("text", "gpt or lstm") } else { ("digits", "mlp or cnn") };
         return Err(Failure::usage(format!(
@@ -78,11 +78,11 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
     fitting(&options, model)?;
     device(options.device.as_deref())?;
     if options.steps.is_some() && options.epochs.is_some() {
-        return Err(Failure::usage("both steps and epochs are given: say one"));
+        return Err(Failure::usage("both steps and epochs are given: give one"));
     }
     let usual = usual(model);
     let size = sized(&options, usual.size);
-    if model == Kind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
+    if model == ModelKind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
         let message = format!(
             "the width {} cannot be shared by {} heads: make it a multiple",
             size.width, size.heads
@@ -110,12 +110,15 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
         model,
         size,
         until,
-        batch: options.batch.unwrap_or(usual.batch),
-        rate: options.rate.unwrap_or_else(|| usual_rate(&optimizer, usual.rate)),
+        batch_size: options.batch_size.unwrap_or(usual.batch_size),
+        lr: match options.lr {
+            Some(lr) => lr,
+            None => optim::lr_like_adamw(&optimizer, usual.lr).unwrap_or(usual.lr),
+        },
         optimizer,
         weight_decay: options.weight_decay,
-        schedule: options.schedule.unwrap_or(Course::Cosine),
-        warm_up: options.warm_up.unwrap_or(usual.warm_up),
+        schedule: options.schedule.unwrap_or(ScheduleKind::Cosine),
+        warmup: options.warmup.unwrap_or(usual.warmup),
         dtype: if precision == Precision::F64 { DType::F64 } else { DType::F32 },
         low: match precision {
             Precision::F32 | Precision::F64 => None,
@@ -123,7 +126,7 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
             Precision::F16 => Some(DType::F16),
         },
         loss_scale: (precision == Precision::F16)
-            .then(|| options.loss_scale.unwrap_or(Scaling::default().initial)),
+            .then(|| options.loss_scale.unwrap_or(Scaling::default().init_scale)),
         seed: options.seed.unwrap_or(0),
         jit: options.jit.unwrap_or(true),
         sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),
@@ -135,23 +138,12 @@ pub fn settle(options: Options, quick: bool) -> Outcome<(Options, Settings)> {
     Ok((filled(options, &settings), settings))
 }
 
-/// The rate of an optimiser, from that of AdamW for the same network: their steps are of other sizes.
-fn usual_rate(optimizer: &str, adamw: f64) -> f64 {
-    match optimizer {
-        "sgd" | "asgd" => 50.0 * adamw,
-        "muon" | "adagrad" => 10.0 * adamw,
-        "lion" => adamw / 5.0,
-        "adadelta" => 1.0,
-        _ => adamw,
-    }
-}
-
-/// Options that would change nothing are refused: who says them expects something.
-fn fitting(options: &Options, model: Kind) -> Outcome {
+/// Options that would have no effect are refused.
+fn fitting(options: &Options, model: ModelKind) -> CliResult {
     let text = model.reads_text();
     let said = [
         ("text", options.text.is_some(), text),
-        ("heads", options.heads.is_some(), model == Kind::Gpt),
+        ("num-heads", options.num_heads.is_some(), model == ModelKind::Gpt),
         ("context", options.context.is_some(), text),
         ("sample", options.sample.is_some(), text),
         ("prompt", options.prompt.is_some(), text),
@@ -167,8 +159,8 @@ fn fitting(options: &Options, model: Kind) -> Outcome {
     }
 }
 
-/// What is said about 16 bits must be said of them.
-fn fitting_precision(options: &Options, precision: Precision) -> Outcome {
+/// Options for 16 bits need 16 bits.
+fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     let low = matches!(precision, Precision::Bf16 | Precision::F16);
     let refused = |name: &str, wanted: &str| {
         Err(Failure::usage(format!("--{name} is given, which means nothing without {wanted}")))
@@ -180,13 +172,13 @@ fn fitting_precision(options: &Options, precision: Precision) -> Outcome {
     }
 }
 
-/// Only the CPU computes here.
-fn device(name: Option<&str>) -> Outcome {
+/// There is only the CPU.
+fn device(name: Option<&str>) -> CliResult {
     match name {
         None | Some("cpu") => Ok(()),
-        Some("cuda" | "gpu") => Err(Failure::usage(
-            "this program computes on the CPU alone: there is no cuda in it; use --device cpu",
-        )),
+        Some("cuda" | "gpu") => {
+            Err(Failure::usage("this program has no CUDA support; use --device cpu"))
+        }
         Some(other) => Err(Failure::usage(format!("there is no device `{other}`; there is cpu"))),
     }
 }
@@ -199,21 +191,21 @@ fn sized(options: &Options, usual: Size) -> Size {
     };
     Size {
         width: options.width.unwrap_or(usual.width * factor),
-        layers: options.layers.unwrap_or(usual.layers + more),
-        heads: options.heads.unwrap_or(usual.heads),
+        layers: options.num_layers.unwrap_or(usual.layers + more),
+        heads: options.num_heads.unwrap_or(usual.heads),
         context: options.context.unwrap_or(usual.context),
         dropout: options.dropout.unwrap_or(usual.dropout),
     }
 }
 
-fn check(settings: &Settings, options: &Options) -> Outcome {
+fn check(settings: &Settings, options: &Options) -> CliResult {
     let Settings { size, .. } = settings;
     let counts = [
         ("width", size.width),
-        ("layers", size.layers),
-        ("heads", size.heads),
+        ("num-layers", size.layers),
+        ("num-heads", size.heads),
         ("context", size.context),
-        ("batch", settings.batch),
+        ("batch-size", settings.batch_size),
         ("steps", options.steps.map_or(1, |n| n.min(1 << 20) as usize)),
         ("epochs", options.epochs.map_or(1, |n| n.min(1 << 20) as usize)),
         ("threads", options.threads.unwrap_or(1)),
@@ -222,18 +214,16 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
     if let Some((name, _)) = counts.into_iter().find(|(_, n)| *n == 0) {
         return Err(Failure::usage(format!("--{name} is 0, and must be at least 1")));
     }
-    // Numbers that nobody means would only fail for want of memory later.
+    // Numbers this large would only fail to allocate later.
     if let Some((name, n)) = counts.into_iter().find(|(_, n)| *n > 1 << 20) {
-        return Err(Failure::usage(format!(
-            "--{name} is {n}, which is more than this program takes"
-        )));
+        return Err(Failure::usage(format!("--{name} is {n}, which is too large")));
     }
     let within = |name: &str, value: f64, fine: bool, words: &str| match fine {
         true => Ok(()),
         false => Err(Failure::usage(format!("--{name} is {value}, and must be {words}"))),
     };
     within("dropout", size.dropout, (0.0..1.0).contains(&size.dropout), "at least 0 and below 1")?;
-    within("rate", settings.rate, settings.rate > 0.0 && settings.rate.is_finite(), "above 0")?;
+    within("lr", settings.lr, settings.lr > 0.0 && settings.lr.is_finite(), "above 0")?;
     let scale = settings.loss_scale.unwrap_or(1.0);
     within(
         "loss-scale",
@@ -247,7 +237,7 @@ fn check(settings: &Settings, options: &Options) -> Outcome {
     within("temperature", heat, heat >= 0.0 && heat.is_finite(), "at least 0")
 }
 
-/// The options as they were understood: what `config.toml` says.
+/// The options with all defaults, for `config.toml`.
 fn filled(options: Options, settings: &Settings) -> Options {
     let text = settings.model.reads_text();
     let (steps, epochs) = match settings.until {
@@ -258,21 +248,21 @@ fn filled(options: Options, settings: &Settings) -> Options {
         task: Some("digits".into()),
         text: None,
         model: Some(settings.model),
-        // The numbers say it all.
+        // The other options say it.
         size: None,
         width: Some(settings.size.width),
-        layers: Some(settings.size.layers),
-        heads: (settings.model == Kind::Gpt).then_some(settings.size.heads),
+        num_layers: Some(settings.size.layers),
+        num_heads: (settings.model == ModelKind::Gpt).then_some(settings.size.heads),
         context: text.then_some(settings.size.context),
         dropout: Some(settings.size.dropout),
         steps,
         epochs,
-        batch: Some(settings.batch),
+        batch_size: Some(settings.batch_size),
         optimizer: Some(settings.optimizer.clone()),
-        rate: Some(settings.rate),
+        lr: Some(settings.lr),
         weight_decay: None,
         schedule: Some(settings.schedule),
-        warm_up: Some(settings.warm_up),
+        warmup: Some(settings.warmup),
         precision: Some(Precision::F32),
         loss_scale: settings.loss_scale,
         precision_report: None,

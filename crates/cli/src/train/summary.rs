@@ -1,15 +1,15 @@
-//! What a run says before and after.
+//! What a run prints before and after.
 
 use super::folder;
-use super::job::Job;
-use crate::failure::Outcome;
+use super::job::TrainJob;
+use crate::failure::CliResult;
 use crate::output::Output;
 
-/// Says what is trained on what.
+/// Prints what is trained on what.
 ///
 /// # Errors
-/// If nobody reads any more.
-pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outcome {
+/// If the output is closed.
+pub fn begin(job: &TrainJob, parameters: usize, data: &str, out: &mut Output) -> CliResult {
     let settings = job.settings;
     let how = if settings.jit { "compiled" } else { "op by op" };
     out.line(format!(
@@ -18,18 +18,18 @@ pub fn begin(job: &Job, parameters: usize, data: &str, out: &mut Output) -> Outc
         settings.dtype,
         settings.low.map_or(String::new(), |low| format!(", products in {low}")),
         settings.optimizer,
-        settings.rate,
+        settings.lr,
         pullback::threads()
     ))?;
     out.line(format!("data: {data}; run: {}", job.folder.display()))?;
     Ok(out.flush()?)
 }
 
-/// Says how it went, and where things are.
+/// Prints the result, and where the files are.
 ///
 /// # Errors
-/// If nobody reads any more.
-pub fn end(job: &Job, outcome: &pullback_nn::train::Outcome, out: &mut Output) -> Outcome {
+/// If the output is closed.
+pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Output) -> CliResult {
     for note in &outcome.notes {
         out.line(format!("note: {note}"))?;
     }
@@ -37,7 +37,7 @@ pub fn end(job: &Job, outcome: &pullback_nn::train::Outcome, out: &mut Output) -
     let rows = [
         (
             folder::CHECKPOINTS,
-            "weights and all that resuming needs; model.safetensors loads in PyTorch",
+            "weights and everything for resuming; model.safetensors loads in PyTorch",
         ),
         (folder::CSV, "every step"),
         (folder::JSONL, "the same as JSON lines"),

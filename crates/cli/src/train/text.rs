@@ -1,16 +1,16 @@
 //! Training on text, and writing some.
 
 use super::folder;
-use super::job::Job;
-use super::sample::{Manner, write};
+use super::job::TrainJob;
+use super::sample::{Generation, write};
 use super::summary;
-use crate::failure::{Failure, INTERRUPTED, Outcome};
-use crate::models::{self, Gpt, Kind, Memory, Reader};
+use crate::failure::{CliResult, Failure, INTERRUPTED};
+use crate::models::{self, Gpt, LstmModel, ModelKind, TextModel};
 use crate::output::Output;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
-use pullback_nn::data::{ByteTokens, CharTokens, Loader, TextWindows, Tokens, read_text, text};
-use pullback_nn::models::Sampling;
+use pullback_nn::data::{ByteTokens, CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
+use pullback_nn::models::SamplingOptions;
 use pullback_nn::train::{Every, Mean, Metrics};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -23,8 +23,8 @@ const MOST_BATCHES: usize = 20;
 /// Trains on a file, or on the embedded sonnets, and writes a text.
 ///
 /// # Errors
-/// If the file or the prompt cannot be used, or as [`Job::train`].
-pub fn run(job: &Job, file: Option<&Path>, out: &mut Output) -> Outcome {
+/// If the file or the prompt cannot be used, or as [`TrainJob::train`].
+pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
     let text = match file {
         Some(path) => read_text(path)?,
         None => text().to_string(),
@@ -44,11 +44,11 @@ pub fn run(job: &Job, file: Option<&Path>, out: &mut Output) -> Outcome {
     }
     let size = &job.settings.size;
     match job.settings.model {
-        Kind::Lstm => train(
+        ModelKind::Lstm => train(
             job,
             &text,
             &*tokens,
-            &Memory::new(tokens.size(), size).to_dtype(job.settings.dtype),
+            &LstmModel::new(tokens.size(), size).to_dtype(job.settings.dtype),
             out,
         ),
         _ => train(
@@ -61,13 +61,13 @@ pub fn run(job: &Job, file: Option<&Path>, out: &mut Output) -> Outcome {
     }
 }
 
-fn train<M: Reader + Module>(
-    job: &Job,
+fn train<M: TextModel + Module>(
+    job: &TrainJob,
     text: &str,
     tokens: &dyn Tokens,
     model: &M,
     out: &mut Output,
-) -> Outcome {
+) -> CliResult {
     let settings = job.settings;
     let context = settings.size.context;
     let all = tokens.encode(text)?;
@@ -84,10 +84,10 @@ fn train<M: Reader + Module>(
         false => (&all[..], &all[..]),
     };
     let windows = TextWindows::new(learnt.to_vec(), context)?;
-    let batch = settings.batch.min(pullback_nn::data::Dataset::len(&windows));
-    let batches = Loader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
-    let test =
-        Loader::new(TextWindows::new(tested.to_vec(), context)?.stride(context)).batch_size(batch);
+    let batch = settings.batch_size.min(pullback_nn::data::Dataset::len(&windows));
+    let batches = DataLoader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
+    let test = DataLoader::new(TextWindows::new(tested.to_vec(), context)?.stride(context))
+        .batch_size(batch);
     let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
     let about = format!(
         "{} tokens of {} kinds, {} for testing",
@@ -120,10 +120,10 @@ fn train<M: Reader + Module>(
         let written = write(
             model,
             tokens,
-            &Manner {
+            &Generation {
                 prompt: &prompt,
                 length: settings.sample,
-                sampling: Sampling {
+                sampling: SamplingOptions {
                     temperature: settings.temperature,
                     top_k: settings.top_k,
                     seed: settings.seed,
@@ -142,9 +142,8 @@ fn train<M: Reader + Module>(
         let shown =
             format!("{}{written}", if settings.prompt.is_some() { prompt.as_str() } else { "" });
         let path = job.folder.join(folder::SAMPLE);
-        std::fs::write(&path, &shown).map_err(|e| {
-            Failure::failed(format!("{} could not be written: {e}", path.display()))
-        })?;
+        std::fs::write(&path, &shown)
+            .map_err(|e| Failure::failed(format!("{} cannot be written: {e}", path.display())))?;
         out.line("")?;
         out.line(&shown)?;
         out.line("")?;

@@ -11,7 +11,8 @@ pub struct Ran {
     pub err: String,
 }
 
-/// The program with these words, without colours and without anything of the environment that it looks at.
+/// The program with these words, without colours and without anything of the environment that it
+/// looks at.
 pub fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pullback"));
     command.args(words).env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");

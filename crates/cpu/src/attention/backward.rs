@@ -3,14 +3,14 @@
 use super::forward::spread;
 use super::{Job, Left, Right, begin, copy_rows, product};
 use crate::dot::pack::{Matrix, Packing};
+use crate::dot::scratch;
 use crate::dot::tile::Tiled;
-use crate::dot::{Shared, scratch};
-use crate::elem::Elem;
+use crate::elem::{Elem, with_elem};
 use crate::movement::zero;
-use crate::norm::lanes::{Float, Work, padded, vectorised};
-use crate::norm::with_float;
+use crate::norm::lanes::{Float, padded};
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::par::Shared;
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 
@@ -23,7 +23,7 @@ const TASKS: usize = 8;
 /// The gradients of queries, keys and values, from the operands of the forward op, its two results and
 /// the cotangent of the first.
 pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
-    with_float!(dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
+    with_elem!(float dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
 }
 
 /// What backward has beside the operands of forward.

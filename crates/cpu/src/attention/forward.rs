@@ -2,14 +2,13 @@
 
 use super::{Job, Left, Right, begin, copy_rows, exp_down, product};
 use crate::dot::pack::{Matrix, Packing};
+use crate::dot::scratch;
 use crate::dot::tile::Tiled;
-use crate::dot::{Shared, scratch};
-use crate::elem::Elem;
-use crate::norm::lanes::{Float, Work, larger, largest, padded, sum, vectorised};
-use crate::norm::with_float;
+use crate::elem::{Elem, with_elem};
+use crate::norm::lanes::{Float, larger, largest, padded, sum};
 use crate::operand::{Sink, Source};
-use crate::par;
-use crate::simd::Isa;
+use crate::par::{self, Shared};
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 
@@ -19,7 +18,7 @@ const KEYS: usize = 256;
 
 /// The weighted values of each query, and the log-sum-exp of its scores.
 pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
-    with_float!(out.dtype, E => run::<E, _>(Job::new(op, x), out, lse));
+    with_elem!(float out.dtype, E => run::<E, _>(Job::new(op, x), out, lse));
 }
 
 /// Values as rows of the compute type.

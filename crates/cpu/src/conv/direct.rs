@@ -3,10 +3,9 @@
 
 use super::num::Number;
 use super::{Axis, Problem, Volume};
-use crate::dot::Shared;
 use crate::elem::Elem;
 use crate::operand::Sink;
-use crate::par;
+use crate::par::{self, Shared};
 use crate::simd::{Level, level};
 
 /// Multiply-adds that are worth a task.

@@ -13,9 +13,10 @@ use super::region::{Region, Seen};
 use super::{Problem, Volume, direct};
 use crate::Buffer;
 use crate::dot::pack::{Matrix, panels};
-use crate::dot::{Shared, even, scratch};
+use crate::dot::{even, scratch};
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
+use crate::par::Shared;
 use crate::{par, pointwise};
 
 /// Results that a piece of an image has.

@@ -2,6 +2,7 @@
 //! panel out of overlapping rows, and a tile whose rows lie wherever their windows do.
 
 use crate::dot::tile::{Plain, Tiled, Vector};
+use crate::simd::{Level, level};
 
 /// How far a copy may reach behind what it is to copy: the widest vector there is.
 pub(super) const ROOM: usize = 16;
@@ -164,16 +165,13 @@ macro_rules! laned {
     ($t:ty, $plain:ident, $avx2:ident, $avx512:ident) => {
         impl Laned for $t {
             fn lanes() -> &'static Lanes<$t> {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if is_x86_feature_detected!("avx512f") {
-                        return &x86::$avx512;
-                    }
-                    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                        return &x86::$avx2;
-                    }
+                match level() {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => &x86::$avx512,
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => &x86::$avx2,
+                    _ => &$plain,
                 }
-                &$plain
             }
         }
     };

@@ -8,10 +8,10 @@ use super::num::Number;
 use super::region::{Region, Seen};
 use super::{Axis, Problem, Volume, direct};
 use crate::dot::tile::Tile;
-use crate::dot::{Shared, even, scratch};
+use crate::dot::{even, scratch};
 use crate::elem::Elem;
 use crate::operand::Sink;
-use crate::par;
+use crate::par::{self, Shared};
 
 /// Columns of the result that a task should have.
 const BLOCK: usize = 256;

@@ -52,7 +52,7 @@ pub(crate) use ahead::{Panels, Right, panels};
 use crate::buffer::Buffer;
 use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
-use crate::par;
+use crate::par::{self, Shared};
 use crate::walk::Walk;
 use ::half::{bf16, f16};
 use pack::{Matrix, Packing};
@@ -171,27 +171,6 @@ struct Job<'a> {
     batches: Walk<2>,
     panels: Option<&'a Panels>,
     after: Option<After<'a>>,
-}
-
-/// A pointer that tasks share; they write disjoint parts of what it points at.
-pub(crate) struct Shared<T>(pub(crate) *mut T);
-
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Shared<T> {}
-// SAFETY: see the type; every use is inside a kernel that owns the memory.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// The element at an index. (A method, so that closures capture the wrapper.)
-    pub(crate) fn at(self, index: usize) -> *mut T {
-        self.0.wrapping_add(index)
-    }
 }
 
 /// Memory for the time of a kernel.

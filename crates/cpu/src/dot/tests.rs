@@ -236,7 +236,7 @@ fn batches() {
     }
 }
 
-/// `cargo test --release -p pullback-cpu dot_rates -- --ignored --nocapture`
+/// `cargo test --profile bench -p pullback-cpu-tests dot_rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn dot_rates() {

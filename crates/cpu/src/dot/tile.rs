@@ -9,6 +9,8 @@
 //! and the `#[target_feature]` functions at the end are the trampolines that [`Kernels::get`]
 //! picks between once.
 
+use crate::simd::{Level, level};
+
 /// A register of floats, with the few things a tile does with one.
 ///
 /// # Safety
@@ -227,16 +229,13 @@ macro_rules! tiled {
         impl Tiled for $t {
             #[inline]
             fn kernels() -> &'static Kernels<$t> {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if is_x86_feature_detected!("avx512f") {
-                        return &$avx512;
-                    }
-                    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                        return &$avx2;
-                    }
+                match level() {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => &$avx512,
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => &$avx2,
+                    _ => &$plain,
                 }
-                &$plain
             }
         }
     };

@@ -5,6 +5,7 @@ use super::pack::Matrix;
 use super::tile::Tiled;
 use super::{GRAIN, Shared, even, scratch};
 use crate::par;
+use crate::simd::{Level, level};
 
 /// Rows that are scaled and added in one pass over the sums.
 const TOGETHER: usize = 8;
@@ -37,19 +38,16 @@ macro_rules! float {
         impl Float for $t {
             #[inline]
             unsafe fn dot(len: usize, x: *const $t, y: *const $t) -> $t {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if is_x86_feature_detected!("avx512f") {
-                        // SAFETY: passed on; the instructions are there.
-                        return unsafe { $dot::avx512(len, x, y) };
-                    }
-                    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                        // SAFETY: as above.
-                        return unsafe { $dot::avx2(len, x, y) };
+                // SAFETY: passed on; the level is one that this machine has.
+                unsafe {
+                    match level() {
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx512 => $dot::avx512(len, x, y),
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx2 => $dot::avx2(len, x, y),
+                        _ => $dot::body(len, x, y, |a, b, c| a * b + c),
                     }
                 }
-                // SAFETY: passed on.
-                unsafe { $dot::body(len, x, y, |a, b, c| a * b + c) }
             }
 
             #[inline]
@@ -60,19 +58,18 @@ macro_rules! float {
                 stride: isize,
                 sums: *mut $t,
             ) {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    if is_x86_feature_detected!("avx512f") {
-                        // SAFETY: passed on; the instructions are there.
-                        return unsafe { $add_scaled::avx512(len, scales, rows, stride, sums) };
-                    }
-                    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                        // SAFETY: as above.
-                        return unsafe { $add_scaled::avx2(len, scales, rows, stride, sums) };
+                // SAFETY: passed on; the level is one that this machine has.
+                unsafe {
+                    match level() {
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx512 => $add_scaled::avx512(len, scales, rows, stride, sums),
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx2 => $add_scaled::avx2(len, scales, rows, stride, sums),
+                        _ => {
+                            $add_scaled::body(len, scales, rows, stride, sums, |a, b, c| a * b + c)
+                        }
                     }
                 }
-                // SAFETY: passed on.
-                unsafe { $add_scaled::body(len, scales, rows, stride, sums, |a, b, c| a * b + c) }
             }
 
             #[inline(always)]

@@ -20,16 +20,15 @@
 //! Lines too short for vectors are brought together first: `[n, c, …]` becomes `[c, n, …]`, where a channel is
 //! one line. Where parts and tasks begin depends on the shape alone.
 
-use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, total};
-use super::lanes::{settled, vectorised, view};
-use super::with_float;
+use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, total};
+use super::lanes::{settled, view};
 use crate::buffer::Buffer;
-use crate::dot::{Shared, scratch};
-use crate::elem::Elem;
+use crate::dot::scratch;
+use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
-use crate::par;
+use crate::par::{self, Shared};
 use crate::pointwise::{copy, copy_to};
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use pullback_ir::{Shape, dense_strides};
 
 mod backward;
@@ -276,7 +275,7 @@ pub(crate) fn batch_norm(
     out: Sink<'_>,
     statistics: [Sink<'_>; 2],
 ) {
-    with_float!(x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
+    with_elem!(float x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
 }
 
 struct Forward<'a, E: Elem> {

@@ -1,15 +1,12 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{
-    Ahead, Float, Scratch, Work, exp_sum, largest, padded, shift, vectorised, view,
-};
-use super::with_float;
-use crate::elem::Elem;
+use super::lanes::{Ahead, Float, Scratch, exp_sum, largest, padded, shift, view};
+use crate::elem::{Elem, with_elem};
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 
 /// Elements that one task takes.
 const TASK: usize = 1 << 14;
@@ -21,7 +18,7 @@ pub(crate) fn cross_entropy(
     out: Sink<'_>,
 ) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
-    with_float!(logits.dtype, E => rows::<E>(logits, classes, None, out));
+    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, None, out));
     Ok(())
 }
 
@@ -33,7 +30,7 @@ pub(crate) fn cross_entropy_vjp(
     out: Sink<'_>,
 ) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
-    with_float!(logits.dtype, E => rows::<E>(logits, classes, Some(dy), out));
+    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, Some(dy), out));
     Ok(())
 }
 

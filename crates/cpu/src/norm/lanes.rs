@@ -1,11 +1,11 @@
-//! Loops over scratch lines, and the trampoline that compiles them for each instruction set.
+//! Loops over scratch lines.
 
 use crate::buffer::Buffer;
 use crate::elem::{Compute, Elem};
 use crate::operand::Sink;
 use crate::par;
 use crate::pointwise::{fence, stream, streams};
-use crate::simd::{Baseline, Fused, Isa, Level, level, math32, math64};
+use crate::simd::{Isa, math32, math64};
 use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Sub};
@@ -104,35 +104,6 @@ impl Float for f64 {
     #[inline(always)]
     fn finite(self) -> bool {
         self.is_finite()
-    }
-}
-
-/// A piece of work that is compiled for each instruction set.
-pub(crate) trait Work {
-    /// Does the work; must be `#[inline(always)]`, as must be all that it calls in loops.
-    fn run<I: Isa>(self);
-}
-
-/// Runs the variant for this machine.
-pub(crate) fn vectorised<W: Work>(work: W) {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<W: Work>(work: W) {
-        work.run::<Fused>();
-    }
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    unsafe fn avx512<W: Work>(work: W) {
-        work.run::<Fused>();
-    }
-    match level() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level was detected.
-        Level::Avx512 => unsafe { avx512(work) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level was detected.
-        Level::Avx2 => unsafe { avx2(work) },
-        _ => work.run::<Baseline>(),
     }
 }
 
@@ -481,6 +452,7 @@ pub(crate) fn shift<C: Float>(largest: C) -> C {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::{Baseline, Fused};
 
     #[test]
     fn the_short_exponential_is_accurate() {

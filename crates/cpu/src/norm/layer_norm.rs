@@ -10,13 +10,12 @@
 //! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
 //! ```
 
-use super::lanes::{Float, LANES, Results, Scratch, Work, is_streamed, load, padded, share};
-use super::lanes::{distances, settled, squares, store, sum, total, vectorised, view};
-use super::with_float;
-use crate::elem::Elem;
+use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, share};
+use super::lanes::{distances, settled, squares, store, sum, total, view};
+use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
-use crate::par;
-use crate::simd::Isa;
+use crate::par::{self, Shared};
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 
 /// Blocks of rows with a partial sum each: at most this many, of at least `ROWS` rows.
@@ -120,7 +119,7 @@ impl<E: Elem<Compute: Float>> Rows<E> {
 
 /// `x` normalised over the trailing axes, which are those of `w` and `b`, then `· w + b`.
 pub(crate) fn layer_norm(eps: f64, x: Source<'_>, w: Source<'_>, b: Source<'_>, out: Sink<'_>) {
-    with_float!(x.dtype, E => forward::<E>(eps, x, w, b, out));
+    with_elem!(float x.dtype, E => forward::<E>(eps, x, w, b, out));
 }
 
 struct Forward<'a, E: Elem> {
@@ -187,7 +186,7 @@ pub(crate) fn layer_norm_vjp(
     dw: Sink<'_>,
     db: Sink<'_>,
 ) {
-    with_float!(x.dtype, E => backward::<E>(eps, x, w, dy, dx, dw, db));
+    with_elem!(float x.dtype, E => backward::<E>(eps, x, w, dy, dx, dw, db));
 }
 
 struct Backward<'a, E: Elem> {
@@ -201,18 +200,6 @@ struct Backward<'a, E: Elem> {
     partial: *mut E::Compute,
     from: usize,
     to: usize,
-}
-
-/// Room that tasks write disjoint parts of.
-struct Shared<C>(*mut C);
-
-// SAFETY: each task writes its own part, and reading begins when all are done.
-unsafe impl<C> Sync for Shared<C> {}
-
-impl<C> Shared<C> {
-    fn at(&self, i: usize) -> *mut C {
-        self.0.wrapping_add(i)
-    }
 }
 
 fn backward<E: Elem<Compute: Float>>(

@@ -9,13 +9,12 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Ahead, Float, Results, Scratch, Work};
-use super::lanes::{is_streamed, load, padded, share, store, vectorised, view};
-use super::with_float;
-use crate::elem::Elem;
+use super::lanes::{Ahead, Float, Results, Scratch};
+use super::lanes::{is_streamed, load, padded, share, store, view};
+use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::Isa;
+use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
 use pullback_ir::{Shape, Strides};
 use std::marker::PhantomData;
@@ -54,7 +53,7 @@ pub(super) fn lines<L: Line>(
     second: Option<Source<'_>>,
     out: Sink<'_>,
 ) {
-    with_float!(x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
+    with_elem!(float x.dtype, E => lines_as::<L, E>(axis, x, second.unwrap_or(x), out));
 }
 
 /// What a task needs to know; made inside the task, as it holds pointers.

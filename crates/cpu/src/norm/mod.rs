@@ -28,30 +28,3 @@ pub(crate) use batch_norm::{batch_norm, batch_norm_vjp};
 pub(crate) use cross_entropy::{cross_entropy, cross_entropy_vjp};
 pub(crate) use layer_norm::{layer_norm, layer_norm_vjp};
 pub(crate) use softmax::{log_softmax, log_softmax_vjp, log_sum_exp, softmax, softmax_vjp};
-
-/// Runs an expression with a type alias bound to the storage type of a float dtype:
-/// `with_float!(dtype, T => f::<T>())`. Other dtypes never come here: `infer` refuses them.
-macro_rules! with_float {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            ::pullback_ir::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            ::pullback_ir::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            ::pullback_ir::DType::BF16 => {
-                type $T = ::half::bf16;
-                $body
-            }
-            ::pullback_ir::DType::F16 => {
-                type $T = ::half::f16;
-                $body
-            }
-            other => unreachable!("`infer` lets only floats through, not {other}"),
-        }
-    };
-}
-pub(crate) use with_float;

@@ -6,26 +6,21 @@
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level};
-use pullback_ir::{Binary, DType, Unary};
+use pullback_ir::{Binary, DType, Ints, Unary};
 
 /// The loop of a function of one element.
 #[rustfmt::skip]
 pub(crate) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
-    match op {
-        Unary::Neg    => map1!(l, i64, |x| x.wrapping_neg()),
-        Unary::Abs    => map1!(l, i64, |x| x.wrapping_abs()),
-        Unary::Sign   => map1!(l, i64, |x| x.signum()),
-        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Stop => map1!(l, i64, |x| x),
-        Unary::Not if dtype == DType::Bool => map1!(l, i64, |x| x ^ 1),
-        Unary::Not    => map1!(l, i64, |x| !x),
-        Unary::Square => map1!(l, i64, |x| x.wrapping_mul(x)),
-        Unary::Relu   => map1!(l, i64, |x| x.max(0)),
-        Unary::Sqrt | Unary::Rsqrt | Unary::Recip | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log
-        | Unary::Log2 | Unary::Log10 | Unary::Log1p | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin
-        | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Acosh
-        | Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::Erfcx | Unary::Erfinv | Unary::LogNdtr
-        | Unary::Ndtri | Unary::Lgamma | Unary::Digamma | Unary::I0 | Unary::I0e | Unary::I1 | Unary::I1e | Unary::Sigmoid | Unary::Gelu | Unary::GeluTanh
-        | Unary::Silu => map1!(l, i64, |_x| 0),
+    match op.ints() {
+        Some(Ints::Same)   => map1!(l, i64, |x| x),
+        Some(Ints::Neg)    => map1!(l, i64, |x| x.wrapping_neg()),
+        Some(Ints::Abs)    => map1!(l, i64, |x| x.wrapping_abs()),
+        Some(Ints::Sign)   => map1!(l, i64, |x| x.signum()),
+        Some(Ints::Not) if dtype == DType::Bool => map1!(l, i64, |x| x ^ 1),
+        Some(Ints::Not)    => map1!(l, i64, |x| !x),
+        Some(Ints::Square) => map1!(l, i64, |x| x.wrapping_mul(x)),
+        Some(Ints::Relu)   => map1!(l, i64, |x| x.max(0)),
+        None               => map1!(l, i64, |_x| 0),
     }
 }
 

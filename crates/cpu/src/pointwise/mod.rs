@@ -104,17 +104,12 @@ pub(crate) use {map1, map2};
 
 /// Whether a function takes less time than bringing its operand from memory.
 fn light(op: Unary) -> bool {
-    use Unary::*;
-    matches!(
-        op,
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Sqrt | Recip | Relu | Stop
-    )
+    op.cost() <= 2
 }
 
-/// The same of a function's derivative.
+/// The same of a function's derivative, which reads two.
 fn light_vjp(op: Unary) -> bool {
-    use Unary::*;
-    matches!(op, Tanh | Sigmoid | Relu | Sqrt | Rsqrt | Recip | Log | Abs | Square)
+    op.vjp_cost() <= 3
 }
 
 /// `out = f(x)`. The dtypes are the same.

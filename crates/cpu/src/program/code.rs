@@ -11,7 +11,7 @@ use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
 use pullback_ir::{
-    DType, Error, Layout, Load, Op, Place, Program, Region, Result, Shape, Spec, Strides, Var,
+    DType, Error, Layout, Line, Load, Op, Program, Region, Result, Shape, Spec, Strides, Var,
 };
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -53,7 +53,7 @@ pub(super) struct Step {
     pub(super) action: Action,
     pub(super) sources: Box<[Operand]>,
     pub(super) sinks: Box<[Target]>,
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<Line>,
     /// The right operand of a product, where a loop has packed it for all turns.
     panels: Option<Panels>,
 }

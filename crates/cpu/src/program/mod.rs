@@ -41,7 +41,7 @@ use crate::target::TARGET;
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, ErrorKind, Layout, Op, Place, Program, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec, Structure};
 use std::time::Instant;
 
 /// A program that is ready to run. See the head of the module.
@@ -108,7 +108,7 @@ pub struct Timed {
     /// The kernel, its operands and its results.
     pub step: String,
     /// The line of the user's program.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -333,12 +333,7 @@ fn no_memory(what: &'static str, bytes: usize) -> Error {
 fn verify(program: &Program) -> Result<()> {
     program.verify()?;
     for equation in &program.equations {
-        let inside = match &equation.op {
-            Op::Flow(flow) => flow.programs(),
-            Op::Custom(custom) => custom.body().into_iter().collect(),
-            _ => Vec::new(),
-        };
-        for inner in inside {
+        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
             let located = |error: Error| match equation.at {
                 Some(at) => error.at(at),
                 None => error,

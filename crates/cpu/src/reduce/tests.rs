@@ -356,7 +356,7 @@ fn lanes_that_are_left_out_change_no_bit() {
     }
 }
 
-/// `cargo test --release -p pullback-cpu reduce_rates -- --ignored --nocapture`
+/// `cargo test --profile bench -p pullback-cpu-tests reduce_rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn reduce_rates() {

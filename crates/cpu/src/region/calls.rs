@@ -7,7 +7,7 @@ use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Map1, Map2, kernel1, kernel2, kernel3, level};
 use half::{bf16, f16};
-use pullback_ir::{Binary, Compare, DType, Error, Op, Result, Unary};
+use pullback_ir::{Binary, Compare, DType, Error, Op, Pointwise, Result};
 use std::marker::PhantomData;
 
 /// What the elements of a tile are.
@@ -119,78 +119,51 @@ pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
 /// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for a choice).
 pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
     let l = level();
-    let run: Loop = match op {
-        Op::Unary(f) => match from.compute() {
+    let not_pointwise = || Error::argument("region", "an instruction is not pointwise");
+    let point = op.pointwise().ok_or_else(not_pointwise)?;
+    let run: Loop = match point {
+        Pointwise::Unary(f) => match from.compute() {
             _ if from == DType::Bool => Box::new(map1!(l, u8, |x| x ^ 1)),
-            DType::F32 => Box::new(float::unary32(*f, l)),
-            DType::F64 => Box::new(float::unary64(*f, l)),
-            _ => Box::new(int::unary(*f, from, l)),
+            DType::F32 => Box::new(float::unary32(f, l)),
+            DType::F64 => Box::new(float::unary64(f, l)),
+            _ => Box::new(int::unary(f, from, l)),
         },
-        Op::UnaryVjp(f) => match from.compute() {
-            DType::F32 => Box::new(float::vjp32(*f, l)),
-            DType::F64 => Box::new(float::vjp64(*f, l)),
+        Pointwise::UnaryVjp(f) => match from.compute() {
+            DType::F32 => Box::new(float::vjp32(f, l)),
+            DType::F64 => Box::new(float::vjp64(f, l)),
             _ => return Err(Error::argument(f.vjp_name(), "takes floats")),
         },
-        Op::Binary(f) => match from.compute() {
-            _ if from == DType::Bool => truth(*f)?,
-            DType::F32 => Box::new(float::binary32(*f, l)),
-            DType::F64 => Box::new(float::binary64(*f, l)),
-            _ => Box::new(int::binary(*f, l)),
+        Pointwise::Binary(f) => match from.compute() {
+            _ if from == DType::Bool => truth(f)?,
+            DType::F32 => Box::new(float::binary32(f, l)),
+            DType::F64 => Box::new(float::binary64(f, l)),
+            _ => Box::new(int::binary(f, l)),
         },
-        Op::Compare(f) => match from.compute() {
-            _ if from == DType::Bool => compare_truth(*f),
-            DType::F32 => Box::new(tests_of::<f32>(*f, l)),
-            DType::F64 => Box::new(tests_of::<f64>(*f, l)),
-            _ => Box::new(tests_of::<i64>(*f, l)),
+        Pointwise::Compare(f) => match from.compute() {
+            _ if from == DType::Bool => compare_truth(f),
+            DType::F32 => Box::new(tests_of::<f32>(f, l)),
+            DType::F64 => Box::new(tests_of::<f64>(f, l)),
+            _ => Box::new(tests_of::<i64>(f, l)),
         },
-        Op::Select => match Kind::of(from).size() {
+        Pointwise::Select => match Kind::of(from).size() {
             8 => Box::new(kernel3::<Select<u64>>(l)),
             4 => Box::new(kernel3::<Select<u32>>(l)),
             _ => Box::new(kernel3::<Select<u8>>(l)),
         },
-        Op::Cast(_) => return Ok(change(from, to)),
-        Op::Literal { .. }
-        | Op::Iota { .. }
-        | Op::Random { .. }
-        | Op::View(_)
-        | Op::Copy
-        | Op::To(_)
-        | Op::After
-        | Op::Put(_)
-        | Op::Pad(_)
-        | Op::Cat(_)
-        | Op::Gather(_)
-        | Op::Scatter(..)
-        | Op::Reduce(..)
-        | Op::ArgReduce(..)
-        | Op::Cumulate { .. }
-        | Op::Sort { .. }
-        | Op::Ranks { .. }
-        | Op::Dot
-        | Op::Conv(_)
-        | Op::Pool(_)
-        | Op::Linalg(_)
-        | Op::Fft(_)
-        | Op::Fused(_)
-        | Op::Region(_)
-        | Op::DotRegion(_)
-        | Op::Flow(_)
-        | Op::Custom(_) => {
-            return Err(Error::argument("region", "an instruction is not pointwise"));
-        }
+        Pointwise::Cast(_) => return Ok(change(from, to)),
+        // Regions read and write memory themselves.
+        Pointwise::Copy => return Err(not_pointwise()),
     };
-    Ok(Call { run, round: if exact(op) { None } else { round(to) } })
+    Ok(Call { run, round: if exact(point) { None } else { round(to) } })
 }
 
 /// Whether an op gives values of the dtype of its operands without rounding.
-fn exact(op: &Op) -> bool {
-    use Unary::*;
+fn exact(op: Pointwise) -> bool {
     match op {
-        Op::Unary(Neg | Abs) => false, // of the smallest integer: wraps
-        Op::Unary(f) => matches!(f, Sign | Floor | Ceil | Round | Trunc | Relu),
-        Op::Binary(f) => matches!(f, Binary::Maximum | Binary::Minimum),
-        Op::Compare(_) | Op::Select => true,
-        _ => false,
+        Pointwise::Unary(f) => f.is_exact(),
+        Pointwise::Binary(f) => f.is_exact(),
+        Pointwise::Compare(_) | Pointwise::Select | Pointwise::Copy => true,
+        Pointwise::UnaryVjp(_) | Pointwise::Cast(_) => false,
     }
 }
 
@@ -273,30 +246,8 @@ fn compare_truth(op: Compare) -> Loop {
     }
 }
 
-/// Roughly how many times as long as an addition an op takes: what is worth keeping, and when threads pay.
+/// Roughly how many times as long as an addition an op takes: what is worth keeping, and when
+/// threads pay.
 pub(super) fn weight(op: &Op) -> usize {
-    use Unary::*;
-    match op {
-        Op::Unary(f) => match f {
-            Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Relu | Stop => 1,
-            Sqrt | Rsqrt | Recip => 2,
-            Exp | Exp2 | Log | Log2 | Tanh | Sigmoid | Gelu | GeluTanh | Silu | Erf => 8,
-            Expm1 | Log10 | Log1p | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh
-            | Acosh | Atanh | Erfc => 16,
-            Erfcx | Erfinv | LogNdtr | Ndtri | Lgamma | Digamma | I0 | I0e | I1 | I1e => 100,
-        },
-        Op::UnaryVjp(f) => match f {
-            Gelu | GeluTanh | Silu | Sin | Cos | Erf => 10,
-            _ => 3,
-        },
-        Op::Binary(f) => match f {
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Maximum | Binary::Minimum => 1,
-            Binary::And | Binary::Or | Binary::Xor | Binary::Copysign => 1,
-            Binary::Div => 2,
-            Binary::Remainder | Binary::Fmod | Binary::FloorDiv => 16,
-            Binary::Pow | Binary::Atan2 => 20,
-            Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => 200,
-        },
-        _ => 1,
-    }
+    op.pointwise().map_or(1, Pointwise::cost)
 }

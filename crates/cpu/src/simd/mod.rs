@@ -8,8 +8,9 @@
 //! - **functions** ([`math32`], [`math64`]): one element in, one out, generic over [`Isa`];
 //! - **loops** ([`Map1`], [`Map2`], [`Map3`]): one type per operation says what happens to an
 //!   element; one generic loop per number of operands says the rest;
-//! - **trampolines**: [`kernel1`] and its siblings compile that loop once per instruction set and
-//!   hand out a pointer to the one this machine runs, chosen by [`level`] once per process.
+//! - **trampolines**: provided methods of [`Map1`] and its siblings compile that loop once per
+//!   instruction set, and [`kernel1`] hands out a pointer to the one this machine runs, chosen by
+//!   [`level`] once per process. Kernels that are more than such a loop are [`Work`].
 //!
 //! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on a
 //! machine without one is a slow library call. So functions ask `I::fma32`, which is fused exactly
@@ -28,6 +29,9 @@ pub(crate) mod math32;
 pub(crate) mod math64;
 #[cfg(test)]
 pub(crate) mod tests;
+mod work;
+
+pub(crate) use work::{Work, vectorised};
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -126,8 +130,42 @@ impl Isa for Fused {
     const FMA: bool = true;
 }
 
+/// The provided methods of a map trait that compile its loop for each instruction set:
+/// `variants!(loop1(x: &[Self::X]))` expands to
+///
+/// ```text
+/// #[target_feature(enable = "avx2,fma")]
+/// unsafe fn avx2(x: &[Self::X], y: &mut [MaybeUninit<Self::Y>]) { loop1::<Self, Fused>(x, y) }
+/// … the same for avx512 and for the baseline …
+/// ```
+///
+/// They are methods for the reason that `work.rs` names: so each is compiled beside its table.
+macro_rules! variants {
+    ($loop:ident($($x:ident: $t:ty),*)) => {
+        /// # Safety
+        /// Nothing is asked for; the variants have one type.
+        unsafe fn baseline($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
+            $loop::<Self, Baseline>($($x,)* y)
+        }
+        /// # Safety
+        /// The processor has these features.
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
+            $loop::<Self, Fused>($($x,)* y)
+        }
+        /// # Safety
+        /// The processor has these features.
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        unsafe fn avx512($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
+            $loop::<Self, Fused>($($x,)* y)
+        }
+    };
+}
+
 /// A function of one element.
-pub(crate) trait Map1 {
+pub(crate) trait Map1: Sized {
     /// What it reads.
     type X: Copy + Default;
     /// What it gives.
@@ -145,10 +183,12 @@ pub(crate) trait Map1 {
     fn slow(_: Self::X) -> Self::Y {
         Self::Y::default()
     }
+
+    variants!(loop1(x: &[Self::X]));
 }
 
 /// A function of two elements.
-pub(crate) trait Map2 {
+pub(crate) trait Map2: Sized {
     /// What it reads first.
     type A: Copy + Default;
     /// What it reads second.
@@ -168,10 +208,12 @@ pub(crate) trait Map2 {
     fn slow(_: Self::A, _: Self::B) -> Self::Y {
         Self::Y::default()
     }
+
+    variants!(loop2(a: &[Self::A], b: &[Self::B]));
 }
 
 /// A function of three elements.
-pub(crate) trait Map3 {
+pub(crate) trait Map3: Sized {
     /// What it reads first.
     type A: Copy + Default;
     /// What it reads second.
@@ -182,6 +224,8 @@ pub(crate) trait Map3 {
     type Y: Copy + Default;
     /// The function, free of branches.
     fn map<I: Isa>(a: Self::A, b: Self::B, c: Self::C) -> Self::Y;
+
+    variants!(loop3(a: &[Self::A], b: &[Self::B], c: &[Self::C]));
 }
 
 /// The compiled loop of a [`Map1`]. Safe to call only on a machine that has its level.
@@ -233,56 +277,35 @@ fn loop3<K: Map3, I: Isa>(a: &[K::A], b: &[K::B], c: &[K::C], y: &mut [MaybeUnin
     }
 }
 
-/// Makes the pointer to the variant of a generic loop that runs at a level. For
-/// `trampoline!(loop1, Map1, level, (x: &[K::X]) -> K::Y)` it expands to
-///
-/// ```text
-/// #[target_feature(enable = "avx2,fma")]
-/// unsafe fn avx2<K: Map1>(x: &[K::X], y: &mut [MaybeUninit<K::Y>]) { loop1::<K, Fused>(x, y) }
-/// … the same for avx512 and for the baseline …
-/// match level { Level::Scalar => baseline::<K>, Level::Avx2 => avx2::<K>, … }
-/// ```
-macro_rules! trampoline {
-    ($loop:ident, $map:ident, $level:expr, ($($x:ident: $t:ty),*)) => {{
-        unsafe fn baseline<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
-            $loop::<K, Baseline>($($x,)* y)
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
-            $loop::<K, Fused>($($x,)* y)
-        }
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        unsafe fn avx512<K: $map>($($x: $t,)* y: &mut [MaybeUninit<K::Y>]) {
-            $loop::<K, Fused>($($x,)* y)
-        }
+/// The variant of a map's loop for a level.
+macro_rules! variant {
+    ($K:ident, $level:expr) => {
         match $level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::<K>,
+            Level::Avx2 => $K::avx2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::<K>,
-            _ => baseline::<K>,
+            Level::Avx512 => $K::avx512,
+            _ => $K::baseline,
         }
-    }};
+    };
 }
 
 /// The loop of `K` for a level, which this machine must have.
 #[inline]
 pub(crate) fn kernel1<K: Map1>(level: Level) -> Kernel1<K::X, K::Y> {
-    Kernel1(trampoline!(loop1, Map1, level, (x: &[K::X])))
+    Kernel1(variant!(K, level))
 }
 
 /// The loop of `K` for a level, which this machine must have.
 #[inline]
 pub(crate) fn kernel2<K: Map2>(level: Level) -> Kernel2<K::A, K::B, K::Y> {
-    Kernel2(trampoline!(loop2, Map2, level, (a: &[K::A], b: &[K::B])))
+    Kernel2(variant!(K, level))
 }
 
 /// The loop of `K` for a level, which this machine must have.
 #[inline]
 pub(crate) fn kernel3<K: Map3>(level: Level) -> Kernel3<K::A, K::B, K::C, K::Y> {
-    Kernel3(trampoline!(loop3, Map3, level, (a: &[K::A], b: &[K::B], c: &[K::C])))
+    Kernel3(variant!(K, level))
 }
 
 /// The last few elements of an operand, padded to a block.

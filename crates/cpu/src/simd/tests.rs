@@ -200,7 +200,7 @@ fn sweep_pow(worst: &mut Vec<String>) {
 /// What `docs/accuracy.md` says is what is tested: every function with its bound.
 fn docs_state(stated: &[(&str, f64)]) {
     let Ok(docs) =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/accuracy.md"))
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/accuracy.md"))
     else {
         return; // a copy of this crate alone
     };

@@ -1,11 +1,11 @@
 //! Views, and elements in another order.
 
-use super::{EXACT, Row, SOMETIMES, VIEW, fit, lines, rows, table};
+use super::{EXACT, OpRow, SOMETIMES, VIEW, fit, lines, rows, table};
 use pullback::{Border, Fill, Tensor, block_diag, cat, hstack, meshgrid, stack, vstack};
 
 /// Views: writing to one changes the tensor behind it.
 #[rustfmt::skip]
-pub const VIEWS: &[Row] = rows! {
+pub const VIEWS: &[OpRow] = rows! {
     flat(x: Float) EXACT | VIEW, |_d| x.reshape([x.len()]);
     column(x: Float) EXACT | VIEW, |_d| x.reshape([x.len(), 1]);
     permute(x: Float) EXACT | VIEW, |d| { let r = x.rank() as isize; let k = d.below(x.rank()) as isize; x.permute((0..r).map(|i| (i + k) % r).collect::<Vec<_>>()) };
@@ -32,7 +32,7 @@ pub const VIEWS: &[Row] = rows! {
 
 /// The same elements, elsewhere.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     cat(a: Float, b: Float) EXACT, |d| { let a = lines(a); cat(&[&a, &fit(b, a.shape())], d.axis(&a)) };
     cat_flat(a: Float, b: Float) EXACT, |_d| cat(&[&a.reshape([a.len()]), &b.reshape([b.len()])], 0);
     stack(a: Float, b: Float) EXACT, |d| stack(&[a, &fit(b, a.shape())], d.below(a.rank() + 1) as isize);

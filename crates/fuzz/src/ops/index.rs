@@ -1,11 +1,11 @@
 //! Elements taken and put by index.
 
-use super::{EXACT, Row, UNTRACED, fit, lines, places, rows};
+use super::{EXACT, OpRow, UNTRACED, fit, lines, places, rows};
 use pullback::{DType, Embedding, Gathered, Tensor};
 
 /// Gathers and scatters.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     take(x: Float, n: Index) EXACT, |_d| x.take(&places(n, n.shape(), x.len()));
     take_along(x: Float, n: Index) EXACT, |d| { let x = full(x); let axis = d.axis(&x); x.take_along(&places(n, x.shape(), x.shape()[axis as usize]), axis) };
     gather(x: Float, n: Index) EXACT, |d| { let x = full(x); let axis = d.axis(&x); x.gather(axis, &places(n, x.shape(), x.shape()[axis as usize])) };

@@ -1,11 +1,11 @@
 //! Products and attention.
 
-use super::{EXACT, Row, fit, lines, rows, table};
+use super::{EXACT, OpRow, fit, lines, rows, table};
 use pullback::{Attention, einsum};
 
 /// Products of matrices, and what is made of them.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     matmul(a: Float, b: Float) EXACT, |d| { let a = table(a); let k = a.shape()[a.rank() - 1]; a.matmul(&fit(b, &[k, d.from_to(1, 3)])) };
     matmul_left(a: Float, b: Float) EXACT, |d| { let a = table(a); let k = a.shape()[a.rank() - 2]; fit(b, &[d.from_to(1, 3), k]).matmul(&a) };
     matmul_vector(a: Float, b: Float) EXACT, |_d| { let a = table(a); let k = a.shape()[a.rank() - 1]; a.matmul(&fit(b, &[k])) };

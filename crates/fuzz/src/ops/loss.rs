@@ -1,14 +1,14 @@
 //! Losses. Both operands have one shape.
 
 use super::{
-    Draws, EXACT, ONE_WAY, READS, Row, SURROGATE, fit, places, positive, rows, table, unit,
+    Draws, EXACT, ONE_WAY, OpRow, READS, SURROGATE, fit, places, positive, rows, table, unit,
 };
 use pullback::losses::{self, Ctc};
 use pullback::{CrossEntropy, Reduction, Tensor};
 
 /// Losses.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     mse(x: Float, y: Float) 0, |d| losses::mse(x, &fit(y, x.shape()), reduction(d));
     l1(x: Float, y: Float) 0, |d| losses::l1(x, &fit(y, x.shape()), reduction(d));
     huber(x: Float, y: Float) 0, |d| losses::huber(x, &fit(y, x.shape()), d.pick(&[1.0, 0.5]), reduction(d));

@@ -1,13 +1,14 @@
-//! Factorisations, systems, and Fourier transforms. Matrices are made well-conditioned first, and what has a free sign is made free of it.
+//! Factorisations, systems, and Fourier transforms. Matrices are made well-conditioned first, and
+//! what has a free sign is made free of it.
 
-use super::{Row, UNTRACED, fit, rows};
+use super::{OpRow, UNTRACED, fit, rows};
 use pullback::Tensor;
 use pullback::fft::{self, Norm};
 use pullback::linalg::{self, MatrixNorm, QrMode};
 
 /// Matrices and spectra.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     inv(a: Float) 0, |d| linalg::inv(&regular(a, d.from_to(1, 3)));
     det(a: Float) 0, |d| { let n = d.from_to(0, 3); linalg::det(&fit(a, &[n, n])) };
     slogdet(a: Float) 0, |d| linalg::slogdet(&regular(a, d.from_to(1, 3)));

@@ -1,8 +1,10 @@
-//! What a program may call: one row for each op, by family. A row takes any operands of its kinds: it brings them into the shape that
-//! the op wants ([`fit`]), so that a random choice is never wasted and a shrunk program is still one.
+//! What a program may call: one row for each op, by family. A row takes any operands of its kinds:
+//! it brings them into the shape that the op wants ([`fit`]), so that a random choice is never
+//! wasted and a shrunk program is still one.
 //!
-//! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of plain integers in the program, read
-//! anew for the shapes that are there. So a shape can shrink and the program still means something.
+//! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of
+//! plain integers in the program, interpreted for the current shapes. So a shape can shrink and the
+//! program still means something.
 
 mod arrange;
 mod index;
@@ -22,7 +24,7 @@ use pullback::{DType, Tensor};
 
 /// What a variable holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgKind {
     /// Numbers, which may be differentiated.
     Float,
     /// `i64`.
@@ -31,18 +33,19 @@ pub enum Kind {
     Mask,
 }
 
-impl Kind {
+impl ArgKind {
     /// The kind of a tensor.
-    pub fn of(x: &Tensor) -> Kind {
+    pub fn of(x: &Tensor) -> ArgKind {
         match x.dtype() {
-            DType::Bool => Kind::Mask,
-            dtype if dtype.is_float() => Kind::Float,
-            _ => Kind::Index,
+            DType::Bool => ArgKind::Mask,
+            dtype if dtype.is_float() => ArgKind::Float,
+            _ => ArgKind::Index,
         }
     }
 }
 
-/// On small dyadic numbers it computes without rounding, so ties are ties in every way of running it.
+/// On small dyadic numbers it computes without rounding, so ties are ties in every way of running
+/// it.
 pub const EXACT: u16 = 1;
 /// The result may share memory with the first operand.
 pub const VIEW: u16 = 2;
@@ -61,25 +64,25 @@ pub const READS: u16 = 64;
 pub const LOW: u16 = 128;
 
 /// One op.
-pub struct Row {
+pub struct OpRow {
     /// Its name in programs.
     pub name: &'static str,
     /// What it takes.
-    pub args: &'static [Kind],
+    pub args: &'static [ArgKind],
     /// What holds for it, of the constants above.
     pub flags: u16,
     /// Calls it.
     pub run: fn(&[Tensor], &mut Draws) -> Outs,
 }
 
-impl Row {
+impl OpRow {
     /// Whether one of these flags holds.
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 }
 
-impl std::fmt::Debug for Row {
+impl std::fmt::Debug for OpRow {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(self.name)
     }
@@ -112,7 +115,7 @@ impl From<Vec<Tensor>> for Outs {
     }
 }
 
-/// Rows: `name(operand: Kind, …) FLAGS |draws| expression`. For example
+/// Rows: `name(operand: ArgKind, …) FLAGS |draws| expression`. For example
 ///
 /// ```text
 /// softmax(x: Float) 0 |d| { let x = lines(x); x.softmax(d.axis(&x)) };
@@ -121,13 +124,13 @@ impl From<Vec<Tensor>> for Outs {
 /// becomes
 ///
 /// ```text
-/// Row { name: "softmax", args: &[Kind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
+/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
 /// ```
 macro_rules! rows {
     ($($name:ident($($arg:ident: $kind:ident),*) $flags:expr, |$d:ident| $body:expr;)*) => {
-        &[$(crate::ops::Row {
+        &[$(crate::ops::OpRow {
             name: stringify!($name),
-            args: &[$(crate::ops::Kind::$kind),*],
+            args: &[$(crate::ops::ArgKind::$kind),*],
             flags: $flags,
             run: |args, $d| {
                 let [$($arg),*] = args else { unreachable!("a row with another number of operands") };
@@ -139,7 +142,7 @@ macro_rules! rows {
 pub(crate) use rows;
 
 /// All rows, by family.
-pub const FAMILIES: &[(&str, &[Row])] = &[
+pub const FAMILIES: &[(&str, &[OpRow])] = &[
     ("unary", pointwise::UNARY),
     ("binary", pointwise::BINARY),
     ("choose", pointwise::CHOOSE),
@@ -156,11 +159,11 @@ pub const FAMILIES: &[(&str, &[Row])] = &[
 ];
 
 /// The row of this name.
-pub fn row(name: &str) -> Option<&'static Row> {
+pub fn row(name: &str) -> Option<&'static OpRow> {
     FAMILIES.iter().flat_map(|f| f.1).chain(INJECTED).find(|r| r.name == name)
 }
 
-/// The plain numbers of a statement, as they are asked for.
+/// The plain numbers of a statement, read in order.
 pub struct Draws<'a> {
     raw: &'a [u32],
     next: usize,
@@ -219,7 +222,8 @@ impl<'a> Draws<'a> {
     }
 }
 
-/// The elements of a tensor in another shape: repeated where there are too few, cut off where there are too many. The tensor itself if it has the shape.
+/// The elements of a tensor in another shape: repeated where there are too few, cut off where there
+/// are too many. The tensor itself if it has the shape.
 pub fn fit(x: &Tensor, shape: &[usize]) -> Tensor {
     if x.shape() == shape {
         return x.clone();

@@ -1,13 +1,14 @@
 //! Element by element.
 
 use super::{
-    EXACT, LOW, READS, Row, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
+    EXACT, LOW, OpRow, READS, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows,
+    unit,
 };
 use pullback::DType;
 
 /// Of one operand.
 #[rustfmt::skip]
-pub const UNARY: &[Row] = rows! {
+pub const UNARY: &[OpRow] = rows! {
     neg(x: Float) EXACT, |_d| -x;
     abs(x: Float) EXACT, |_d| x.abs();
     sign(x: Float) EXACT, |_d| x.sign();
@@ -109,7 +110,7 @@ pub const UNARY: &[Row] = rows! {
 
 /// Of two or three operands, which broadcast.
 #[rustfmt::skip]
-pub const BINARY: &[Row] = rows! {
+pub const BINARY: &[OpRow] = rows! {
     add(a: Float, b: Float) EXACT, |_d| a + beside(a, b);
     sub(a: Float, b: Float) EXACT, |_d| a - beside(a, b);
     mul(a: Float, b: Float) EXACT, |_d| a * beside(a, b);
@@ -147,7 +148,7 @@ pub const BINARY: &[Row] = rows! {
 
 /// Comparisons, selections, truth values and integers.
 #[rustfmt::skip]
-pub const CHOOSE: &[Row] = rows! {
+pub const CHOOSE: &[OpRow] = rows! {
     lt(a: Float, b: Float) EXACT, |_d| a.lt(beside(a, b));
     le(a: Float, b: Float) EXACT, |_d| a.le(beside(a, b));
     gt(a: Float, b: Float) EXACT, |_d| a.gt(beside(a, b));

@@ -1,11 +1,11 @@
 //! Over axes, and along them.
 
-use super::{EXACT, READS, Row, SOMETIMES, UNTRACED, fit, lines, positive, rows};
+use super::{EXACT, OpRow, READS, SOMETIMES, UNTRACED, fit, lines, positive, rows};
 use pullback::{Between, Spacing, Tensor, masked};
 
 /// Reductions.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     sum(x: Float) EXACT, |_d| x.sum();
     sum_over(x: Float) EXACT, |d| { let x = lines(x); x.sum_over(d.axis(&x)) };
     sum_keep(x: Float) EXACT, |d| { let x = lines(x); x.sum_keep(d.axis(&x)) };
@@ -55,7 +55,7 @@ pub const ROWS: &[Row] = rows! {
 
 /// Running reductions, orders and normalisations along an axis.
 #[rustfmt::skip]
-pub const CUMULATE: &[Row] = rows! {
+pub const CUMULATE: &[OpRow] = rows! {
     cumsum(x: Float) EXACT, |d| { let x = lines(x); x.cumsum(d.axis(&x)) };
     cumprod(x: Float) EXACT | SOMETIMES, |d| { let x = lines(x); x.cumprod(d.axis(&x)) };
     cummax(x: Float) EXACT, |d| { let x = lines(x); x.cummax(d.axis(&x)) };

@@ -1,11 +1,12 @@
-//! Rules of the user's own, what cuts a derivative, and the deliberately wrong rows that test the fuzzer itself.
+//! Rules of the user's own, what cuts a derivative, and the deliberately wrong rows that test the
+//! fuzzer itself.
 
-use super::{EXACT, ONE_WAY, Row, SURROGATE, fit, rows};
+use super::{EXACT, ONE_WAY, OpRow, SURROGATE, fit, rows};
 use pullback::{Tensor, custom_jvp, custom_vjp, fixed_point};
 
 /// Custom derivatives, surrogates and cuts.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     rule_softplus(x: Float) 0, |_d| custom_vjp("rule_softplus", |x: &Tensor| (x.exp().log1p(), x.clone()), |x: &Tensor, dy: &Tensor| dy * x.sigmoid()).call(x);
     rule_product(a: Float, b: Float) 0, |_d| custom_vjp(
         "rule_product",
@@ -34,7 +35,7 @@ pub const ROWS: &[Row] = rows! {
 
 /// Never generated, except where a test asks for one: the fuzzer has to find them.
 #[rustfmt::skip]
-pub const INJECTED: &[Row] = rows! {
+pub const INJECTED: &[OpRow] = rows! {
     wrong_slope(x: Float) 0, |_d| custom_vjp("wrong_slope", |x: &Tensor| (x.sin(), x.clone()), |x: &Tensor, dy: &Tensor| dy * x.cos() * 1.01).unchecked("it is wrong on purpose").call(x);
     wrong_tangent(x: Float) 0, |_d| custom_jvp("wrong_tangent", |x: &Tensor| x.square(), |x: &Tensor, dx: &Tensor| x * dx * 2.01).unchecked("it is wrong on purpose").call(x);
     reads_a_value(x: Float) 0, |_d| x * x.sum().to_f64_vec()[0];

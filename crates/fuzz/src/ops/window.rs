@@ -1,11 +1,11 @@
 //! Convolutions, pools, and images of other sizes.
 
-use super::{EXACT, Row, fit, rows};
+use super::{EXACT, OpRow, fit, rows};
 use pullback::{Conv, Interpolate, Outside, Pool, Resize, Sampling};
 
 /// Windows that go over a signal or an image.
 #[rustfmt::skip]
-pub const ROWS: &[Row] = rows! {
+pub const ROWS: &[OpRow] = rows! {
     conv1d(x: Float, w: Float, b: Float) EXACT, |d| fit(x, &[2, 2, 4]).conv1d(&fit(w, &[2, 2, 2]), Some(&fit(b, &[2])), &Conv::new().stride(d.from_to(1, 2)).padding(d.below(2)));
     conv1d_grouped(x: Float, w: Float) EXACT, |d| fit(x, &[1, 2, 5]).conv1d(&fit(w, &[4, 1, 2]), None, &Conv::new().groups(2).dilation(d.from_to(1, 2)));
     conv2d(x: Float, w: Float) EXACT, |d| fit(x, &[1, 2, 3, 3]).conv2d(&fit(w, &[1, 2, 2, 2]), None, &Conv::new().stride([1, d.from_to(1, 2)]).padding([d.below(2), 0]));

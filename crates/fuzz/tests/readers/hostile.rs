@@ -13,7 +13,8 @@ const TIME: Duration = Duration::from_secs(30);
 /// One target at a time: what memory is taken is that of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Gives `count` inputs to a reader. It may answer as it likes, but not panic, hang, or take memory out of proportion.
+/// Gives `count` inputs to a reader. It may answer as it likes, but not panic, hang, or take memory
+/// out of proportion.
 pub fn feed(name: &str, count: usize, make: impl Fn(&mut Rng) -> Vec<u8>, read: impl Fn(&[u8])) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = most_memory();

@@ -1,7 +1,9 @@
-//! `ba`, bundle adjustment: how far what cameras see is from where it was seen, and the sparse Jacobian of that.
+//! `ba`, bundle adjustment: how far what cameras see is from where it was seen, and the sparse
+//! Jacobian of that.
 //!
-//! All is written for one observation, of a point by a camera, and `vmap` makes it that of all. Two errors depend on fifteen numbers, so
-//! reverse mode takes two passes where forward mode would take fifteen.
+//! All is written for one observation, of a point by a camera, and `vmap` makes it that of all. Two
+//! errors depend on fifteen numbers, so reverse mode takes two passes where forward mode would take
+//! fifteen.
 
 use super::Module;
 use crate::job::{Job, read, vector};
@@ -42,7 +44,8 @@ struct Input {
     feat: [f64; 2],
 }
 
-/// The numbers of a camera: rotation (3), centre (3), focal length, principal point (2), radial distortion (2).
+/// The numbers of a camera: rotation (3), centre (3), focal length, principal point (2), radial
+/// distortion (2).
 const CAMERA: usize = 11;
 /// The numbers that an observation depends on: a camera, a point and a weight.
 const WIDTH: usize = CAMERA + 3 + 1;
@@ -137,7 +140,8 @@ fn rotate(axis: [&Tensor; 3], x: [&Tensor; 3]) -> [Tensor; 3] {
         let (j, k) = ((i + 1) % 3, (i + 2) % 3);
         a[j] * b[k] - a[k] * b[j]
     };
-    // Without a turn the angle has no derivative: there the limit is taken, and another angle goes into what is not taken.
+    // Without a turn the angle has no derivative: there the limit is taken, and another angle goes
+    // into what is not taken.
     let square = dot(axis, axis);
     let turns = square.ne(0.0);
     let angle = turns.select(&square, 1.0).sqrt();
@@ -151,7 +155,8 @@ fn rotate(axis: [&Tensor; 3], x: [&Tensor; 3]) -> [Tensor; 3] {
     })
 }
 
-/// The elements of the Jacobian that are not zero: 2 rows of each observation, then the derivative of each weight's error.
+/// The elements of the Jacobian that are not zero: 2 rows of each observation, then the derivative
+/// of each weight's error.
 fn jacobian(scene: &Scene) -> Tensor {
     let block = vmap(
         |o: &Observation| {

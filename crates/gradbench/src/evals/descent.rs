@@ -1,4 +1,5 @@
-//! Gradient descent as `particle` and `saddle` ask for it, and the two modes in which they want their gradients.
+//! Gradient descent as `particle` and `saddle` ask for it, and the two modes in which they want
+//! their gradients.
 
 use pullback::{Tensor, cond, grad, jacfwd, while_loop};
 
@@ -39,14 +40,16 @@ pub(super) use in_all_modes;
 /// Steps and slopes that are no longer than this end the descent.
 const NEAR: f64 = 1e-5;
 
-/// Where the descent is: the point, the value and the slope there, the length of steps, and how many in a row went down.
+/// Where the descent is: the point, the value and the slope there, the length of steps, and how
+/// many in a row went down.
 type State = (Tensor, Tensor, Tensor, Tensor, Tensor);
 
-/// Where `f` is smallest, by descent from `start`. Ten steps down in a row double the step, a step up halves it.
+/// Where `f` is smallest, by descent from `start`. Ten steps down in a row double the step, a step
+/// up halves it.
 pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) -> Tensor {
     let slope = |x: &Tensor| mode.gradient(&f, x);
     let length = |x: &Tensor| x.square().sum().sqrt();
-    // The rate of the next step, and how many went down at that rate.
+    // The step size of the next step, and how many steps went down with it.
     let rate = |(_, _, _, rate, downs): &State| {
         let ten = downs.eq(10);
         (ten.select(rate * 2.0, rate), ten.select(0i64, downs))

@@ -1,7 +1,8 @@
 //! `det`: a determinant by expansion by minors, and its gradient in reverse mode.
 //!
-//! The recursion goes over batches: k×k matrices become k times as many minors, down to 1×1, and the sums come back up. What is left of a
-//! matrix once a batch would leave the caches is taken one minor after the other.
+//! The recursion goes over batches: k×k matrices become k times as many minors, down to 1×1, and
+//! the sums come back up. What is left of a matrix once a batch would leave the caches is taken one
+//! minor after the other.
 
 use super::Module;
 use crate::job::{Job, read, show};
@@ -61,7 +62,8 @@ fn minors(a: &Tensor) -> Tensor {
         let one = |_: &(), a: &Tensor| ((), checkpoint(determinant, a));
         return scan(one, &(), &a.permute([2, 0, 1])).1;
     }
-    // Column c of the minor without column j: in this order minor j of all matrices follows that of all matrices without column j − 1.
+    // Column c of the minor without column j: in this order minor j of all matrices follows that of
+    // all matrices without column j − 1.
     let columns = (0..k as i64 - 1).flat_map(|c| (0..k as i64).map(move |j| c + i64::from(c >= j)));
     let columns = Tensor::from_vec(columns.collect::<Vec<_>>(), [k * (k - 1)]);
     let rest = a.narrow(0, 1, k - 1).index_select(1, &columns);

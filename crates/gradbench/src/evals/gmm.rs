@@ -1,4 +1,5 @@
-//! `gmm`: the log posterior of a mixture of Gaussians with a Wishart prior on its precision matrices, and its gradient in reverse mode.
+//! `gmm`: the log posterior of a mixture of Gaussians with a Wishart prior on its precision
+//! matrices, and its gradient in reverse mode.
 
 use super::Module;
 use crate::job::{Job, matrix, read, show, vector};
@@ -102,12 +103,13 @@ impl Data {
         let (n, k, d) = (self.x.shape()[0], mu.shape()[0], mu.shape()[1]);
         let (diagonal, log_det) = (q.exp(), q.sum_over(1));
 
-        // Moving x and μ together changes nothing, so no derivative goes through where they are moved to. Far from the origin Qx − Qμ
-        // would have no digits left.
+        // Moving x and μ together changes nothing, so no derivative goes through where they are
+        // moved to. Far from the origin Qx − Qμ would have no digits left.
         let middle = mu.mean_over(0).detach();
         let (x, mu) = (&self.x - &middle, mu - &middle);
 
-        // Q(x − μ) for each component and point, as rows: x with a one behind it, times Qᵀ above −(Qμ)ᵀ.
+        // Q(x − μ) for each component and point, as rows: x with a one behind it, times Qᵀ above
+        // −(Qμ)ᵀ.
         let above = Tensor::zeros_with([k, d * d], DType::F64).index_add(1, &self.places, l);
         let qt = above.reshape([k, d, d]) + diagonal.diag_embed(0, 1, 2);
         let affine = cat(&[&qt, &-mu.unsqueeze(1).matmul(&qt)], 1);

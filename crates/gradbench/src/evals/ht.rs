@@ -1,8 +1,10 @@
-//! `ht`, hand tracking: the distance of measured points from a hand in a pose, and its dense Jacobian.
+//! `ht`, hand tracking: the distance of measured points from a hand in a pose, and its dense
+//! Jacobian.
 //!
-//! Many distances depend on 26 angles and shifts, so the Jacobian is by forward mode, all directions at once. Where a measured point
-//! belongs to a place inside a triangle (`us` is not empty), that place is two further numbers of each point. No two points
-//! share theirs, so two directions give the derivatives with respect to all of them.
+//! Many distances depend on 26 angles and shifts, so the Jacobian is by forward mode, all
+//! directions at once. Where a measured point belongs to a place inside a triangle (`us` is not
+//! empty), that place is two further numbers of each point. No two points share theirs, so two
+//! directions give the derivatives with respect to all of them.
 
 use super::Module;
 use crate::job::{Job, matrix, read, vector};
@@ -51,7 +53,8 @@ struct Model {
     is_mirrored: bool,
 }
 
-/// The numbers of a pose: global rotation (3), global translation (3), and four angles of each finger.
+/// The numbers of a pose: global rotation (3), global translation (3), and four angles of each
+/// finger.
 const THETA: usize = 6 + 4 * FINGERS;
 const FINGERS: usize = 5;
 
@@ -177,7 +180,8 @@ impl Hand {
     fn skin(&self, theta: &Tensor) -> Tensor {
         let bones = self.parents.len();
         let transforms = self.absolutes(theta).matmul(&self.inverse_absolutes);
-        // Σ over bones of weight · transform · position is one product, of transforms side by side and weighted positions.
+        // Σ over bones of weight · transform · position is one product, of transforms side by side
+        // and weighted positions.
         let weighted = self.positions.unsqueeze(0) * self.weights.unsqueeze(1);
         let side_by_side = transforms.at((.., 0..3)).permute([1, 0, 2]).reshape([3, 4 * bones]);
         let local = side_by_side.matmul(&weighted.flatten(0, 1));
@@ -202,8 +206,8 @@ impl Hand {
     }
 }
 
-/// How each bone is turned about x and then about z. Of the four bones of a finger the first is fixed, the second
-/// turns about both, the others about x.
+/// How each bone is turned about x and then about z. Of the four bones of a finger the first is
+/// fixed, the second turns about both, the others about x.
 fn bends(theta: &Tensor, bones: usize) -> Tensor {
     let fingers = theta.at(6..).reshape([FINGERS, 4]);
     let column = |i: usize| fingers.at((.., i));
@@ -240,7 +244,8 @@ fn rotation(axis: &Tensor) -> Tensor {
     turns.select(turned, none)
 }
 
-/// The derivatives of the distances by the places in the triangles, if there are any, and by theta: columns × 3 × points.
+/// The derivatives of the distances by the places in the triangles, if there are any, and by theta:
+/// columns × 3 × points.
 fn jacobian((hand, pose): &(Hand, Pose)) -> Tensor {
     let by_theta = |direction: &Tensor| {
         let f =

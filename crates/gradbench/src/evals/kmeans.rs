@@ -1,5 +1,5 @@
-//! `kmeans`: Σᵢ minⱼ |pᵢ − cⱼ|² over points p and centroids c, and Newton's direction for c: the gradient divided by the Hessian,
-//! which is diagonal.
+//! `kmeans`: Σᵢ minⱼ |pᵢ − cⱼ|² over points p and centroids c, and Newton's direction for c: the
+//! gradient divided by the Hessian, which is diagonal.
 
 use super::Module;
 use crate::job::{Job, matrix, read, show};
@@ -48,7 +48,8 @@ fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
 const TOGETHER: usize = 1 << 19;
 
 fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
-    // From the middle of the points: far from it, the difference of squares below would lose what tells centroids apart.
+    // From the middle of the points: far from it, the difference of squares below would lose what
+    // tells centroids apart.
     let middle = points.mean_over(0);
     let (points, centroids) = (&(points - &middle), &(centroids - &middle));
     let block = (TOGETHER / centroids.shape()[0]).max(1);
@@ -56,15 +57,17 @@ fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
     costs.fold(Tensor::from(0.0), |sum, cost| sum + cost)
 }
 
-/// Which centroid is nearest does not change where the cost has a derivative, so it is looked up by value: |p|² is the same for all
-/// centroids and left out there. Derivatives go through the n distances that count, and not through all n·k.
+/// Which centroid is nearest does not change where the cost has a derivative, so it is looked up by
+/// value: |p|² is the same for all centroids and left out there. Derivatives go through the n
+/// distances that count, and not through all n·k.
 fn cost_of_block(points: &Tensor, centroids: &Tensor) -> Tensor {
     let apart = centroids.square().sum_keep(1) - centroids.matmul(&points.t()) * 2.0;
     let nearest = centroids.index_select(0, &apart.argmin(0));
     (points - nearest).square().sum()
 }
 
-/// Forward over reverse: the tangent of the gradient along ones is the sum of each row of the Hessian, and so its diagonal.
+/// Forward over reverse: the tangent of the gradient along ones is the sum of each row of the
+/// Hessian, and so its diagonal.
 fn direction(points: &Tensor, centroids: &Tensor) -> Tensor {
     let gradient = grad(|c: &Tensor| cost(points, c));
     let (gradient, hessian) = jvp(gradient, centroids, &centroids.ones_like());

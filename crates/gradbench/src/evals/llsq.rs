@@ -1,7 +1,9 @@
-//! `llsq`: ½ Σᵢ (sᵢ − Σⱼ xⱼ tᵢʲ)² for tᵢ evenly spaced from −1 to 1 and sᵢ = sign tᵢ, and its gradient in reverse mode.
+//! `llsq`: ½ Σᵢ (sᵢ − Σⱼ xⱼ tᵢʲ)² for tᵢ evenly spaced from −1 to 1 and sᵢ = sign tᵢ, and its
+//! gradient in reverse mode.
 //!
-//! t, s and the powers follow from n alone. They are part of the compiled function all the same, as they are of the suite's C++: the
-//! compiler folds numbers that are the same at every index, not vectors, so every call computes them.
+//! t, s and the powers follow from n alone. They are part of the compiled function all the same, as
+//! they are of the suite's C++: the compiler folds numbers that are the same at every index, not
+//! vectors, so every call computes them.
 
 use super::Module;
 use crate::job::{Job, read, show, vector};
@@ -47,8 +49,8 @@ fn primal(x: &Tensor, n: usize) -> Tensor {
     (t.sign() - polynomial(x, &t)).square().sum() / 2.0
 }
 
-/// Σⱼ xⱼ tʲ for each t. All powers of all t would be n·m numbers; with x as a matrix of √m rows, j = row·width + column, it takes
-/// √m powers for the columns and √m for the rows.
+/// Σⱼ xⱼ tʲ for each t. All powers of all t would be n·m numbers; with x as a matrix of √m rows, j
+/// = row·width + column, it takes √m powers for the columns and √m for the rows.
 fn polynomial(x: &Tensor, t: &Tensor) -> Tensor {
     let m = x.len();
     let width = m.isqrt().max(1);

@@ -33,8 +33,8 @@ fn numbers(input: &Value) -> Result<Tensor, String> {
     Ok(vector(&x))
 }
 
-/// The largest x is taken from its place, so that its derivative goes to one number: that of `max`, which equal ones share, takes a mask
-/// as long as x.
+/// The largest x is taken from its place, so that its derivative goes to one number: that of `max`,
+/// which equal ones share, takes a mask as long as x.
 fn primal(x: &Tensor) -> Tensor {
     let (largest, _) = x.max_at(0);
     (x - &largest).exp().sum().log() + largest

@@ -1,4 +1,5 @@
-//! `lstm`: how badly layers of LSTM cells with diagonal weights foretell the next bits of a text, and the gradient in reverse mode.
+//! `lstm`: how badly layers of LSTM cells with diagonal weights foretell the next bits of a text,
+//! and the gradient in reverse mode.
 
 use super::Module;
 use crate::job::{Job, matrix, read, show};
@@ -33,8 +34,9 @@ struct Input {
     sequence: Vec<Vec<f64>>,
 }
 
-/// For each layer a row of weights and a row of biases, each with forget, in, out and change side by side; and the rows that the input
-/// is multiplied with, the output is multiplied with, and that is added to it.
+/// For each layer a row of weights and a row of biases, each with forget, in, out and change side
+/// by side; and the rows that the input is multiplied with, the output is multiplied with, and that
+/// is added to it.
 type Parameters = (Tensor, Tensor);
 
 struct Problem {

@@ -1,4 +1,5 @@
-//! `ode`: y₀' = x₀, yᵢ' = xᵢ·yᵢ₋₁ from y(0) = 0 to y(2) by Runge–Kutta of order four, and the gradient of the last element in reverse mode.
+//! `ode`: y₀' = x₀, yᵢ' = xᵢ·yᵢ₋₁ from y(0) = 0 to y(2) by Runge–Kutta of order four, and the
+//! gradient of the last element in reverse mode.
 
 use super::Module;
 use crate::job::{Job, read, show, vector};
@@ -41,7 +42,8 @@ const CACHED: usize = 1 << 20;
 
 fn solve(x: &Tensor, steps: usize) -> Tensor {
     let h = 2.0 / steps as f64;
-    // A step keeps four vectors to go back. Where all of them together would leave the caches, it is taken again instead.
+    // A step keeps four vectors to go back. Where all of them together would leave the caches, it
+    // is taken again instead.
     let again = 4 * x.shape()[0] * steps > CACHED;
     let turn = |y: &Tensor, _: &()| match again {
         true => (checkpoint(move |(x, y)| step(x, y, h), &(x.clone(), y.clone())), ()),

@@ -1,7 +1,9 @@
-//! `particle`: how to place a charge so that a particle, pushed away by it and by another, flies through the origin.
+//! `particle`: how to place a charge so that a particle, pushed away by it and by another, flies
+//! through the origin.
 //!
-//! The force is the gradient of a potential, taken at every step of the flight; how far the flight misses is minimised by gradient descent.
-//! So one derivative is inside the other, with a loop between them that ends when the particle crosses the axis.
+//! The force is the gradient of a potential, taken at every step of the flight; how far the flight
+//! misses is minimised by gradient descent. So one derivative is inside the other, with a loop
+//! between them that ends when the particle crosses the axis.
 
 use super::Module;
 use super::descent::{Mode, argmin, in_all_modes};

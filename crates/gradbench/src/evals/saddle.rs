@@ -1,4 +1,5 @@
-//! `saddle`: min over x of max over y of (x₁² + x₂²) − (y₁² + y₂²), both by gradient descent, the one inside the other.
+//! `saddle`: min over x of max over y of (x₁² + x₂²) − (y₁² + y₂²), both by gradient descent, the
+//! one inside the other.
 
 use super::Module;
 use super::descent::{Mode, argmin, in_all_modes};
@@ -14,7 +15,8 @@ struct Input {
     start: [f64; 2],
 }
 
-/// `outer` is the mode in which the minimum is sought, and then the maximum there; `inner` that of the maximum within the minimum.
+/// `outer` is the mode in which the minimum is sought, and then the maximum there; `inner` that of
+/// the maximum within the minimum.
 fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
     let start = vector(&read::<Input>(input)?.start);
     let saddle = jit(move |start: &Tensor| {

@@ -20,7 +20,7 @@ mod window;
 
 pub use view::view_shape;
 
-use crate::{DType, Device, Error, ErrorKind, Fused, Op, Random, Result, Scalar, Shape, Spec};
+use crate::{DType, Device, Error, ErrorKind, Op, Random, Result, Scalar, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 
 /// The specs of an op's results; nearly always one.
@@ -82,24 +82,24 @@ fn rules(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Ranks { axis, from, count, .. } => {
             reduce::ranks(*axis, *from, *count, operands("ranks", inputs)?)
         }
-        Op::Fused(Fused::LayerNormVjp(_)) => {
-            norm::layer_norm_vjp(operands("vjp.layer_norm", inputs)?)
-        }
-        Op::Fused(Fused::BatchNorm(_)) => norm::batch_norm(operands("batch_norm", inputs)?),
-        Op::Fused(Fused::BatchNormVjp(_)) => {
-            norm::batch_norm_vjp(operands("vjp.batch_norm", inputs)?)
-        }
-        Op::Fused(Fused::Attention(a)) => attention::attention(*a, inputs),
-        Op::Fused(Fused::Sgd(how)) => update::sgd(*how, inputs),
-        Op::Fused(Fused::Adam(how)) => update::adam(*how, inputs),
-        Op::Fused(Fused::AttentionVjp(a)) => attention::attention_vjp(*a, inputs),
+        Op::Fused(f) => norm::fused(*f, inputs),
         Op::Linalg(f) => linalg::linalg(*f, inputs),
         Op::Region(region) => region.infer(inputs),
         Op::DotRegion(region) => region.infer_after_dot(inputs),
         Op::Flow(flow) => flow.infer(inputs),
         Op::Custom(custom) => custom.infer(inputs),
-        _ => Ok(smallvec![rule(op, inputs)?]),
+        Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => one(op, inputs),
+        Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => one(op, inputs),
+        Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => one(op, inputs),
+        Op::To(_) => one(op, inputs),
+        Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => one(op, inputs),
+        Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => one(op, inputs),
+        Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => one(op, inputs),
     }
+}
+
+fn one(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
+    Ok(smallvec![rule(op, inputs)?])
 }
 
 /// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of length 0
@@ -180,7 +180,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Pool(pool) => window::pool(pool, operands(op.name(), inputs)?),
         Op::Linalg(f) => Ok(linalg::linalg(*f, inputs)?.swap_remove(0)),
         Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
-        Op::Fused(f) => norm::fused(*f, inputs),
+        Op::Fused(f) => Ok(norm::fused(*f, inputs)?.swap_remove(0)),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
             match rules(op, inputs)?.into_iter().next() {
                 Some(spec) => Ok(spec),

@@ -4,9 +4,9 @@ use super::{Specs, attention, check_axis, check_index, operands, update};
 use crate::{Error, Fused, Real, Result, Spec};
 use smallvec::smallvec;
 
-pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
+pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
     let op = f.name();
-    Ok(match f {
+    let one = match f {
         Fused::Softmax(axis) | Fused::LogSoftmax(axis) => {
             let [x] = operands(op, inputs)?;
             check_axis(op, axis, x)?;
@@ -35,9 +35,9 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
             trailing(op, x, w)?;
             x.clone()
         }
-        Fused::LayerNormVjp(_) => layer_norm_vjp(operands(op, inputs)?)?.swap_remove(0),
-        Fused::BatchNorm(_) => batch_norm(operands(op, inputs)?)?.swap_remove(0),
-        Fused::BatchNormVjp(_) => batch_norm_vjp(operands(op, inputs)?)?.swap_remove(0),
+        Fused::LayerNormVjp(_) => return layer_norm_vjp(operands(op, inputs)?),
+        Fused::BatchNorm(_) => return batch_norm(operands(op, inputs)?),
+        Fused::BatchNormVjp(_) => return batch_norm_vjp(operands(op, inputs)?),
         Fused::CrossEntropy => {
             let [logits, classes] = operands(op, inputs)?;
             rows(op, logits, classes)?;
@@ -50,11 +50,12 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Spec> {
             floats(op, &[logits, dy])?;
             logits.clone()
         }
-        Fused::Sgd(how) => update::sgd(how, inputs)?.swap_remove(0),
-        Fused::Adam(how) => update::adam(how, inputs)?.swap_remove(0),
-        Fused::Attention(a) => attention::attention(a, inputs)?.swap_remove(0),
-        Fused::AttentionVjp(a) => attention::attention_vjp(a, inputs)?.swap_remove(0),
-    })
+        Fused::Sgd(how) => return update::sgd(how, inputs),
+        Fused::Adam(how) => return update::adam(how, inputs),
+        Fused::Attention(a) => return attention::attention(a, inputs),
+        Fused::AttentionVjp(a) => return attention::attention_vjp(a, inputs),
+    };
+    Ok(smallvec![one])
 }
 
 /// `dx`, `dw` and `db`.

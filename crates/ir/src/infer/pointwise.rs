@@ -1,34 +1,22 @@
 //! Pointwise ops: operands of one shape and one dtype, a result of that shape.
 
-use crate::{Binary, Compare, DType, Error, Result, Spec, Unary};
+use crate::{Binary, Compare, DType, Error, Result, Spec, Takes, Unary};
 
 pub(super) fn unary(f: Unary, [x]: [&Spec; 1]) -> Result<Spec> {
-    let takes = match f {
-        Unary::Not => !x.dtype.is_float(),
-        _ => x.dtype.is_float() || (f.takes_ints() && x.dtype != DType::Bool),
-    };
-    if takes {
+    if f.takes().has(x.dtype) {
         return Ok(x.clone());
     }
-    let wants = match f {
-        Unary::Not => "bool or integers",
-        f if f.takes_ints() => "numbers",
-        _ => "floats",
+    let wants = match f.takes() {
+        Takes::Numbers => "numbers",
+        Takes::Floats => "floats",
+        Takes::Bits => "bool or integers",
     };
     Err(Error::dtype(f.name(), format!("takes {wants}, not {}", x.dtype)).on([x]))
 }
 
 pub(super) fn binary(f: Binary, [a, b]: [&Spec; 2]) -> Result<Spec> {
-    use Binary::*;
     same(f.name(), [a, b])?;
-    let takes = match f {
-        Add | Mul | Maximum | Minimum | Sub | Remainder | Fmod | FloorDiv | Pow => {
-            a.dtype != DType::Bool
-        }
-        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => a.dtype.is_float(),
-        And | Or | Xor => !a.dtype.is_float(),
-    };
-    if !takes {
+    if !f.takes().has(a.dtype) {
         return Err(Error::dtype(f.name(), format!("does not take {}", a.dtype)).on([a, b]));
     }
     Ok(a.clone())

@@ -47,6 +47,105 @@ pub enum Fused {
     Adam(Adam),
 }
 
+/// What is true of a fused op: its row.
+struct Row {
+    name: &'static str,
+    results: usize,
+    may_fail: bool,
+    updates: bool,
+    axis: Option<usize>,
+}
+
+impl Row {
+    /// A class is an index, which may be out of range.
+    fn may_fail(self) -> Row {
+        Row { may_fail: true, ..self }
+    }
+
+    fn along(self, axis: usize) -> Row {
+        Row { axis: Some(axis), ..self }
+    }
+
+    /// Result `i` may be written over operand `i`.
+    fn updates(self) -> Row {
+        Row { updates: true, ..self }
+    }
+}
+
+fn row(name: &'static str, results: usize) -> Row {
+    Row { name, results, may_fail: false, updates: false, axis: None }
+}
+
+impl Fused {
+    /// The rows.
+    #[rustfmt::skip]
+    fn row(self) -> Row {
+        match self {
+            Fused::Softmax(axis)       => row("softmax", 1).along(axis),
+            Fused::SoftmaxVjp(axis)    => row("vjp.softmax", 1).along(axis),
+            Fused::LogSoftmax(axis)    => row("log_softmax", 1).along(axis),
+            Fused::LogSoftmaxVjp(axis) => row("vjp.log_softmax", 1).along(axis),
+            Fused::LogSumExp(axis)     => row("logsumexp", 1).along(axis),
+            Fused::LayerNorm(_)        => row("layer_norm", 1),
+            Fused::LayerNormVjp(_)     => row("vjp.layer_norm", 3),
+            Fused::BatchNorm(_)        => row("batch_norm", 3),
+            Fused::BatchNormVjp(_)     => row("vjp.batch_norm", 3),
+            Fused::CrossEntropy        => row("cross_entropy", 1).may_fail(),
+            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail(),
+            Fused::Attention(_)        => row("attention", 2),
+            Fused::AttentionVjp(_)     => row("vjp.attention", 3),
+            Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),
+            Fused::Adam(how)           => row("adam", 3 + usize::from(how.amsgrad)).updates(),
+        }
+    }
+
+    /// The name of the operation: `softmax`.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// How many results the op has.
+    pub fn results(self) -> usize {
+        self.row().results
+    }
+
+    /// Whether a kernel may find a value wrong.
+    pub fn may_fail(self) -> bool {
+        self.row().may_fail
+    }
+
+    /// The axis that it works along, if it has one.
+    pub fn axis(self) -> Option<usize> {
+        self.row().axis
+    }
+
+    /// Whether each result is an operand anew, element by element, and may be written over it.
+    pub fn updates(self) -> bool {
+        self.row().updates
+    }
+
+    /// One of each kind: on axis 0, with an epsilon of 0, without options.
+    #[rustfmt::skip]
+    pub fn forms() -> impl Iterator<Item = Fused> {
+        use Fused::*;
+        let zero = Real(0.0);
+        let plain = super::Attention { causal: false, masked: false, scale: Real(1.0), dropout: zero };
+        let descent = super::Sgd {
+            momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false,
+        };
+        let adam = super::Adam {
+            beta1: zero, beta2: zero, eps: zero, decay: zero, decoupled: false, amsgrad: false, maximize: false,
+        };
+        [
+            Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
+            LayerNorm(zero), LayerNormVjp(zero), BatchNorm(zero), BatchNormVjp(zero),
+            CrossEntropy, CrossEntropyVjp,
+            Attention(plain), AttentionVjp(plain), Sgd(descent), Adam(adam),
+        ]
+        .into_iter()
+    }
+}
+
 /// How gradient descent steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sgd {
@@ -115,5 +214,24 @@ impl Attention {
     /// How many operands [`Fused::Attention`] has.
     pub fn operands(&self) -> usize {
         3 + usize::from(self.masked) + usize::from(self.drops())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compiler refuses a list of numbers that lacks a variant, and the test a list of forms.
+    #[test]
+    #[rustfmt::skip]
+    fn forms_hold_every_variant_once() {
+        let number = |f: Fused| match f {
+            Fused::Softmax(_) => 0,      Fused::SoftmaxVjp(_) => 1,  Fused::LogSoftmax(_) => 2,
+            Fused::LogSoftmaxVjp(_) => 3, Fused::LogSumExp(_) => 4,  Fused::LayerNorm(_) => 5,
+            Fused::LayerNormVjp(_) => 6, Fused::BatchNorm(_) => 7,   Fused::BatchNormVjp(_) => 8,
+            Fused::CrossEntropy => 9,    Fused::CrossEntropyVjp => 10, Fused::Attention(_) => 11,
+            Fused::AttentionVjp(_) => 12, Fused::Sgd(_) => 13,       Fused::Adam(_) => 14,
+        };
+        assert!(Fused::forms().map(number).eq(0..15));
     }
 }

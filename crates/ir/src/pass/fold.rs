@@ -9,7 +9,7 @@
 //! are left to `dead_code`.
 
 use super::rebuild::Rebuild;
-use crate::{DType, Equation, Flow, Op, Place, Program, Reduction, Scalar, Var, Vars};
+use crate::{DType, Equation, Flow, Line, Op, Program, Reduction, Scalar, Var, Vars};
 use std::sync::Arc;
 
 /// An operand of an op that is folded.
@@ -155,7 +155,7 @@ fn with_literals(program: &Program, known: &[Option<Constant>]) -> Program {
 /// Replays a program in the place of the equation that holds it.
 fn inline(new: &mut Rebuild, e: &Equation, program: &Program, given: &[Var], evaluate: Evaluate) {
     let results = new.inlined(program, given, |new, equation| {
-        let at: Option<Place> = equation.at.or(e.at);
+        let at: Option<Line> = equation.at.or(e.at);
         fold_equation(new, &Equation { at, ..equation.clone() }, evaluate);
     });
     for (&old, result) in e.outputs.iter().zip(results) {

@@ -8,7 +8,7 @@
 //! Promises: no custom op with a body and no scan of one turn is left, at any depth. Results are the same bits. Idempotent.
 
 use super::rebuild::Rebuild;
-use crate::{Equation, Flow, Op, Program, Scan, Shape, View};
+use crate::{Equation, Flow, Op, Program, Scan, Shape, Structure, View};
 
 /// Puts the bodies of custom ops, and of loops of one turn, in their place.
 #[must_use]
@@ -24,10 +24,10 @@ pub fn inline(program: &Program) -> Program {
 /// Whether there is something to put in its place.
 #[must_use]
 pub fn has_bodies(program: &Program) -> bool {
-    program.equations.iter().any(|e| match &e.op {
-        Op::Custom(custom) => custom.body().is_some(),
-        Op::Flow(flow) => flow.programs().into_iter().any(has_bodies),
-        _ => false,
+    program.equations.iter().any(|e| match e.op.structure() {
+        Some(Structure::Custom(custom)) => custom.body().is_some(),
+        Some(Structure::Flow(flow)) => flow.programs().into_iter().any(has_bodies),
+        Some(Structure::Region(_) | Structure::DotRegion(_)) | None => false,
     })
 }
 

@@ -13,7 +13,7 @@
 //! between them cancel by the rule `view_later` of `simplify`.
 
 use super::rebuild::Rebuild;
-use crate::{Axes, Equation, Layout, Op, Place, Program, Reduction, Shape, Span, Var, Vars, View};
+use crate::{Axes, Equation, Layout, Line, Op, Program, Reduction, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
 /// How many views are looked through.
@@ -109,7 +109,7 @@ impl Layouts<'_> {
     }
 
     /// Applies views one after the other, if the result has strides.
-    fn seen_through(&mut self, v: Var, views: &[View], at: Option<Place>) -> Option<Var> {
+    fn seen_through(&mut self, v: Var, views: &[View], at: Option<Line>) -> Option<Var> {
         let mut layout = self.lies(v)?;
         for view in views {
             layout = layout.view(view)?;
@@ -122,7 +122,7 @@ impl Layouts<'_> {
     }
 
     /// `[b…, m, k] · [b…, k, n]` with the same `[k, n]` for all b: `[b·m, k] · [k, n]`.
-    fn one_product(&mut self, a: Var, b: Var, at: Option<Place>) -> Option<Var> {
+    fn one_product(&mut self, a: Var, b: Var, at: Option<Line>) -> Option<Var> {
         let shape = self.new.spec(a).shape.clone();
         let rank = shape.len();
         let columns = self.new.spec(b).shape[rank - 1];
@@ -144,7 +144,7 @@ impl Layouts<'_> {
     }
 
     /// The sum over b of `[b…, m, k] · [b…, k, n]`: `[m, b·k] · [b·k, n]`.
-    fn long_product(&mut self, v: Var, axes: &Axes, at: Option<Place>) -> Option<Var> {
+    fn long_product(&mut self, v: Var, axes: &Axes, at: Option<Line>) -> Option<Var> {
         let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
         let (a, b) = (inputs[0], inputs[1]);
         let shape: Shape = self.new.spec(a).shape.clone();
@@ -175,7 +175,7 @@ impl Layouts<'_> {
     }
 
     /// The transpose of `a · b`: `bᵀ · aᵀ`.
-    fn turned_product(&mut self, v: Var, order: &Axes, at: Option<Place>) -> Option<Var> {
+    fn turned_product(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
         let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
         let (a, b, rank) = (inputs[0], inputs[1], order.len());
         let turns = (0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied());

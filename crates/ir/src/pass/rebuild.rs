@@ -2,7 +2,7 @@
 //!
 //! Passes that look back (at the op that made an operand) look at the new program, where everything before is rewritten already.
 
-use crate::{Equation, Op, Place, Program, Spec, Var, Vars};
+use crate::{Equation, Line, Op, Program, Spec, Var, Vars};
 use std::sync::Arc;
 
 pub(super) struct Rebuild<'a> {
@@ -58,7 +58,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not take the operands.
-    pub(super) fn emit(&mut self, op: Op, inputs: &[Var], at: Option<Place>) -> Option<Var> {
+    pub(super) fn emit(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Option<Var> {
         let specs = crate::infer::infer(&op, &self.out.specs_of(inputs)).ok()?;
         let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
         let first = outputs.first().copied();

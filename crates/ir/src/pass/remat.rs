@@ -13,7 +13,7 @@
 //! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
 
 use super::rebuild::with_programs;
-use crate::{Binary, Equation, Op, Program, Unary, Var, Vars};
+use crate::{Equation, Op, Pointwise, Program, Var, Vars};
 use rustc_hash::FxHashMap;
 
 /// Which values are worth it.
@@ -198,34 +198,11 @@ fn costs_nothing_to_repeat(op: &Op) -> bool {
 
 /// Whether the op is worth less than reading its result from memory.
 fn is_cheap(op: &Op) -> bool {
-    match op {
-        Op::Cast(_) | Op::Compare(_) | Op::Select => true,
-        Op::Unary(f) => matches!(
-            f,
-            Unary::Neg
-                | Unary::Abs
-                | Unary::Sign
-                | Unary::Not
-                | Unary::Square
-                | Unary::Relu
-                | Unary::Floor
-                | Unary::Ceil
-                | Unary::Round
-                | Unary::Trunc
-                | Unary::Stop
-        ),
-        Op::Binary(f) => matches!(
-            f,
-            Binary::Add
-                | Binary::Sub
-                | Binary::Mul
-                | Binary::Maximum
-                | Binary::Minimum
-                | Binary::And
-                | Binary::Or
-                | Binary::Xor
-                | Binary::Copysign
-        ),
-        _ => false,
+    match op.pointwise() {
+        Some(Pointwise::Unary(f)) => f.cost() == 1,
+        Some(Pointwise::Binary(f)) => f.cost() == 1,
+        Some(Pointwise::Compare(_) | Pointwise::Select | Pointwise::Cast(_)) => true,
+        // A derivative reads two values; a copy is there to be kept.
+        Some(Pointwise::UnaryVjp(_) | Pointwise::Copy) | None => false,
     }
 }

@@ -5,72 +5,8 @@ use crate::op::{
 };
 use crate::shape::Axes;
 use crate::window::{Conv, Pool, Pooling, Role};
-use crate::{DType, Device, Real, Scalar, Shape, View};
+use crate::{DType, Device, Scalar, Shape, View};
 use smallvec::SmallVec;
-
-/// The names of unary functions, and those of their derivatives, from one table. A row
-/// `Tanh "tanh"` becomes the arm `Unary::Tanh => "tanh"` in `name` and the arm
-/// `Unary::Tanh => "vjp.tanh"` in `vjp_name`.
-macro_rules! unary_names {
-    ($($variant:ident $name:literal,)*) => {
-        impl Unary {
-            /// The name of the function: `tanh`.
-            pub const fn name(self) -> &'static str {
-                match self { $(Unary::$variant => $name,)* }
-            }
-
-            /// The name of its fused derivative, [`Op::UnaryVjp`]: `vjp.tanh`.
-            pub const fn vjp_name(self) -> &'static str {
-                match self { $(Unary::$variant => concat!("vjp.", $name),)* }
-            }
-        }
-    };
-}
-
-#[rustfmt::skip]
-unary_names! {
-    Neg "neg",           Abs "abs",           Sign "sign",         Floor "floor",
-    Ceil "ceil",         Round "round",       Trunc "trunc",       Not "not",
-    Square "square",     Sqrt "sqrt",         Rsqrt "rsqrt",       Recip "recip",
-    Exp "exp",           Exp2 "exp2",         Expm1 "expm1",
-    Log "log",           Log2 "log2",         Log10 "log10",       Log1p "log1p",
-    Sin "sin",           Cos "cos",           Tan "tan",
-    Asin "asin",         Acos "acos",         Atan "atan",
-    Sinh "sinh",         Cosh "cosh",         Tanh "tanh",
-    Asinh "asinh",       Acosh "acosh",       Atanh "atanh",
-    Erf "erf",           Erfc "erfc",         Erfcx "erfcx",       Erfinv "erfinv",
-    LogNdtr "log_ndtr",  Ndtri "ndtri",       Lgamma "lgamma",     Digamma "digamma",
-    I0 "i0",             I0e "i0e",           I1 "i1",             I1e "i1e",
-    Sigmoid "sigmoid",   Relu "relu",         Gelu "gelu",         GeluTanh "gelu_tanh",
-    Silu "silu",         Stop "stop_gradient",
-}
-
-impl Binary {
-    /// The name of the function: `add`.
-    #[rustfmt::skip]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Binary::Add       => "add",
-            Binary::Sub       => "sub",
-            Binary::Mul       => "mul",
-            Binary::Div       => "div",
-            Binary::Remainder => "remainder",
-            Binary::Fmod      => "fmod",
-            Binary::FloorDiv  => "floor_div",
-            Binary::Pow       => "pow",
-            Binary::Atan2     => "atan2",
-            Binary::Copysign  => "copysign",
-            Binary::Zeta      => "zeta",
-            Binary::Gammainc  => "gammainc",
-            Binary::Gammaincc => "gammaincc",
-            Binary::Maximum   => "maximum",
-            Binary::Minimum   => "minimum",
-            Binary::And       => "and",
-            Binary::Or        => "or",
-            Binary::Xor       => "xor",
-        }
-    }
-}
 
 impl Compare {
     /// The name of the test: `lt`.
@@ -261,51 +197,6 @@ impl Fft {
     }
 }
 
-impl Fused {
-    /// The name of the operation: `softmax`.
-    #[rustfmt::skip]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Fused::Softmax(_)       => "softmax",
-            Fused::SoftmaxVjp(_)    => "vjp.softmax",
-            Fused::LogSoftmax(_)    => "log_softmax",
-            Fused::LogSoftmaxVjp(_) => "vjp.log_softmax",
-            Fused::LogSumExp(_)     => "logsumexp",
-            Fused::LayerNorm(_)     => "layer_norm",
-            Fused::LayerNormVjp(_)  => "vjp.layer_norm",
-            Fused::BatchNorm(_)     => "batch_norm",
-            Fused::BatchNormVjp(_)  => "vjp.batch_norm",
-            Fused::CrossEntropy     => "cross_entropy",
-            Fused::CrossEntropyVjp  => "vjp.cross_entropy",
-            Fused::Attention(_)     => "attention",
-            Fused::AttentionVjp(_)  => "vjp.attention",
-            Fused::Sgd(_)           => "sgd",
-            Fused::Adam(_)          => "adam",
-        }
-    }
-
-    /// One of each kind: on axis 0, with an epsilon of 0, without options.
-    #[rustfmt::skip]
-    pub fn forms() -> impl Iterator<Item = Fused> {
-        use Fused::*;
-        let zero = Real(0.0);
-        let plain = crate::Attention { causal: false, masked: false, scale: Real(1.0), dropout: zero };
-        let descent = crate::Sgd {
-            momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false,
-        };
-        let adam = crate::Adam {
-            beta1: zero, beta2: zero, eps: zero, decay: zero, decoupled: false, amsgrad: false, maximize: false,
-        };
-        [
-            Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
-            LayerNorm(zero), LayerNormVjp(zero), BatchNorm(zero), BatchNormVjp(zero),
-            CrossEntropy, CrossEntropyVjp,
-            Attention(plain), AttentionVjp(plain), Sgd(descent), Adam(adam),
-        ]
-        .into_iter()
-    }
-}
-
 impl Op {
     /// The name, without attributes, as error messages and printed programs show it.
     #[rustfmt::skip]
@@ -418,14 +309,6 @@ mod tests {
     #[test]
     #[rustfmt::skip]
     fn lists_hold_every_variant_once() {
-        assert_all!(Unary:
-            Neg Abs Sign Floor Ceil Round Trunc Not Square Sqrt Rsqrt Recip
-            Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan
-            Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Erfcx Erfinv LogNdtr Ndtri
-            Lgamma Digamma I0 I0e I1 I1e Sigmoid Relu Gelu GeluTanh Silu Stop);
-        assert_all!(Binary:
-            Add Sub Mul Div Remainder Fmod FloorDiv Pow Atan2 Copysign Zeta Gammainc Gammaincc
-            Maximum Minimum And Or Xor);
         assert_all!(Compare: Eq Ne Lt Le Gt Ge);
         assert_all!(Random: Bits Uniform Normal);
         assert_all!(Combine: Set Add Mul Max Min);
@@ -452,12 +335,6 @@ mod tests {
         assert_forms!(View::forms(),
             View::Reshape(_), View::Permute(_), View::Broadcast(_), View::Slice(_), View::Flip(_),
             View::Diagonal { .. }, View::Unfold { .. });
-        assert_forms!(Fused::forms(),
-            Fused::Softmax(_), Fused::SoftmaxVjp(_), Fused::LogSoftmax(_), Fused::LogSoftmaxVjp(_),
-            Fused::LogSumExp(_), Fused::LayerNorm(_), Fused::LayerNormVjp(_),
-            Fused::BatchNorm(_), Fused::BatchNormVjp(_),
-            Fused::CrossEntropy, Fused::CrossEntropyVjp, Fused::Attention(_), Fused::AttentionVjp(_),
-            Fused::Sgd(_), Fused::Adam(_));
         assert_forms!(Linalg::forms(),
             Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });

@@ -2,10 +2,9 @@
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::{read_program, region};
-use crate::op::{Adam, Attention, Combine, Fft, Fused, Linalg, Op, Padding, Sgd};
+use crate::op::{Combine, Fft, Linalg, Op, Padding};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Device, Real, Scalar, Shape, Span, Spec, View};
-use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
@@ -113,7 +112,7 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
             c.expect(',')?;
             Ok(Op::Ranks { axis, descending, from, count: c.field("count", index)? })
         })?,
-        Op::Fused(form) => Op::Fused(fused_attributes(c, form)?),
+        Op::Fused(form) => Op::Fused(super::fused::parse(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::After | Op::Dot => form,
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
@@ -245,66 +244,6 @@ fn fft_attributes(c: &mut Cursor, form: Fft) -> Parsed<Fft> {
     })
 }
 
-fn fused_attributes(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
-    Ok(match form {
-        Fused::Softmax(_) => Fused::Softmax(c.braced(index)?),
-        Fused::SoftmaxVjp(_) => Fused::SoftmaxVjp(c.braced(index)?),
-        Fused::LogSoftmax(_) => Fused::LogSoftmax(c.braced(index)?),
-        Fused::LogSoftmaxVjp(_) => Fused::LogSoftmaxVjp(c.braced(index)?),
-        Fused::LogSumExp(_) => Fused::LogSumExp(c.braced(index)?),
-        Fused::LayerNorm(_) => Fused::LayerNorm(c.braced(real)?),
-        Fused::LayerNormVjp(_) => Fused::LayerNormVjp(c.braced(real)?),
-        Fused::BatchNorm(_) => Fused::BatchNorm(c.braced(real)?),
-        Fused::BatchNormVjp(_) => Fused::BatchNormVjp(c.braced(real)?),
-        Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
-        Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
-        Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),
-        Fused::Sgd(_) => Fused::Sgd(c.braced(|c| {
-            let [momentum, dampening, decay] = fields(c, ["momentum", "dampening", "decay"], real)?;
-            c.expect(',')?;
-            let [nesterov, maximize] = fields(c, ["nesterov", "maximize"], truth)?;
-            Ok(Sgd { momentum, dampening, decay, nesterov, maximize })
-        })?),
-        Fused::Adam(_) => Fused::Adam(c.braced(|c| {
-            let [beta1, beta2, eps, decay] = fields(c, ["beta1", "beta2", "eps", "decay"], real)?;
-            c.expect(',')?;
-            let [decoupled, amsgrad, maximize] =
-                fields(c, ["decoupled", "amsgrad", "maximize"], truth)?;
-            Ok(Adam { beta1, beta2, eps, decay, decoupled, amsgrad, maximize })
-        })?),
-    })
-}
-
-fn truth(c: &mut Cursor) -> Parsed<bool> {
-    c.parse("`true` or `false`")
-}
-
-/// `a=1,b=2`: fields of these names and of one type, in this order.
-fn fields<T: Copy, const N: usize>(
-    c: &mut Cursor,
-    names: [&str; N],
-    read: fn(&mut Cursor) -> Parsed<T>,
-) -> Parsed<[T; N]> {
-    let mut found = SmallVec::<[T; 8]>::new();
-    for (i, name) in names.into_iter().enumerate() {
-        if i > 0 {
-            c.expect(',')?;
-        }
-        found.push(c.field(name, read)?);
-    }
-    Ok(std::array::from_fn(|i| found[i]))
-}
-
-fn attention(c: &mut Cursor) -> Parsed<Attention> {
-    let causal = c.field("causal", truth)?;
-    c.expect(',')?;
-    let masked = c.field("masked", truth)?;
-    c.expect(',')?;
-    let scale = c.field("scale", real)?;
-    c.expect(',')?;
-    Ok(Attention { causal, masked, scale, dropout: c.field("dropout", real)? })
-}
-
 /// `f32[2,3]` or `f32[2,3]@cuda:0`
 pub(crate) fn spec(c: &mut Cursor) -> Parsed<Spec> {
     let dtype = dtype(c)?;
@@ -401,7 +340,7 @@ pub(super) fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
     }
 }
 
-fn real(c: &mut Cursor) -> Parsed<Real> {
+pub(super) fn real(c: &mut Cursor) -> Parsed<Real> {
     let v = c.read(float)?;
     with_bits(c, v)
 }

@@ -1,6 +1,6 @@
 //! Ops and views to text.
 
-use crate::op::{Fft, Fused, Linalg, Op, Padding};
+use crate::op::{Fft, Linalg, Op, Padding};
 use crate::spec::At;
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
@@ -91,41 +91,7 @@ impl Display for Op {
                 Fft::Real(axis) => write!(f, "{{{axis}}}"),
                 Fft::Hermitian { axis, len } => write!(f, "{{axis={axis},len={len}}}"),
             },
-            Op::Fused(fused) => match fused {
-                Fused::Softmax(axis)
-                | Fused::SoftmaxVjp(axis)
-                | Fused::LogSoftmax(axis)
-                | Fused::LogSoftmaxVjp(axis)
-                | Fused::LogSumExp(axis) => write!(f, "{{{axis}}}"),
-                Fused::LayerNorm(eps)
-                | Fused::LayerNormVjp(eps)
-                | Fused::BatchNorm(eps)
-                | Fused::BatchNormVjp(eps) => write!(f, "{{{}}}", Exact(*eps)),
-                Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
-                Fused::Sgd(how) => {
-                    let reals = [how.momentum, how.dampening, how.decay].map(Exact);
-                    let [momentum, dampening, decay] = reals;
-                    let (nesterov, maximize) = (how.nesterov, how.maximize);
-                    write!(f, "{{momentum={momentum},dampening={dampening},decay={decay}")?;
-                    write!(f, ",nesterov={nesterov},maximize={maximize}}}")
-                }
-                Fused::Adam(how) => {
-                    let reals = [how.beta1, how.beta2, how.eps, how.decay].map(Exact);
-                    let [beta1, beta2, eps, decay] = reals;
-                    let (decoupled, amsgrad) = (how.decoupled, how.amsgrad);
-                    write!(f, "{{beta1={beta1},beta2={beta2},eps={eps},decay={decay}")?;
-                    write!(
-                        f,
-                        ",decoupled={decoupled},amsgrad={amsgrad},maximize={}}}",
-                        how.maximize
-                    )
-                }
-                Fused::Attention(a) | Fused::AttentionVjp(a) => {
-                    let (scale, dropout) = (Exact(a.scale), Exact(a.dropout));
-                    let (causal, masked) = (a.causal, a.masked);
-                    write!(f, "{{causal={causal},masked={masked},scale={scale},dropout={dropout}}}")
-                }
-            },
+            Op::Fused(fused) => super::fused::print(f, *fused),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
             Op::Select | Op::Copy | Op::After | Op::Dot | Op::View(_) => Ok(()),
             Op::Custom(_) => Ok(()),

@@ -5,7 +5,7 @@
 //! Variables are letters, `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
 use super::print::separated;
-use crate::{Custom, Equation, Flow, Place, Program, Scan, Var};
+use crate::{Custom, Equation, Flow, Line, Program, Scan, Var};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Var {
@@ -43,7 +43,7 @@ fn write_program(program: &Program, f: &mut Formatter<'_>, inline: bool) -> fmt:
             write_equation(program, e, f, inline)?;
             f.write_str(";")?;
         } else {
-            write!(Indented(f), "\n{}", Line(program, e))?;
+            write!(Indented(f), "\n{}", Statement(program, e))?;
         }
     }
     f.write_str(if inline { " return" } else { "\n  return" })?;
@@ -80,9 +80,9 @@ fn write_equation(
 }
 
 /// An equation on a line of its own.
-struct Line<'a>(&'a Program, &'a Equation);
+struct Statement<'a>(&'a Program, &'a Equation);
 
-impl Display for Line<'_> {
+impl Display for Statement<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write_equation(self.0, self.1, f, false)
     }
@@ -101,9 +101,9 @@ impl Display for Typed<'_> {
     }
 }
 
-/// A place whose file's name cannot be taken for the end of a comment: odd characters are `%` and their code in hexadecimal, with a
+/// A line whose file's name cannot be taken for the end of a comment: odd characters are `%` and their code in hexadecimal, with a
 /// `;` at the end.
-struct Escaped(Place);
+struct Escaped(Line);
 
 impl Display for Escaped {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -119,7 +119,7 @@ impl Display for Escaped {
 }
 
 /// Reads what [`Escaped`] writes; `None` for any other comment.
-pub(super) fn read_place(text: &str) -> Option<Place> {
+pub(super) fn read_line(text: &str) -> Option<Line> {
     let mut parts = text.trim().rsplitn(3, ':');
     let (column, line) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let mut pieces = parts.next()?.split('%');
@@ -129,7 +129,7 @@ pub(super) fn read_place(text: &str) -> Option<Place> {
         file.push(u32::from_str_radix(code, 16).ok().and_then(char::from_u32)?);
         file.push_str(rest);
     }
-    Some(Place::new(&file, line, column))
+    Some(Line::named(&file, line, column))
 }
 
 /// Two blanks after every end of line.

@@ -5,7 +5,7 @@
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::parse::{flag, index, op, spec};
-use super::program::read_place;
+use super::program::read_line;
 use crate::{Equation, Flow, Program, Scan, Spec, Var, Vars};
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -170,7 +170,7 @@ fn equation(c: &mut Cursor, names: &mut Names) -> Parsed<Equation> {
         return Err(c.error("expected an operand or the end of the equation"));
     }
     while let Some(comment) = c.comment_on_this_line()? {
-        at = at.or(read_place(comment));
+        at = at.or(read_line(comment));
         c.eat_on_this_line(';');
     }
     let outputs = made.into_iter().map(|name| names.define(name)).collect::<Parsed<Vars>>()?;

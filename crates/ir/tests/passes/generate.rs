@@ -52,7 +52,7 @@ impl Choices {
                 live.extend(phrase.unwrap_or_default());
             }
             if let Some((op, inputs)) = self.equation(&program, &live, key, flag, size, whole) {
-                let at = Some(Place::new("src/test.rs", program.equations.len() as u32 + 1, 1));
+                let at = Some(Line::named("src/test.rs", program.equations.len() as u32 + 1, 1));
                 // Many choices do not fit; those that do are enough.
                 if let Ok(made) = program.push(op, &inputs, at) {
                     live.extend(made);

@@ -1,6 +1,6 @@
 //! What passes make of programs, as texts in `golden/`: the passes, the program before, and the program after.
 //!
-//! `GOLDEN=write cargo test -p pullback-ir --test passes golden` writes the texts anew, to be read before they are kept.
+//! `GOLDEN=write cargo test -p pullback-ir-tests --test passes golden` writes the texts anew, to be read before they are kept.
 
 use super::interpret::evaluate;
 use pullback_ir::Program;
@@ -27,7 +27,7 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
 
 #[test]
 fn passes_make_what_is_written_down() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("passes/golden");
     let mut files: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();

@@ -7,8 +7,9 @@ use std::hash::{BuildHasher, Hash};
 
 /// Items that a batch can be made of.
 ///
-/// Tensors of one shape stack along a new first axis, numbers become a tensor of one axis; tuples, arrays, vectors and maps go by
-/// parts; texts stay a list. A struct with `#[derive(Tree)]` says so in one line, through [`collate_trees`]:
+/// Tensors of one shape stack along a new first axis, numbers become a tensor of one axis; tuples,
+/// arrays, vectors and maps go by parts; texts stay a list. A struct with `#[derive(Tree)]` says so
+/// in one line, through [`collate_trees`]:
 ///
 /// ```
 /// use pullback::{Result, Tensor, Tree};
@@ -244,7 +245,8 @@ tuples!(A 0, B 1, C 2, D 3);
 tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// Trees of one structure, each tensor stacked along a new first axis. Plain values in them must be equal.
+/// Trees of one structure, each tensor stacked along a new first axis. Plain values in them must be
+/// equal.
 ///
 /// # Errors
 /// If the structures, shapes or dtypes differ, naming the item and the tensor.

@@ -1,7 +1,7 @@
 //! One data set after another.
 
 use super::dataset::check_index;
-use super::{Dataset, Draw};
+use super::{Dataset, ItemSeed};
 use pullback::Result;
 
 /// See [`Dataset::concat`].
@@ -31,7 +31,7 @@ impl<A: Dataset, B: Dataset<Item = A::Item>> Dataset for Concat<A, B> {
         }
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<A::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<A::Item> {
         check_index(index, self.len())?;
         match index.checked_sub(self.first.len()) {
             None => self.first.draw(index, draw),

@@ -1,10 +1,10 @@
-//! Data sets whose items are had by index.
+//! Data sets with random access.
 
 use super::{Concat, Map, MapRandom, Subset, Zip};
 use pullback::{Error, Key, Result};
 use std::sync::Arc;
 
-/// A data set of known length whose items are had by index, in any order and from any thread.
+/// A data set of known length with random access, from any thread: PyTorch's map-style `Dataset`.
 ///
 /// ```
 /// use pullback_nn::data::{Dataset, from_fn};
@@ -27,12 +27,12 @@ pub trait Dataset: Send + Sync + 'static {
     /// If there is no such item, or it cannot be read.
     fn get(&self, index: usize) -> Result<Self::Item>;
 
-    /// The item at `index`, with what its random parts are drawn from. Data sets without random parts need not write this;
-    /// those that hold another data set pass the draw on to it.
+    /// The item at `index`, with what its random parts are drawn from. Data sets without random
+    /// parts need not write this; those that hold another data set pass the draw on to it.
     ///
     /// # Errors
     /// As [`Dataset::get`].
-    fn draw(&self, index: usize, draw: Draw) -> Result<Self::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<Self::Item> {
         let _ = draw;
         self.get(index)
     }
@@ -59,16 +59,17 @@ pub trait Dataset: Send + Sync + 'static {
         Map::new(self, f)
     }
 
-    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch, whatever thread works on it.
+    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch,
+    /// whatever thread works on it.
     ///
     /// ```
     /// use pullback::{DType, Tensor};
-    /// use pullback_nn::data::{Dataset, Draw, TensorDataset};
+    /// use pullback_nn::data::{Dataset, ItemSeed, TensorDataset};
     /// let data = TensorDataset::new(Tensor::zeros([5, 3]))?;
     /// let noisy = data.map_random(|x, key| Ok(x + key.normal([3], DType::F32, 0.0, 0.1)));
-    /// let first = noisy.draw(2, Draw::new(7, 0, 2))?.to_vec::<f32>();
-    /// assert_eq!(first, noisy.draw(2, Draw::new(7, 0, 2))?.to_vec::<f32>());
-    /// assert_ne!(first, noisy.draw(2, Draw::new(7, 1, 2))?.to_vec::<f32>());
+    /// let first = noisy.draw(2, ItemSeed::new(7, 0, 2))?.to_vec::<f32>();
+    /// assert_eq!(first, noisy.draw(2, ItemSeed::new(7, 0, 2))?.to_vec::<f32>());
+    /// assert_ne!(first, noisy.draw(2, ItemSeed::new(7, 1, 2))?.to_vec::<f32>());
     /// # Ok::<(), pullback::Error>(())
     /// ```
     fn map_random<B, F>(self, f: F) -> MapRandom<Self, F>
@@ -123,7 +124,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
         (**self).get(index)
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<D::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<D::Item> {
         (**self).draw(index, draw)
     }
 }
@@ -190,23 +191,24 @@ pub(super) fn outside(index: usize, len: usize) -> Error {
     Error::argument("dataset", format!("there is no item {index}: the data set has {len} items"))
 }
 
-/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the index.
+/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the
+/// index.
 ///
-/// Nothing is drawn until [`Draw::key`] is asked, so data sets without random parts pay nothing for it.
+/// Nothing is computed until [`ItemSeed::key`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draw {
+pub struct ItemSeed {
     seed: u64,
     epoch: u64,
     index: u64,
-    /// Tells apart the random parts of one item, where there are several.
+    /// Distinguishes several random parts of one item.
     stream: u64,
 }
 
-impl Draw {
+impl ItemSeed {
     /// That of an item in an epoch.
     #[must_use]
-    pub fn new(seed: u64, epoch: u64, index: usize) -> Draw {
-        Draw { seed, epoch, index: index as u64, stream: 0 }
+    pub fn new(seed: u64, epoch: u64, index: usize) -> ItemSeed {
+        ItemSeed { seed, epoch, index: index as u64, stream: 0 }
     }
 
     /// The key to draw from.
@@ -217,11 +219,11 @@ impl Draw {
         epoch.fold_in(self.index)
     }
 
-    /// One that is independent of this, for a part of the item: a data set that draws itself and holds another passes
-    /// `draw.part(0)` on to it.
+    /// One that is independent of this, for a part of the item: a data set that draws itself and
+    /// holds another passes `draw.part(0)` on to it.
     #[must_use]
-    pub fn part(&self, part: u64) -> Draw {
+    pub fn part(&self, part: u64) -> ItemSeed {
         let stream = self.stream.wrapping_mul(64).wrapping_add(part).wrapping_add(1);
-        Draw { stream, ..*self }
+        ItemSeed { stream, ..*self }
     }
 }

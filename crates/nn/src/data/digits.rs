@@ -4,10 +4,11 @@ use super::{Csv, Dataset, TensorDataset};
 use flate2::read::GzDecoder;
 use pullback::{DType, Key, Result, Tensor};
 
-/// The file, as it lies in `data/` beside its licence.
+/// The file in `data/`, beside its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// The seed of the split of [`digits`] into training and test: a number that every result can be compared under.
+/// The seed of the split of [`digits`] into training and test: a number that every result can be
+/// compared under.
 pub const DIGITS_SEED: u64 = 0;
 
 /// 1,797 handwritten digits of 8×8 pixels.
@@ -36,8 +37,8 @@ impl Digits {
     }
 }
 
-/// The embedded digits, split into training and test by a fixed seed. (Optical Recognition of Handwritten Digits, E. Alpaydin and
-/// C. Kaynak, UCI, CC BY 4.0.)
+/// The embedded digits, split into training and test by a fixed seed. (Optical Recognition of
+/// Handwritten Digits, E. Alpaydin and C. Kaynak, UCI, CC BY 4.0.)
 ///
 /// ```
 /// let digits = pullback_nn::data::digits()?;
@@ -47,7 +48,7 @@ impl Digits {
 /// ```
 ///
 /// # Errors
-/// If the embedded file is damaged, which is to say never.
+/// If the embedded file is damaged, which tests exclude.
 pub fn digits() -> Result<Digits> {
     let csv = Csv::new().header(false).dtype(DType::F32).label("64");
     let table = csv.read_from(GzDecoder::new(FILE), "the embedded digits.csv.gz")?;

@@ -1,6 +1,6 @@
 //! A function of each item.
 
-use super::{Dataset, Draw};
+use super::{Dataset, ItemSeed};
 use pullback::{Key, Result};
 
 /// See [`Dataset::map`].
@@ -31,7 +31,7 @@ where
         (self.f)(self.data.get(index)?)
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<B> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<B> {
         (self.f)(self.data.draw(index, draw)?)
     }
 }
@@ -62,10 +62,10 @@ where
 
     /// The item as epoch 0 of seed 0 has it.
     fn get(&self, index: usize) -> Result<B> {
-        self.draw(index, Draw::new(0, 0, index))
+        self.draw(index, ItemSeed::new(0, 0, index))
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<B> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<B> {
         (self.f)(self.data.draw(index, draw.part(0))?, draw.key())
     }
 }

@@ -1,24 +1,26 @@
 //! Data sets, samplers and loaders, and the formats that data comes in.
 //!
-//! A [`Dataset`] knows its length and gives each item by its index; a [`Stream`] gives items one after the other. A [`Loader`] (or a
-//! [`StreamLoader`]) makes batches of them, on as many threads as one likes.
+//! A [`Dataset`] knows its length and gives each item by its index; a [`Stream`] gives items in
+//! order. A [`DataLoader`] or a [`StreamLoader`] makes batches of them, on any number of threads.
 //!
 //! Three rules hold everywhere:
 //!
-//! - **What comes out depends on the data, the seed and the epoch alone.** The number of threads, how far they run ahead, and how
-//!   they are scheduled change nothing, to the bit. A random augmentation draws from the key of its item ([`Draw`]).
-//! - **A position is a few numbers.** [`Loader::state`] in the middle of an epoch, [`Loader::resume`] in another process: what comes
-//!   then is what would have come.
-//! - **Whatever is wrong is an `Err` with a sentence** that names the file and the line, field, offset or item. A header that promises
-//!   more than the file holds is refused before memory is taken for it.
+//! - **What comes out depends on the data, the seed and the epoch alone.** The number of threads,
+//!   how far they prefetch, and how they are scheduled change no bit. A random augmentation draws
+//!   from the key of its item ([`ItemSeed`]).
+//! - **A position is a few numbers.** [`DataLoader::state`] in the middle of an epoch,
+//!   [`DataLoader::resume`] in another process: the batches are those that would have followed.
+//! - **Whatever is wrong is an `Err` with a sentence** that names the file and the line, field,
+//!   offset or item. A header that declares more than the file holds is refused before anything is
+//!   allocated for it.
 //!
 //! ```
 //! use pullback::Tensor;
-//! use pullback_nn::data::{Loader, TensorDataset};
+//! use pullback_nn::data::{DataLoader, TensorDataset};
 //!
 //! let images = Tensor::arange(0, 20).reshape([10, 2]);
 //! let labels = Tensor::arange(0, 10);
-//! let loader = Loader::new(TensorDataset::new((images, labels))?).batch_size(4).shuffle(7).workers(2);
+//! let loader = DataLoader::new(TensorDataset::new((images, labels))?).batch_size(4).shuffle(7).num_workers(2);
 //! for batch in loader.iter() {
 //!     let (x, y) = batch?;
 //!     assert_eq!(x.shape()[0], y.shape()[0]);
@@ -28,10 +30,11 @@
 
 mod collate;
 mod concat;
+mod data_loader;
 mod dataset;
 mod digits;
 mod formats;
-mod loader;
+mod loader_options;
 mod map;
 mod pad;
 mod position;
@@ -47,7 +50,8 @@ mod zip;
 
 pub use collate::{Collate, collate_trees};
 pub use concat::Concat;
-pub use dataset::{Dataset, Draw, FromFn, FromVec, from_fn, from_vec};
+pub use data_loader::DataLoader;
+pub use dataset::{Dataset, FromFn, FromVec, ItemSeed, from_fn, from_vec};
 pub use digits::{DIGITS_SEED, Digits, digits};
 pub use formats::{
     Csv, ImageFolder, Missing, Named, Pixels, Table, parse_idx, parse_npy, parse_npz,
@@ -55,19 +59,19 @@ pub use formats::{
     write_npz, write_safetensors,
 };
 use formats::{open, wrong};
-pub use loader::{Epoch, Loader};
+pub use loader_options::Epoch;
 pub use map::{Map, MapRandom};
 pub use pad::pad_sequences;
 pub use position::Position;
 pub use sampler::{
-    BatchSampler, DistributedSampler, Pass, RandomSampler, Sampler, SequentialSampler, Tail,
-    WeightedSampler,
+    BatchSampler, DistributedSampler, EpochSeed, RandomSampler, Sampler, SequentialSampler, Tail,
+    WeightedRandomSampler,
 };
 pub use split::random_split;
 pub use stream::{
     Chain, Cycle, FromOpen, Items, Shuffle, Stream, StreamMap, StreamMapRandom, Take, stream,
 };
-pub use stream_loader::{StreamEpoch, StreamLoader};
+pub use stream_loader::StreamLoader;
 pub use subset::Subset;
 pub use tensors::TensorDataset;
 pub use words::*;

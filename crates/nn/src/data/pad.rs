@@ -3,8 +3,9 @@
 use super::Collate;
 use pullback::{Error, Result, Scalar, Tensor, catch};
 
-/// A collation for sequences `[length, ..]` of several lengths: `value` fills the shorter ones up to the longest of the batch.
-/// A batch is the sequences `[batch, longest, ..]` and their lengths, `i64[batch]`.
+/// A collation for sequences `[length, ..]` of several lengths: `value` fills the shorter ones up
+/// to the longest of the batch. A batch is the sequences `[batch, longest, ..]` and their lengths,
+/// `i64[batch]`.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -1,14 +1,15 @@
-//! Where a loader is, as a few numbers.
+//! The position of a loader.
 
 use pullback::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The position of a loader, and what it is a position in. It is saved beside the weights; see [`Loader::state`](super::Loader::state).
+/// The position of a loader, and the settings it is valid for. Checkpoints save it; see
+/// [`DataLoader::state`](super::DataLoader::state).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Which epoch, from 0.
     pub epoch: u64,
-    /// How many batches of it were handed out.
+    /// How many batches of it were returned.
     pub batch: usize,
     /// The seed of the order and of augmentation.
     pub seed: u64,
@@ -23,7 +24,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Refuses a position in something else than `here` is a position in.
+    /// Refuses a position of a loader with other settings than `here` has.
     pub(super) fn check(&self, here: &Position) -> Result<()> {
         let items = |p: &Position| p.items.map_or("a stream".to_string(), |n| format!("{n} items"));
         let rows = [

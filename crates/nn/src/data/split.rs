@@ -4,7 +4,8 @@ use super::{Dataset, Subset};
 use pullback::{Error, Key, Result};
 use std::sync::Arc;
 
-/// Parts of these lengths, drawn without replacement by a key. What is left over when the parts are full belongs to none.
+/// Parts of these lengths, drawn without replacement by a key. What is left over when the parts are
+/// full belongs to none.
 ///
 /// ```
 /// use pullback::Key;

@@ -1,7 +1,7 @@
 //! Some of the items.
 
 use super::dataset::{check_index, outside};
-use super::{Dataset, Draw};
+use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
 /// See [`Dataset::subset`].
@@ -47,7 +47,7 @@ impl<D: Dataset> Dataset for Subset<D> {
         self.data.get(self.place(index)?)
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<D::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<D::Item> {
         self.data.draw(self.place(index)?, draw)
     }
 }

@@ -1,12 +1,13 @@
 //! The threads that make batches.
 //!
-//! Of `w` threads, the first makes batches 0, w, 2w, …, the second 1, w + 1, …, and so on. Each has a channel of its own, of bounded
-//! length, and the receiver asks the channels in turn. So batches arrive in order without anyone sorting them, a thread that is
-//! ahead waits at its full channel, and a batch depends on its number alone.
+//! Of `w` threads, the first makes batches 0, w, 2w, …, the second 1, w + 1, …, and so on. Each has
+//! its own bounded channel, and the receiver takes from the channels in turn. So batches arrive in
+//! order without sorting, a thread that is ahead waits at its full channel, and a batch depends on
+//! its number alone.
 //!
-//! An error is the last thing a thread sends, and the last thing that is received. Dropping the receiver raises a flag, which the
-//! threads look at between items, and closes the channels, which wakes those that wait; then it joins them. What is left to wait
-//! for is at most the one item each of them has in hand.
+//! An error is the last thing a thread sends, and the last thing that is received. Dropping the
+//! receiver sets a flag, which the threads check between items, and closes the channels, which
+//! wakes those that wait; then it joins them. It waits for at most one item per thread.
 
 use pullback::{Error, Result, catch, with_threads};
 use std::any::Any;
@@ -19,7 +20,7 @@ use std::thread::{Builder, JoinHandle};
 /// Makes a batch by its number; none past the last. Numbers come in ascending order.
 pub(super) type Maker<B> = Box<dyn FnMut(usize) -> Option<Result<B>> + Send>;
 
-/// Raised when nobody wants batches any more.
+/// Set when no more batches are wanted.
 #[derive(Clone, Default)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
@@ -31,13 +32,13 @@ impl Stop {
 
 /// Batches in order, made here or by threads.
 pub(super) struct Workers<B> {
-    lanes: Lanes<B>,
+    source: BatchSource<B>,
     next: usize,
     done: bool,
 }
 
-enum Lanes<B> {
-    Here(Maker<B>),
+enum BatchSource<B> {
+    Caller(Maker<B>),
     Threads {
         receivers: Vec<Receiver<Option<Result<B>>>>,
         threads: Vec<JoinHandle<()>>,
@@ -46,8 +47,8 @@ enum Lanes<B> {
 }
 
 impl<B: Send + 'static> Workers<B> {
-    /// Starts `count` threads that make the batches from `first` on, each at most `ahead` further than is asked for; with none, batches
-    /// are made when they are asked for. `maker` is called once per thread.
+    /// Starts `count` threads that make the batches from `first` on, each at most `ahead` batches
+    /// in advance; with none, the caller makes them. `maker` is called once per thread.
     pub fn start(
         first: usize,
         count: usize,
@@ -56,10 +57,14 @@ impl<B: Send + 'static> Workers<B> {
     ) -> Result<Workers<B>> {
         let stop = Stop::default();
         if count == 0 {
-            return Ok(Workers { lanes: Lanes::Here(maker(stop)), next: first, done: false });
+            return Ok(Workers {
+                source: BatchSource::Caller(maker(stop)),
+                next: first,
+                done: false,
+            });
         }
         let mut out = Workers {
-            lanes: Lanes::Threads {
+            source: BatchSource::Threads {
                 receivers: Vec::new(),
                 threads: Vec::new(),
                 stop: stop.clone(),
@@ -83,9 +88,9 @@ impl<B: Send + 'static> Workers<B> {
                 }
             };
             let thread = Builder::new().name(format!("data-{lane}")).spawn(work).map_err(|e| {
-                Error::argument("loader", format!("data thread {lane} could not be started: {e}"))
+                Error::argument("loader", format!("data thread {lane} cannot be started: {e}"))
             })?;
-            if let Lanes::Threads { receivers, threads, .. } = &mut out.lanes {
+            if let BatchSource::Threads { receivers, threads, .. } = &mut out.source {
                 receivers.push(receiver);
                 threads.push(thread);
             }
@@ -101,9 +106,9 @@ impl<B: Send + 'static> Workers<B> {
         }
         let number = self.next;
         self.next += 1;
-        let made = match &mut self.lanes {
-            Lanes::Here(make) => guarded(make, number),
-            Lanes::Threads { receivers, .. } => {
+        let made = match &mut self.source {
+            BatchSource::Caller(make) => guarded(make, number),
+            BatchSource::Threads { receivers, .. } => {
                 let lane = number % receivers.len();
                 receivers[lane].recv().unwrap_or_else(|_| {
                     Some(Err(Error::argument("loader", format!("data thread {lane} is gone"))))
@@ -116,7 +121,7 @@ impl<B: Send + 'static> Workers<B> {
         made
     }
 
-    /// Whether the last batch, or an error, was handed out.
+    /// Whether the last batch, or an error, was returned.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -125,10 +130,10 @@ impl<B: Send + 'static> Workers<B> {
 impl<B> Workers<B> {
     fn end(&mut self) {
         self.done = true;
-        if let Lanes::Threads { receivers, threads, stop } = &mut self.lanes {
+        if let BatchSource::Threads { receivers, threads, stop } = &mut self.source {
             stop.0.store(true, Ordering::Relaxed);
             receivers.clear();
-            // They catch every panic, so there is nothing to hear of.
+            // They catch every panic, so joining cannot fail.
             threads.drain(..).for_each(|thread| drop(thread.join()));
         }
     }
@@ -144,13 +149,13 @@ fn guarded<B>(make: &mut Maker<B>, number: usize) -> Option<Result<B>> {
     match catch_unwind(AssertUnwindSafe(|| make(number))) {
         Ok(made) => made,
         Err(panic) => {
-            let message = format!("batch {number} could not be made: {}", panic_text(&*panic));
+            let message = format!("batch {number} cannot be made: {}", panic_text(&*panic));
             Some(Err(Error::argument("loader", message)))
         }
     }
 }
 
-/// Runs `f`, which is the user's: its error, or its panic, becomes an error that says it was at `what`.
+/// Runs `f`, which is the user's: its error, or its panic, becomes an error that names `what`.
 pub(super) fn attempt<T>(what: impl Fn() -> String, f: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(|| catch(f))) {
         Ok(Ok(Ok(value))) => Ok(value),
@@ -164,8 +169,8 @@ pub(super) fn attempt<T>(what: impl Fn() -> String, f: impl FnOnce() -> Result<T
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

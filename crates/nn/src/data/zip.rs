@@ -1,6 +1,6 @@
 //! Pairs of items.
 
-use super::{Dataset, Draw};
+use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
 /// See [`Dataset::zip`].
@@ -14,7 +14,7 @@ impl<A: Dataset, B: Dataset> Zip<A, B> {
         if left.len() != right.len() {
             let (a, b) = (left.len(), right.len());
             let message =
-                format!("the data sets have {a} and {b} items, so not all have a partner");
+                format!("the data sets have {a} and {b} items, but must have the same length");
             return Err(Error::argument("zip", message));
         }
         Ok(Zip { left, right })
@@ -32,7 +32,7 @@ impl<A: Dataset, B: Dataset> Dataset for Zip<A, B> {
         Ok((self.left.get(index)?, self.right.get(index)?))
     }
 
-    fn draw(&self, index: usize, draw: Draw) -> Result<Self::Item> {
+    fn draw(&self, index: usize, draw: ItemSeed) -> Result<Self::Item> {
         Ok((self.left.draw(index, draw.part(1))?, self.right.draw(index, draw.part(2))?))
     }
 }

@@ -28,7 +28,8 @@ pub fn eye_(tensor: &Tensor) {
     write(tensor, || Tensor::eye_with(tensor.shape()[0], tensor.shape()[1], tensor.dtype()));
 }
 
-/// The kernel of a convolution that keeps its input: each of `groups` groups of outputs begins with the inputs of its group, as many as there are.
+/// The kernel of a convolution that keeps its input: each of `groups` groups of outputs begins with
+/// the inputs of its group, as many as there are.
 ///
 /// ```
 /// use pullback::Tensor;

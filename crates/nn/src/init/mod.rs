@@ -1,5 +1,5 @@
-//! PyTorch's initialisations. Each writes in place, without being recorded, and draws from the global generator
-//! ([`pullback::manual_seed`] makes it repeatable).
+//! PyTorch's initialisations. Each writes in place, without being recorded, and draws from the
+//! global generator ([`pullback::manual_seed`] makes it repeatable).
 //!
 //! ```
 //! use pullback_nn::{Linear, init};

@@ -4,7 +4,8 @@ use super::{demand, write};
 use pullback::linalg::{QrMode, qr};
 use pullback::{DType, Tensor, next_key};
 
-/// A random matrix with orthonormal rows or columns, whichever are fewer, times `gain`. Axes after the first are taken as one.
+/// A random matrix with orthonormal rows or columns, whichever are fewer, times `gain`. Axes after
+/// the first are taken as one.
 ///
 /// # Panics
 /// If it has fewer than two axes.

@@ -33,8 +33,8 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
         refuse(Error::argument("trunc_normal_", message));
     }
     let key = next_key();
-    // The inverse of the distribution's integral, of even draws between its values at the bounds. In f64: where the tails
-    // are cut far out, f32 would have few values there.
+    // The inverse of the distribution's integral, of even draws between its values at the bounds.
+    // In f64: where the tails are cut far out, f32 would have few values there.
     let at = |x: f64| Tensor::from((x - mean) / std / SQRT_2).erf().item::<f64>();
     let (from, to) = (at(low), at(high));
     write(tensor, || {
@@ -44,7 +44,8 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
     });
 }
 
-/// A matrix of normal draws of mean 0, of which a fraction `sparsity` (rounded up) in each column is 0.
+/// A matrix of normal draws of mean 0, of which a fraction `sparsity` (rounded up) in each column
+/// is 0.
 ///
 /// # Panics
 /// If it is not a matrix, or the fraction is not between 0 and 1.

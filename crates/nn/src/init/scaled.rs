@@ -1,4 +1,5 @@
-//! Draws scaled by how many numbers meet in a layer, so that variances neither grow nor vanish from layer to layer.
+//! Draws scaled by how many numbers meet in a layer, so that variances neither grow nor vanish from
+//! layer to layer.
 
 use super::{fans, normal_, uniform_};
 use pullback::Tensor;
@@ -108,8 +109,9 @@ pub fn kaiming_normal_(weight: &Tensor, fan: Fan, before: Nonlinearity) {
     normal_(weight, 0.0, kaiming("kaiming_normal_", weight, fan, before));
 }
 
-/// What linear layers and convolutions start with: [`kaiming_uniform_`] for a slope of √5, which goes to ±1/√fan, and a bias that goes there too.
-/// `weight` is `[out, in, …]`, also of a transposed convolution, whose outputs PyTorch counts as its inputs.
+/// What linear layers and convolutions start with: [`kaiming_uniform_`] for a slope of √5, which
+/// goes to ±1/√fan, and a bias that goes there too. `weight` is `[out, in, …]`, also of a
+/// transposed convolution, whose outputs PyTorch counts as its inputs.
 #[track_caller]
 pub(crate) fn default_weights(weight: &Tensor, bias: Option<&Tensor>) {
     kaiming_uniform_(weight, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()));

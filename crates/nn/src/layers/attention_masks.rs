@@ -1,10 +1,11 @@
-//! Who may look at whom in attention.
+//! Attention masks.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor};
 
-/// What a query does not see. As in PyTorch's `nn.MultiheadAttention`, **true means hidden** in masks of `bool`, and masks of floats are added to the
-/// scores. A key is seen only if all that is given here lets it be.
+/// The masks of attention. As in PyTorch's `nn.MultiheadAttention`, **true means hidden** in masks
+/// of `bool`, and masks of floats are added to the scores. A key is seen only if all that is given
+/// here lets it be.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -28,7 +29,8 @@ impl<'a> AttentionMasks<'a> {
         AttentionMasks::default()
     }
 
-    /// For pairs of queries and keys: `[queries, keys]`, `[batch · heads, queries, keys]`, or what broadcasts to `[batch, heads, queries, keys]`.
+    /// For pairs of queries and keys: `[queries, keys]`, `[batch · heads, queries, keys]`, or what
+    /// broadcasts to `[batch, heads, queries, keys]`.
     pub fn attn_mask(self, mask: &'a Tensor) -> AttentionMasks<'a> {
         AttentionMasks { attn_mask: Some(mask), ..self }
     }
@@ -39,11 +41,13 @@ impl<'a> AttentionMasks<'a> {
     }
 
     /// Query i sees the keys up to i.
+    #[doc(alias = "is_causal")]
     pub fn causal(self) -> AttentionMasks<'a> {
         AttentionMasks { causal: true, ..self }
     }
 
-    /// Both masks as one that broadcasts to the scores `[batch, heads, queries, keys]`: of `bool`, true where a query may look, or of floats.
+    /// Both masks as one that broadcasts to the scores `[batch, heads, queries, keys]`: of `bool`,
+    /// true where a query may look, or of floats.
     #[track_caller]
     pub(super) fn merged(&self, batch: usize, heads: usize, dtype: DType) -> Option<Tensor> {
         let pairs = match self.attn_mask {

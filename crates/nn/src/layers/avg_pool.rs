@@ -1,7 +1,7 @@
 //! The mean of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Pool, Tensor};
 
 /// The mean of each window over one axis.
@@ -11,7 +11,8 @@ pub type AvgPool2d = AvgPool<2>;
 /// The mean of each window over three axes.
 pub type AvgPool3d = AvgPool<3>;
 
-/// The mean of each window over the last `N` axes. Known as [`AvgPool1d`], [`AvgPool2d`] and [`AvgPool3d`].
+/// The mean of each window over the last `N` axes. Known as [`AvgPool1d`], [`AvgPool2d`] and
+/// [`AvgPool3d`].
 #[derive(Clone, Debug)]
 pub struct AvgPool<const N: usize> {
     /// The size of a window.
@@ -35,8 +36,8 @@ tree_by_axes!(AvgPool is ["AvgPool1d", "AvgPool2d", "AvgPool3d"] {
 impl<const N: usize> AvgPool<N> {
     /// Windows of this size that do not overlap.
     #[must_use]
-    pub fn new(kernel: impl PerAxis<N>) -> Self {
-        let kernel_size = kernel.per_axis();
+    pub fn new(kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
         AvgPool {
             kernel_size,
             stride: kernel_size,
@@ -65,7 +66,7 @@ impl<const N: usize> AvgPool<N> {
         AvgPool { ceil_mode, ..self }
     }
 
-    /// Whether the zeros count in the mean; they do if not said otherwise.
+    /// Whether the zeros count in the mean; they do by default.
     #[must_use]
     pub fn count_include_pad(self, count_include_pad: bool) -> Self {
         AvgPool { count_include_pad, ..self }
@@ -73,14 +74,14 @@ impl<const N: usize> AvgPool<N> {
 
     /// What the sums are divided by, instead of the number of elements.
     #[must_use]
-    pub fn divisor(self, divisor: i64) -> Self {
+    pub fn divisor_override(self, divisor: i64) -> Self {
         AvgPool { divisor_override: Some(divisor), ..self }
     }
 }
 
 impl<const N: usize> Layer for AvgPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let mut pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)
@@ -94,6 +95,6 @@ impl<const N: usize> Layer for AvgPool<N> {
             2 => x.avg_pool2d(&pool),
             _ => x.avg_pool3d(&pool),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -1,8 +1,8 @@
-//! Each channel normalised over the batch, with statistics for the time after training.
+//! Normalisation of each channel over the batch, with running statistics for evaluation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
@@ -21,8 +21,10 @@ pub type BatchNorm2d = BatchNorm<2>;
 /// Batch normalisation of `[n, channels, d, h, w]`.
 pub type BatchNorm3d = BatchNorm<3>;
 
-/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then `· weight + bias`. After training
-/// ([`Module::eval`](crate::Module::eval)) the running mean and variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then
+/// `· weight + bias`. After training ([`Module::eval`](crate::Module::eval)) the running mean and
+/// variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and
+/// [`BatchNorm3d`].
 #[derive(Clone)]
 pub struct BatchNorm<const N: usize> {
     /// `[channels]`, from ones.
@@ -33,7 +35,7 @@ pub struct BatchNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel, from ones.
     pub running_var: Option<Tensor>,
-    /// How many batches the running statistics have seen.
+    /// How many batches the running statistics are of.
     pub num_batches_tracked: Option<Tensor>,
     /// How many channels.
     pub num_features: usize,
@@ -51,34 +53,35 @@ tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
 });
 
 impl<const N: usize> BatchNorm<N> {
-    /// Of so many channels, with a momentum of 0.1.
+    /// For this many channels, with a momentum of 0.1.
     ///
     /// # Panics
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(channels: usize) -> Self {
-        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+    pub fn new(num_features: usize) -> Self {
+        demand(num_features > 0, Self::NAME, || "takes at least one channel".into());
         BatchNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            running_mean: Some(Tensor::zeros([channels])),
-            running_var: Some(Tensor::ones([channels])),
+            weight: Some(Tensor::ones([num_features]).requires_grad()),
+            bias: Some(Tensor::zeros([num_features]).requires_grad()),
+            running_mean: Some(Tensor::zeros([num_features])),
+            running_var: Some(Tensor::ones([num_features])),
             num_batches_tracked: Some(Tensor::from(0i64)),
-            num_features: channels,
+            num_features,
             eps: 1e-5,
             momentum: Some(0.1),
             training: Flag::new(true),
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         BatchNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics: a number, or `None` for the mean over all batches.
+    /// The share of the newest batch in the running statistics: a number, or `None` for the mean
+    /// over all batches.
     #[must_use]
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> Self {
         BatchNorm { momentum: momentum.into(), ..self }
@@ -86,12 +89,14 @@ impl<const N: usize> BatchNorm<N> {
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "affine")]
     pub fn without_affine(self) -> Self {
         BatchNorm { weight: None, bias: None, ..self }
     }
 
     /// Without running statistics: those of the batch are used after training too.
     #[must_use]
+    #[doc(alias = "track_running_stats")]
     pub fn without_running_stats(self) -> Self {
         BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
     }
@@ -137,7 +142,7 @@ impl<const N: usize> BatchNorm<N> {
 
 impl<const N: usize> Layer for BatchNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);
         demand(rank && x.shape()[1] == self.num_features, Self::NAME, || {
             let shape = ["[n, c] or [n, c, l]", "[n, c, h, w]", "[n, c, d, h, w]"][N - 1];
@@ -150,6 +155,6 @@ impl<const N: usize> Layer for BatchNorm<N> {
             }
             running => self.by_batch(x, running),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

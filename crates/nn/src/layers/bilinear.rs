@@ -1,8 +1,8 @@
 //! Weighted sums of products of two inputs.
 
 use crate::init::uniform_;
+use crate::module_scope;
 use crate::refuse::demand;
-use crate::{entered, seen_with};
 use pullback::{Tensor, Tree};
 
 /// `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs.
@@ -28,13 +28,15 @@ impl Bilinear {
     /// If there are no inputs or no outputs.
     #[track_caller]
     #[must_use]
-    pub fn new(first: usize, second: usize, outputs: usize) -> Bilinear {
-        demand(first > 0 && second > 0 && outputs > 0, "Bilinear", || {
-            format!("takes sizes of at least 1, not {first}, {second} and {outputs}")
+    pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Bilinear {
+        demand(in1_features > 0 && in2_features > 0 && out_features > 0, "Bilinear", || {
+            format!(
+                "takes sizes of at least 1, not {in1_features}, {in2_features} and {out_features}"
+            )
         });
-        let weight = Tensor::zeros([outputs, first, second]).requires_grad();
-        let bias = Tensor::zeros([outputs]).requires_grad();
-        let bound = 1.0 / (first as f64).sqrt();
+        let weight = Tensor::zeros([out_features, in1_features, in2_features]).requires_grad();
+        let bias = Tensor::zeros([out_features]).requires_grad();
+        let bound = 1.0 / (in1_features as f64).sqrt();
         uniform_(&weight, -bound, bound);
         uniform_(&bias, -bound, bound);
         Bilinear { weight, bias: Some(bias) }
@@ -42,6 +44,7 @@ impl Bilinear {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Bilinear {
         Bilinear { bias: None, ..self }
     }
@@ -53,8 +56,8 @@ impl Bilinear {
     #[track_caller]
     #[must_use]
     pub fn forward(&self, a: &Tensor, b: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = a.bilinear(b, &self.weight, self.bias.as_ref());
-        seen_with(self, y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
+        scope.output_with_macs(y, |y| y.len() * self.weight.len() / self.weight.shape()[0])
     }
 }

@@ -2,7 +2,7 @@
 
 use super::dimensions::tree_by_axes;
 use super::dropout::probability;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, next_key};
 
 /// [`ChannelDropout`] over one axis.
@@ -12,7 +12,8 @@ pub type Dropout2d = ChannelDropout<2>;
 /// [`ChannelDropout`] over three axes.
 pub type Dropout3d = ChannelDropout<3>;
 
-/// [`Dropout`](crate::Dropout) of whole channels, which are followed by `N` axes. Known as [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`].
+/// [`Dropout`](crate::Dropout) of whole channels, which are followed by `N` axes. Known as
+/// [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`].
 #[derive(Clone)]
 pub struct ChannelDropout<const N: usize> {
     /// The probability of a zero.
@@ -37,11 +38,11 @@ impl<const N: usize> ChannelDropout<N> {
 
 impl<const N: usize> Layer for ChannelDropout<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.channel_dropout(self.p, N, Some(&next_key())),
             false => x.clone(),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

@@ -1,13 +1,13 @@
-//! Layers whose values are not kept for backward but computed again.
+//! Layers whose activations are recomputed in backward.
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};
-use pullback::{Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
-use std::panic::Location;
+use pullback::{Line, Path, Tensor, Tree, checkpoint, is_grad_enabled, user_line};
 use std::sync::Arc;
 
-/// A layer that keeps only its input for backward, and runs again when backward gets there: see [`pullback::checkpoint`]. Names, weights and results are
-/// those of the layer inside. Dropout repeats; batch normalisation updates its statistics once.
+/// A layer that saves only its input for backward and is recomputed in backward: see
+/// [`pullback::checkpoint`]. Names, weights and results are those of the layer inside. Dropout
+/// repeats; batch normalisation updates its statistics once.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -49,12 +49,13 @@ impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
             return self.inner.forward(x);
         }
         // The same tensors in a layer that backward can hold.
-        let (inner, at) = (self.inner.map(&mut Tensor::clone), user_line(Location::caller()));
+        let (inner, at) = (self.inner.map(&mut Tensor::clone), user_line(Line::caller()));
         checkpoint(move |x: &Tensor| called_at(at, || inner.forward(x)), x)
     }
 }
 
-/// Layers one after the other, in segments that are checkpointed: see [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
+/// Layers one after the other, in segments that are checkpointed: see
+/// [`pullback::checkpoint_sequential`]. Without a number there are about √n segments.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -73,7 +74,7 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
     segments: Option<usize>,
     x: &Tensor,
 ) -> Tensor {
-    let at = user_line(Location::caller());
+    let at = user_line(Line::caller());
     let shared = |layer: &L| {
         let layer = Arc::new(layer.map(&mut Tensor::clone));
         move |x: &Tensor| called_at(at, || layer.forward(x))
@@ -83,7 +84,8 @@ pub fn checkpoint_sequential<L: Layer + Send + Sync + 'static>(
 }
 
 impl Sequential {
-    /// [`Layer::forward`] in segments that are checkpointed: see [`checkpoint_sequential`](crate::checkpoint_sequential).
+    /// [`Layer::forward`] in segments that are checkpointed: see
+    /// [`checkpoint_sequential`](crate::checkpoint_sequential).
     ///
     /// ```
     /// use pullback::Tensor;
@@ -98,7 +100,7 @@ impl Sequential {
     #[track_caller]
     #[must_use]
     pub fn forward_in_segments(&self, segments: Option<usize>, x: &Tensor) -> Tensor {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         let single = |layer: Sequential| {
             let layer = Arc::new(layer);
             move |x: &Tensor| called_at(at, || layer.forward(x))

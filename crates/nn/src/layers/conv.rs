@@ -3,7 +3,7 @@
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Border, Conv, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
@@ -34,7 +34,7 @@ pub enum PaddingMode {
     Circular,
 }
 
-/// By hand: an option is no part of a module, and has no line in its summary.
+/// By hand: an option is not a part of a module and has no row in its summary.
 impl Tree for PaddingMode {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.note(self);
@@ -45,7 +45,8 @@ impl Tree for PaddingMode {
     }
 }
 
-/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as
+/// [`Conv1d`], [`Conv2d`] and [`Conv3d`].
 #[derive(Clone)]
 pub struct Convolution<const N: usize> {
     /// `[outputs, inputs / groups, kernel …]`
@@ -56,11 +57,11 @@ pub struct Convolution<const N: usize> {
     pub stride: [usize; N],
     /// Elements before and after each axis.
     pub padding: [usize; N],
-    /// Whether the padding is as much as keeps the length, whatever `padding` says.
+    /// Whether the padding keeps the length, in place of `padding`.
     pub same: bool,
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, convolved separately.
     pub groups: usize,
     /// What the padding is made of.
     pub padding_mode: PaddingMode,
@@ -71,19 +72,30 @@ tree_by_axes!(Convolution is ["Conv1d", "Conv2d", "Conv3d"] {
 });
 
 impl<const N: usize> Convolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
-    /// is the number of products that are added up for an output.
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are spread evenly over ±1/√fan, where the fan is the number of products that are
+    /// added up for an output.
     ///
     /// # Panics
     /// If a number is 0.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize, kernel: impl PerAxis<N>) -> Convolution<N> {
-        let kernel = kernel.per_axis();
-        demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), Self::NAME, || {
-            format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
-        });
-        let (weight, bias) = weights(outputs, inputs, &kernel, outputs);
+    pub fn new(
+        in_channels: usize,
+        out_channels: usize,
+        kernel_size: impl PerAxis<N>,
+    ) -> Convolution<N> {
+        let kernel_size = kernel_size.per_axis();
+        demand(
+            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
+            Self::NAME,
+            || {
+                format!(
+                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
+                )
+            },
+        );
+        let (weight, bias) = weights(out_channels, in_channels, &kernel_size, out_channels);
         Convolution {
             weight,
             bias: Some(bias),
@@ -106,13 +118,14 @@ impl<const N: usize> Convolution<N> {
         Convolution { stride: positive(Self::NAME, "stride", stride.per_axis()), ..self }
     }
 
-    /// So many elements before and after each axis.
+    /// This many elements before and after each axis.
     #[must_use]
     pub fn padding(self, padding: impl PerAxis<N>) -> Self {
         Convolution { padding: padding.per_axis(), same: false, ..self }
     }
 
-    /// As much padding as keeps the length, where the stride is 1; the odd element comes last.
+    /// Padding that keeps the length, for a stride of 1; the odd element comes last (PyTorch's
+    /// `padding="same"`).
     #[must_use]
     pub fn same(self) -> Self {
         Convolution { same: true, ..self }
@@ -128,7 +141,7 @@ impl<const N: usize> Convolution<N> {
         Convolution { dilation: positive(Self::NAME, "dilation", dilation.per_axis()), ..self }
     }
 
-    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
@@ -150,6 +163,7 @@ impl<const N: usize> Convolution<N> {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {
         Convolution { bias: None, ..self }
     }
@@ -168,7 +182,7 @@ impl<const N: usize> Convolution<N> {
 
 impl<const N: usize> Layer for Convolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let unit_stride = self.stride.iter().all(|&s| s == 1);
         demand(!self.same || unit_stride, Self::NAME, || {
             format!("padding that keeps the length takes stride 1, not {:?}", self.stride)
@@ -191,7 +205,7 @@ impl<const N: usize> Layer for Convolution<N> {
             2 => x.conv2d(w, b, &options),
             _ => x.conv3d(w, b, &options),
         };
-        seen_with(self, y, |y| y.len() * w.len() / w.shape()[0])
+        scope.output_with_macs(y, |y| y.len() * w.len() / w.shape()[0])
     }
 }
 
@@ -225,7 +239,7 @@ pub(super) fn positive<const N: usize>(
     what: &str,
     sizes: [usize; N],
 ) -> [usize; N] {
-    demand(!sizes.contains(&0), layer, || format!("a {what} of 0 leads nowhere: {sizes:?}"));
+    demand(!sizes.contains(&0), layer, || format!("a {what} must be at least 1, not {sizes:?}"));
     sizes
 }
 

@@ -3,7 +3,7 @@
 use super::conv::{positive, weights, whole_groups};
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Conv, Tensor};
 
 /// A transposed convolution over one axis: `[n, channels, l]`.
@@ -20,8 +20,8 @@ pub type ConvTranspose2d = TransposedConvolution<2>;
 /// A transposed convolution over three axes: `[n, channels, d, h, w]`.
 pub type ConvTranspose3d = TransposedConvolution<3>;
 
-/// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes. Known as [`ConvTranspose1d`], [`ConvTranspose2d`]
-/// and [`ConvTranspose3d`].
+/// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes.
+/// Known as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`].
 #[derive(Clone)]
 pub struct TransposedConvolution<const N: usize> {
     /// `[inputs, outputs / groups, kernel …]`
@@ -32,11 +32,12 @@ pub struct TransposedConvolution<const N: usize> {
     pub stride: [usize; N],
     /// Elements that are cut off before and after each axis.
     pub padding: [usize; N],
-    /// Elements at the end of each axis of the output: which of the lengths to go back to that the convolution maps to one.
+    /// Elements at the end of each axis of the output: which of the lengths to go back to that the
+    /// convolution maps to one.
     pub output_padding: [usize; N],
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, convolved separately.
     pub groups: usize,
 }
 
@@ -45,19 +46,26 @@ tree_by_axes!(TransposedConvolution is ["ConvTranspose1d", "ConvTranspose2d", "C
 });
 
 impl<const N: usize> TransposedConvolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and biases are spread evenly over ±1/√fan, where the fan
-    /// is the number of outputs times the size of the kernel, as in PyTorch.
+    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are spread evenly over ±1/√fan, where the fan is the number of outputs times the size
+    /// of the kernel, as in PyTorch.
     ///
     /// # Panics
     /// If a number is 0.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize, kernel: impl PerAxis<N>) -> Self {
-        let kernel = kernel.per_axis();
-        demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), Self::NAME, || {
-            format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
-        });
-        let (weight, bias) = weights(inputs, outputs, &kernel, outputs);
+    pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
+        demand(
+            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
+            Self::NAME,
+            || {
+                format!(
+                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
+                )
+            },
+        );
+        let (weight, bias) = weights(in_channels, out_channels, &kernel_size, out_channels);
         TransposedConvolution {
             weight,
             bias: Some(bias),
@@ -102,7 +110,7 @@ impl<const N: usize> TransposedConvolution<N> {
         TransposedConvolution { dilation, ..self }
     }
 
-    /// Groups of channels, each convolved for itself. Draws new weights: there are fewer.
+    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
@@ -118,6 +126,7 @@ impl<const N: usize> TransposedConvolution<N> {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {
         TransposedConvolution { bias: None, ..self }
     }
@@ -125,7 +134,7 @@ impl<const N: usize> TransposedConvolution<N> {
 
 impl<const N: usize> Layer for TransposedConvolution<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let options = Conv::new()
             .stride(self.stride)
             .padding(self.padding)
@@ -138,6 +147,6 @@ impl<const N: usize> Layer for TransposedConvolution<N> {
             2 => x.conv_transpose2d(w, b, &options),
             _ => x.conv_transpose3d(w, b, &options),
         };
-        seen_with(self, y, |_| x.len() * w.len() / w.shape()[0])
+        scope.output_with_macs(y, |_| x.len() * w.len() / w.shape()[0])
     }
 }

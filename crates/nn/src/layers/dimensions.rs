@@ -1,4 +1,5 @@
-//! Layers that exist for one, two and three spatial axes are one generic type: `Conv2d` is `Convolution<2>`. What they share is here.
+//! Layers that exist for one, two and three spatial axes are one generic type: `Conv2d` is
+//! `Convolution<2>`. What they share is here.
 
 /// One number for every spatial axis (`3`), or one for each (`[3, 5]`).
 pub trait PerAxis<const N: usize> {
@@ -18,7 +19,8 @@ impl<const N: usize> PerAxis<N> for [usize; N] {
     }
 }
 
-/// The lengths of an adaptive pooling's result: `7`, `[7, 5]`, or `[Some(7), None]` where `None` keeps the length.
+/// The lengths of an adaptive pooling's result: `7`, `[7, 5]`, or `[Some(7), None]` where `None`
+/// keeps the length.
 pub trait Lengths<const N: usize> {
     /// One for each axis.
     fn lengths(self) -> [Option<usize>; N];
@@ -42,7 +44,8 @@ impl<const N: usize> Lengths<N> for [Option<usize>; N] {
     }
 }
 
-/// What `#[derive(Tree)]` would write, but under the name that the type has for its number of axes: `Convolution<2>` is a `Conv2d`.
+/// What `#[derive(Tree)]` would write, but under the name that the type has for its number of axes:
+/// `Convolution<2>` is a `Conv2d`.
 macro_rules! tree_by_axes {
     ($type:ident is [$($name:literal),*] { $($field:ident),* $(; buffers $($buffer:ident),*)? }) => {
         impl<const N: usize> $type<N> {

@@ -1,11 +1,11 @@
 //! Random zeros while training: of elements, and for selu networks.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, Tree, next_key};
 
-/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise; after it, nothing happens,
-/// and the result is the tensor it was given.
+/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise;
+/// after it, nothing happens, and the result is the tensor it was given.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -24,7 +24,8 @@ pub struct Dropout {
     pub training: Flag,
 }
 
-/// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean and variance stay.
+/// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean
+/// and variance stay.
 #[derive(Clone, Tree)]
 pub struct AlphaDropout {
     /// The probability of being dropped.
@@ -68,22 +69,22 @@ impl AlphaDropout {
 
 impl Layer for Dropout {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.dropout(self.p, Some(&next_key())),
             false => x.clone(),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }
 
 impl Layer for AlphaDropout {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
             true => x.alpha_dropout(self.p, Some(&next_key())),
             false => x.clone(),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

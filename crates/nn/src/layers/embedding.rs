@@ -1,8 +1,8 @@
-//! A learned row for each of a number of things.
+//! A table of learned rows.
 
 use crate::init::normal_;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree, no_grad};
 
 /// Rows of a table by number: integers of any shape in, their rows along a new last axis out.
@@ -30,11 +30,13 @@ impl Embedding {
     /// If there are no rows or no columns.
     #[track_caller]
     #[must_use]
-    pub fn new(rows: usize, columns: usize) -> Embedding {
-        demand(rows > 0 && columns > 0, "Embedding", || {
-            format!("takes at least one row and one column, not {rows} and {columns}")
+    pub fn new(num_embeddings: usize, embedding_dim: usize) -> Embedding {
+        demand(num_embeddings > 0 && embedding_dim > 0, "Embedding", || {
+            format!(
+                "takes at least one row and one column, not {num_embeddings} and {embedding_dim}"
+            )
         });
-        let weight = Tensor::zeros([rows, columns]).requires_grad();
+        let weight = Tensor::zeros([num_embeddings, embedding_dim]).requires_grad();
         normal_(&weight, 0.0, 1.0);
         Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
     }
@@ -76,7 +78,7 @@ impl Embedding {
 
 impl Layer for Embedding {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().of(&self.weight, x))
+        let scope = module_scope(self);
+        scope.output(self.options().of(&self.weight, x))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Bag, Tensor, Tree, no_grad};
 
 /// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
@@ -33,11 +33,13 @@ impl EmbeddingBag {
     /// If there are no rows or no columns.
     #[track_caller]
     #[must_use]
-    pub fn new(rows: usize, columns: usize, mode: Bag) -> EmbeddingBag {
-        demand(rows > 0 && columns > 0, "EmbeddingBag", || {
-            format!("takes at least one row and one column, not {rows} and {columns}")
+    pub fn new(num_embeddings: usize, embedding_dim: usize, mode: Bag) -> EmbeddingBag {
+        demand(num_embeddings > 0 && embedding_dim > 0, "EmbeddingBag", || {
+            format!(
+                "takes at least one row and one column, not {num_embeddings} and {embedding_dim}"
+            )
         });
-        let weight = Tensor::zeros([rows, columns]).requires_grad();
+        let weight = Tensor::zeros([num_embeddings, embedding_dim]).requires_grad();
         normal_(&weight, 0.0, 1.0);
         EmbeddingBag { weight, mode, padding_idx: None }
     }
@@ -70,14 +72,14 @@ impl EmbeddingBag {
     #[track_caller]
     #[must_use]
     pub fn forward_offsets(&self, rows: &Tensor, offsets: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().offsets(offsets).of(&self.weight, rows))
+        let scope = module_scope(self);
+        scope.output(self.options().offsets(offsets).of(&self.weight, rows))
     }
 }
 
 impl Layer for EmbeddingBag {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, self.options().of(&self.weight, x))
+        let scope = module_scope(self);
+        scope.output(self.options().of(&self.weight, x))
     }
 }

@@ -1,9 +1,9 @@
 //! Several axes as one, and one as several.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The axes from `start_dim` to `end_dim` as one: all but the batch, if not said otherwise.
+/// The axes from `start_dim` to `end_dim` as one: all but the batch, by default.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -40,7 +40,7 @@ impl Flatten {
 
 impl Layer for Flatten {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.flatten(self.start_dim, self.end_dim))
+        let scope = module_scope(self);
+        scope.output(x.flatten(self.start_dim, self.end_dim))
     }
 }

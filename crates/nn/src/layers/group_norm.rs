@@ -1,10 +1,11 @@
-//! Groups of channels normalised for themselves.
+//! Normalisation over groups of channels.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then `· weight + bias` per channel.
+/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then
+/// `· weight + bias` per channel.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -27,26 +28,28 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// So many groups of so many channels in all.
+    /// `num_groups` groups of `num_channels` channels in all.
     ///
     /// # Panics
     /// If the channels do not fall into that many groups.
     #[track_caller]
     #[must_use]
-    pub fn new(groups: usize, channels: usize) -> GroupNorm {
-        demand(groups > 0 && channels > 0 && channels.is_multiple_of(groups), "GroupNorm", || {
-            format!("{channels} channels do not fall into {groups} groups")
-        });
+    pub fn new(num_groups: usize, num_channels: usize) -> GroupNorm {
+        demand(
+            num_groups > 0 && num_channels > 0 && num_channels.is_multiple_of(num_groups),
+            "GroupNorm",
+            || format!("{num_channels} channels do not fall into {num_groups} groups"),
+        );
         GroupNorm {
-            weight: Some(Tensor::ones([channels]).requires_grad()),
-            bias: Some(Tensor::zeros([channels]).requires_grad()),
-            num_groups: groups,
-            num_channels: channels,
+            weight: Some(Tensor::ones([num_channels]).requires_grad()),
+            bias: Some(Tensor::zeros([num_channels]).requires_grad()),
+            num_groups,
+            num_channels,
             eps: 1e-5,
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }
@@ -54,6 +57,7 @@ impl GroupNorm {
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "affine")]
     pub fn without_affine(self) -> GroupNorm {
         GroupNorm { weight: None, bias: None, ..self }
     }
@@ -61,11 +65,11 @@ impl GroupNorm {
 
 impl Layer for GroupNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {
             format!("takes [n, {}, …], not {}", self.num_channels, x.spec())
         });
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        seen(self, x.group_norm(self.num_groups, weight, bias, self.eps))
+        scope.output(x.group_norm(self.num_groups, weight, bias, self.eps))
     }
 }

@@ -4,8 +4,9 @@ use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use pullback::{DType, Tensor};
 
-/// A step of [`Gru`], with gates in PyTorch's order, for reset, update and the new state:
-/// r = σ(W_ir·x + W_hr·h), z = σ(W_iz·x + W_hz·h), n = tanh(W_in·x + r·(W_hn·h)), each with its biases, and h′ = (1 − z)·n + z·h.
+/// A step of [`Gru`], with gates in PyTorch's order, for reset, update and the new state: r =
+/// σ(W_ir·x + W_hr·h), z = σ(W_iz·x + W_hz·h), n = tanh(W_in·x + r·(W_hn·h)), each with its biases,
+/// and h′ = (1 − z)·n + z·h.
 #[derive(Clone, Copy, Debug)]
 pub struct GruStep;
 
@@ -29,8 +30,8 @@ impl Gru {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Gru {
-        RecurrentConfig::new(inputs, hidden).gru()
+    pub fn new(input_size: usize, hidden_size: usize) -> Gru {
+        RecurrentConfig::new(input_size, hidden_size).gru()
     }
 }
 
@@ -41,8 +42,8 @@ impl GruCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> GruCell {
-        RecurrentConfig::new(inputs, hidden).gru_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> GruCell {
+        RecurrentConfig::new(input_size, hidden_size).gru_cell()
     }
 }
 
@@ -50,7 +51,8 @@ impl RecurrentConfig {
     /// Gated recurrent units.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn gru(self) -> Gru {
@@ -60,7 +62,8 @@ impl RecurrentConfig {
     /// One step of a gated recurrent unit; layers and directions do not matter.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn gru_cell(self) -> GruCell {

@@ -1,16 +1,17 @@
-//! A layer that lets others look at what goes in and what comes out.
+//! A layer with forward hooks.
 
-use crate::refuse::called;
-use crate::{Layer, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A layer with forward hooks: functions that see, and may replace, its input (before) or its output (after). PyTorch's
-/// `register_forward_pre_hook` and `register_forward_hook`. Names, weights and results are those of the layer inside.
+/// A layer with forward hooks: functions that see, and may replace, its input (before) or its
+/// output (after). PyTorch's `register_forward_pre_hook` and `register_forward_hook`. Names,
+/// weights and results are those of the layer inside.
 ///
-/// A clone has the same hooks, those that come later too, so one goes into the model and another stays in hand. A copy
-/// ([`Module::deep_copy`](crate::Module::deep_copy)) begins with them and has its own from then on, as in PyTorch.
+/// A clone has the same hooks, those that come later too, so one goes into the model and another
+/// can be kept. A copy ([`Module::deep_copy`](crate::Module::deep_copy)) begins with them and has
+/// its own from then on, as in PyTorch.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -31,9 +32,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// assert_eq!(*shapes.lock().unwrap(), [[2, 8]]);
 /// ```
 ///
-/// Hooks run in the order in which they were registered, each with what the one before it left. What a hook computes is recorded and differentiated like
-/// everything else. In a function that is compiled or mapped they run while it is traced, once: they can change what is computed and see shapes, but read no values.
-/// Registering or removing one makes compiled functions that ran through the layer be compiled again.
+/// Hooks run in the order in which they were registered, each with what the one before it left.
+/// What a hook computes is recorded and differentiated like everything else. In a function that is
+/// compiled or mapped they run while it is traced, once: they can change what is computed and see
+/// shapes, but read no values. Registering or removing one makes compiled functions that ran
+/// through the layer be compiled again.
 #[derive(Clone)]
 pub struct Hooked<L> {
     /// The layer.
@@ -47,12 +50,13 @@ type After<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync
 struct Hooks<L> {
     before: Vec<(u64, Before<L>)>,
     after: Vec<(u64, After<L>)>,
-    /// True for as long as the hooks are these: what was compiled with them looked at it. Other hooks have a flag of their own.
+    /// True as long as the hooks are these: functions compiled with them depend on it. Other hooks
+    /// have their own flag.
     current: Flag,
 }
 
 impl<L> Hooks<L> {
-    /// A list of its own of the same hooks. Who makes one depends on which they are.
+    /// A separate list of the same hooks.
     fn copy(&self) -> Hooks<L> {
         self.current.get();
         Hooks { before: self.before.clone(), after: self.after.clone(), current: Flag::new(true) }
@@ -69,7 +73,8 @@ pub struct ForwardHook {
 }
 
 impl ForwardHook {
-    /// Takes the hook away, from all clones of the layer. Copies that were made of it since keep theirs.
+    /// Takes the hook away, from all clones of the layer. Copies that were made of it since keep
+    /// theirs.
     pub fn remove(self) {
         (self.remove)();
     }
@@ -83,7 +88,8 @@ impl<L: Layer + 'static> Hooked<L> {
         Hooked { inner, hooks: Arc::new(Mutex::new(hooks)) }
     }
 
-    /// Calls `hook` with the layer and its input before each forward pass; what it returns, if anything, is the input instead.
+    /// Calls `hook` with the layer and its input before each forward pass; what it returns, if
+    /// anything, is the input instead.
     pub fn register_forward_pre_hook(
         &self,
         hook: impl Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -91,7 +97,8 @@ impl<L: Layer + 'static> Hooked<L> {
         self.register(|hooks, id| hooks.before.push((id, Arc::new(hook))))
     }
 
-    /// Calls `hook` with the layer, its input and its output after each forward pass; what it returns, if anything, is the output instead.
+    /// Calls `hook` with the layer, its input and its output after each forward pass; what it
+    /// returns, if anything, is the output instead.
     pub fn register_forward_hook(
         &self,
         hook: impl Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -121,7 +128,8 @@ impl<L: Layer + 'static> Hooked<L> {
     }
 }
 
-/// The tree of the layer inside, under the same names. What is mapped has the same hooks, in a list of its own.
+/// The tree of the layer inside, under the same names. What is mapped has the same hooks, in a list
+/// of its own.
 impl<L: Tree> Tree for Hooked<L> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
         {
@@ -141,7 +149,7 @@ impl<L: Tree> Tree for Hooked<L> {
 
 impl<L: Layer + 'static> Layer for Hooked<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _line = called();
+        let scope = module_scope(self);
         // Copied out: a hook may register another.
         let (before, after, current) = {
             let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,6 +164,6 @@ impl<L: Layer + 'static> Layer for Hooked<L> {
         for (_, hook) in &after {
             y = hook(&self.inner, &x, &y).unwrap_or(y);
         }
-        seen(self, y)
+        scope.output(y)
     }
 }

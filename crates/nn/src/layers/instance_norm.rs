@@ -1,8 +1,8 @@
-//! Each channel of each example normalised for itself.
+//! Normalisation of each channel of each example.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Instance normalisation of `[n, channels, l]`.
@@ -19,17 +19,17 @@ pub type InstanceNorm2d = InstanceNorm<2>;
 /// Instance normalisation of `[n, channels, d, h, w]`.
 pub type InstanceNorm3d = InstanceNorm<3>;
 
-/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`],
-/// [`InstanceNorm2d`] and [`InstanceNorm3d`].
+/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch
+/// axis may be missing. Known as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
 #[derive(Clone)]
 pub struct InstanceNorm<const N: usize> {
-    /// `[channels]`, from ones; not there unless asked for.
+    /// `[channels]`, from ones; absent by default.
     pub weight: Option<Tensor>,
-    /// `[channels]`, from zeros; not there unless asked for.
+    /// `[channels]`, from zeros; absent by default.
     pub bias: Option<Tensor>,
-    /// The running mean of each channel; not there unless asked for.
+    /// The running mean of each channel; absent by default.
     pub running_mean: Option<Tensor>,
-    /// The running variance of each channel; not there unless asked for.
+    /// The running variance of each channel; absent by default.
     pub running_var: Option<Tensor>,
     /// There because PyTorch has it, which does not count either.
     pub num_batches_tracked: Option<Tensor>,
@@ -49,34 +49,34 @@ tree_by_axes!(InstanceNorm is ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm
 });
 
 impl<const N: usize> InstanceNorm<N> {
-    /// Of so many channels, without weights and running statistics.
+    /// For this many channels, without weights and running statistics.
     ///
     /// # Panics
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(channels: usize) -> Self {
-        demand(channels > 0, Self::NAME, || "takes at least one channel".into());
+    pub fn new(num_features: usize) -> Self {
+        demand(num_features > 0, Self::NAME, || "takes at least one channel".into());
         InstanceNorm {
             weight: None,
             bias: None,
             running_mean: None,
             running_var: None,
             num_batches_tracked: None,
-            num_features: channels,
+            num_features,
             eps: 1e-5,
             momentum: 0.1,
             training: Flag::new(true),
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         InstanceNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics; 0.1 if not said.
+    /// The share of the newest batch in the running statistics; 0.1 by default.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         InstanceNorm { momentum, ..self }
@@ -92,7 +92,7 @@ impl<const N: usize> InstanceNorm<N> {
 
     /// With running statistics, which are used after training.
     #[must_use]
-    pub fn running_stats(self) -> Self {
+    pub fn track_running_stats(self) -> Self {
         let channels = self.num_features;
         InstanceNorm {
             running_mean: Some(Tensor::zeros([channels])),
@@ -105,7 +105,7 @@ impl<const N: usize> InstanceNorm<N> {
 
 impl<const N: usize> Layer for InstanceNorm<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let alone = x.rank() == N + 1;
         let batch = if alone { x.unsqueeze(0) } else { x.clone() };
         let fits = batch.rank() == N + 2 && batch.shape()[1] == self.num_features;
@@ -133,6 +133,6 @@ impl<const N: usize> Layer for InstanceNorm<N> {
             }
             None => batch.instance_norm(weight, bias, eps),
         };
-        seen(self, if alone { y.squeeze_axis(0) } else { y })
+        scope.output(if alone { y.squeeze_axis(0) } else { y })
     }
 }

@@ -5,7 +5,8 @@ use pullback::{DType, Error, Tensor, Tree, cat, catch};
 
 /// Keys and values of fixed capacity, written in place: state of a decoder.
 ///
-/// How many positions are filled is in a tensor too, so one compiled step serves every position. Nothing in it is differentiated.
+/// How many positions are filled is in a tensor too, so one compiled step serves every position.
+/// Nothing in it is differentiated.
 ///
 /// ```
 /// use pullback::{DType, Tensor, jit};
@@ -64,20 +65,22 @@ impl KeyValueCache {
         Tensor::arange(0, length as i64) + &self.position
     }
 
-    /// Puts keys and values `[batch, heads, length, features]` at the next positions, and says who sees what: `bool[length, capacity]`.
+    /// Writes keys and values `[batch, heads, length, features]` at the next positions, and gives
+    /// the mask: `bool[length, capacity]`.
     #[track_caller]
     pub(super) fn append(&self, keys: &Tensor, values: &Tensor) -> Tensor {
         for (have, new) in [(&self.keys, keys), (&self.values, values)] {
             let (a, b) = (have.shape(), new.shape());
             if a[..2] != b[..2] || a[3] != b[3] || b[2] > a[2] || have.dtype() != new.dtype() {
-                let message = format!("{} has no place for {}", have.spec(), new.spec());
+                let message = format!("{} cannot hold {}", have.spec(), new.spec());
                 refuse(Error::shape("KeyValueCache", message).on([have.spec(), new.spec()]));
             }
         }
         let length = keys.shape()[2];
         let positions = self.next_positions(length);
         let (k, v) = (keys.detach(), values.detach());
-        // Shapes fit, so what can fail is a position beyond the last. (A compiled step says so itself, when it runs.)
+        // Shapes fit, so what can fail is a position beyond the last. (A compiled step says so
+        // itself, when it runs.)
         let written = catch(|| {
             let k = self.keys.index_copy(2, &positions, &k);
             (k, self.values.index_copy(2, &positions, &v))
@@ -85,7 +88,7 @@ impl KeyValueCache {
         let (k, v) = match written {
             Ok(written) => written,
             Err(cause) => {
-                let message = format!("{} has no {length} places left", self.keys.spec());
+                let message = format!("{} has no {length} positions left", self.keys.spec());
                 let error = Error::argument("KeyValueCache", message).on([keys.spec()]);
                 refuse(error.hint("`reset` empties it").because(cause))
             }
@@ -97,7 +100,8 @@ impl KeyValueCache {
     }
 }
 
-/// Keys and values as plain tensors that grow: what [`MultiHeadAttention::extend`](crate::MultiHeadAttention::extend) takes and gives. Gradients
+/// Keys and values as plain tensors that grow: what
+/// [`MultiHeadAttention::extend`](crate::MultiHeadAttention::extend) takes and gives. Gradients
 /// pass through them.
 #[derive(Clone, Tree)]
 pub struct KeyValues {

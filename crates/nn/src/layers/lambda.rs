@@ -1,6 +1,6 @@
 //! A function as a layer.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// A function without parameters of its own.
@@ -15,7 +15,8 @@ use pullback::{Tensor, Tree};
 pub struct Lambda<F>(#[tree(skip)] F);
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
-    /// This function. Tensors that it captures are constants to the module: they are neither its parameters nor its buffers.
+    /// This function. Tensors that it captures are constants to the module: they are neither its
+    /// parameters nor its buffers.
     pub fn new(f: F) -> Lambda<F> {
         Lambda(f)
     }
@@ -23,7 +24,7 @@ impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Layer for Lambda<F> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, (self.0)(x))
+        let scope = module_scope(self);
+        scope.output((self.0)(x))
     }
 }

@@ -1,7 +1,7 @@
-//! Each example normalised for itself.
+//! Normalisation over the features of each example.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// Mean 0 and variance 1 over the last axes, then `· weight + bias`.
@@ -31,8 +31,8 @@ impl LayerNorm {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(lengths: impl AsRef<[usize]>) -> LayerNorm {
-        let normalized_shape = lengths.as_ref().to_vec();
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> LayerNorm {
+        let normalized_shape = normalized_shape.as_ref().to_vec();
         demand(!normalized_shape.is_empty(), "LayerNorm", || "takes at least one axis".into());
         LayerNorm {
             weight: Some(Tensor::ones(&normalized_shape[..]).requires_grad()),
@@ -42,7 +42,7 @@ impl LayerNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 if not said.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }
@@ -50,12 +50,14 @@ impl LayerNorm {
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> LayerNorm {
         LayerNorm { bias: None, ..self }
     }
 
     /// Without weight and bias.
     #[must_use]
+    #[doc(alias = "elementwise_affine")]
     pub fn without_affine(self) -> LayerNorm {
         LayerNorm { weight: None, bias: None, ..self }
     }
@@ -63,13 +65,13 @@ impl LayerNorm {
 
 impl Layer for LayerNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let shape = &self.normalized_shape[..];
         let (mut one, mut zero) = (None, None);
         let weight =
             self.weight.as_ref().unwrap_or_else(|| one.insert(Tensor::ones_with(shape, x.dtype())));
         let bias =
             self.bias.as_ref().unwrap_or_else(|| zero.insert(Tensor::zeros_with(shape, x.dtype())));
-        seen(self, x.layer_norm(weight, bias, self.eps))
+        scope.output(x.layer_norm(weight, bias, self.eps))
     }
 }

@@ -2,13 +2,15 @@
 
 use crate::init::default_weights;
 use crate::refuse::demand;
-use crate::{Layer, entered, seen_with};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// `x·weightᵀ + bias` over the last axis.
 ///
-/// As in every layer, the parameters have the default dtype, `f32`, and an input of another float dtype is refused. `Tensor::from([[1.0, 2.0]])` is `f64`:
-/// `cast` it, or the layer with [`Module::to_dtype`](crate::Module::to_dtype), or make the layer inside [`with_default_dtype`](pullback::with_default_dtype).
+/// As in every layer, the parameters have the default dtype, `f32`, and an input of another float
+/// dtype is refused. `Tensor::from([[1.0, 2.0]])` is `f64`: `cast` it, or the layer with
+/// [`Module::to_dtype`](crate::Module::to_dtype), or make the layer inside
+/// [`with_default_dtype`](pullback::with_default_dtype).
 ///
 /// ```
 /// use pullback::Tensor;
@@ -31,18 +33,19 @@ impl Linear {
     /// If there are no inputs or no outputs.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, outputs: usize) -> Linear {
-        demand(inputs > 0 && outputs > 0, "Linear", || {
-            format!("takes at least one input and one output, not {inputs} and {outputs}")
+    pub fn new(in_features: usize, out_features: usize) -> Linear {
+        demand(in_features > 0 && out_features > 0, "Linear", || {
+            format!("takes at least one input and one output, not {in_features} and {out_features}")
         });
-        let weight = Tensor::zeros([outputs, inputs]).requires_grad();
-        let bias = Some(Tensor::zeros([outputs]).requires_grad());
+        let weight = Tensor::zeros([out_features, in_features]).requires_grad();
+        let bias = Some(Tensor::zeros([out_features]).requires_grad());
         default_weights(&weight, bias.as_ref());
         Linear { weight, bias }
     }
 
     /// Without a bias.
     #[must_use]
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> Linear {
         Linear { bias: None, ..self }
     }
@@ -50,8 +53,8 @@ impl Linear {
 
 impl Layer for Linear {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let y = x.linear(&self.weight, self.bias.as_ref());
-        seen_with(self, y, |y| y.len() * self.weight.shape()[1])
+        scope.output_with_macs(y, |y| y.len() * self.weight.shape()[1])
     }
 }

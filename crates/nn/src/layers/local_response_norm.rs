@@ -1,7 +1,7 @@
-//! Channels that hold each other down.
+//! Normalisation over neighbouring channels.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// x / (k + alpha · mean of x² over neighbouring channels)^beta.
@@ -25,7 +25,7 @@ pub struct LocalResponseNorm {
 }
 
 impl LocalResponseNorm {
-    /// Over so many channels, with PyTorch's numbers: alpha 1e-4, beta ¾ and k 1.
+    /// Over `size` channels, with PyTorch's defaults: alpha 1e-4, beta ¾ and k 1.
     ///
     /// # Panics
     /// If there are none.
@@ -39,7 +39,7 @@ impl LocalResponseNorm {
 
 impl Layer for LocalResponseNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.local_response_norm(self.size, self.alpha, self.beta, self.k))
+        let scope = module_scope(self);
+        scope.output(x.local_response_norm(self.size, self.alpha, self.beta, self.k))
     }
 }

@@ -4,8 +4,9 @@ use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use pullback::{DType, Tensor};
 
-/// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h + b_h, and then
-/// c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a projection.
+/// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h +
+/// b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a
+/// projection.
 #[derive(Clone, Copy, Debug)]
 pub struct LstmStep;
 
@@ -33,8 +34,8 @@ impl Lstm {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Lstm {
-        RecurrentConfig::new(inputs, hidden).lstm()
+    pub fn new(input_size: usize, hidden_size: usize) -> Lstm {
+        RecurrentConfig::new(input_size, hidden_size).lstm()
     }
 }
 
@@ -45,8 +46,8 @@ impl LstmCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> LstmCell {
-        RecurrentConfig::new(inputs, hidden).lstm_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> LstmCell {
+        RecurrentConfig::new(input_size, hidden_size).lstm_cell()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The largest element of each window.
 
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Pool, Tensor};
 
 /// The largest of each window over one axis.
@@ -17,7 +17,8 @@ pub type MaxPool2d = MaxPool<2>;
 /// The largest of each window over three axes.
 pub type MaxPool3d = MaxPool<3>;
 
-/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`] and [`MaxPool3d`].
+/// The largest element of each window over the last `N` axes. Known as [`MaxPool1d`], [`MaxPool2d`]
+/// and [`MaxPool3d`].
 #[derive(Clone, Debug)]
 pub struct MaxPool<const N: usize> {
     /// The size of a window.
@@ -39,8 +40,8 @@ tree_by_axes!(MaxPool is ["MaxPool1d", "MaxPool2d", "MaxPool3d"] {
 impl<const N: usize> MaxPool<N> {
     /// Windows of this size that do not overlap.
     #[must_use]
-    pub fn new(kernel: impl PerAxis<N>) -> Self {
-        let kernel_size = kernel.per_axis();
+    pub fn new(kernel_size: impl PerAxis<N>) -> Self {
+        let kernel_size = kernel_size.per_axis();
         let (padding, dilation) = ([0; N], [1; N]);
         MaxPool { kernel_size, stride: kernel_size, padding, dilation, ceil_mode: false }
     }
@@ -72,7 +73,7 @@ impl<const N: usize> MaxPool<N> {
 
 impl<const N: usize> Layer for MaxPool<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let pool = Pool::new(self.kernel_size)
             .stride(self.stride)
             .padding(self.padding)
@@ -83,6 +84,6 @@ impl<const N: usize> Layer for MaxPool<N> {
             2 => x.max_pool2d(&pool),
             _ => x.max_pool3d(&pool),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

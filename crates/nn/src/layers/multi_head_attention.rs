@@ -1,4 +1,4 @@
-//! Attention of several heads, with all that decoders want of it.
+//! Multi-head attention, with caches for decoding.
 
 use super::attention_masks::{AttentionMasks, added};
 use super::dropout::probability;
@@ -6,7 +6,7 @@ use super::key_value_cache::{KeyValueCache, KeyValues};
 use super::rotary::Rotary;
 use crate::init::xavier_uniform_;
 use crate::refuse::refuse;
-use crate::{Layer, Linear, entered, seen_with};
+use crate::{Layer, Linear, ModuleScope, module_scope};
 use pullback::{Attention, Error, Flag, Tensor, Tree, next_key};
 
 /// What a [`MultiHeadAttention`] is made from.
@@ -36,11 +36,11 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Inputs and outputs of `embed` features, which the heads share evenly.
-    pub fn new(embed: usize, heads: usize) -> AttentionConfig {
+    /// Inputs and outputs of `embed_dim` features, divided among the heads.
+    pub fn new(embed_dim: usize, num_heads: usize) -> AttentionConfig {
         AttentionConfig {
-            embed,
-            heads,
+            embed: embed_dim,
+            heads: num_heads,
             kv_heads: None,
             kdim: None,
             vdim: None,
@@ -50,7 +50,8 @@ impl AttentionConfig {
         }
     }
 
-    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries (grouped-query attention).
+    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries
+    /// (grouped-query attention).
     pub fn kv_heads(self, heads: usize) -> AttentionConfig {
         AttentionConfig { kv_heads: Some(heads), ..self }
     }
@@ -66,6 +67,7 @@ impl AttentionConfig {
     }
 
     /// No biases.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> AttentionConfig {
         AttentionConfig { bias: false, ..self }
     }
@@ -75,15 +77,17 @@ impl AttentionConfig {
         AttentionConfig { dropout: p, ..self }
     }
 
-    /// Turns queries and keys by their positions.
+    /// Rotary positions of queries and keys.
     pub fn rotary(self, rotary: Rotary) -> AttentionConfig {
         AttentionConfig { rotary: Some(rotary), ..self }
     }
 
-    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and values, biases of 0.
+    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and
+    /// values, biases of 0.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features, or those of queries not those of keys, or the dropout is no probability.
+    /// With the caller's line, if the heads cannot share the features, or those of queries not
+    /// those of keys, or the dropout is no probability.
     #[track_caller]
     #[must_use]
     pub fn build(self) -> MultiHeadAttention {
@@ -126,11 +130,13 @@ impl AttentionConfig {
 
 const NAME: &str = "MultiHeadAttention";
 
-/// Attention of several heads, PyTorch's `nn.MultiheadAttention` with `batch_first=True`: inputs are `[batch, positions, features]`, or
-/// `[positions, features]`. [`AttentionConfig`] has the options.
+/// Attention of several heads, PyTorch's `nn.MultiheadAttention` with `batch_first=True`: inputs
+/// are `[batch, positions, features]`, or `[positions, features]`. [`AttentionConfig`] has the
+/// options.
 ///
-/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for them. A query that sees no key gives zeros
-/// (before the last projection), where PyTorch may give NaN.
+/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for
+/// them. A query that sees no key gives zeros (before the last projection), where PyTorch may give
+/// NaN.
 #[derive(Clone, Tree)]
 pub struct MultiHeadAttention {
     /// The weights for queries, where keys or values have another number of features.
@@ -166,8 +172,8 @@ impl MultiHeadAttention {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn new(embed: usize, heads: usize) -> MultiHeadAttention {
-        AttentionConfig::new(embed, heads).build()
+    pub fn new(embed_dim: usize, num_heads: usize) -> MultiHeadAttention {
+        AttentionConfig::new(embed_dim, num_heads).build()
     }
 
     /// What each query finds among the values: `[batch, queries, embed]`.
@@ -183,7 +189,7 @@ impl MultiHeadAttention {
         value: &Tensor,
         masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let x = self.by_heads(query, key, value, 0);
         let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
         let dropping = self.dropout > 0.0 && self.training.get();
@@ -198,11 +204,11 @@ impl MultiHeadAttention {
         if let Some(random) = &random {
             how = how.dropout(self.dropout, random);
         }
-        self.out(&x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
+        self.out(&scope, &x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
     }
 
-    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the heads, or `[batch, heads, queries, keys]`. It
-    /// stores the scores.
+    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the
+    /// heads, or `[batch, heads, queries, keys]`. It stores the scores.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -216,7 +222,7 @@ impl MultiHeadAttention {
         masks: AttentionMasks,
         average: bool,
     ) -> (Tensor, Tensor) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let ByHeads { q, k, v } = self.by_heads(query, key, value, 0);
         let dtype = q.dtype();
         let times = self.heads / self.kv_heads;
@@ -239,21 +245,22 @@ impl MultiHeadAttention {
             true => weights.dropout(self.dropout, Some(&next_key())),
             false => weights,
         };
-        let y = self.out(&weights.matmul(&v), (&q, &k), query.rank());
+        let y = self.out(&scope, &weights.matmul(&v), (&q, &k), query.rank());
         let weights = if average { weights.mean_over(1) } else { weights };
         (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
     }
 
-    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those in the cache and themselves; their keys and values
-    /// are put into it. A prompt goes in at once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for the
-    /// whole, without dropout and without gradients.
+    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those
+    /// in the cache and themselves; their keys and values are put into it. A prompt goes in at
+    /// once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for
+    /// the whole, without dropout and without gradients.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let x = x.detach();
         let mut new = self.projected(&x, &x, &x);
         if let Some(rotary) = &self.rotary {
@@ -264,17 +271,18 @@ impl MultiHeadAttention {
         let seen = cache.append(&new.k, &new.v);
         let how = Attention::new().grouped().mask(&seen);
         let y = new.q.detach().attention(&cache.keys, &cache.values, how);
-        self.out(&y, (&new.q, &cache.keys), x.rank()).detach()
+        self.out(&scope, &y, (&new.q, &cache.keys), x.rank()).detach()
     }
 
-    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written over, and through which gradients pass.
+    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written
+    /// over, and through which gradients pass.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
     #[track_caller]
     #[must_use]
     pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let before = past.map_or(0, KeyValues::positions);
         let ByHeads { q, k, v } = self.by_heads(x, x, x, before);
         let all = match past {
@@ -286,7 +294,7 @@ impl MultiHeadAttention {
         let seen = Tensor::arange(0, keys).le(here);
         let how = Attention::new().grouped().mask(&seen);
         let y = q.attention(&all.keys, &all.values, how);
-        (self.out(&y, (&q, &all.keys), x.rank()), all)
+        (self.out(&scope, &y, (&q, &all.keys), x.rank()), all)
     }
 
     /// An empty cache for a batch of this size.
@@ -370,11 +378,17 @@ impl MultiHeadAttention {
 
     /// The heads side by side, through the last projection.
     #[track_caller]
-    fn out(&self, y: &Tensor, (q, k): (&Tensor, &Tensor), rank: usize) -> Tensor {
+    fn out(
+        &self,
+        scope: &ModuleScope<Self>,
+        y: &Tensor,
+        (q, k): (&Tensor, &Tensor),
+        rank: usize,
+    ) -> Tensor {
         let [batch, heads, queries, features] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
         let y = self.out_proj.forward(&y.transpose(1, 2).flatten(2, 3));
         let y = if rank == 2 { y.squeeze_axis(0) } else { y };
-        seen_with(self, y, |_| {
+        scope.output_with_macs(y, |_| {
             let keys = k.shape()[2];
             let [embed, kdim, vdim] = self.widths();
             let width = |heads: usize| heads * features;

@@ -1,9 +1,10 @@
-//! More elements around an image.
+//! Padding.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Fill, Path, Tensor, Tree};
 
-/// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and circular padding.
+/// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and
+/// circular padding.
 ///
 /// ```
 /// use pullback::{Border, Fill, Tensor};
@@ -33,7 +34,7 @@ impl Pad {
     }
 }
 
-/// By hand: what fills is the op's, which is no tree, and a compiled function must still tell two of them apart.
+/// By hand: the fill is the op's, which is not a tree, and a compiled function depends on it.
 impl Tree for Pad {
     fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
         path.kind("Pad");
@@ -47,7 +48,7 @@ impl Tree for Pad {
 
 impl Layer for Pad {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.pad_last(&self.padding, self.fill))
+        let scope = module_scope(self);
+        scope.output(x.pad_last(&self.padding, self.fill))
     }
 }

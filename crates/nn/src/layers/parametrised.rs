@@ -1,7 +1,9 @@
-//! A layer whose weight is computed from other tensors at every call: what weight norm and spectral norm share.
+//! A layer whose weight is computed from other tensors at every call: what weight norm and spectral
+//! norm share.
 //!
-//! The layer inside keeps all of its tensors but `weight`, in whose place stands a constant of the same shape that takes no memory. At a call the tree is made
-//! anew with the computed weight in that place. PyTorch calls this a parametrisation, and the names are its: those of the layer without
+//! The layer inside keeps all of its tensors but `weight`, which is replaced by a constant of the
+//! same shape that takes no memory. A call rebuilds the tree with the computed weight in its place.
+//! PyTorch calls this a parametrisation, and the names are its: those of the layer without
 //! `weight`, and then `parametrizations.weight.…`.
 
 use crate::refuse::refuse;

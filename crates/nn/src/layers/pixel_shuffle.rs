@@ -1,7 +1,7 @@
 //! Channels as pixels, and back.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// `[.., c·r², h, w]` as `[.., c, h·r, w·r]`.
@@ -42,25 +42,25 @@ impl PixelUnshuffle {
 
 impl Layer for PixelShuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let r = self.upscale_factor;
         let fits = r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 3].is_multiple_of(r * r);
         demand(fits, "PixelShuffle", || {
             format!("takes [.., c, h, w] with c a multiple of {r}², not {}", x.spec())
         });
-        seen(self, x.pixel_shuffle(r))
+        scope.output(x.pixel_shuffle(r))
     }
 }
 
 impl Layer for PixelUnshuffle {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let r = self.downscale_factor;
         let fits =
             r > 0 && x.rank() >= 3 && x.shape()[x.rank() - 2..].iter().all(|n| n.is_multiple_of(r));
         demand(fits, "PixelUnshuffle", || {
             format!("takes [.., c, h, w] with h and w multiples of {r}, not {}", x.spec())
         });
-        seen(self, x.pixel_unshuffle(r))
+        scope.output(x.pixel_unshuffle(r))
     }
 }

@@ -1,7 +1,7 @@
 //! A relu whose slope below 0 is learned.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// x above 0, `weight · x` below, with one weight for all or one per channel (axis 1).
@@ -30,7 +30,7 @@ impl PRelu {
         PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }
     }
 
-    /// A slope for each of so many channels, from 0.25.
+    /// A slope for each channel, from 0.25.
     ///
     /// # Panics
     /// If there are none.
@@ -44,7 +44,7 @@ impl PRelu {
 
 impl Layer for PRelu {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.prelu(&self.weight))
+        let scope = module_scope(self);
+        scope.output(x.prelu(&self.weight))
     }
 }

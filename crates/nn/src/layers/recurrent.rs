@@ -1,26 +1,30 @@
-//! What the recurrent layers have in common: several layers, both directions, lengths, states, names.
+//! What the recurrent layers have in common: several layers, both directions, lengths, states,
+//! names.
 //!
-//! A layer of one kind ([`Rnn`](crate::Rnn), [`Gru`](crate::Gru), [`Lstm`](crate::Lstm)) says only what one step does, as a [`Recurrence`]. The
-//! rest is here, once:
+//! A layer of one type ([`Rnn`](crate::Rnn), [`Gru`](crate::Gru), [`Lstm`](crate::Lstm)) defines
+//! only one step, as a [`Recurrence`]. The rest is here, once:
 //!
-//! - The inputs of all steps go through one product; only the product with the state is inside the [`scan`], of which `jit`
-//!   makes one equation.
-//! - Directions and layers are [`RecurrentCell`]s, in PyTorch's order and under its names: `weight_ih_l0`, `weight_hh_l0_reverse`.
-//! - Sequences of different lengths share a batch: a step beyond a sequence's end leaves its state as it was and gives zeros. Read
-//!   backwards, the state therefore starts at the last step of each.
+//! - The inputs of all steps go through one product; only the product with the state is inside the
+//!   [`scan`], of which `jit` makes one equation.
+//! - Directions and layers are [`RecurrentCell`]s, in PyTorch's order and under its names:
+//!   `weight_ih_l0`, `weight_hh_l0_reverse`.
+//! - Sequences of different lengths share a batch: a step beyond a sequence's end leaves its state
+//!   as it was and gives zeros. Read backwards, the state therefore starts at the last step of
+//!   each.
 
 use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
+use crate::module_scope;
 use crate::refuse::{demand, refuse, room_for};
-use crate::{entered, seen_with};
 use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
 
-/// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`], [`RecurrentConfig::rnn`].
+/// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`],
+/// [`RecurrentConfig::rnn`].
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{Module, RecurrentConfig};
-/// let lstm = RecurrentConfig::new(3, 5).layers(2).bidirectional().lstm();
+/// let lstm = RecurrentConfig::new(3, 5).num_layers(2).bidirectional().lstm();
 /// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
 /// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..]));
 /// assert_eq!(lstm.named_parameters()[4].0, "weight_ih_l0_reverse");
@@ -40,10 +44,10 @@ pub struct RecurrentConfig {
 
 impl RecurrentConfig {
     /// One layer, one direction, with biases; sequences are `[steps, batch, inputs]`.
-    pub fn new(inputs: usize, hidden: usize) -> RecurrentConfig {
+    pub fn new(input_size: usize, hidden_size: usize) -> RecurrentConfig {
         RecurrentConfig {
-            inputs,
-            hidden,
+            inputs: input_size,
+            hidden: hidden_size,
             layers: 1,
             both: false,
             bias: true,
@@ -54,16 +58,18 @@ impl RecurrentConfig {
     }
 
     /// This many layers, each of which goes through the outputs of the one before.
-    pub fn layers(self, layers: usize) -> RecurrentConfig {
+    pub fn num_layers(self, layers: usize) -> RecurrentConfig {
         RecurrentConfig { layers, ..self }
     }
 
-    /// Each layer also goes through the sequence backwards; the outputs of both stand side by side, forwards first.
+    /// Each layer also goes through the sequence backwards; the outputs of both stand side by side,
+    /// forwards first.
     pub fn bidirectional(self) -> RecurrentConfig {
         RecurrentConfig { both: true, ..self }
     }
 
     /// No biases.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> RecurrentConfig {
         RecurrentConfig { bias: false, ..self }
     }
@@ -100,10 +106,12 @@ impl RecurrentConfig {
     }
 }
 
-/// Layers of one recurrence: [`Rnn`](crate::Rnn), [`Gru`](crate::Gru) and [`Lstm`](crate::Lstm) are this, of different kinds.
+/// Layers of one recurrence: [`Rnn`](crate::Rnn), [`Gru`](crate::Gru) and [`Lstm`](crate::Lstm) are
+/// this, of different kinds.
 ///
-/// Sequences are `[steps, batch, inputs]`, or `[batch, steps, inputs]` with [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a
-/// batch. States are `[layers · directions, batch, hidden]`, or without the batch.
+/// Sequences are `[steps, batch, inputs]`, or `[batch, steps, inputs]` with
+/// [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a batch. States are
+/// `[layers · directions, batch, hidden]`, or without the batch.
 #[derive(Clone)]
 pub struct Recurrent<K: Recurrence> {
     /// Layer by layer, in each the one that goes forwards first.
@@ -113,7 +121,8 @@ pub struct Recurrent<K: Recurrence> {
 }
 
 impl<K: Recurrence> Recurrent<K> {
-    /// The outputs of the last layer at every step, and the last states of all layers, from states of zeros.
+    /// The outputs of the last layer at every step, and the last states of all layers, from states
+    /// of zeros.
     ///
     /// # Panics
     /// With the operands and the caller's line, if the input does not fit.
@@ -131,8 +140,9 @@ impl<K: Recurrence> Recurrent<K> {
         self.forward_with(x, Some(state), None)
     }
 
-    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what lies beyond a sequence's end does not
-    /// count, the outputs there are zero, and the last states are those at its end. It is what PyTorch's packed sequences give.
+    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what lies
+    /// beyond a sequence's end does not count, the outputs there are zero, and the last states are
+    /// those at its end. It is what PyTorch's packed sequences give.
     ///
     /// # Panics
     /// With the operands and the caller's line, if input, states or lengths do not fit.
@@ -143,7 +153,7 @@ impl<K: Recurrence> Recurrent<K> {
         state: Option<&K::State>,
         lengths: Option<&Tensor>,
     ) -> (Tensor, K::State) {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let RecurrentConfig { inputs, dropout, batch_first, .. } = self.config;
         if !(2..=3).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let order = if batch_first { "[batch, steps" } else { "[steps, batch" };
@@ -197,7 +207,7 @@ impl<K: Recurrence> Recurrent<K> {
             stacked.push(if single { all.squeeze_axis(1) } else { all });
         }
         let products: usize = self.cells.iter().map(RecurrentCell::products).sum();
-        (seen_with(self, y, |_| steps * batch * products), shape.with_leaves(&stacked))
+        (scope.output_with_macs(y, |_| steps * batch * products), shape.with_leaves(&stacked))
     }
 
     /// The given states with a batch.
@@ -234,7 +244,8 @@ impl<K: Recurrence> Recurrent<K> {
     }
 }
 
-/// That a state goes with the input: one of `f64` with `f32` would widen every step. (Of narrower floats the products decide.)
+/// That a state goes with the input: one of `f64` with `f32` would widen every step. (Of narrower
+/// floats the products decide.)
 #[track_caller]
 pub(super) fn check_dtypes(layer: &'static str, x: &Tensor, state: &Tensor) {
     if (x.dtype() == DType::F64) != (state.dtype() == DType::F64) {

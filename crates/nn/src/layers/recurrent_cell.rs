@@ -2,8 +2,8 @@
 
 use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
+use crate::module_scope;
 use crate::refuse::{demand, refuse};
-use crate::{entered, seen_with};
 use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
@@ -33,8 +33,8 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// The output that is part of a state.
     fn output(state: &Self::State) -> &Tensor;
 
-    /// The next state, from what the input gives to each gate, what the output before gives to each gate, and the state. A projection
-    /// makes the output smaller.
+    /// The next state, from what the input gives to each gate, what the output before gives to each
+    /// gate, and the state. A projection makes the output smaller.
     fn step(
         &self,
         driven: &Tensor,
@@ -44,7 +44,8 @@ pub trait Recurrence: Clone + fmt::Debug {
     ) -> Self::State;
 }
 
-/// One step of a recurrence: [`RnnCell`](crate::RnnCell), [`GruCell`](crate::GruCell) and [`LstmCell`](crate::LstmCell) are this, of different kinds.
+/// One step of a recurrence: [`RnnCell`](crate::RnnCell), [`GruCell`](crate::GruCell) and
+/// [`LstmCell`](crate::LstmCell) are this, of different kinds.
 #[derive(Clone)]
 pub struct RecurrentCell<K: Recurrence> {
     /// From the input: `[gates · hidden, inputs]`.
@@ -89,14 +90,15 @@ impl<K: Recurrence> RecurrentCell<K> {
         }
     }
 
-    /// The state after a step with inputs `[batch, inputs]` (or `[inputs]`), from this state or from zeros.
+    /// The state after a step with inputs `[batch, inputs]` (or `[inputs]`), from this state or
+    /// from zeros.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let inputs = self.weight_ih.shape()[1];
         if !(1..=2).contains(&x.rank()) || x.shape()[x.rank() - 1] != inputs {
             let message = format!("takes [batch, {inputs}] or [{inputs}], not {}", x.spec());
@@ -125,7 +127,7 @@ impl<K: Recurrence> RecurrentCell<K> {
             false => next,
         };
         let y = K::output(&next).clone();
-        seen_with(self, y, |_| rows.shape()[0] * self.products());
+        scope.output_with_macs(y, |_| rows.shape()[0] * self.products());
         next
     }
 
@@ -170,8 +172,8 @@ impl<K: Recurrence> RecurrentCell<K> {
         self.kind.step(driven, &recurred, state, self.weight_hr.as_ref())
     }
 
-    /// Through a sequence `[steps, batch, inputs]`: the last state, and the outputs at every step. Where `running` (`[steps, batch, 1]`) is
-    /// false the state stays, and the output is zero.
+    /// Through a sequence `[steps, batch, inputs]`: the last state, and the outputs at every step.
+    /// Where `running` (`[steps, batch, 1]`) is false the state stays, and the output is zero.
     #[track_caller]
     pub(super) fn over(
         &self,

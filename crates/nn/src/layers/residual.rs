@@ -1,6 +1,6 @@
 //! What a layer adds to its input.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// `x + inner(x)`
@@ -27,7 +27,7 @@ impl<L: Layer> Residual<L> {
 
 impl<L: Layer> Layer for Residual<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x + self.inner.forward(x))
+        let scope = module_scope(self);
+        scope.output(x + self.inner.forward(x))
     }
 }

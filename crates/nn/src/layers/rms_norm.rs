@@ -1,7 +1,7 @@
 //! Each example scaled to size 1.
 
 use crate::refuse::demand;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{DType, Tensor, Tree};
 
 /// Divided by the root of the mean square over the last axes, then `· weight`.
@@ -18,7 +18,8 @@ pub struct RmsNorm {
     pub weight: Option<Tensor>,
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
-    /// What is added to the mean square; the distance from 1 to the next number of the input's dtype, if not said.
+    /// What is added to the mean square; the distance from 1 to the next number of the input's
+    /// dtype, by default.
     pub eps: Option<f64>,
 }
 
@@ -29,8 +30,8 @@ impl RmsNorm {
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn new(lengths: impl AsRef<[usize]>) -> RmsNorm {
-        let normalized_shape = lengths.as_ref().to_vec();
+    pub fn new(normalized_shape: impl AsRef<[usize]>) -> RmsNorm {
+        let normalized_shape = normalized_shape.as_ref().to_vec();
         demand(!normalized_shape.is_empty(), "RmsNorm", || "takes at least one axis".into());
         let weight = Some(Tensor::ones(&normalized_shape[..]).requires_grad());
         RmsNorm { weight, normalized_shape, eps: None }
@@ -44,6 +45,7 @@ impl RmsNorm {
 
     /// Without a weight.
     #[must_use]
+    #[doc(alias = "elementwise_affine")]
     pub fn without_affine(self) -> RmsNorm {
         RmsNorm { weight: None, ..self }
     }
@@ -51,7 +53,7 @@ impl RmsNorm {
 
 impl Layer for RmsNorm {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let eps = self.eps.unwrap_or(match x.dtype() {
             DType::F64 => f64::EPSILON,
             _ => f64::from(f32::EPSILON),
@@ -65,6 +67,6 @@ impl Layer for RmsNorm {
             Some(weight) => x.rms_norm(weight, eps),
             None => x.rms_norm(&Tensor::ones_with(shape, x.dtype()), eps),
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

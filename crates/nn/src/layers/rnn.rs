@@ -1,4 +1,5 @@
-//! The plain recurrent layer: the next state is a tanh, or a relu, of a linear function of input and state.
+//! The plain recurrent layer: the next state is a tanh, or a relu, of a linear function of input
+//! and state.
 
 use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
@@ -30,8 +31,8 @@ impl Rnn {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> Rnn {
-        RecurrentConfig::new(inputs, hidden).rnn()
+    pub fn new(input_size: usize, hidden_size: usize) -> Rnn {
+        RecurrentConfig::new(input_size, hidden_size).rnn()
     }
 }
 
@@ -42,8 +43,8 @@ impl RnnCell {
     /// If there are no hidden numbers.
     #[track_caller]
     #[must_use]
-    pub fn new(inputs: usize, hidden: usize) -> RnnCell {
-        RecurrentConfig::new(inputs, hidden).rnn_cell()
+    pub fn new(input_size: usize, hidden_size: usize) -> RnnCell {
+        RecurrentConfig::new(input_size, hidden_size).rnn_cell()
     }
 }
 
@@ -51,7 +52,8 @@ impl RecurrentConfig {
     /// Plain recurrent layers with tanh.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn rnn(self) -> Rnn {
@@ -61,7 +63,8 @@ impl RecurrentConfig {
     /// Plain recurrent layers with relu.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn rnn_relu(self) -> Rnn {
@@ -71,7 +74,8 @@ impl RecurrentConfig {
     /// One step of a plain recurrent layer with tanh; layers and directions do not matter.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn rnn_cell(self) -> RnnCell {
@@ -81,7 +85,8 @@ impl RecurrentConfig {
     /// [`RecurrentConfig::rnn_cell`] with relu.
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM has.
+    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// has.
     #[track_caller]
     #[must_use]
     pub fn rnn_relu_cell(self) -> RnnCell {

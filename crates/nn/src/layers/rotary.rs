@@ -1,12 +1,15 @@
-//! Rotary positions: queries and keys turned by angles that grow with their position, so that their products depend on distances alone.
+//! Rotary positions: queries and keys turned by angles that grow with their position, so that their
+//! products depend on distances alone.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, stack};
 
-/// Turns pairs of features by position · base^(−2i/d), where i is the number of the pair and d the number of features that turn.
+/// Turns pairs of features by position · base^(−2i/d), where i is the number of the pair and d the
+/// number of features that turn.
 ///
-/// Pairs are the features i and i + d/2 (as in GPT-NeoX and Llama's files), or neighbours if [`Rotary::interleaved`] (as in the
-/// paper). It has no parameters. Angles are computed in `f64`, so that far positions do not lose digits.
+/// Pairs are the features i and i + d/2 (as in GPT-NeoX and Llama's files), or neighbours if
+/// [`Rotary::interleaved`] (as in the paper). It has no parameters. Angles are computed in `f64`,
+/// so that far positions do not lose digits.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -28,7 +31,8 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Turns the first `features` features (an even number; those of a head, or fewer), with a base of 10000.
+    /// Turns the first `features` features (an even number; those of a head, or fewer), with a base
+    /// of 10000.
     pub fn new(features: usize) -> Rotary {
         Rotary { features, base: 10_000.0, interleaved: false }
     }
@@ -54,8 +58,8 @@ impl Rotary {
         self.rotate_at(x, &Tensor::arange(offset as i64, (offset + length) as i64))
     }
 
-    /// `x` (`[.., positions, features]`) turned, with these positions (`[positions]`, integers). They may be values that a compiled function
-    /// computes.
+    /// `x` (`[.., positions, features]`) turned, with these positions (`[positions]`, integers).
+    /// They may be values that a compiled function computes.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -71,7 +75,7 @@ impl Rotary {
             refuse(Error::shape("Rotary", message).on([x.spec()]));
         }
         if positions.rank() != 1 || positions.len() != x.shape()[x.rank() - 2] {
-            let message = format!("{} wants a position each, not {}", x.spec(), positions.spec());
+            let message = format!("{} takes one position each, not {}", x.spec(), positions.spec());
             refuse(Error::shape("Rotary", message).on([x.spec(), positions.spec()]));
         }
         let pairs = turned / 2;

@@ -1,7 +1,7 @@
 //! Layers of any types, one after the other.
 
 use crate::refuse::refuse;
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree, catch};
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ pub struct Sequential {
     layers: Vec<Arc<dyn Stage>>,
 }
 
-/// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a new pointer.
+/// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a
+/// new pointer.
 trait Stage: Send + Sync {
     fn run(&self, x: &Tensor) -> Tensor;
     fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
@@ -90,7 +91,7 @@ impl Tree for Sequential {
 
 impl Layer for Sequential {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let mut x = x.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             x = match catch(|| layer.run(&x)) {
@@ -98,6 +99,6 @@ impl Layer for Sequential {
                 Err(error) => refuse(error.detail(format!("in layer {i} of the sequence"))),
             };
         }
-        seen(self, x)
+        scope.output(x)
     }
 }

@@ -2,17 +2,19 @@
 
 use super::parametrised::{Bare, under};
 use crate::refuse::{demand, unrecorded};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree};
 
-/// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a matrix. u and v are buffers: each forward pass in training
-/// takes a step of power iteration with them, and evaluation leaves them as they are. PyTorch's `nn.utils.parametrizations.spectral_norm`, with its
-/// names: `parametrizations.weight.original` is W, `parametrizations.weight.0._u` and `…0._v` are the vectors.
+/// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a
+/// matrix. u and v are buffers: each forward pass in training takes a step of power iteration with
+/// them, and evaluation leaves them as they are. PyTorch's
+/// `nn.utils.parametrizations.spectral_norm`, with its names: `parametrizations.weight.original` is
+/// W, `parametrizations.weight.0._u` and `…0._v` are the vectors.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
 /// use pullback_nn::{Layer, Linear, Module, SpectralNorm};
-/// let layer = SpectralNorm::new(Linear::new(8, 4)).iterations(5);
+/// let layer = SpectralNorm::new(Linear::new(8, 4)).n_power_iterations(5);
 /// layer.forward(&Tensor::zeros([1, 8]));
 /// layer.eval();
 /// let largest = linalg::svdvals(&layer.weight().detach()).max();
@@ -30,7 +32,7 @@ pub struct SpectralNorm<L> {
     axis: usize,
     iterations: usize,
     eps: f64,
-    /// Whether forward passes go on with the power iteration.
+    /// Whether forward passes continue the power iteration.
     pub training: Flag,
 }
 
@@ -38,8 +40,8 @@ pub struct SpectralNorm<L> {
 const FIRST: usize = 15;
 
 impl<L: Layer> SpectralNorm<L> {
-    /// The layer with the weight that it has now. The first axis of the weight counts the rows of the matrix, the second where the layer is a transposed
-    /// convolution.
+    /// The layer with the weight that it has now. The first axis of the weight counts the rows of
+    /// the matrix, the second where the layer is a transposed convolution.
     ///
     /// # Panics
     /// If it has no `weight` of floats.
@@ -67,25 +69,25 @@ impl<L: Layer> SpectralNorm<L> {
     /// If the weight has no such axis.
     #[track_caller]
     #[must_use]
-    pub fn axis(self, axis: usize) -> SpectralNorm<L> {
+    pub fn dim(self, axis: usize) -> SpectralNorm<L> {
         demand(axis < self.original.rank(), "SpectralNorm", || {
             format!("a weight {} has no axis {axis}", self.original.spec())
         });
         SpectralNorm { axis, ..self }.begun()
     }
 
-    /// How many steps of power iteration a forward pass in training takes; 1 unless told.
+    /// How many steps of power iteration a forward pass in training takes; 1 by default.
     ///
     /// # Panics
     /// If there are none.
     #[track_caller]
     #[must_use]
-    pub fn iterations(self, count: usize) -> SpectralNorm<L> {
+    pub fn n_power_iterations(self, count: usize) -> SpectralNorm<L> {
         demand(count > 0, "SpectralNorm", || "takes at least one step a call".into());
         SpectralNorm { iterations: count, ..self }
     }
 
-    /// The least length that a vector is divided by; 1e-12 unless told.
+    /// The least length that a vector is divided by; 1e-12 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> SpectralNorm<L> {
         SpectralNorm { eps, ..self }
@@ -191,11 +193,11 @@ impl<L: Layer> Tree for SpectralNorm<L> {
 
 impl<L: Layer> Layer for SpectralNorm<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         if self.training.get() {
             self.iterate(self.iterations);
         }
         let layer = self.inner.with(&self.weight());
-        seen(self, layer.forward(x))
+        scope.output(layer.forward(x))
     }
 }

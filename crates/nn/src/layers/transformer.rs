@@ -1,4 +1,5 @@
-//! What the layers and stacks of transformers are made from, and the part that encoders and decoders share.
+//! What the layers and stacks of transformers are made from, and the part that encoders and
+//! decoders share.
 
 use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
@@ -11,13 +12,14 @@ use crate::refuse::room_for;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key};
 
-/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of 0.1, relu, norms after each part.
+/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of
+/// 0.1, relu, norms after each part.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, Module, TransformerConfig};
 /// // A small GPT's blocks.
-/// let config = TransformerConfig::new(32, 4).feedforward(64).dropout(0.0).gelu().norm_first();
+/// let config = TransformerConfig::new(32, 4).dim_feedforward(64).dropout(0.0).gelu().norm_first();
 /// let blocks = config.final_norm().encoder(2);
 /// let y = blocks.forward_masked(&Tensor::ones([1, 7, 32]), AttentionMasks::new().causal());
 /// assert_eq!(y.shape(), [1, 7, 32]);
@@ -40,13 +42,13 @@ pub struct TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// Of `width` features and this many heads.
-    pub fn new(width: usize, heads: usize) -> TransformerConfig {
+    /// `d_model` features and `nhead` heads.
+    pub fn new(d_model: usize, nhead: usize) -> TransformerConfig {
         TransformerConfig {
-            attention: AttentionConfig::new(width, heads),
+            attention: AttentionConfig::new(d_model, nhead),
             kv_heads: None,
             rotary: None,
-            width,
+            width: d_model,
             feedforward: 2048,
             dropout: 0.1,
             gelu: false,
@@ -58,16 +60,18 @@ impl TransformerConfig {
     }
 
     /// How many features there are between the two linear layers.
-    pub fn feedforward(self, feedforward: usize) -> TransformerConfig {
+    pub fn dim_feedforward(self, feedforward: usize) -> TransformerConfig {
         TransformerConfig { feedforward, ..self }
     }
 
-    /// While training, drops with this probability: attention weights, what the parts add, and inside the feed-forward part.
+    /// While training, drops with this probability: attention weights, what the parts add, and
+    /// inside the feed-forward part.
     pub fn dropout(self, p: f64) -> TransformerConfig {
         TransformerConfig { dropout: p, ..self }
     }
 
     /// Gelu instead of relu.
+    #[doc(alias = "activation")]
     pub fn gelu(self) -> TransformerConfig {
         TransformerConfig { gelu: true, ..self }
     }
@@ -77,12 +81,13 @@ impl TransformerConfig {
         TransformerConfig { norm_first: true, ..self }
     }
 
-    /// What norms add to variances; 1e-5 unless told.
-    pub fn eps(self, eps: f64) -> TransformerConfig {
+    /// What norms add to variances; 1e-5 by default.
+    pub fn layer_norm_eps(self, eps: f64) -> TransformerConfig {
         TransformerConfig { eps, ..self }
     }
 
     /// No biases, in norms neither.
+    #[doc(alias = "bias")]
     pub fn without_bias(self) -> TransformerConfig {
         TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }
     }
@@ -128,9 +133,9 @@ impl TransformerConfig {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn encoder(self, count: usize) -> TransformerEncoder {
-        let mut layers = room_for("TransformerEncoder", count);
-        for _ in 0..count {
+    pub fn encoder(self, num_layers: usize) -> TransformerEncoder {
+        let mut layers = room_for("TransformerEncoder", num_layers);
+        for _ in 0..num_layers {
             layers.push(self.encoder_layer());
         }
         TransformerEncoder { layers, norm: self.final_norm.then(|| self.norm()) }
@@ -142,9 +147,9 @@ impl TransformerConfig {
     /// With the caller's line, if the heads cannot share the features.
     #[track_caller]
     #[must_use]
-    pub fn decoder(self, count: usize) -> TransformerDecoder {
-        let mut layers = room_for("TransformerDecoder", count);
-        for _ in 0..count {
+    pub fn decoder(self, num_layers: usize) -> TransformerDecoder {
+        let mut layers = room_for("TransformerDecoder", num_layers);
+        for _ in 0..num_layers {
             layers.push(self.decoder_layer());
         }
         TransformerDecoder { layers, norm: self.final_norm.then(|| self.norm()) }
@@ -184,34 +189,34 @@ impl TransformerConfig {
     }
 
     #[track_caller]
-    pub(super) fn manner(&self) -> Manner {
+    pub(super) fn sublayers(&self) -> Sublayers {
         let TransformerConfig { gelu, norm_first, .. } = *self;
         let dropout = probability("Transformer", self.dropout);
-        Manner { dropout, gelu, norm_first, training: Flag::new(true) }
+        Sublayers { dropout, gelu, norm_first, training: Flag::new(true) }
     }
 }
 
-/// How the parts of a layer are put together. It is no part itself: as a tree it has no type of its own.
+/// How the sublayers of a transformer layer are combined. As a tree it has no type.
 #[derive(Clone)]
-pub(super) struct Manner {
+pub(super) struct Sublayers {
     pub dropout: f64,
     pub gelu: bool,
     pub norm_first: bool,
     pub training: Flag,
 }
 
-impl Tree for Manner {
+impl Tree for Sublayers {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
         path.note(&(self.dropout, self.gelu, self.norm_first));
         self.training.visit(path, f);
     }
 
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Manner {
-        Manner { training: self.training.map(f), ..*self }
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Sublayers {
+        Sublayers { training: self.training.map(f), ..*self }
     }
 }
 
-impl Manner {
+impl Sublayers {
     /// While training, some of `x` dropped.
     #[track_caller]
     pub fn drop(&self, x: Tensor) -> Tensor {
@@ -221,14 +226,14 @@ impl Manner {
         }
     }
 
-    /// What a part adds to `x`, under its norm. It is two steps, so that what the part does is not in a closure, which would not know the
-    /// caller's line: this is the first, what the part is given.
+    /// The residual connection around a sublayer, in two steps, so that the sublayer is not in a
+    /// closure, which would lose the caller's line. This is the first: the input of the sublayer.
     #[track_caller]
     pub fn before(&self, x: &Tensor, norm: &LayerNorm) -> Tensor {
         if self.norm_first { norm.forward(x) } else { x.clone() }
     }
 
-    /// The second: `x` and what the part made, together.
+    /// The second: `x` plus the output of the sublayer.
     #[track_caller]
     pub fn after(&self, x: &Tensor, made: Tensor, norm: &LayerNorm) -> Tensor {
         let sum = x + self.drop(made);

@@ -4,10 +4,11 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::transformer_decoder_layer::TransformerDecoderLayer;
 use super::transformer_encoder::check_count;
-use crate::{Layer, LayerNorm, entered, seen};
+use crate::{Layer, LayerNorm, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
+/// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see
+/// [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
 #[derive(Clone, Tree)]
 pub struct TransformerDecoder {
     /// The layers.
@@ -17,8 +18,8 @@ pub struct TransformerDecoder {
 }
 
 impl TransformerDecoder {
-    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
-    /// encoder's, as the masks let them.
+    /// The output for `[batch, positions, features]` and the encoder's output
+    /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -31,15 +32,16 @@ impl TransformerDecoder {
         masks: AttentionMasks,
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let mut x = x.clone();
         for layer in &self.layers {
             x = layer.forward(&x, memory, masks, memory_masks);
         }
-        self.finished(x)
+        self.finish(&scope, x)
     }
 
-    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. There is a cache for each layer.
+    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. There is a cache
+    /// for each layer.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or a cache is full.
@@ -52,13 +54,13 @@ impl TransformerDecoder {
         caches: &[KeyValueCache],
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         check_count("TransformerDecoder", self.layers.len(), caches);
         let mut x = x.clone();
         for (layer, cache) in self.layers.iter().zip(caches) {
             x = layer.decode(&x, memory, cache, memory_masks);
         }
-        self.finished(x).detach()
+        self.finish(&scope, x).detach()
     }
 
     /// Empty caches for [`TransformerDecoder::decode`].
@@ -68,11 +70,11 @@ impl TransformerDecoder {
     }
 
     #[track_caller]
-    fn finished(&self, x: Tensor) -> Tensor {
+    fn finish(&self, scope: &ModuleScope<Self>, x: Tensor) -> Tensor {
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,
         };
-        seen(self, y)
+        scope.output(y)
     }
 }

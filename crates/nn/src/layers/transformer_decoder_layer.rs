@@ -1,27 +1,28 @@
-//! Self-attention, attention to what an encoder made, then a feed-forward part.
+//! Self-attention, attention to an encoder's output, then a feed-forward part.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
-use super::transformer::{Manner, TransformerConfig};
-use crate::{LayerNorm, Linear, entered, seen};
+use super::transformer::{Sublayers, TransformerConfig};
+use crate::{LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of a decoder, PyTorch's `nn.TransformerDecoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, TransformerConfig};
-/// let layer = TransformerConfig::new(8, 2).feedforward(16).decoder_layer();
+/// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
 /// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
 /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
 /// assert_eq!(y.shape(), [3, 5, 8]);
 /// ```
 #[derive(Clone, Tree)]
 pub struct TransformerDecoderLayer {
-    /// Each position looks at all, or at those before it.
+    /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// Each position looks at the encoder's.
+    /// Attention to the encoder's output.
     pub multihead_attn: MultiHeadAttention,
     /// The feed-forward part's first layer.
     pub linear1: Linear,
@@ -33,7 +34,7 @@ pub struct TransformerDecoderLayer {
     pub norm2: LayerNorm,
     /// The norm of the feed-forward part.
     pub norm3: LayerNorm,
-    manner: Manner,
+    sublayers: Sublayers,
 }
 
 impl TransformerDecoderLayer {
@@ -49,12 +50,12 @@ impl TransformerDecoderLayer {
             norm1: config.norm(),
             norm2: config.norm(),
             norm3: config.norm(),
-            manner: config.manner(),
+            sublayers: config.sublayers(),
         }
     }
 
-    /// The output for `[batch, positions, features]` beside what an encoder made, `[batch, others, features]`: positions see each other, and the
-    /// encoder's, as the masks let them.
+    /// The output for `[batch, positions, features]` and the encoder's output
+    /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -67,13 +68,14 @@ impl TransformerDecoderLayer {
         masks: AttentionMasks,
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let scope = module_scope(self);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks)
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
@@ -86,19 +88,26 @@ impl TransformerDecoderLayer {
         cache: &KeyValueCache,
         memory_masks: AttentionMasks,
     ) -> Tensor {
-        let _here = entered(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let scope = module_scope(self);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&self.manner.after(x, found, &self.norm1), memory, memory_masks).detach()
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
+            .detach()
     }
 
     #[track_caller]
-    fn rest(&self, x: &Tensor, memory: &Tensor, masks: AttentionMasks) -> Tensor {
-        let asked = self.manner.before(x, &self.norm2);
+    fn rest(
+        &self,
+        scope: &ModuleScope<Self>,
+        x: &Tensor,
+        memory: &Tensor,
+        masks: AttentionMasks,
+    ) -> Tensor {
+        let asked = self.sublayers.before(x, &self.norm2);
         let found = self.multihead_attn.forward(&asked, memory, memory, masks);
-        let x = self.manner.after(x, found, &self.norm2);
-        let given = self.manner.before(&x, &self.norm3);
-        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        seen(self, self.manner.after(&x, made, &self.norm3))
+        let x = self.sublayers.after(x, found, &self.norm2);
+        let given = self.sublayers.before(&x, &self.norm3);
+        let made = self.sublayers.feed_forward(&given, &self.linear1, &self.linear2);
+        scope.output(self.sublayers.after(&x, made, &self.norm3))
     }
 }

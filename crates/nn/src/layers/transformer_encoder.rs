@@ -4,10 +4,11 @@ use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::transformer_encoder_layer::TransformerEncoderLayer;
 use crate::refuse::refuse;
-use crate::{Layer, LayerNorm, entered, seen};
+use crate::{Layer, LayerNorm, ModuleScope, module_scope};
 use pullback::{Error, Tensor, Tree};
 
-/// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
+/// Encoder layers one after the other, PyTorch's `nn.TransformerEncoder`: see
+/// [`TransformerConfig::encoder`](crate::TransformerConfig::encoder).
 #[derive(Clone, Tree)]
 pub struct TransformerEncoder {
     /// The layers.
@@ -17,35 +18,36 @@ pub struct TransformerEncoder {
 }
 
 impl TransformerEncoder {
-    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let mut x = x.clone();
         for layer in &self.layers {
             x = layer.forward_masked(&x, masks);
         }
-        self.finished(x)
+        self.finish(&scope, x)
     }
 
-    /// The output for the next positions: see [`TransformerEncoderLayer::decode`]. There is a cache for each layer.
+    /// The output for the next positions: see [`TransformerEncoderLayer::decode`]. There is a cache
+    /// for each layer.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or a cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, caches: &[KeyValueCache]) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         check_count("TransformerEncoder", self.layers.len(), caches);
         let mut x = x.clone();
         for (layer, cache) in self.layers.iter().zip(caches) {
             x = layer.decode(&x, cache);
         }
-        self.finished(x).detach()
+        self.finish(&scope, x).detach()
     }
 
     /// Empty caches for [`TransformerEncoder::decode`].
@@ -55,12 +57,12 @@ impl TransformerEncoder {
     }
 
     #[track_caller]
-    fn finished(&self, x: Tensor) -> Tensor {
+    fn finish(&self, scope: &ModuleScope<Self>, x: Tensor) -> Tensor {
         let y = match &self.norm {
             Some(norm) => norm.forward(&x),
             None => x,
         };
-        seen(self, y)
+        scope.output(y)
     }
 }
 
@@ -75,7 +77,7 @@ impl Layer for TransformerEncoder {
 #[track_caller]
 pub(super) fn check_count(name: &'static str, layers: usize, caches: &[KeyValueCache]) {
     if layers != caches.len() {
-        let message = format!("{layers} layers want a cache each, not {}", caches.len());
+        let message = format!("{layers} layers take one cache each, not {}", caches.len());
         refuse(Error::argument(name, message));
     }
 }

@@ -3,23 +3,24 @@
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
 use super::multi_head_attention::MultiHeadAttention;
-use super::transformer::{Manner, TransformerConfig};
-use crate::{Layer, LayerNorm, Linear, entered, seen};
+use super::transformer::{Sublayers, TransformerConfig};
+use crate::{Layer, LayerNorm, Linear, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`. [`TransformerConfig`] has the options.
+/// One layer of an encoder, PyTorch's `nn.TransformerEncoderLayer` with `batch_first=True`.
+/// [`TransformerConfig`] has the options.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionMasks, Layer, TransformerConfig};
-/// let layer = TransformerConfig::new(8, 2).feedforward(16).encoder_layer();
+/// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
 /// let x = Tensor::ones([3, 5, 8]);
 /// assert_eq!(layer.forward(&x).shape(), [3, 5, 8]);
 /// assert_eq!(layer.forward_masked(&x, AttentionMasks::new().causal()).shape(), [3, 5, 8]);
 /// ```
 #[derive(Clone, Tree)]
 pub struct TransformerEncoderLayer {
-    /// Each position looks at all.
+    /// Self-attention.
     pub self_attn: MultiHeadAttention,
     /// The feed-forward part's first layer.
     pub linear1: Linear,
@@ -29,7 +30,7 @@ pub struct TransformerEncoderLayer {
     pub norm1: LayerNorm,
     /// The norm of the feed-forward part.
     pub norm2: LayerNorm,
-    manner: Manner,
+    sublayers: Sublayers,
 }
 
 impl TransformerEncoderLayer {
@@ -43,41 +44,42 @@ impl TransformerEncoderLayer {
             linear2,
             norm1: config.norm(),
             norm2: config.norm(),
-            manner: config.manner(),
+            sublayers: config.sublayers(),
         }
     }
 
-    /// The output for `[batch, positions, features]`, where positions see what the masks let them.
+    /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
-        let _here = entered(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let scope = module_scope(self);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.forward(&seen, &seen, &seen, masks);
-        self.rest(&self.manner.after(x, found, &self.norm1))
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1))
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation first: dropout is not left out.
+    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
+    /// first: dropout is not left out.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
-        let _here = entered(self);
-        let seen = self.manner.before(x, &self.norm1);
+        let scope = module_scope(self);
+        let seen = self.sublayers.before(x, &self.norm1);
         let found = self.self_attn.decode(&seen, cache);
-        self.rest(&self.manner.after(x, found, &self.norm1)).detach()
+        self.rest(&scope, &self.sublayers.after(x, found, &self.norm1)).detach()
     }
 
     #[track_caller]
-    fn rest(&self, x: &Tensor) -> Tensor {
-        let given = self.manner.before(x, &self.norm2);
-        let made = self.manner.feed_forward(&given, &self.linear1, &self.linear2);
-        seen(self, self.manner.after(x, made, &self.norm2))
+    fn rest(&self, scope: &ModuleScope<Self>, x: &Tensor) -> Tensor {
+        let given = self.sublayers.before(x, &self.norm2);
+        let made = self.sublayers.feed_forward(&given, &self.linear1, &self.linear2);
+        scope.output(self.sublayers.after(x, made, &self.norm2))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One axis as several.
 
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
 /// An axis as several of these lengths, of which one may be −1.
@@ -28,7 +28,7 @@ impl Unflatten {
 
 impl Layer for Unflatten {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
-        seen(self, x.unflatten(self.dim, &self.unflattened_size[..]))
+        let scope = module_scope(self);
+        scope.output(x.unflatten(self.dim, &self.unflattened_size[..]))
     }
 }

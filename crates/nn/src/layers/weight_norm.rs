@@ -1,11 +1,13 @@
 //! A layer whose weight is a length and a direction.
 
 use super::parametrised::{Bare, under};
-use crate::{Layer, entered, seen};
+use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree};
 
-/// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters: one length for each index of an axis, the first unless told.
-/// PyTorch's `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is g and `…original1` is v.
+/// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters:
+/// one length for each index of an axis, the first by default. PyTorch's
+/// `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is
+/// g and `…original1` is v.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -38,7 +40,8 @@ impl<L: Layer> WeightNorm<L> {
         WeightNorm::over(layer, Some(0))
     }
 
-    /// One length for each index of this axis, or one for all where there is none. (PyTorch's `dim`.)
+    /// One length for each index of this axis, or one for all where there is none. (PyTorch's
+    /// `dim`.)
     ///
     /// # Panics
     /// If the layer has no `weight` of floats, or that has no such axis.
@@ -105,8 +108,8 @@ impl<L: Layer> Tree for WeightNorm<L> {
 
 impl<L: Layer> Layer for WeightNorm<L> {
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let scope = module_scope(self);
         let layer = self.inner.with(&self.weight());
-        seen(self, layer.forward(x))
+        scope.output(layer.forward(x))
     }
 }

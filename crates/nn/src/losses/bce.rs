@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100. PyTorch's `nn.BCELoss`.
+/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+/// PyTorch's `nn.BCELoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BceLoss {
@@ -12,7 +13,7 @@ pub struct BceLoss {
 }
 
 impl BceLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> BceLoss {
         BceLoss { weight: None, reduction }
     }

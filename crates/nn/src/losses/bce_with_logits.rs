@@ -13,7 +13,7 @@ pub struct BceWithLogitsLoss {
 }
 
 impl BceWithLogitsLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> BceWithLogitsLoss {
         BceWithLogitsLoss { weight: None, pos_weight: None, reduction }
     }

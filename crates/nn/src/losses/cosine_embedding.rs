@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1. PyTorch's `nn.CosineEmbeddingLoss`.
+/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
+/// PyTorch's `nn.CosineEmbeddingLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct CosineEmbeddingLoss {
@@ -11,12 +12,12 @@ pub struct CosineEmbeddingLoss {
 }
 
 impl CosineEmbeddingLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> CosineEmbeddingLoss {
         CosineEmbeddingLoss { margin: 0.0, reduction }
     }
 
-    /// The margin; 0 unless told.
+    /// The margin; 0 by default.
     pub fn margin(self, margin: f64) -> CosineEmbeddingLoss {
         CosineEmbeddingLoss { margin, ..self }
     }

@@ -3,8 +3,9 @@
 use super::Loss;
 use pullback::{CrossEntropy, Reduction, Tensor};
 
-/// The cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers), or against probabilities shaped as the logits. The mean
-/// over classes is over their weights. PyTorch's `nn.CrossEntropyLoss`.
+/// The cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers), or against
+/// probabilities shaped as the logits. The mean over classes is over their weights. PyTorch's
+/// `nn.CrossEntropyLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
@@ -18,7 +19,7 @@ use pullback::{CrossEntropy, Reduction, Tensor};
 pub struct CrossEntropyLoss(CrossEntropy);
 
 impl CrossEntropyLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> CrossEntropyLoss {
         CrossEntropyLoss(CrossEntropy::new().reduction(reduction))
     }
@@ -28,7 +29,7 @@ impl CrossEntropyLoss {
         CrossEntropyLoss(self.0.weight(weight))
     }
 
-    /// Elements of this class count for nothing; of the class −100, if none is named.
+    /// Elements of this class are ignored; −100 by default.
     pub fn ignore_index(self, class: i64) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.ignore_index(class))
     }

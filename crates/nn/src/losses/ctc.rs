@@ -3,10 +3,11 @@
 use pullback::losses::{self, Ctc};
 use pullback::{Reduction, Tensor};
 
-/// −log of the probability of labels, by connectionist temporal classification. The mean is over the batch, of each loss divided by its
-/// number of labels. PyTorch's `nn.CTCLoss`.
+/// −log of the probability of labels, by connectionist temporal classification. The mean is over
+/// the batch, of each loss divided by its number of labels. PyTorch's `nn.CTCLoss`.
 ///
-/// Lengths that are numbers are part of what is compiled; a compiled step that takes them as tensors calls [`CtcLoss::forward_by`].
+/// Lengths that are numbers are part of what is compiled; a compiled step that takes them as
+/// tensors calls [`CtcLoss::forward_by`].
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
@@ -25,18 +26,19 @@ impl CtcLoss {
         CtcLoss(Ctc { reduction, ..Ctc::default() })
     }
 
-    /// The class that stands for "no label".
+    /// The blank class.
     pub fn blank(self, blank: usize) -> CtcLoss {
         CtcLoss(Ctc { blank, ..self.0 })
     }
 
-    /// A loss that is infinite (the labels do not fit into the sequence) counts as 0, and so does its gradient.
+    /// A loss that is infinite (the labels do not fit into the sequence) counts as 0, and so does
+    /// its gradient.
     pub fn zero_infinity(self) -> CtcLoss {
         CtcLoss(Ctc { zero_infinity: true, ..self.0 })
     }
 
-    /// The loss of log-probabilities `[t, n, classes]` (or `[t, classes]`) against labels `[n, most]`, or all of them in one vector, with the lengths
-    /// of both.
+    /// The loss of log-probabilities `[t, n, classes]` (or `[t, classes]`) against labels
+    /// `[n, most]`, or all of them in one vector, with the lengths of both.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit each other.
@@ -52,7 +54,8 @@ impl CtcLoss {
         losses::ctc(log_p, labels, times, counts, self.0)
     }
 
-    /// [`CtcLoss::forward`] with labels `[n, most]`, and both lengths as tensors of integers `[n]`: see [`losses::ctc_by`].
+    /// [`CtcLoss::forward`] with labels `[n, most]`, and both lengths as tensors of integers `[n]`:
+    /// see [`losses::ctc_by`].
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit each other.

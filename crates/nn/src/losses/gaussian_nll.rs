@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// ½(log v + (x − y)²/v), the likelihood of y under a normal distribution of mean x and variance v. PyTorch's `nn.GaussianNLLLoss`.
+/// ½(log v + (x − y)²/v), the likelihood of y under a normal distribution of mean x and variance v.
+/// PyTorch's `nn.GaussianNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct GaussianNllLoss {
@@ -12,7 +13,7 @@ pub struct GaussianNllLoss {
 }
 
 impl GaussianNllLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> GaussianNllLoss {
         GaussianNllLoss { full: false, eps: 1e-6, reduction }
     }
@@ -22,7 +23,7 @@ impl GaussianNllLoss {
         GaussianNllLoss { full: true, ..self }
     }
 
-    /// The least variance; 1e-6 unless told.
+    /// The least variance; 1e-6 by default.
     pub fn eps(self, eps: f64) -> GaussianNllLoss {
         GaussianNllLoss { eps, ..self }
     }

@@ -12,12 +12,12 @@ pub struct HingeEmbeddingLoss {
 }
 
 impl HingeEmbeddingLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> HingeEmbeddingLoss {
         HingeEmbeddingLoss { margin: 1.0, reduction }
     }
 
-    /// The margin; 1 unless told.
+    /// The margin; 1 by default.
     pub fn margin(self, margin: f64) -> HingeEmbeddingLoss {
         HingeEmbeddingLoss { margin, ..self }
     }

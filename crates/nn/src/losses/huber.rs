@@ -12,12 +12,12 @@ pub struct HuberLoss {
 }
 
 impl HuberLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> HuberLoss {
         HuberLoss { delta: 1.0, reduction }
     }
 
-    /// Where the parabola ends; 1 unless told.
+    /// Where the parabola ends; 1 by default.
     pub fn delta(self, delta: f64) -> HuberLoss {
         HuberLoss { delta, ..self }
     }

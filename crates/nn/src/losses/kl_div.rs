@@ -3,8 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y. That of its definition is with
-/// [`Reduction::BatchMean`]. PyTorch's `nn.KLDivLoss`.
+/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y. That
+/// of its definition is with [`Reduction::BatchMean`]. PyTorch's `nn.KLDivLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct KlDivLoss {
@@ -13,7 +13,7 @@ pub struct KlDivLoss {
 }
 
 impl KlDivLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> KlDivLoss {
         KlDivLoss { log_target: false, reduction }
     }

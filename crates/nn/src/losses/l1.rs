@@ -11,7 +11,7 @@ pub struct L1Loss {
 }
 
 impl L1Loss {
-    /// Reduced in this way.
+    /// With this reduction.
     pub fn new(reduction: Reduction) -> L1Loss {
         L1Loss { reduction }
     }

@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// max(0, margin − y·(a − b)): a is to be ranked above b where y is 1, below it where y is −1. PyTorch's `nn.MarginRankingLoss`.
+/// max(0, margin − y·(a − b)): a is to be ranked above b where y is 1, below it where y is −1.
+/// PyTorch's `nn.MarginRankingLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MarginRankingLoss {
@@ -11,12 +12,12 @@ pub struct MarginRankingLoss {
 }
 
 impl MarginRankingLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> MarginRankingLoss {
         MarginRankingLoss { margin: 0.0, reduction }
     }
 
-    /// The margin; 0 unless told.
+    /// The margin; 0 by default.
     pub fn margin(self, margin: f64) -> MarginRankingLoss {
         MarginRankingLoss { margin, ..self }
     }

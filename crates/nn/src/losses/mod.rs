@@ -1,5 +1,5 @@
-//! Losses, each with an explicit reduction: one struct a file, as PyTorch's modules are. They hold options; the formulas are those of
-//! [`pullback::losses`], which are here too.
+//! Losses, each with an explicit reduction: one struct a file, as PyTorch's modules are. They hold
+//! options; the formulas are those of [`pullback::losses`], which are here too.
 //!
 //! ```
 //! use pullback::{Reduction, Tensor};

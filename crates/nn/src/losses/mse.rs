@@ -18,7 +18,7 @@ pub struct MseLoss {
 }
 
 impl MseLoss {
-    /// Reduced in this way.
+    /// With this reduction.
     pub fn new(reduction: Reduction) -> MseLoss {
         MseLoss { reduction }
     }

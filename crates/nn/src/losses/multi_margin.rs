@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes. PyTorch's `nn.MultiMarginLoss`.
+/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes. PyTorch's
+/// `nn.MultiMarginLoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MultiMarginLoss {
@@ -14,17 +15,17 @@ pub struct MultiMarginLoss {
 }
 
 impl MultiMarginLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> MultiMarginLoss {
         MultiMarginLoss { p: 1, margin: 1.0, weight: None, reduction }
     }
 
-    /// The power, 1 or 2; 1 unless told.
+    /// The power, 1 or 2; 1 by default.
     pub fn p(self, p: u32) -> MultiMarginLoss {
         MultiMarginLoss { p, ..self }
     }
 
-    /// The margin; 1 unless told.
+    /// The margin; 1 by default.
     pub fn margin(self, margin: f64) -> MultiMarginLoss {
         MultiMarginLoss { margin, ..self }
     }

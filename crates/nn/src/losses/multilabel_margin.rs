@@ -3,8 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// Σ over the labels j of a row and the other classes i of `max(0, 1 − x[j] + x[i])` / classes; −1 ends the labels of a row.
-/// PyTorch's `nn.MultiLabelMarginLoss`.
+/// Σ over the labels j of a row and the other classes i of `max(0, 1 − x[j] + x[i])` / classes; −1
+/// ends the labels of a row. PyTorch's `nn.MultiLabelMarginLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MultilabelMarginLoss {
@@ -12,7 +12,7 @@ pub struct MultilabelMarginLoss {
 }
 
 impl MultilabelMarginLoss {
-    /// Reduced in this way.
+    /// With this reduction.
     pub fn new(reduction: Reduction) -> MultilabelMarginLoss {
         MultilabelMarginLoss { reduction }
     }

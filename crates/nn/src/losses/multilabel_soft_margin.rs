@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The mean over the classes of −y·log σ(x) − (1 − y)·log σ(−x). PyTorch's `nn.MultiLabelSoftMarginLoss`.
+/// The mean over the classes of −y·log σ(x) − (1 − y)·log σ(−x). PyTorch's
+/// `nn.MultiLabelSoftMarginLoss`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct MultilabelSoftMarginLoss {
@@ -12,7 +13,7 @@ pub struct MultilabelSoftMarginLoss {
 }
 
 impl MultilabelSoftMarginLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> MultilabelSoftMarginLoss {
         MultilabelSoftMarginLoss { weight: None, reduction }
     }

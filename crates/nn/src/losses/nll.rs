@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`; the mean is over the weights. PyTorch's `nn.NLLLoss`.
+/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`; the mean is over the
+/// weights. PyTorch's `nn.NLLLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
@@ -21,7 +22,7 @@ pub struct NllLoss {
 }
 
 impl NllLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> NllLoss {
         NllLoss { weight: None, ignore_index: None, reduction }
     }
@@ -31,7 +32,7 @@ impl NllLoss {
         NllLoss { weight: Some(weight.clone()), ..self }
     }
 
-    /// Elements of this class count for nothing; of the class −100, if none is named.
+    /// Elements of this class are ignored; −100 by default.
     pub fn ignore_index(self, class: i64) -> NllLoss {
         NllLoss { ignore_index: Some(class), ..self }
     }

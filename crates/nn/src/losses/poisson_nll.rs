@@ -3,7 +3,8 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's `nn.PoissonNLLLoss`.
+/// The likelihood of counts y: eˣ − y·x for the logarithm x of their rate. PyTorch's
+/// `nn.PoissonNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct PoissonNllLoss {
@@ -14,12 +15,13 @@ pub struct PoissonNllLoss {
 }
 
 impl PoissonNllLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> PoissonNllLoss {
         PoissonNllLoss { raw_input: false, full: false, eps: 1e-8, reduction }
     }
 
     /// x is the rate itself, not its logarithm: x − y·log(x + eps).
+    #[doc(alias = "log_input")]
     pub fn raw_input(self) -> PoissonNllLoss {
         PoissonNllLoss { raw_input: true, ..self }
     }
@@ -29,7 +31,7 @@ impl PoissonNllLoss {
         PoissonNllLoss { full: true, ..self }
     }
 
-    /// What is added to a rate before its logarithm is taken; 1e-8 unless told.
+    /// What is added to a rate before its logarithm is taken; 1e-8 by default.
     pub fn eps(self, eps: f64) -> PoissonNllLoss {
         PoissonNllLoss { eps, ..self }
     }

@@ -12,12 +12,12 @@ pub struct SmoothL1Loss {
 }
 
 impl SmoothL1Loss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> SmoothL1Loss {
         SmoothL1Loss { beta: 1.0, reduction }
     }
 
-    /// Where the parabola ends; 1 unless told.
+    /// Where the parabola ends; 1 by default.
     pub fn beta(self, beta: f64) -> SmoothL1Loss {
         SmoothL1Loss { beta, ..self }
     }

@@ -11,7 +11,7 @@ pub struct SoftMarginLoss {
 }
 
 impl SoftMarginLoss {
-    /// Reduced in this way.
+    /// With this reduction.
     pub fn new(reduction: Reduction) -> SoftMarginLoss {
         SoftMarginLoss { reduction }
     }

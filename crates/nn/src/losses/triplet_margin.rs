@@ -2,7 +2,8 @@
 
 use pullback::{Reduction, Tensor, losses};
 
-/// max(0, margin + |anchor − near| − |anchor − far|), over the last axis. PyTorch's `nn.TripletMarginLoss`.
+/// max(0, margin + |anchor − near| − |anchor − far|), over the last axis. PyTorch's
+/// `nn.TripletMarginLoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
@@ -22,22 +23,22 @@ pub struct TripletMarginLoss {
 }
 
 impl TripletMarginLoss {
-    /// Reduced in this way, without options.
+    /// With this reduction and default options.
     pub fn new(reduction: Reduction) -> TripletMarginLoss {
         TripletMarginLoss { margin: 1.0, p: 2.0, eps: 1e-6, swap: false, reduction }
     }
 
-    /// The margin; 1 unless told.
+    /// The margin; 1 by default.
     pub fn margin(self, margin: f64) -> TripletMarginLoss {
         TripletMarginLoss { margin, ..self }
     }
 
-    /// The order of the norm; 2 unless told.
+    /// The order of the norm; 2 by default.
     pub fn p(self, p: f64) -> TripletMarginLoss {
         TripletMarginLoss { p, ..self }
     }
 
-    /// What is added to differences, so that a distance of 0 has a slope; 1e-6 unless told.
+    /// What is added to differences, so that a distance of 0 has a slope; 1e-6 by default.
     pub fn eps(self, eps: f64) -> TripletMarginLoss {
         TripletMarginLoss { eps, ..self }
     }

@@ -1,10 +1,10 @@
 //! Convolutions with batch normalisation.
 
-use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d, entered};
+use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d, module_scope};
 use pullback::{Tensor, Tree};
 
-/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling by two before the last, the mean over the
-/// image, and a linear layer.
+/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling
+/// by two before the last, the mean over the image, and a linear layer.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -43,7 +43,7 @@ impl Cnn {
 impl Layer for Cnn {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         let (mut x, pool) = (x.clone(), MaxPool2d::new(2));
         for (i, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {
             if i > 0 && i + 1 == self.convs.len() {

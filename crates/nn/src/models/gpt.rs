@@ -5,7 +5,7 @@ use crate::module::in_evaluation;
 use crate::refuse::{demand, room_for};
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
-    TransformerEncoderLayer, entered,
+    TransformerEncoderLayer, module_scope,
 };
 use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct GptConfig {
     pub heads: usize,
     /// Blocks of attention and feed-forward part.
     pub layers: usize,
-    /// The probability with which it drops while training.
+    /// The dropout probability.
     pub dropout: f64,
 }
 
@@ -34,16 +34,17 @@ impl Default for GptConfig {
     }
 }
 
-/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and the logits.
+/// A small GPT: pre-norm blocks with exact gelu, learned positions, one table for the embedding and
+/// the logits.
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::models::{Gpt, GptConfig, Sampling};
+/// use pullback_nn::models::{Gpt, GptConfig, SamplingOptions};
 /// let gpt = Gpt::new(&GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 });
 /// let ids = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
 /// assert_eq!(gpt.forward(&ids).shape(), [2, 3, 16]);
-/// // More tokens than it can see at once: it goes on from the later half.
-/// assert_eq!(gpt.generate(&[1, 2, 3], 10, &Sampling::default())?.len(), 13);
+/// // More tokens than the context length: it continues from the later half.
+/// assert_eq!(gpt.generate(&[1, 2, 3], 10, &SamplingOptions::default())?.len(), 13);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Tree)]
@@ -62,31 +63,31 @@ pub struct Gpt {
 
 /// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// What logits are divided by; 0 takes the likeliest token.
+pub struct SamplingOptions {
+    /// The temperature: logits are divided by it; 0 takes the most likely token.
     pub temperature: f64,
-    /// Draws among this many of the likeliest tokens, or among all.
+    /// Samples among this many most likely tokens, or among all.
     pub top_k: Option<usize>,
-    /// Where randomness starts.
+    /// The seed.
     pub seed: u64,
 }
 
-impl Default for Sampling {
-    fn default() -> Sampling {
-        Sampling { temperature: 1.0, top_k: None, seed: 0 }
+impl Default for SamplingOptions {
+    fn default() -> SamplingOptions {
+        SamplingOptions { temperature: 1.0, top_k: None, seed: 0 }
     }
 }
 
-impl Sampling {
+impl SamplingOptions {
     /// Draws the token of number `i` by these logits. The same seed and number draw the same.
     ///
     /// ```
-    /// use pullback_nn::models::Sampling;
+    /// use pullback_nn::models::SamplingOptions;
     /// let logits = [0.0, 2f64.ln(), 0.0];
-    /// assert_eq!(Sampling { temperature: 0.0, ..Sampling::default() }.pick(&logits, 7), 1);
-    /// assert_eq!(Sampling { top_k: Some(1), ..Sampling::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7), 1);
     /// // The second is twice as likely as each of the others.
-    /// let seconds = (0..1000).filter(|&i| Sampling::default().pick(&logits, i) == 1).count();
+    /// let seconds = (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
     /// assert!((450..550).contains(&seconds), "{seconds}");
     /// ```
     ///
@@ -115,7 +116,8 @@ impl Sampling {
 }
 
 impl Gpt {
-    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a block adds to what it was given.
+    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a
+    /// block adds to what it was given.
     ///
     /// # Panics
     /// With the caller's line, if a size is 0 or the heads cannot share the features.
@@ -123,7 +125,7 @@ impl Gpt {
     #[must_use]
     pub fn new(config: &GptConfig) -> Gpt {
         let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
-        let block = TransformerConfig::new(width, heads).feedforward(4 * width);
+        let block = TransformerConfig::new(width, heads).dim_feedforward(4 * width);
         let block = block.dropout(dropout).gelu().norm_first();
         let mut blocks = room_for("Gpt", layers);
         for _ in 0..layers {
@@ -153,14 +155,15 @@ impl Gpt {
         self.position.weight.shape()[0]
     }
 
-    /// The logits of the next token at each position: from `[batch, positions]` to `[batch, positions, vocabulary]`.
+    /// The logits of the next token at each position: from `[batch, positions]` to
+    /// `[batch, positions, vocabulary]`.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they are no token numbers or too many.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, ids: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         let mut x = self.dropout.forward(&self.embedded(ids, 0));
         for block in &self.blocks {
             x = block.forward_masked(&x, AttentionMasks::new().causal());
@@ -168,7 +171,7 @@ impl Gpt {
         self.logits(&x)
     }
 
-    /// How badly it foretells the tokens `next`, `[batch, positions]`: the mean cross-entropy, in nats.
+    /// The mean cross-entropy of predicting the tokens `next`, `[batch, positions]`, in nats.
     ///
     /// # Panics
     /// With the operands and the caller's line, if they do not fit.
@@ -178,12 +181,18 @@ impl Gpt {
         cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
     }
 
-    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values are kept, so a token costs one position; where
-    /// the sequence is full it goes on from its later half.
+    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values
+    /// are kept, so a token costs one position; where the sequence is full it continues from its
+    /// later half.
     ///
     /// # Errors
     /// If the prompt is empty or has a number that is no token, or the temperature is negative.
-    pub fn generate(&self, prompt: &[i64], count: usize, how: &Sampling) -> Result<Vec<i64>> {
+    pub fn generate(
+        &self,
+        prompt: &[i64],
+        count: usize,
+        how: &SamplingOptions,
+    ) -> Result<Vec<i64>> {
         if prompt.is_empty() {
             return Err(Error::argument("generate", "needs a prompt of at least one token"));
         }
@@ -194,7 +203,7 @@ impl Gpt {
         in_evaluation(self, || catch(|| no_grad(|| self.draw(prompt, count, how))))
     }
 
-    fn draw(&self, prompt: &[i64], count: usize, how: &Sampling) -> Vec<i64> {
+    fn draw(&self, prompt: &[i64], count: usize, how: &SamplingOptions) -> Vec<i64> {
         let length = self.length();
         let caches: Vec<_> =
             self.blocks.iter().map(|block| block.self_attn.cache(1, length)).collect();

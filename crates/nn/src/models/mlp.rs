@@ -1,9 +1,10 @@
 //! Linear layers with relu between them.
 
-use crate::{Layer, Linear, entered};
+use crate::{Layer, Linear, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Linear layers with relu between them. Inputs may have any number of axes after the first; they are made one.
+/// Linear layers with relu between them. Inputs may have any number of axes after the first; they
+/// are made one.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -37,7 +38,7 @@ impl Mlp {
 impl Layer for Mlp {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        let _here = entered(self);
+        let _scope = module_scope(self);
         let mut x = if x.rank() > 2 { x.flatten(1, -1) } else { x.clone() };
         for (i, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&if i > 0 { x.relu() } else { x });

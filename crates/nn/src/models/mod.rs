@@ -1,9 +1,9 @@
-//! Small networks that are whole: to train at once, to begin from, and to measure.
+//! Small complete networks, for examples and benchmarks.
 
 mod cnn;
 mod gpt;
 mod mlp;
 
 pub use cnn::Cnn;
-pub use gpt::{Gpt, GptConfig, Sampling};
+pub use gpt::{Gpt, GptConfig, SamplingOptions};
 pub use mlp::Mlp;

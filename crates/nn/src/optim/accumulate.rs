@@ -1,19 +1,19 @@
-//! Batches that are too large for memory, in parts.
+//! Gradient accumulation.
 
 use super::Optimizer;
 use pullback::{Error, Result, Tensor, catch, no_grad};
 
-/// Accumulates gradients over several backward passes, and steps after the last: as one batch of all parts, if losses are means over
-/// parts of one size.
+/// Accumulates gradients over several backward passes, and steps after the last: as one batch of
+/// all parts, if losses are means over parts of one size.
 ///
-/// Gradients accumulate in `.grad()` anyway; this divides each loss by the number of parts, counts, steps, and forgets the gradients. A
-/// loop that does so by hand is as good:
+/// Gradients accumulate in `.grad()` anyway; this divides each loss by the number of parts, counts,
+/// steps, and clears the gradients. The same by hand:
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Accumulate, Optimizer, Rule, Sgd};
+/// use pullback_nn::optim::{Accumulate, Optimizer, UpdateRule, Sgd};
 ///
-/// let sgd = Sgd { rate: 0.1, ..Sgd::default() };
+/// let sgd = Sgd { lr: 0.1, ..Sgd::default() };
 /// let (x, y) = (Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad());
 /// let parts = Accumulate::new(sgd.over([x.clone()])?, 4)?;
 /// for t in 0..4 {
@@ -30,16 +30,19 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// The count is a tensor, so a step that contains this compiles, to the same program for all parts after the first: there the optimiser steps at every part, and its
-/// parameters and its state are put back where the part is not the last. Compiled, `before_step` therefore runs at every part too: what else it writes (a moving average, a counter) stays, and belongs
-/// behind a `select` by what [`Accumulate::backward`] gives. And gradients are zeros after a step, not absent. A clone counts along.
+/// The count is a tensor, so a step that contains this compiles, to the same program for all parts
+/// after the first: there the optimiser steps at every part, and its parameters and state are
+/// restored where the part is not the last. Compiled, `before_step` therefore runs at every part
+/// too: what else it writes (a moving average, a counter) is kept, so guard it with a `select` by
+/// the result of [`Accumulate::backward`]. Gradients are zeros after a step, not `None`. A clone
+/// shares the count.
 ///
 /// ```
 /// use pullback::{Tensor, jit};
-/// use pullback_nn::optim::{Accumulate, Rule, Sgd};
+/// use pullback_nn::optim::{Accumulate, UpdateRule, Sgd};
 ///
 /// let x = Tensor::from(1.0).requires_grad();
-/// let parts = Accumulate::new(Sgd { rate: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
+/// let parts = Accumulate::new(Sgd { lr: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
 /// let step = jit(|t: &Tensor| parts.backward(&(&x * t)));
 /// for stepped in [false, true, false, true] {
 ///     assert_eq!(step.call(&Tensor::from(3.0))?.item::<bool>(), stepped);
@@ -51,7 +54,7 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 pub struct Accumulate<O> {
     optimizer: O,
     parts: usize,
-    /// How many parts were seen: `i64[]`.
+    /// How many parts were processed: `i64[]`.
     seen: Tensor,
 }
 
@@ -67,8 +70,9 @@ impl<O: Optimizer> Accumulate<O> {
         }
     }
 
-    /// Goes backward from a part's loss, divided by the number of parts; after the last part steps and forgets the gradients. Gives whether
-    /// it stepped: `bool[]`, which inside a trace is not known yet.
+    /// Runs backward from a part's loss, divided by the number of parts; after the last part steps
+    /// and clears the gradients. Gives whether it stepped: `bool[]`, whose value is not known
+    /// inside a trace.
     ///
     /// # Errors
     /// Of the backward pass or the step.
@@ -96,7 +100,8 @@ impl<O: Optimizer> Accumulate<O> {
         Ok(due)
     }
 
-    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their gradients are not made larger.
+    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their
+    /// gradients are not made larger.
     ///
     /// # Errors
     /// Of the step.
@@ -105,7 +110,7 @@ impl<O: Optimizer> Accumulate<O> {
         self.step_where(&due, |_| Ok(()))
     }
 
-    /// Steps, forgets the gradients and begins to count anew, where `due`.
+    /// Steps, clears the gradients and resets the count, where `due`.
     fn step_where(&self, due: &Tensor, before_step: impl FnOnce(&O) -> Result<()>) -> Result<()> {
         let step = || {
             before_step(&self.optimizer)?;
@@ -117,15 +122,16 @@ impl<O: Optimizer> Accumulate<O> {
                 step()?;
                 self.optimizer.zero_grad();
             }
-            // Not known while a function is traced: everything that a step writes is chosen afterwards, element by element.
+            // Not known while a function is traced: everything that a step writes is chosen
+            // afterwards, element by element.
             Err(_) => {
-                let rates = self.optimizer.rates();
-                let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
+                let lrs = self.optimizer.lrs();
+                let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
                 let parameters: Vec<Tensor> =
                     self.optimizer.groups().into_iter().flatten().collect();
                 let state = self.optimizer.named_state().into_iter().map(|(_, x)| x);
                 let written: Vec<Tensor> =
-                    parameters.iter().cloned().chain(state.filter(|x| !is_rate(x))).collect();
+                    parameters.iter().cloned().chain(state.filter(|x| !is_lr(x))).collect();
                 let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
                 let copies = |all: &[Tensor]| {
                     all.iter().map(|x| x.detach().deep_clone()).collect::<Vec<_>>()
@@ -150,7 +156,8 @@ impl<O: Optimizer> Accumulate<O> {
         &self.optimizer
     }
 
-    /// How many parts of the next step were seen. A checkpoint is best made where this is 0: gradients are not saved.
+    /// How many parts of the next step were processed. Save checkpoints where this is 0: gradients
+    /// are not saved.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.

@@ -1,6 +1,6 @@
 //! Steps in the units of the parameters.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -9,35 +9,35 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Adadelta {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the mean squares stays in each step.
+    pub lr: f64,
+    /// The decay factor of the running mean squares.
     pub rho: f64,
     /// Added to the mean squares, under the root.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Adadelta {
     fn default() -> Adadelta {
-        Adadelta { rate: 1.0, rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false }
+        Adadelta { lr: 1.0, rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false }
     }
 }
 
-impl Rule for Adadelta {
+impl UpdateRule for Adadelta {
     const NAME: &'static str = "Adadelta";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("rho", self.rho, Within::UpToOne),
-            ("eps", self.eps, Within::NotNegative),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("rho", self.rho, Bounds::UpToOne),
+            ("eps", self.eps, Bounds::NotNegative),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
         ]
     }
 
@@ -50,6 +50,6 @@ impl Rule for Adadelta {
         let square = at.mean(0, self.rho, &g.square());
         let delta = (at.remembered(1) + self.eps).sqrt() / (square + self.eps).sqrt() * g;
         at.mean(1, self.rho, &delta.square());
-        at.set(&(at.value() - delta * at.rate()));
+        at.set(&(at.value() - delta * at.lr()));
     }
 }

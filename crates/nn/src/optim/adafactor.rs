@@ -1,51 +1,53 @@
 //! Adam's mean square as the product of a row and a column, and steps in units of the parameter.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// Adafactor: `torch.optim.Adafactor`, with its meanings and defaults.
 ///
-/// Of the squares of a gradient with two axes or more only the means of rows and columns (of the last two axes) are remembered, so the
-/// state is small. Steps are as long as the parameter's root mean square times the rate.
+/// Of the squares of a gradient with two axes or more only the means of rows and columns (of the
+/// last two axes) are stored, so the state is small. The step size is the parameter's root mean
+/// square times the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adafactor {
-    /// The learning rate; from step 1/rate² on, steps get shorter.
-    pub rate: f64,
-    /// Of the mean square, t to this power goes to the gradient of step t.
+    /// The learning rate; from step 1/lr² on, step sizes fall.
+    pub lr: f64,
+    /// The running mean square takes the square of step t with the weight t to this power.
     pub beta2_decay: f64,
-    /// The least root mean square of a gradient (without a number, the precision of the parameter's dtype), and of a parameter.
+    /// The least root mean square of a gradient (without a number, the precision of the parameter's
+    /// dtype), and of a parameter.
     pub eps: (Option<f64>, f64),
-    /// The largest root mean square of a step, before it is multiplied by its length.
+    /// The largest root mean square of an update, before it is scaled by the step size.
     pub d: f64,
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Adafactor {
     fn default() -> Adafactor {
         let (beta2_decay, eps) = (-0.8, (None, 1e-3));
-        Adafactor { rate: 1e-2, beta2_decay, eps, d: 1.0, weight_decay: 0.0, maximize: false }
+        Adafactor { lr: 1e-2, beta2_decay, eps, d: 1.0, weight_decay: 0.0, maximize: false }
     }
 }
 
-impl Rule for Adafactor {
+impl UpdateRule for Adafactor {
     const NAME: &'static str = "Adafactor";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("beta2_decay", self.beta2_decay, Within::NotPositive),
-            ("eps.0", self.eps.0.unwrap_or(0.0), Within::NotNegative),
-            ("eps.1", self.eps.1, Within::NotNegative),
-            ("d", self.d, Within::AtLeastOne),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("beta2_decay", self.beta2_decay, Bounds::NotPositive),
+            ("eps.0", self.eps.0.unwrap_or(0.0), Bounds::NotNegative),
+            ("eps.1", self.eps.1, Bounds::NotNegative),
+            ("d", self.d, Bounds::AtLeastOne),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
         ]
     }
 
@@ -79,7 +81,7 @@ impl Rule for Adafactor {
             rows.matmul(&columns) / rows.mean_keep(-2).clamp_min(least)
         };
         let step = g / variance.clamp_min(least * least).sqrt();
-        let longest = at.rate.minimum(at.count().sqrt().recip());
+        let longest = at.lr.minimum(at.count().sqrt().recip());
         let length = root_mean_square(&at.value()).clamp_min(self.eps.1) * longest;
         let size = length / (root_mean_square(&step) / self.d).clamp_min(1.0);
         at.set(&(at.decayed(self.weight_decay) - step * at.number(&size)));

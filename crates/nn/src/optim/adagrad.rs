@@ -1,6 +1,6 @@
-//! Rates that fall with the sum of squared gradients.
+//! Step sizes that fall with the sum of squared gradients.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Adagrad {
     /// The learning rate.
-    pub rate: f64,
-    /// The rate of step t is divided by 1 + (t − 1)·`lr_decay`.
+    pub lr: f64,
+    /// The learning rate of step t is divided by 1 + (t − 1)·`lr_decay`.
     pub lr_decay: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// What the sum of squares begins with.
+    /// The initial sum of squares.
     pub initial_accumulator_value: f64,
-    /// Added to the root of the sum of squares.
+    /// Added to the denominator.
     pub eps: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Adagrad {
     fn default() -> Adagrad {
         Adagrad {
-            rate: 1e-2,
+            lr: 1e-2,
             lr_decay: 0.0,
             weight_decay: 0.0,
             initial_accumulator_value: 0.0,
@@ -35,19 +35,19 @@ impl Default for Adagrad {
     }
 }
 
-impl Rule for Adagrad {
+impl UpdateRule for Adagrad {
     const NAME: &'static str = "Adagrad";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("lr_decay", self.lr_decay, Within::NotNegative),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
-            ("initial_accumulator_value", self.initial_accumulator_value, Within::NotNegative),
-            ("eps", self.eps, Within::NotNegative),
+            ("lr_decay", self.lr_decay, Bounds::NotNegative),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
+            ("initial_accumulator_value", self.initial_accumulator_value, Bounds::NotNegative),
+            ("eps", self.eps, Bounds::NotNegative),
         ]
     }
 
@@ -59,7 +59,7 @@ impl Rule for Adagrad {
         let g = at.gradient(self.maximize, self.weight_decay);
         let sum = at.remembered(0) + g.square();
         at.remember(0, &sum);
-        let rate = at.rate / (1.0 + (at.count() - 1.0) * self.lr_decay);
-        at.set(&(at.value() - g * at.number(&rate) / (sum.sqrt() + self.eps)));
+        let lr = at.lr / (1.0 + (at.count() - 1.0) * self.lr_decay);
+        at.set(&(at.value() - g * at.number(&lr) / (sum.sqrt() + self.eps)));
     }
 }

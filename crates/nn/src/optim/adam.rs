@@ -1,6 +1,6 @@
 //! Adam, and AMSGrad.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Tensor, update};
 use serde::{Deserialize, Serialize};
 
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Adam {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    pub lr: f64,
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Divides by the root of the largest mean square so far.
+    /// Divides by the root of the largest mean square so far (AMSGrad).
     pub amsgrad: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Adam {
     fn default() -> Adam {
         let (betas, weight_decay) = ((0.9, 0.999), 0.0);
-        Adam { rate: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
+        Adam { lr: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
     }
 }
 
-impl Rule for Adam {
+impl UpdateRule for Adam {
     const NAME: &'static str = "Adam";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
@@ -62,7 +62,7 @@ impl Adam {
         let largest = at.state.get(2).map(|(_, largest)| largest);
         update::adam_(
             &how,
-            at.rate,
+            at.lr,
             at.x,
             at.grad,
             update::Moments { mean, square, largest },
@@ -79,9 +79,9 @@ pub(super) fn moments(x: &Tensor) -> Vec<(&'static str, Tensor)> {
 /// The options that Adam and its relatives share.
 pub(super) fn moment_options(betas: (f64, f64), eps: f64, weight_decay: f64) -> Vec<OptionRow> {
     vec![
-        ("betas.0", betas.0, Within::Fraction),
-        ("betas.1", betas.1, Within::Fraction),
-        ("eps", eps, Within::NotNegative),
-        ("weight_decay", weight_decay, Within::NotNegative),
+        ("betas.0", betas.0, Bounds::Fraction),
+        ("betas.1", betas.1, Bounds::Fraction),
+        ("eps", eps, Bounds::NotNegative),
+        ("weight_decay", weight_decay, Bounds::NotNegative),
     ]
 }

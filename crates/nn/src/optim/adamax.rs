@@ -1,7 +1,7 @@
 //! Adam with the largest gradient in place of the mean square.
 
 use super::adam::moment_options;
-use super::{OptionRow, Rule, Update};
+use super::{OptionRow, UpdateRule, Update};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Adamax {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the mean of the gradient, and of its largest size so far, stays in each step.
+    pub lr: f64,
+    /// Decay factors of the running mean of the gradient and of its infinity norm.
     pub betas: (f64, f64),
-    /// Added to the size of the gradient.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Adamax {
     fn default() -> Adamax {
         let betas = (0.9, 0.999);
-        Adamax { rate: 2e-3, betas, eps: 1e-8, weight_decay: 0.0, maximize: false }
+        Adamax { lr: 2e-3, betas, eps: 1e-8, weight_decay: 0.0, maximize: false }
     }
 }
 
-impl Rule for Adamax {
+impl UpdateRule for Adamax {
     const NAME: &'static str = "Adamax";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
@@ -48,7 +48,7 @@ impl Rule for Adamax {
         let mean = at.mean(0, self.betas.0, &g);
         let largest = (at.remembered(1) * self.betas.1).maximum(&(g.abs() + self.eps));
         at.remember(1, &largest);
-        let size = at.number(&(at.rate / at.unbias(self.betas.0)));
+        let size = at.number(&(at.lr / at.unbias(self.betas.0)));
         at.set(&(at.value() - mean * size / largest));
     }
 }

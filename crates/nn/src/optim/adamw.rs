@@ -1,6 +1,6 @@
 //! Adam with decay that is not part of the gradient.
 
-use super::{Adam, OptionRow, Rule, Update};
+use super::{Adam, OptionRow, UpdateRule, Update};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{AdamW, Optimizer, Rule};
+/// use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 ///
 /// let x = Tensor::from([1.0, -1.0]).requires_grad();
-/// let opt = AdamW { rate: 0.1, ..AdamW::default() }.over([x.clone()])?;
+/// let opt = AdamW { lr: 0.1, ..AdamW::default() }.over([x.clone()])?;
 /// for _ in 0..100 {
 ///     opt.zero_grad();
 ///     x.square().sum().backward()?;
@@ -24,39 +24,39 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct AdamW {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    pub lr: f64,
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Divides by the root of the largest mean square so far.
+    /// Divides by the root of the largest mean square so far (AMSGrad).
     pub amsgrad: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for AdamW {
     fn default() -> AdamW {
         let (betas, weight_decay) = ((0.9, 0.999), 1e-2);
-        AdamW { rate: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
+        AdamW { lr: 1e-3, betas, eps: 1e-8, weight_decay, amsgrad: false, maximize: false }
     }
 }
 
 impl AdamW {
     /// The same options with the decay in the gradient.
     fn coupled(&self) -> Adam {
-        let AdamW { rate, betas, eps, weight_decay, amsgrad, maximize } = *self;
-        Adam { rate, betas, eps, weight_decay, amsgrad, maximize }
+        let AdamW { lr, betas, eps, weight_decay, amsgrad, maximize } = *self;
+        Adam { lr, betas, eps, weight_decay, amsgrad, maximize }
     }
 }
 
-impl Rule for AdamW {
+impl UpdateRule for AdamW {
     const NAME: &'static str = "AdamW";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {

@@ -1,63 +1,64 @@
 //! Gradient descent whose parameters are averaged.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// Averaged gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The averages are the states `ax`.
+/// Averaged gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The averages are
+/// the states `ax`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Asgd {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the parameter, times the length of the step, is taken off it; also how fast steps get shorter.
+    pub lr: f64,
+    /// The decay of the parameter, relative to the step size; also of the step size.
     pub lambd: f64,
-    /// Step t is shorter by (1 + `lambd`·rate·t) to this power.
+    /// The step size of step t is divided by (1 + `lambd`·lr·t) to this power.
     pub alpha: f64,
     /// The step at which averaging begins.
     pub t0: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Asgd {
     fn default() -> Asgd {
-        Asgd { rate: 1e-2, lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false }
+        Asgd { lr: 1e-2, lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false }
     }
 }
 
-impl Rule for Asgd {
+impl UpdateRule for Asgd {
     const NAME: &'static str = "Asgd";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("lambd", self.lambd, Within::NotNegative),
-            ("alpha", self.alpha, Within::NotNegative),
-            ("t0", self.t0, Within::NotNegative),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("lambd", self.lambd, Bounds::NotNegative),
+            ("alpha", self.alpha, Bounds::NotNegative),
+            ("t0", self.t0, Bounds::NotNegative),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
         ]
     }
 
     fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
-        vec![("eta", Tensor::from(self.rate)), ("mu", Tensor::from(1.0)), ("ax", x.zeros_like())]
+        vec![("eta", Tensor::from(self.lr)), ("mu", Tensor::from(1.0)), ("ax", x.zeros_like())]
     }
 
     fn step(&self, at: &Update) {
         let g = at.gradient(self.maximize, self.weight_decay);
-        // The first step is as long as the rate is then.
-        let eta = at.step.le(1).select(at.rate, at.remembered(0));
+        // The first step size is the learning rate at that time.
+        let eta = at.step.le(1).select(at.lr, at.remembered(0));
         let x = at.value() * at.number(&(1.0 - &eta * self.lambd)) - g * at.number(&eta);
         let (mu, average) = (at.remembered(1), at.remembered(2));
         let moved = &average + (&x - &average) * at.number(&mu);
         at.remember(2, &mu.eq(1.0).select(&x, moved));
-        let slower = (1.0 + at.rate * at.count() * self.lambd).powf(self.alpha);
-        at.remember(0, &(at.rate / slower));
+        let slower = (1.0 + at.lr * at.count() * self.lambd).powf(self.alpha);
+        at.remember(0, &(at.lr / slower));
         at.remember(1, &(at.count() - self.t0).clamp_min(1.0).recip());
         at.set(&x);
     }

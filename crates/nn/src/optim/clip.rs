@@ -1,14 +1,16 @@
-//! Gradients that are cut down to a size.
+//! Gradient clipping.
 
-use super::rule::wide;
+use super::update_rule::wide;
 use pullback::{DType, Error, Result, Tensor, catch, no_grad, stack};
 
-/// How gradients are clipped by their norm: `torch.nn.utils.clip_grad_norm_`, with its meanings and defaults.
+/// How gradients are clipped by their norm: `torch.nn.utils.clip_grad_norm_`, with its meanings and
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClipNorm {
     /// The largest norm that all gradients together may have.
     pub max_norm: f64,
-    /// The order of the norm: 2, or `f64::INFINITY` for the largest element, or another one above 0.
+    /// The order of the norm: 2, or `f64::INFINITY` for the largest element, or another one above
+    /// 0.
     pub norm_type: f64,
     /// Refuses a norm that is NaN or infinite. This reads the norm, so it does not compile.
     pub error_if_nonfinite: bool,
@@ -21,11 +23,13 @@ impl Default for ClipNorm {
 }
 
 impl ClipNorm {
-    /// Scales the gradients of the parameters in place by `max_norm`/(norm + 10⁻⁶), if that is below 1, and gives the norm they had:
-    /// `f64[]` if one of them is `f64`, otherwise `f32[]`. Parameters without a gradient do not count.
+    /// Scales the gradients of the parameters in place by `max_norm`/(norm + 10⁻⁶), if that is
+    /// below 1, and gives the norm they had: `f64[]` if one of them is `f64`, otherwise `f32[]`.
+    /// Parameters without a gradient do not count.
     ///
     /// # Errors
-    /// If `max_norm` or `norm_type` is not a number above 0 (or 0, for the former), or the norm is not finite and shall be.
+    /// If `max_norm` or `norm_type` is not a number above 0 (or 0, for the former), or the norm is
+    /// not finite and shall be.
     pub fn apply(&self, parameters: &[Tensor]) -> Result<Tensor> {
         let ClipNorm { max_norm, norm_type, error_if_nonfinite } = *self;
         if max_norm.is_nan() || max_norm < 0.0 || norm_type.is_nan() || norm_type <= 0.0 {
@@ -72,7 +76,8 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
     ClipNorm { max_norm, ..ClipNorm::default() }.apply(parameters)
 }
 
-/// Clips every element of the gradients to ±`clip_value`, in place: `torch.nn.utils.clip_grad_value_`.
+/// Clips every element of the gradients to ±`clip_value`, in place:
+/// `torch.nn.utils.clip_grad_value_`.
 ///
 /// # Errors
 /// If `clip_value` is not a number that is not negative.

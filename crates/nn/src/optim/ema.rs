@@ -1,13 +1,15 @@
-//! A slow copy of a model.
+//! The moving average of a model.
 
-use super::rule::wide;
+use super::update_rule::wide;
 use crate::Module;
 use pullback::{Error, Result, Tensor, catch, no_grad};
 
-/// The exponential moving average of a model's parameters: after each step of an optimiser, `average ← decay·average + (1 − decay)·model`.
-/// Buffers are copied. It often evaluates better than the model that is being trained.
+/// The exponential moving average of a model's parameters: after each step of an optimiser,
+/// `average ← decay·average + (1 − decay)·model`. Buffers are copied. It often evaluates better
+/// than the model that is being trained.
 ///
-/// The average is a frozen model of its own, so it can be evaluated as it is. An update compiles with [`jit`](pullback::jit).
+/// The average is a separate frozen model, so it can be evaluated directly. An update compiles with
+/// [`jit`](pullback::jit).
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -32,7 +34,7 @@ pub struct Ema<M> {
 }
 
 impl<M: Module> Ema<M> {
-    /// Begins with a copy of the model.
+    /// Starts from a copy of the model.
     ///
     /// # Errors
     /// If `decay` is not a number from 0 to 1.

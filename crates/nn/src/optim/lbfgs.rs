@@ -1,16 +1,17 @@
 //! A quasi-Newton method with a limited memory.
 //!
-//! All parameters are one vector x here, and so is their gradient g. From the last differences s of x and y of g the product of an
-//! approximate inverse Hessian with g follows by two loops over them; x moves along it, by a fixed length or by one that a line search
-//! finds (`wolfe.rs`). The loss is evaluated several times in a step, so the step takes the closure that does it. It decides by values, so
-//! it does not compile; the closure may be compiled.
+//! All parameters are one vector x here, and so is their gradient g. From the last differences s of
+//! x and y of g the product of an approximate inverse Hessian with g follows by two loops over
+//! them; x moves along it, by a fixed length or by one that a line search finds (`line_search.rs`).
+//! The loss is evaluated several times in a step, so the step takes the closure that does it. It
+//! decides by values, so it does not compile; the closure may be compiled.
 //!
-//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. What it remembers lies in tensors whose shapes never
-//! change: of s and y, rings of `history_size` rows.
+//! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. Its state is in
+//! tensors whose shapes never change: s and y are ring buffers of `history_size` rows.
 
-use super::rule::wide_dtype;
-use super::wolfe::{self, Point};
-use super::{Optimizer, Within};
+use super::line_search::{self, Point};
+use super::update_rule::wide_dtype;
+use super::{Bounds, Optimizer};
 use pullback::{DType, Error, Result, Tensor, cat, catch, enable_grad, no_grad};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -38,33 +39,41 @@ use std::collections::HashSet;
 #[serde(default, deny_unknown_fields)]
 pub struct Lbfgs {
     /// The length of a step, or of the first one that the line search tries.
-    pub rate: f64,
-    /// How often it moves in a step.
+    pub lr: f64,
+    /// The number of iterations in a step.
     pub max_iter: usize,
-    /// How often it evaluates the loss in a step; without a number, 5/4 of `max_iter`.
+    /// The number of function evaluations in a step; `None` is 5/4 of `max_iter`.
     pub max_eval: Option<usize>,
     /// Stops where no element of the gradient is larger.
     pub tolerance_grad: f64,
     /// Stops where neither the loss nor any element of a parameter changes by more.
     pub tolerance_change: f64,
-    /// How many differences are remembered.
+    /// How many differences are stored.
     pub history_size: usize,
-    /// Looks for a step that meets the strong Wolfe conditions.
-    pub strong_wolfe: bool,
-    /// Ascends.
+    /// The line search; without one, steps have the length `lr`.
+    pub line_search_fn: Option<LineSearch>,
+    /// Maximises instead of minimising.
     pub maximize: bool,
+}
+
+/// A line search of [`Lbfgs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineSearch {
+    /// For a step that satisfies the strong Wolfe conditions.
+    StrongWolfe,
 }
 
 impl Default for Lbfgs {
     fn default() -> Lbfgs {
         Lbfgs {
-            rate: 1.0,
+            lr: 1.0,
             max_iter: 20,
             max_eval: None,
             tolerance_grad: 1e-7,
             tolerance_change: 1e-9,
             history_size: 100,
-            strong_wolfe: true,
+            line_search_fn: Some(LineSearch::StrongWolfe),
             maximize: false,
         }
     }
@@ -76,14 +85,14 @@ impl Lbfgs {
     /// An optimiser of these parameters, all in one group.
     ///
     /// # Errors
-    /// As [`Rule::over`](super::Rule::over), or if they have several dtypes.
+    /// As [`UpdateRule::over`](super::UpdateRule::over), or if they have several dtypes.
     pub fn over(self, parameters: impl IntoIterator<Item = Tensor>) -> Result<LbfgsStepper> {
         let rows = [
-            ("rate", self.rate, Within::NotNegative),
-            ("tolerance_grad", self.tolerance_grad, Within::NotNegative),
-            ("tolerance_change", self.tolerance_change, Within::NotNegative),
-            ("max_iter", self.max_iter as f64, Within::Positive),
-            ("history_size", self.history_size as f64, Within::Positive),
+            ("lr", self.lr, Bounds::NotNegative),
+            ("tolerance_grad", self.tolerance_grad, Bounds::NotNegative),
+            ("tolerance_change", self.tolerance_change, Bounds::NotNegative),
+            ("max_iter", self.max_iter as f64, Bounds::Positive),
+            ("history_size", self.history_size as f64, Bounds::Positive),
         ];
         super::stepper::check_options(NAME, &rows)?;
         let (mut all, mut known): (Vec<Tensor>, _) = (Vec::new(), HashSet::new());
@@ -104,7 +113,7 @@ impl Lbfgs {
         let vector = || Tensor::zeros_with([n], dtype);
         let rows = || Tensor::zeros_with([self.history_size, n], dtype);
         Ok(LbfgsStepper {
-            rate: Tensor::from(self.rate),
+            lr: Tensor::from(self.lr),
             counts: Tensor::zeros_with([4], DType::I64),
             numbers: Tensor::from([0.0, 1.0]),
             direction: vector(),
@@ -119,14 +128,15 @@ impl Lbfgs {
     }
 }
 
-/// L-BFGS at work: see [`Lbfgs`].
+/// The L-BFGS optimiser: see [`Lbfgs`].
 #[derive(Clone, Debug)]
 pub struct LbfgsStepper {
     how: Lbfgs,
     parameters: Vec<Tensor>,
     dtype: DType,
-    rate: Tensor,
-    /// How often it moved, how often the loss was evaluated, how many rows of the rings are used, and which comes next.
+    lr: Tensor,
+    /// How often it moved, how often the loss was evaluated, how many rows of the rings are used,
+    /// and which comes next.
     counts: Tensor,
     /// How far it moved along the direction last, and the scale of the first approximate Hessian.
     numbers: Tensor,
@@ -140,8 +150,8 @@ pub struct LbfgsStepper {
 }
 
 impl LbfgsStepper {
-    /// One step: `evaluate` forgets the gradients, computes the loss, goes backward and gives the loss. Gives the loss of the first
-    /// evaluation, as it was before the step.
+    /// One step: `evaluate` clears the gradients, computes the loss, runs backward and gives the
+    /// loss. Gives the loss of the first evaluation, as it was before the step.
     ///
     /// # Errors
     /// Of the closure, or if the loss is not one number.
@@ -152,7 +162,7 @@ impl LbfgsStepper {
     fn iterate(&self, evaluate: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         let how = &self.how;
         let most_evaluations = how.max_eval.unwrap_or(how.max_iter * 5 / 4);
-        let rate = self.rate.item::<f64>();
+        let lr = self.lr.item::<f64>();
         let counts = self.counts.to_vec::<i64>();
         let (mut moves, mut used, mut next) = (counts[0], counts[2] as usize, counts[3] as usize);
         let mut far = self.numbers.to_vec::<f64>()[0];
@@ -187,13 +197,13 @@ impl LbfgsStepper {
             self.last_grad.copy_(&grad);
             let last_loss = loss;
 
-            far = if moves == 1 { (1.0 / sum_of_sizes(&grad)).min(1.0) * rate } else { rate };
+            far = if moves == 1 { (1.0 / sum_of_sizes(&grad)).min(1.0) * lr } else { lr };
             let slope = dot(&grad, &direction);
-            // Not downhill any more.
+            // No longer a descent direction.
             if slope > -how.tolerance_change {
                 break;
             }
-            if how.strong_wolfe {
+            if how.line_search_fn == Some(LineSearch::StrongWolfe) {
                 let at = self.parameters.iter().map(Tensor::deep_clone).collect::<Vec<_>>();
                 let mut look = |far: f64| {
                     self.advance(&direction, far);
@@ -205,7 +215,7 @@ impl LbfgsStepper {
                     Ok(Point { far, loss: loss?, slope: dot(&grad, &direction), grad })
                 };
                 let start = Point { far: 0.0, loss, slope, grad };
-                let search = wolfe::Search {
+                let search = line_search::Search {
                     tolerance: how.tolerance_change,
                     most: most_evaluations.saturating_sub(evaluations),
                     size: largest(&direction),
@@ -310,13 +320,13 @@ impl Optimizer for LbfgsStepper {
         vec![self.parameters.clone()]
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        vec![self.rate.clone()]
+    fn lrs(&self) -> Vec<Tensor> {
+        vec![self.lr.clone()]
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
         let state = [
-            ("0.rate", &self.rate),
+            ("0.lr", &self.lr),
             ("0.counts", &self.counts),
             ("0.numbers", &self.numbers),
             ("0.d", &self.direction),

@@ -1,44 +1,46 @@
 //! Steps along signs.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// Lion, the evolved sign momentum of Chen et al. (2023), with the paper's meanings: x takes a step of length `rate` against the sign of
-/// β₁·m + (1 − β₁)·g, after which m becomes β₂·m + (1 − β₂)·g. Decay is decoupled. PyTorch has no such optimiser.
+/// Lion, the evolved sign momentum of Chen et al. (2023), with the paper's meanings: x takes a step
+/// of length `lr` against the sign of β₁·m + (1 − β₁)·g, after which m becomes β₂·m + (1 − β₂)·g.
+/// Decay is decoupled. PyTorch has no such optimiser.
 ///
-/// Its steps are longer than Adam's: the paper recommends a third to a tenth of AdamW's rate, and as much more decay.
+/// Its updates are larger than Adam's: the paper recommends a third to a tenth of AdamW's learning
+/// rate, and three to ten times its weight decay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lion {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the momentum stays in what the step follows, and in the momentum itself.
+    pub lr: f64,
+    /// Decay factors of the momentum in the update, and of the momentum itself.
     pub betas: (f64, f64),
-    /// This much of the parameter, times the rate, is taken off it.
+    /// Decoupled weight decay: `lr` times this times the parameter is subtracted from it.
     pub weight_decay: f64,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Lion {
     fn default() -> Lion {
-        Lion { rate: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0, maximize: false }
+        Lion { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0, maximize: false }
     }
 }
 
-impl Rule for Lion {
+impl UpdateRule for Lion {
     const NAME: &'static str = "Lion";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("betas.0", self.betas.0, Within::Fraction),
-            ("betas.1", self.betas.1, Within::Fraction),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("betas.0", self.betas.0, Bounds::Fraction),
+            ("betas.1", self.betas.1, Bounds::Fraction),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
         ]
     }
 
@@ -50,6 +52,6 @@ impl Rule for Lion {
         let (x, g) = at.decay(self.maximize, self.weight_decay, true);
         let ahead = at.remembered(0) * self.betas.0 + &g * (1.0 - self.betas.0);
         at.mean(0, self.betas.1, &g);
-        at.set(&(x - ahead.sign() * at.rate()));
+        at.set(&(x - ahead.sign() * at.lr()));
     }
 }

@@ -1,10 +1,11 @@
-//! Optimisers, one a file: each is a struct of options and a [`Rule`], which [`Stepper`] applies to groups of parameters.
+//! Optimisers, one a file: each is a struct of options with PyTorch's names and an [`UpdateRule`],
+//! which [`Stepper`] applies to groups of parameters.
 //!
 //! | optimiser | in PyTorch | its step |
 //! |---|---|---|
 //! | [`Sgd`] | `SGD` | along the gradient, or its momentum |
 //! | [`Adam`], [`AdamW`] | `Adam`, `AdamW` | the mean gradient by the root of its mean square, or of the largest of those (AMSGrad) |
-//! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a careful start; by the largest gradient |
+//! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a rectified variance; by the infinity norm |
 //! | [`RmsProp`], [`Adagrad`], [`Adadelta`] | `RMSprop`, the same | the gradient by the root of a mean, a sum, a ratio of squares |
 //! | [`Adafactor`] | the same | Adam with a small state |
 //! | [`Lion`] | – | along the sign of the momentum |
@@ -12,15 +13,16 @@
 //! | [`Rprop`], [`Asgd`] | `Rprop`, `ASGD` | by signs of the whole gradient; along the gradient, with an average |
 //! | [`Lbfgs`] | `LBFGS` | to where a quadratic model is lowest: takes a closure |
 //!
-//! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between backward and step, [`Ema`] after it;
-//! [`Accumulate`] makes one step of several backward passes. Rates are changed by [`schedule`](crate::schedule).
+//! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between
+//! backward and step, [`Ema`] after it; [`Accumulate`] makes one step of several backward passes.
+//! Learning rates are changed by [`schedule`](crate::schedule).
 //!
 //! ```
 //! use pullback::{Tensor, jit};
-//! use pullback_nn::optim::{Optimizer, Rule, Sgd};
+//! use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
 //!
 //! let w = Tensor::from([0.0, 0.0]).requires_grad();
-//! let opt = Sgd { rate: 0.1, momentum: 0.5, ..Sgd::default() }.over([w.clone()])?;
+//! let opt = Sgd { lr: 0.1, momentum: 0.5, ..Sgd::default() }.over([w.clone()])?;
 //! let step = jit(|(x, y): &(Tensor, Tensor)| {
 //!     opt.zero_grad();
 //!     let loss = (x.matmul(&w) - y).square().mean();
@@ -37,49 +39,52 @@
 //! # Ok::<(), pullback::Error>(())
 //! ```
 
+/// Declares the optimisers: one row each with the module, the type, and the learning rate that does
+/// what `lr` does for AdamW on the same network, the default of programs that let the user choose.
+/// A row expands to `mod sgd; pub use sgd::Sgd;` and a line of the table behind [`named`].
+macro_rules! optimizers {
+    ($($module:ident :: $Type:ident, $lr:expr;)*) => {
+        $(mod $module; pub use $module::$Type;)*
+        #[rustfmt::skip]
+        const TABLE: &[named::Entry] = &[
+            $(named::Entry { name: stringify!($module), make: named::make::<$Type>, lr: $lr },)*
+        ];
+    };
+}
+
+optimizers! {
+    adadelta::Adadelta,   |_| 1.0;
+    adafactor::Adafactor, |lr| lr;
+    adagrad::Adagrad,     |lr| 10.0 * lr;
+    adam::Adam,           |lr| lr;
+    adamax::Adamax,       |lr| lr;
+    adamw::AdamW,         |lr| lr;
+    asgd::Asgd,           |lr| 50.0 * lr;
+    lion::Lion,           |lr| lr / 5.0;
+    muon::Muon,           |lr| 10.0 * lr;
+    nadam::NAdam,         |lr| lr;
+    radam::RAdam,         |lr| lr;
+    rmsprop::RmsProp,     |lr| lr;
+    rprop::Rprop,         |lr| lr;
+    sgd::Sgd,             |lr| 50.0 * lr;
+}
+
 mod accumulate;
-mod adadelta;
-mod adafactor;
-mod adagrad;
-mod adam;
-mod adamax;
-mod adamw;
-mod asgd;
 mod clip;
 mod ema;
 mod lbfgs;
-mod lion;
-mod muon;
-mod nadam;
+mod line_search;
 mod named;
 mod optimizer;
-mod radam;
-mod rmsprop;
-mod rprop;
-mod rule;
-mod sgd;
 mod stepper;
-mod wolfe;
+mod update_rule;
 
 pub use accumulate::Accumulate;
-pub use adadelta::Adadelta;
-pub use adafactor::Adafactor;
-pub use adagrad::Adagrad;
-pub use adam::Adam;
-pub use adamax::Adamax;
-pub use adamw::AdamW;
-pub use asgd::Asgd;
 pub use clip::{ClipNorm, clip_grad_norm_, clip_grad_value_};
 pub use ema::Ema;
-pub use lbfgs::{Lbfgs, LbfgsStepper};
-pub use lion::Lion;
-pub use muon::{AdjustRate, Muon};
-pub use nadam::NAdam;
-pub use named::{named, names};
+pub use lbfgs::{Lbfgs, LbfgsStepper, LineSearch};
+pub use muon::AdjustLr;
+pub use named::{lr_like_adamw, named, names};
 pub use optimizer::Optimizer;
-pub use radam::RAdam;
-pub use rmsprop::RmsProp;
-pub use rprop::Rprop;
-pub use rule::{OptionRow, Rule, Update, Within};
-pub use sgd::Sgd;
 pub use stepper::Stepper;
+pub use update_rule::{Bounds, OptionRow, Update, UpdateRule};

@@ -1,7 +1,7 @@
 //! Adam with Nesterov's momentum.
 
 use super::adam::{moment_options, moments};
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -10,25 +10,26 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct NAdam {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    pub lr: f64,
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// Weight decay: this times the parameter is added to the gradient or, if decoupled, `lr` times
+    /// this times the parameter is subtracted from it.
     pub weight_decay: f64,
     /// How fast the momentum rises from half of β₁ to all of it.
     pub momentum_decay: f64,
     /// Decay as in AdamW.
     pub decoupled_weight_decay: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for NAdam {
     fn default() -> NAdam {
         NAdam {
-            rate: 2e-3,
+            lr: 2e-3,
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 0.0,
@@ -39,16 +40,16 @@ impl Default for NAdam {
     }
 }
 
-impl Rule for NAdam {
+impl UpdateRule for NAdam {
     const NAME: &'static str = "NAdam";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         let mut rows = moment_options(self.betas, self.eps, self.weight_decay);
-        rows.push(("momentum_decay", self.momentum_decay, Within::NotNegative));
+        rows.push(("momentum_decay", self.momentum_decay, Bounds::NotNegative));
         rows
     }
 
@@ -70,8 +71,8 @@ impl Rule for NAdam {
         let mean = at.mean(0, self.betas.0, &g);
         let square = at.mean(1, self.betas.1, &g.square());
         let root = (square / at.number(&at.unbias(self.betas.1))).sqrt() + self.eps;
-        let of_grad = at.rate * (1.0 - &now) / (1.0 - &product);
-        let of_mean = at.rate * &next / (1.0 - product * &next);
+        let of_grad = at.lr * (1.0 - &now) / (1.0 - &product);
+        let of_mean = at.lr * &next / (1.0 - product * &next);
         at.set(&(x - (g * at.number(&of_grad) + mean * at.number(&of_mean)) / root));
     }
 }

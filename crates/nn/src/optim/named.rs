@@ -1,9 +1,6 @@
 //! Optimisers by name, with options from a file.
 
-use super::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp, Rprop, Rule, Sgd, Stepper,
-};
+use super::{Optimizer, Stepper, TABLE, UpdateRule};
 use pullback::{Error, Result, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,34 +8,27 @@ use serde_json::Value;
 /// Groups of parameters, each with its options.
 type Groups = Vec<(Vec<Tensor>, Value)>;
 
-/// Makes an optimiser.
-type Make = fn(Groups) -> Result<Box<dyn Optimizer>>;
-
-#[rustfmt::skip]
-const TABLE: [(&str, Make); 14] = [
-    ("adadelta",  make::<Adadelta>),
-    ("adafactor", make::<Adafactor>),
-    ("adagrad",   make::<Adagrad>),
-    ("adam",      make::<Adam>),
-    ("adamax",    make::<Adamax>),
-    ("adamw",     make::<AdamW>),
-    ("asgd",      make::<Asgd>),
-    ("lion",      make::<Lion>),
-    ("muon",      make::<Muon>),
-    ("nadam",     make::<NAdam>),
-    ("radam",     make::<RAdam>),
-    ("rmsprop",   make::<RmsProp>),
-    ("rprop",     make::<Rprop>),
-    ("sgd",       make::<Sgd>),
-];
+/// A row of the table of optimisers.
+pub(super) struct Entry {
+    pub name: &'static str,
+    pub make: fn(Groups) -> Result<Box<dyn Optimizer>>,
+    pub lr: fn(f64) -> f64,
+}
 
 /// The names that [`named`] knows.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|(name, _)| *name)
+    TABLE.iter().map(|entry| entry.name)
 }
 
-/// The optimiser of this name over groups of parameters, each with its options by the names of their fields; what is left out is as by
-/// default. For programs that read which optimiser to use.
+/// A learning rate with which the optimiser of this name does about what AdamW does with `lr` on
+/// the same network, as steps differ in size. A rule of thumb for programs that let the user choose
+/// the optimiser alone. `None` if there is no such optimiser.
+pub fn lr_like_adamw(name: &str, lr: f64) -> Option<f64> {
+    TABLE.iter().find(|entry| entry.name == name).map(|entry| (entry.lr)(lr))
+}
+
+/// The optimiser of this name over groups of parameters, each with its options by PyTorch's names;
+/// options that are left out have their defaults. For programs that read the name from a file.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -46,19 +36,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// use serde_json::json;
 ///
 /// let x = Tensor::from(3.0).requires_grad();
-/// let opt = named("adamw", vec![(vec![x.clone()], json!({ "rate": 0.1, "betas": [0.8, 0.9] }))])?;
+/// let opt = named("adamw", vec![(vec![x.clone()], json!({ "lr": 0.1, "betas": [0.8, 0.9] }))])?;
 /// x.square().backward()?;
 /// opt.step()?;
-/// let error = named("adamw", vec![(vec![x], json!({ "lr": 0.1 }))]).err().unwrap();
-/// assert!(error.to_string().contains("unknown field `lr`, expected one of `rate`"));
+/// let error = named("adamw", vec![(vec![x], json!({ "rate": 0.1 }))]).err().unwrap();
+/// assert!(error.to_string().contains("unknown field `rate`, expected one of `lr`"));
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
 /// # Errors
-/// If there is no such optimiser or option, or as [`Rule::over`].
+/// If there is no such optimiser or option, or as [`UpdateRule::over`].
 pub fn named(name: &str, groups: Groups) -> Result<Box<dyn Optimizer>> {
-    match TABLE.iter().find(|(known, _)| *known == name) {
-        Some((_, make)) => make(groups),
+    match TABLE.iter().find(|entry| entry.name == name) {
+        Some(entry) => (entry.make)(groups),
         None => {
             let known: Vec<_> = names().collect();
             let message = format!("there is no `{name}`; there are {}", known.join(", "));
@@ -67,7 +57,9 @@ pub fn named(name: &str, groups: Groups) -> Result<Box<dyn Optimizer>> {
     }
 }
 
-fn make<R: Rule + DeserializeOwned + 'static>(groups: Groups) -> Result<Box<dyn Optimizer>> {
+pub(super) fn make<R: UpdateRule + DeserializeOwned + 'static>(
+    groups: Groups,
+) -> Result<Box<dyn Optimizer>> {
     let mut made: Option<Stepper<R>> = None;
     for (parameters, options) in groups {
         let rule: R = serde_json::from_value(options)

@@ -1,11 +1,12 @@
-//! What training loops, schedules and checkpoints need of an optimiser.
+//! The interface of optimisers for training loops, schedules and checkpoints.
 
 use pullback::{Result, Tensor};
 
-/// What all optimisers can do. State lives in tensors that are written in place, and steps take `&self`, so a step compiles with
-/// [`jit`](pullback::jit).
+/// The interface of optimisers. State is in tensors that are written in place, and steps take
+/// `&self`, so a step compiles with [`jit`](pullback::jit).
 pub trait Optimizer {
-    /// One step with the gradients that the parameters have now. A parameter without a gradient is left alone.
+    /// One step with the gradients that the parameters have now. A parameter without a gradient is
+    /// left alone.
     ///
     /// # Errors
     /// If a gradient does not fit its parameter, or a parameter may not be written.
@@ -14,14 +15,16 @@ pub trait Optimizer {
     /// The parameters of each group.
     fn groups(&self) -> Vec<Vec<Tensor>>;
 
-    /// The learning rate of each group, `f64[]`: write to it in place to change it, also for steps that are compiled.
-    fn rates(&self) -> Vec<Tensor>;
+    /// The learning rate of each group, `f64[]`: write to it in place to change it, also for steps
+    /// that are compiled.
+    fn lrs(&self) -> Vec<Tensor>;
 
-    /// Everything it remembers, with names that do not depend on the run (`0.rate`, `0.3.exp_avg`): what a checkpoint saves, and, written
-    /// in place, restores. Rates and step counts are among it.
+    /// All state, with names that do not depend on the run (`0.lr`, `0.3.exp_avg`): what a
+    /// checkpoint saves, and restores by writing in place. Learning rates and step counts are part
+    /// of it.
     fn named_state(&self) -> Vec<(String, Tensor)>;
 
-    /// Forgets the gradients of all parameters.
+    /// Clears the gradients of all parameters.
     fn zero_grad(&self) {
         self.groups().iter().flatten().for_each(Tensor::zero_grad);
     }
@@ -36,8 +39,8 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
         (**self).groups()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        (**self).rates()
+    fn lrs(&self) -> Vec<Tensor> {
+        (**self).lrs()
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
@@ -45,8 +48,9 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     }
 }
 
-/// Several optimisers that step together, such as Muon for matrices and AdamW for the rest. Their groups are those of the first, then
-/// those of the second and so on; the names of their states start with their place in the list (`1.0.rate`).
+/// Several optimisers that step together, such as Muon for matrices and AdamW for the rest. Their
+/// groups are those of the first, then those of the second and so on; the names of their states
+/// start with their index in the list (`1.0.lr`).
 impl<O: Optimizer> Optimizer for Vec<O> {
     fn step(&self) -> Result<()> {
         self.iter().try_for_each(Optimizer::step)
@@ -56,8 +60,8 @@ impl<O: Optimizer> Optimizer for Vec<O> {
         self.iter().flat_map(Optimizer::groups).collect()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        self.iter().flat_map(Optimizer::rates).collect()
+    fn lrs(&self) -> Vec<Tensor> {
+        self.iter().flat_map(Optimizer::lrs).collect()
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {

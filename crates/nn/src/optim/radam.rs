@@ -1,36 +1,38 @@
-//! Adam that waits until its mean square is known well enough.
+//! Adam with a rectified variance.
 
 use super::adam::{moment_options, moments};
-use super::{OptionRow, Rule, Update};
+use super::{OptionRow, UpdateRule, Update};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// RAdam: `torch.optim.RAdam`, with its meanings and defaults.
 ///
-/// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5) steps are those of momentum; after
-/// that they are those of Adam, shortened by how uncertain the mean square still is. Which of both is selected by the count, in a
-/// tensor, so one compiled step serves for all.
+/// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5)
+/// steps are those of momentum; after that they are those of Adam, shortened by how uncertain the
+/// mean square still is. Which of both is selected by the count, in a tensor, so one compiled step
+/// serves for all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RAdam {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the means of the gradient and of its square stays in each step.
+    pub lr: f64,
+    /// Decay factors of the running means of the gradient and of its square.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// Weight decay: this times the parameter is added to the gradient or, if decoupled, `lr` times
+    /// this times the parameter is subtracted from it.
     pub weight_decay: f64,
     /// Decay as in AdamW.
     pub decoupled_weight_decay: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for RAdam {
     fn default() -> RAdam {
         RAdam {
-            rate: 1e-3,
+            lr: 1e-3,
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 0.0,
@@ -40,11 +42,11 @@ impl Default for RAdam {
     }
 }
 
-impl Rule for RAdam {
+impl UpdateRule for RAdam {
     const NAME: &'static str = "RAdam";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
@@ -66,7 +68,7 @@ impl Rule for RAdam {
         let rect =
             ((&rho - 4.0) * (&rho - 2.0) * last / (&rho * ((last - 4.0) * (last - 2.0)))).sqrt();
         let adaptive = at.number(&(rect * unbias.sqrt())) / (square.sqrt() + self.eps);
-        let size = at.number(&(at.rate / at.unbias(self.betas.0)));
+        let size = at.number(&(at.lr / at.unbias(self.betas.0)));
         at.set(&(x - mean * size * rho.gt(5.0).select(adaptive, 1.0)));
     }
 }

@@ -1,6 +1,6 @@
 //! Gradients divided by the root of their mean square.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct RmsProp {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the mean square stays in each step.
+    pub lr: f64,
+    /// The decay factor of the running mean square.
     pub alpha: f64,
-    /// Added to the root of the mean square.
+    /// Added to the denominator.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
     /// Divides by the standard deviation: the square of the mean is taken off the mean square.
     pub centered: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for RmsProp {
     fn default() -> RmsProp {
         RmsProp {
-            rate: 1e-2,
+            lr: 1e-2,
             alpha: 0.99,
             eps: 1e-8,
             weight_decay: 0.0,
@@ -38,19 +38,19 @@ impl Default for RmsProp {
     }
 }
 
-impl Rule for RmsProp {
+impl UpdateRule for RmsProp {
     const NAME: &'static str = "RmsProp";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("alpha", self.alpha, Within::UpToOne),
-            ("eps", self.eps, Within::NotNegative),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
-            ("momentum", self.momentum, Within::NotNegative),
+            ("alpha", self.alpha, Bounds::UpToOne),
+            ("eps", self.eps, Bounds::NotNegative),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
+            ("momentum", self.momentum, Bounds::NotNegative),
         ]
     }
 
@@ -77,6 +77,6 @@ impl Rule for RmsProp {
             by += at.remembered(buffer) * self.momentum;
             at.remember(buffer, &by);
         }
-        at.set(&(at.value() - by * at.rate()));
+        at.set(&(at.value() - by * at.lr()));
     }
 }

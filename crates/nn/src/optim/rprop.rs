@@ -1,43 +1,43 @@
 //! Steps whose lengths follow from whether the gradient kept its sign.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the length of the first step; later ones
-/// follow from it.
+/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the
+/// length of the first step; later ones follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rprop {
     /// The length of the first step.
-    pub rate: f64,
+    pub lr: f64,
     /// What lengths are multiplied by where the gradient changed its sign, and where it kept it.
     pub etas: (f64, f64),
     /// The shortest and the longest step.
     pub step_sizes: (f64, f64),
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Rprop {
     fn default() -> Rprop {
-        Rprop { rate: 1e-2, etas: (0.5, 1.2), step_sizes: (1e-6, 50.0), maximize: false }
+        Rprop { lr: 1e-2, etas: (0.5, 1.2), step_sizes: (1e-6, 50.0), maximize: false }
     }
 }
 
-impl Rule for Rprop {
+impl UpdateRule for Rprop {
     const NAME: &'static str = "Rprop";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("etas.0", self.etas.0, Within::Fraction),
-            ("etas.1", self.etas.1, Within::AtLeastOne),
-            ("step_sizes.0", self.step_sizes.0, Within::NotNegative),
-            ("step_sizes.1", self.step_sizes.1, Within::NotNegative),
+            ("etas.0", self.etas.0, Bounds::Fraction),
+            ("etas.1", self.etas.1, Bounds::AtLeastOne),
+            ("step_sizes.0", self.step_sizes.0, Bounds::NotNegative),
+            ("step_sizes.1", self.step_sizes.1, Bounds::NotNegative),
         ]
     }
 
@@ -51,7 +51,7 @@ impl Rule for Rprop {
     }
 
     fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
-        vec![("prev", x.zeros_like()), ("step_size", x.full_like(self.rate))]
+        vec![("prev", x.zeros_like()), ("step_size", x.full_like(self.lr))]
     }
 
     fn step(&self, at: &Update) {
@@ -59,7 +59,7 @@ impl Rule for Rprop {
         let kept = &g * at.remembered(0);
         let turned = kept.lt(0.0);
         let factor = turned.select(self.etas.0, kept.gt(0.0).select(g.full_like(self.etas.1), 1.0));
-        let size = at.step.le(1).select(at.rate(), at.remembered(1)) * factor;
+        let size = at.step.le(1).select(at.lr(), at.remembered(1)) * factor;
         let size = size.clamp(self.step_sizes.0, self.step_sizes.1);
         at.remember(1, &size);
         let g = turned.select(0.0, g);

@@ -1,6 +1,6 @@
 //! Gradient descent.
 
-use super::{OptionRow, Rule, Update, Within};
+use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor, update};
 use serde::{Deserialize, Serialize};
 
@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct Sgd {
     /// The learning rate.
-    pub rate: f64,
-    /// How much of the momentum stays in each step.
+    pub lr: f64,
+    /// The momentum factor.
     pub momentum: f64,
-    /// How much of the gradient does not go into the momentum.
+    /// The momentum takes (1 − `dampening`) times the gradient.
     pub dampening: f64,
-    /// This much of the parameter is added to its gradient.
+    /// Weight decay (L2 penalty): this times the parameter is added to the gradient.
     pub weight_decay: f64,
-    /// Steps along the gradient and the momentum that comes next.
+    /// Nesterov momentum.
     pub nesterov: bool,
-    /// Ascends.
+    /// Maximises instead of minimising.
     pub maximize: bool,
 }
 
 impl Default for Sgd {
     fn default() -> Sgd {
         let (momentum, dampening, weight_decay) = (0.0, 0.0, 0.0);
-        Sgd { rate: 1e-3, momentum, dampening, weight_decay, nesterov: false, maximize: false }
+        Sgd { lr: 1e-3, momentum, dampening, weight_decay, nesterov: false, maximize: false }
     }
 }
 
-impl Rule for Sgd {
+impl UpdateRule for Sgd {
     const NAME: &'static str = "Sgd";
 
-    fn rate(&self) -> f64 {
-        self.rate
+    fn lr(&self) -> f64 {
+        self.lr
     }
 
     fn options(&self) -> Vec<OptionRow> {
         vec![
-            ("momentum", self.momentum, Within::NotNegative),
-            ("dampening", self.dampening, Within::Anywhere),
-            ("weight_decay", self.weight_decay, Within::NotNegative),
+            ("momentum", self.momentum, Bounds::NotNegative),
+            ("dampening", self.dampening, Bounds::Anywhere),
+            ("weight_decay", self.weight_decay, Bounds::NotNegative),
         ]
     }
 
@@ -68,6 +68,6 @@ impl Rule for Sgd {
             maximize: self.maximize,
         };
         let momentum = at.state.first().map(|(_, buffer)| (buffer, at.step));
-        update::sgd_(&how, at.rate, at.x, at.grad, momentum);
+        update::sgd_(&how, at.lr, at.x, at.grad, momentum);
     }
 }

@@ -1,20 +1,20 @@
-//! The one driver of all rules: groups of parameters, their rates, counts and states.
+//! Applies an update rule to groups of parameters: learning rates, step counts and states.
 
-use super::{Optimizer, OptionRow, Rule, Update, Within};
+use super::{Bounds, Optimizer, OptionRow, Update, UpdateRule};
 use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
 use std::collections::HashSet;
 
-/// An optimiser: a [`Rule`] over groups of parameters, each with options of its own.
+/// An optimiser: a [`UpdateRule`] over groups of parameters, each with options of its own.
 ///
-/// Each parameter has a count of its own, as in PyTorch: a step in which it has no gradient is not counted. All state is there from the
-/// start, so a compiled step never meets a new tensor.
+/// Each parameter has its own step count, as in PyTorch: a step in which it has no gradient is not
+/// counted. All state is allocated at the start, so a compiled step never sees a new tensor.
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
 ///
 /// let (weight, bias) = (Tensor::ones([2, 2]).requires_grad(), Tensor::ones([2]).requires_grad());
-/// let plain = Sgd { rate: 0.1, ..Sgd::default() };
+/// let plain = Sgd { lr: 0.1, ..Sgd::default() };
 /// let decayed = Sgd { weight_decay: 0.5, ..plain };
 /// let opt = decayed.over([weight.clone()])?.and([bias.clone()], plain)?;
 ///
@@ -32,7 +32,7 @@ pub struct Stepper<R> {
 #[derive(Clone, Debug)]
 struct Group<R> {
     rule: R,
-    rate: Tensor,
+    lr: Tensor,
     members: Vec<Member>,
 }
 
@@ -43,11 +43,12 @@ struct Member {
     state: Vec<(&'static str, Tensor)>,
 }
 
-impl<R: Rule> Stepper<R> {
-    /// An optimiser with one group. [`Rule::over`] is the same.
+impl<R: UpdateRule> Stepper<R> {
+    /// An optimiser with one group. [`UpdateRule::over`] is the same.
     ///
     /// # Errors
-    /// If there are no parameters, one is listed twice or is not a float or was computed, or an option is out of its range.
+    /// If there are no parameters, one is listed twice or is not a float or was computed, or an
+    /// option is out of its range.
     pub fn new(rule: R, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<R>> {
         Stepper { groups: Vec::new() }.and(parameters, rule)
     }
@@ -61,7 +62,7 @@ impl<R: Rule> Stepper<R> {
         parameters: impl IntoIterator<Item = Tensor>,
         rule: R,
     ) -> Result<Stepper<R>> {
-        let mut options = vec![("rate", rule.rate(), Within::NotNegative)];
+        let mut options = vec![("lr", rule.lr(), Bounds::NotNegative)];
         options.extend(rule.options());
         check_options(R::NAME, &options)?;
         let mut members: Vec<Member> = Vec::new();
@@ -76,7 +77,7 @@ impl<R: Rule> Stepper<R> {
         if members.is_empty() {
             return Err(Error::argument(R::NAME, "there are no parameters to optimise"));
         }
-        self.groups.push(Group { rate: Tensor::from(rule.rate()), rule, members });
+        self.groups.push(Group { lr: Tensor::from(rule.lr()), rule, members });
         Ok(self)
     }
 
@@ -86,7 +87,7 @@ impl<R: Rule> Stepper<R> {
     }
 }
 
-/// Whether the options of an optimiser lie where they must.
+/// Checks that the options of an optimiser are within their bounds.
 pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Result<()> {
     match rows.iter().find(|(_, value, within)| !within.contains(*value)) {
         None => Ok(()),
@@ -97,7 +98,7 @@ pub(super) fn check_options(optimizer: &'static str, rows: &[OptionRow]) -> Resu
     }
 }
 
-/// What keeps a tensor from being a parameter of an optimiser, beside those it has.
+/// Checks that a tensor can be a parameter of an optimiser that has the `known` ones.
 pub(super) fn check_parameter(
     optimizer: &'static str,
     x: &Tensor,
@@ -122,9 +123,9 @@ pub(super) fn check_parameter(
     Ok(())
 }
 
-impl<R: Rule> Optimizer for Stepper<R> {
+impl<R: UpdateRule> Optimizer for Stepper<R> {
     fn step(&self) -> Result<()> {
-        // A formula is in the dtypes it is written in, also inside a scope of autocast.
+        // Updates keep the dtypes they are written in, also inside autocast.
         catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(Group::step))))
     }
 
@@ -134,14 +135,14 @@ impl<R: Rule> Optimizer for Stepper<R> {
         self.groups.iter().map(members).collect()
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        self.groups.iter().map(|group| group.rate.clone()).collect()
+    fn lrs(&self) -> Vec<Tensor> {
+        self.groups.iter().map(|group| group.lr.clone()).collect()
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
         let mut out = Vec::new();
         for (g, group) in self.groups.iter().enumerate() {
-            out.push((format!("{g}.rate"), group.rate.clone()));
+            out.push((format!("{g}.lr"), group.lr.clone()));
             for (i, member) in group.members.iter().enumerate() {
                 out.push((format!("{g}.{i}.step"), member.step.clone()));
                 let named = |(name, x): &(&str, Tensor)| (format!("{g}.{i}.{name}"), x.clone());
@@ -152,12 +153,12 @@ impl<R: Rule> Optimizer for Stepper<R> {
     }
 }
 
-impl<R: Rule> Group<R> {
+impl<R: UpdateRule> Group<R> {
     fn step(&self) {
         for Member { x, step, state } in &self.members {
             let Some(grad) = x.grad() else { continue };
             step.add_(1);
-            self.rule.step(&Update { x, grad: &grad, rate: &self.rate, step, state });
+            self.rule.step(&Update { x, grad: &grad, lr: &self.lr, step, state });
         }
     }
 }

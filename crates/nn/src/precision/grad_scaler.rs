@@ -1,17 +1,19 @@
 //! Loss scaling.
 //!
-//! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where its value is known, the optimiser is simply
-//! not called. Inside [`jit`](pullback::jit) it is not known: then the step is taken, and each parameter and each tensor of the
-//! optimiser's state is afterwards chosen between what it was and what it is, by that tensor. All that an optimiser remembers is in
-//! [`Optimizer::named_state`], the counts of its steps among it, so a skipped step leaves no trace in either way. Rates are not chosen:
-//! a step does not write them.
+//! **How a step is skipped, for any optimiser.** Whether gradients overflowed is a tensor. Where
+//! its value is known, the optimiser is simply not called. Inside [`jit`](pullback::jit) it is not
+//! known: then the step is taken, and afterwards each parameter and each tensor of the optimiser's
+//! state is selected by that tensor between its old and its new value. All state of an optimiser is
+//! in [`Optimizer::named_state`], step counts included, so a skipped step changes nothing in either
+//! case. Learning rates are not selected: a step does not write them.
 //!
-//! Everything the scaler knows is in tensors too (`named_state`), written in place: it compiles, it is saved and restored like an
-//! optimiser's state, and it does not matter which of `unscale`, `step` and `update` are compiled and which are not.
+//! All state of the scaler is in tensors too (`named_state`), written in place: it compiles, it is
+//! saved and restored like an optimiser's state, and it does not matter which of `unscale`, `step`
+//! and `update` are compiled and which are not.
 
 use super::snapshot::Snapshot;
 use crate::Module;
-use crate::optim::{Optimizer, Within};
+use crate::optim::{Bounds, Optimizer};
 use pullback::{
     Culprit, DType, Error, Result, Tensor, autocast_off, catch, no_grad, watch_overflow,
 };
@@ -20,40 +22,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const OP: &str = "GradScaler";
 
-/// How the scale is found: `torch.amp.GradScaler`, with its meanings and defaults.
+/// The options of [`GradScaler`]: those of `torch.amp.GradScaler`, with its meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
-    /// The scale to begin with.
-    pub initial: f64,
-    /// What it is multiplied by after enough good steps: above 1.
-    pub growth: f64,
-    /// What it is multiplied by after an overflow: below 1.
-    pub backoff: f64,
-    /// How many good steps in a row are enough.
-    pub interval: u64,
+    /// The initial scale.
+    pub init_scale: f64,
+    /// The scale is multiplied by this after `growth_interval` steps without overflow: above 1.
+    pub growth_factor: f64,
+    /// The scale is multiplied by this after an overflow: below 1.
+    pub backoff_factor: f64,
+    /// How many steps in a row without overflow increase the scale.
+    pub growth_interval: u64,
 }
 
 impl Default for Scaling {
     fn default() -> Scaling {
-        Scaling { initial: 65536.0, growth: 2.0, backoff: 0.5, interval: 2000 }
+        Scaling {
+            init_scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+        }
     }
 }
 
-/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they overflowed. The op and line that overflowed first
-/// are named by what can run the step a second time: [`GradScaler::run`], [`GradScaler::watched`] and
-/// [`Trainer::scaler`](crate::train::Trainer::scaler). `scale`, `step` and `update` by themselves only skip; put
-/// `scaler.watched(&model, &opt, || …)` around them, as below, to have it named.
+/// Multiplies the loss so that gradients do not vanish in `f16`, and skips the steps in which they
+/// overflowed. The op and line that overflowed first are named by what can run the step a second
+/// time: [`GradScaler::run`], [`GradScaler::watched`] and
+/// [`Trainer::scaler`](crate::train::Trainer::scaler). `scale`, `step` and `update` by themselves
+/// only skip; put `scaler.watched(&model, &opt, || …)` around them, as below, to have it named.
 ///
-/// The scale is a power of two that follows the run: halved where a gradient was not finite (the step is skipped: neither parameters nor the
-/// optimiser's state change), doubled after 2000 steps without. One scaler goes with one optimiser, or with a list of them.
+/// The scale is a power of two that follows the run: halved where a gradient was not finite (the
+/// step is skipped: neither parameters nor the optimiser's state change), doubled after 2000 steps
+/// without. One scaler goes with one optimiser, or with a list of them.
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast, jit};
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd, clip_grad_norm_};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd, clip_grad_norm_};
 /// use pullback_nn::precision::{GradScaler, Scaling};
 ///
 /// let w = Tensor::from([[0.0f32, 0.0]]).requires_grad();
-/// let opt = Sgd { rate: 0.1, ..Sgd::default() }.over([w.clone()])?;
+/// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([w.clone()])?;
 /// let scaler = GradScaler::new(Scaling::default())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     opt.zero_grad();
@@ -84,9 +93,11 @@ pub struct GradScaler {
     scale: Tensor,
     /// Good steps since the scale changed last, `i64[]`.
     good: Tensor,
-    /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the optimiser's step.
+    /// Where this step is, `i64[]`: 0 before gradients are unscaled, 1 after it, 2 after the
+    /// optimiser's step.
     stage: Tensor,
-    /// Whether there was a gradient in this step, `bool[]`: without one there is nothing to learn from.
+    /// Whether there was a gradient in this step, `bool[]`: without one there is nothing to learn
+    /// from.
     looked: Tensor,
     /// Whether a gradient of this step was not finite, `bool[]`.
     overflow: Tensor,
@@ -94,7 +105,7 @@ pub struct GradScaler {
     last_overflow: Tensor,
     last_scale: Tensor,
     skipped: Tensor,
-    /// The first rate of the optimiser that it goes with, by which that is known.
+    /// The first learning rate of its optimiser, which identifies it.
     owner: Arc<Mutex<Option<Tensor>>>,
 }
 
@@ -114,7 +125,8 @@ pub struct Overflow {
     pub scale: f64,
     /// The scale of the next step.
     pub next: f64,
-    /// The first op that made something not finite of finite operands, forward or backward, and its line.
+    /// The first op that made something not finite of finite operands, forward or backward, and its
+    /// line.
     pub culprit: Option<Culprit>,
 }
 
@@ -136,38 +148,38 @@ impl GradScaler {
     /// # Errors
     /// If an option is out of its range.
     pub fn new(how: Scaling) -> Result<GradScaler> {
-        let Scaling { initial, growth, backoff, interval } = how;
+        let Scaling { init_scale, growth_factor, backoff_factor, growth_interval } = how;
         let refused = |name: &str, words: &str, value: f64| {
             Error::argument(OP, format!("`{name}` must be {words}, not {value}"))
         };
-        let fits = Within::Positive.contains(initial) && (initial as f32).is_finite();
-        if !fits || initial as f32 == 0.0 {
-            return Err(refused("initial", "a number above 0 that f32 holds", initial));
+        let fits = Bounds::Positive.contains(init_scale) && (init_scale as f32).is_finite();
+        if !fits || init_scale as f32 == 0.0 {
+            return Err(refused("init_scale", "a number above 0 that f32 holds", init_scale));
         }
-        if growth <= 1.0 || !growth.is_finite() {
-            return Err(refused("growth", "a number above 1", growth));
+        if growth_factor <= 1.0 || !growth_factor.is_finite() {
+            return Err(refused("growth_factor", "a number above 1", growth_factor));
         }
-        if !(backoff > 0.0 && backoff < 1.0) {
-            return Err(refused("backoff", "a number between 0 and 1", backoff));
+        if !(backoff_factor > 0.0 && backoff_factor < 1.0) {
+            return Err(refused("backoff_factor", "a number between 0 and 1", backoff_factor));
         }
-        if interval == 0 || i64::try_from(interval).is_err() {
-            return Err(refused("interval", "at least 1", interval as f64));
+        if growth_interval == 0 || i64::try_from(growth_interval).is_err() {
+            return Err(refused("growth_interval", "at least 1", growth_interval as f64));
         }
         Ok(GradScaler {
             how,
-            scale: Tensor::from(initial as f32),
+            scale: Tensor::from(init_scale as f32),
             good: Tensor::from(0i64),
             stage: Tensor::from(0i64),
             looked: Tensor::from(false),
             overflow: Tensor::from(false),
             last_overflow: Tensor::from(false),
-            last_scale: Tensor::from(initial as f32),
+            last_scale: Tensor::from(init_scale as f32),
             skipped: Tensor::from(0i64),
             owner: Arc::default(),
         })
     }
 
-    /// The loss times the scale: go backward from this.
+    /// The loss times the scale: run backward from this.
     ///
     /// # Panics
     /// If the loss is not a float.
@@ -182,11 +194,12 @@ impl GradScaler {
         loss * self.scale.deep_clone()
     }
 
-    /// Divides the gradients by the scale, in place, and looks whether they are finite: what [`GradScaler::step`] does first, unless it
-    /// was done before, to clip them.
+    /// Divides the gradients by the scale, in place, and checks whether they are finite: what
+    /// [`GradScaler::step`] does first, unless it was done before, to clip them.
     ///
     /// # Errors
-    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a parameter is of a 16-bit dtype.
+    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a
+    /// parameter is of a 16-bit dtype.
     pub fn unscale(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         match self.stage.try_item::<i64>() {
             Ok(1) => Err(Error::argument(OP, "the gradients were unscaled already in this step")
@@ -232,10 +245,12 @@ impl GradScaler {
         })
     }
 
-    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped where one of them is not finite.
+    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped
+    /// where one of them is not finite.
     ///
     /// # Errors
-    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it was before.
+    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it
+    /// was before.
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let stage = self.stage.try_item::<i64>();
         if let Ok(2) = stage {
@@ -254,11 +269,12 @@ impl GradScaler {
         quietly(|| drop(self.stage.fill_(2i64)))
     }
 
-    /// A step of which nothing is left where gradients overflowed: what an optimiser does where it is not known yet whether they did.
+    /// A step of which nothing is left where gradients overflowed: what an optimiser does where it
+    /// is not known yet whether they did.
     fn step_or_stay(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
-        let rates = optimizer.rates();
-        let is_rate = |x: &Tensor| rates.iter().any(|rate| rate.is_same(x));
-        let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_rate(x));
+        let lrs = optimizer.lrs();
+        let is_lr = |x: &Tensor| lrs.iter().any(|lr| lr.is_same(x));
+        let state = optimizer.named_state().into_iter().map(|(_, x)| x).filter(|x| !is_lr(x));
         let written: Vec<Tensor> = optimizer.groups().into_iter().flatten().chain(state).collect();
         let copy = |x: &Tensor| no_grad(|| x.detach().deep_clone());
         let before = catch(|| written.iter().map(copy).collect::<Vec<_>>())?;
@@ -271,23 +287,24 @@ impl GradScaler {
         })
     }
 
-    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without. It goes by the gradients that were
-    /// unscaled, by `step` or by `unscale` alone: who looks at them and then decides against the step has an overflow counted too. Where
-    /// there was no gradient, neither the scale nor the count of good steps changes.
+    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without.
+    /// It uses the gradients that were unscaled, by `step` or by `unscale` alone: an overflow
+    /// counts also if the caller then leaves the step out. Where there was no gradient, neither the
+    /// scale nor the count of good steps changes.
     ///
     /// # Errors
-    /// None, as things are.
+    /// None at present.
     pub fn update(&self) -> Result<()> {
-        let Scaling { growth, backoff, interval, .. } = self.how;
+        let Scaling { growth_factor, backoff_factor, growth_interval, .. } = self.how;
         quietly(|| {
             let (scale, good) = (self.scale.deep_clone(), self.good.deep_clone());
             let seen = self.looked.deep_clone();
             let wrong = self.overflow.deep_clone();
-            let enough = (&good + 1).ge(interval as i64);
-            let larger = &scale * growth;
+            let enough = (&good + 1).ge(growth_interval as i64);
+            let larger = &scale * growth_factor;
             let larger = larger.is_finite().select(&larger, &scale);
             // A scale of 0 could not grow again.
-            let smaller = (&scale * backoff).clamp_min(f64::from(f32::MIN_POSITIVE));
+            let smaller = (&scale * backoff_factor).clamp_min(f64::from(f32::MIN_POSITIVE));
             let next = wrong.select(smaller, enough.select(larger, &scale));
             let count = wrong.logical_or(enough).select(0i64, &good + 1);
             self.last_overflow.copy_(seen.select(&wrong, &self.last_overflow));
@@ -299,7 +316,8 @@ impl GradScaler {
         })
     }
 
-    /// Begins the step anew, as after an error in the middle of one: what was unscaled and found is forgotten.
+    /// Resets the step, as after an error in the middle of one: what was unscaled and found is
+    /// discarded.
     pub fn forget(&self) {
         no_grad(|| {
             self.stage.fill_(0i64);
@@ -316,7 +334,8 @@ impl GradScaler {
         self.scale.try_item::<f32>().map(f64::from)
     }
 
-    /// Whether the last step that `update` ended was skipped; one without any gradient does not count.
+    /// Whether the last step that `update` ended was skipped; one without any gradient does not
+    /// count.
     ///
     /// # Errors
     /// Inside a trace, where it is not known.
@@ -332,7 +351,8 @@ impl GradScaler {
         self.skipped.try_item::<i64>().map(i64::unsigned_abs)
     }
 
-    /// Everything it remembers, with names: what a checkpoint saves (`Checkpoint::tensors`) and, written in place, restores.
+    /// All state, with names: what a checkpoint saves (`Checkpoint::tensors`), and restores by
+    /// writing in place.
     pub fn named_state(&self) -> Vec<(String, Tensor)> {
         let state = [
             ("scale", &self.scale),
@@ -347,13 +367,14 @@ impl GradScaler {
         state.iter().map(|(name, x)| (name.to_string(), (*x).clone())).collect()
     }
 
-    /// A whole step: forgets the gradients, computes the loss, goes backward from it scaled, steps and updates. On overflow the loss is computed and
-    /// differentiated a second time, op by op, to find the op and line that overflowed first: see [`GradScaler::watched`].
+    /// A whole step: clears the gradients, computes the loss, runs backward from it scaled, steps
+    /// and updates. On overflow the loss is computed and differentiated a second time, op by op, to
+    /// find the op and line that overflowed first: see [`GradScaler::watched`].
     ///
     /// ```
     /// use pullback::{DType, Tensor, Tree, autocast};
     /// use pullback_nn::Module;
-    /// use pullback_nn::optim::{Rule, Sgd};
+    /// use pullback_nn::optim::{UpdateRule, Sgd};
     /// use pullback_nn::precision::{GradScaler, Scaling};
     ///
     /// #[derive(Tree)]
@@ -391,13 +412,14 @@ impl GradScaler {
         })
     }
 
-    /// Makes a step of your own, compiled or not, that ends with [`GradScaler::update`]. If it overflowed, the step is run again under
-    /// [`watch_overflow`], op by op, from where the first run began: the parameters, the buffers, the random generator, the state of the
-    /// optimiser and of the scaler are put back before it, and left as the first run left them after it. What else the step changes, it
-    /// changes twice.
+    /// Runs your step, compiled or not, that ends with [`GradScaler::update`]. If it overflowed,
+    /// the step is run again under [`watch_overflow`], op by op, from where the first run began:
+    /// the parameters, the buffers, the random generator, the state of the optimiser and of the
+    /// scaler are put back before it, and left as the first run left them after it. What else the
+    /// step changes, it changes twice.
     ///
     /// # Errors
-    /// Of the step. What the scaler found of it is forgotten then.
+    /// Of the step. What the scaler found in it is discarded then.
     pub fn watched<M: Module, R>(
         &self,
         model: &M,
@@ -407,7 +429,8 @@ impl GradScaler {
         self.watched_with(model, optimizer, Vec::new, step)
     }
 
-    /// [`GradScaler::watched`], with other tensors that the second run leaves as the first left them.
+    /// [`GradScaler::watched`], with other tensors that the second run leaves as the first left
+    /// them.
     pub(crate) fn watched_with<M: Module, R>(
         &self,
         model: &M,
@@ -446,11 +469,11 @@ impl GradScaler {
         Ok(Stepped { value, overflow: Some(Overflow { scale, next, culprit }) })
     }
 
-    /// An optimiser is known by its rates. With two of them, one would get the other's verdict.
+    /// An optimiser is identified by its learning rates. Two optimisers would share one verdict.
     fn claim(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
-        let Some(rate) = optimizer.rates().into_iter().next() else { return Ok(()) };
+        let Some(lr) = optimizer.lrs().into_iter().next() else { return Ok(()) };
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if owner.get_or_insert_with(|| rate.clone()).is_same(&rate) {
+        if owner.get_or_insert_with(|| lr.clone()).is_same(&lr) {
             return Ok(());
         }
         Err(Error::argument(OP, "it was used with another optimiser before")

@@ -1,9 +1,12 @@
-//! Training in 16 bits: loss scaling, the report of what a low dtype loses, and what a step is put back to.
+//! Training in 16 bits: loss scaling, the report of what a low dtype loses, and snapshots to
+//! restore.
 //!
-//! Which ops run in a low dtype is the business of [`pullback::autocast`]; weights, gradients and optimisers stay in `f32`. What is left
-//! to do here concerns `f16`, whose numbers go from 6·10⁻⁸ to 65504 only: gradients are small, and many would become zero. [`GradScaler`]
-//! multiplies the loss, and so every gradient, by a number that is as large as it can be without one of them becoming infinite, finds that
-//! number as it goes, and skips the steps in which it was too large. `bf16` has the range of `f32` and needs none of this.
+//! [`pullback::autocast`] decides which ops run in a low dtype; weights, gradients and optimisers
+//! stay in `f32`. What is left to do here concerns `f16`, whose numbers go from 6·10⁻⁸ to 65504
+//! only: gradients are small, and many would become zero. [`GradScaler`] multiplies the loss, and
+//! so every gradient, by a number that is as large as it can be without one of them becoming
+//! infinite, finds that number as it goes, and skips the steps in which it was too large. `bf16`
+//! has the range of `f32` and needs none of this.
 //!
 //! | | |
 //! |---|---|

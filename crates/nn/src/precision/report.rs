@@ -13,14 +13,16 @@ const HEADROOM: f64 = 16.0;
 
 /// What happens to the gradient of each parameter in a low dtype.
 ///
-/// Backward is run twice for the same random numbers: once in `f32`, without a scale, to know what the gradients are; and once inside
-/// `autocast` with the scale, to see what becomes of them. Shares are of the second. An element counts as flushed if it is zero there and not
-/// zero in `f32`. Nothing is changed: gradients, buffers and the random generator are put back.
+/// Backward runs twice with the same random numbers: once in `f32` without a scale, for reference;
+/// and once inside `autocast` with the scale. Shares are of the second. An element counts as
+/// flushed if it is zero there and not zero in `f32`. Nothing is changed: gradients, buffers and
+/// the random generator are restored.
 ///
-/// The suggested scale is a power of two: the smallest that lifts the smallest gradient above the subnormal numbers, if the largest one then
-/// still is a factor of 16 below overflow, and otherwise the largest with that distance. It is tried, and halved until nothing overflows: a
-/// gradient on the way to the parameters may be larger than theirs. Where gradients are not finite with a very small scale either, as those of a
-/// loss that is NaN, none is suggested.
+/// The suggested scale is a power of two: the smallest that lifts the smallest gradient above the
+/// subnormal numbers, if the largest one then still is a factor of 16 below overflow, and otherwise
+/// the largest with that distance. It is tried, and halved until nothing overflows: a gradient on
+/// the way to the parameters may be larger than theirs. Where gradients are not finite with a very
+/// small scale either, as those of a loss that is NaN, none is suggested.
 ///
 /// ```
 /// use pullback::{DType, Tensor, Tree};
@@ -77,11 +79,12 @@ pub struct LayerPrecision {
 }
 
 impl PrecisionReport {
-    /// The report on a loss. The closure computes it without `autocast` of its own: that is done around it.
+    /// The report on a loss. The closure computes it without `autocast` of its own: that is done
+    /// around it.
     ///
     /// # Errors
-    /// If the dtype is neither `bf16` nor `f16`, the scale is not a number above 0, the closure or a backward pass fails, or no parameter
-    /// has a gradient.
+    /// If the dtype is neither `bf16` nor `f16`, the scale is not a number above 0, the closure or
+    /// a backward pass fails, or no parameter has a gradient.
     pub fn new<M: Module>(
         model: &M,
         dtype: DType,
@@ -142,7 +145,8 @@ impl PrecisionReport {
 /// How often a suggestion is halved at most: from any scale to where nothing of `f16` overflows.
 const HALVINGS: i32 = 48;
 
-/// The first of a scale and its halves that is good. The smallest is tried early: if that is not, none is.
+/// The first of a scale and its halves that is good. The smallest is tried early: if that is not,
+/// none is.
 fn first_finite(from: f64, is_finite: impl Fn(f64) -> Result<bool>) -> Result<Option<f64>> {
     if is_finite(from)? {
         return Ok(Some(from));

@@ -2,7 +2,7 @@
 
 use pullback::{Tensor, no_grad, random_state, set_random_state};
 
-/// Tensors, gradients and the random generator as they were.
+/// A snapshot of tensors, gradients and the random generator.
 pub(super) struct Snapshot {
     random: Tensor,
     tensors: Vec<(Tensor, Tensor)>,
@@ -10,7 +10,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies tensors. Gradients are not copied but held: who runs something meanwhile forgets them first.
+    /// Copies tensors. Gradients are held, not copied: code that runs meanwhile clears them first.
     pub fn of(tensors: impl IntoIterator<Item = Tensor>, leaves: &[Tensor]) -> Snapshot {
         let copy = |x: Tensor| {
             let values = no_grad(|| x.detach().deep_clone());
@@ -24,14 +24,14 @@ impl Snapshot {
         }
     }
 
-    /// Puts everything where it was.
+    /// Restores everything.
     pub fn put_back(&self) {
         set_random_state(&self.random);
         no_grad(|| self.tensors.iter().for_each(|(x, values)| drop(x.copy_(values))));
         self.gradients.iter().for_each(|(x, grad)| x.set_grad(grad.clone()));
     }
 
-    /// Runs `f`, and puts everything where it was, also where `f` panics.
+    /// Runs `f` and restores everything, also if `f` panics.
     pub fn around<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Return<'a>(&'a Snapshot);
         impl Drop for Return<'_> {

@@ -1,36 +1,53 @@
-//! Learning rates that change over time: a [`Schedule`] is a function of the step, and a [`Scheduler`] writes its rates to an optimiser.
-//! [`PlateauScheduler`] looks at a metric instead.
+//! Learning rate schedules, named as in `torch.optim.lr_scheduler`.
 //!
-//! | schedule | in PyTorch | the rate |
+//! A [`Schedule`] is a function of the step; a [`Scheduler`] writes its learning rates to an
+//! optimiser. [`PlateauScheduler`] depends on a metric instead.
+//!
+//! | schedule | in PyTorch | the learning rate |
 //! |---|---|---|
-//! | [`Constant`], [`Factor`] | –, `LambdaLR` | the base, or any function of the step times it |
-//! | [`Held`] | `ConstantLR` | a fraction for a while |
-//! | [`Steps`], [`Milestones`], [`Exponential`] | `StepLR`, `MultiStepLR`, `ExponentialLR` | multiplied now and then, or always |
-//! | [`Linear`], [`Polynomial`] | `LinearLR`, `PolynomialLR` | from here to there |
-//! | [`Cosine`], [`CosineRestarts`] | `CosineAnnealingLR`, `CosineAnnealingWarmRestarts` | half a wave down, once or again and again |
-//! | [`WarmUp`] | `SequentialLR` of `LinearLR` and another | up, then another schedule |
-//! | [`OneCycle`], [`Cyclic`] | `OneCycleLR`, `CyclicLR` | up and down, once or again and again |
-//! | [`Sequential`] | `SequentialLR` | one schedule after the other |
-//! | [`Plateau`] | `ReduceLROnPlateau` | lower where a metric stays the same |
+//! | [`ConstantLr`] | `ConstantLR` | a fraction of the base for some steps |
+//! | [`LambdaLr`] | `LambdaLR` | the base times any function of the step |
+//! | [`StepLr`], [`MultiStepLr`] | `StepLR`, `MultiStepLR` | times `gamma` every so many steps, or at milestones |
+//! | [`ExponentialLr`] | `ExponentialLR` | times `gamma` at each step |
+//! | [`LinearLr`], [`PolynomialLr`] | `LinearLR`, `PolynomialLR` | between two values, linearly or as a power |
+//! | [`CosineAnnealingLr`] | `CosineAnnealingLR` | half a cosine wave down |
+//! | [`CosineAnnealingWarmRestarts`] | the same | half cosine waves, repeated |
+//! | [`Warmup`] | `SequentialLR` of `LinearLR` and another | linearly up, then another schedule |
+//! | [`OneCycleLr`], [`CyclicLr`] | `OneCycleLR`, `CyclicLR` | up and down, once or repeated |
+//! | [`SequentialLr`] | `SequentialLR` | one schedule after the other |
+//! | [`ReduceLrOnPlateau`] | `ReduceLROnPlateau` | reduced when a metric stops improving |
 
-mod cosine;
-mod cyclic;
-mod function;
-mod one_cycle;
-mod plateau;
-mod ramps;
+mod constant_lr;
+mod cosine_annealing_lr;
+mod cosine_annealing_warm_restarts;
+mod cyclic_lr;
+mod exponential_lr;
+mod lambda_lr;
+mod linear_lr;
+mod multi_step_lr;
+mod one_cycle_lr;
+mod polynomial_lr;
+mod reduce_lr_on_plateau;
+#[allow(clippy::module_inception)]
+mod schedule;
 mod scheduler;
-mod sequential;
-mod steps;
-mod warm_up;
+mod sequential_lr;
+mod step_lr;
+mod warmup;
 
-pub use cosine::{Cosine, CosineRestarts};
-pub use cyclic::{Cyclic, Height};
-pub use function::Schedule;
-pub use one_cycle::OneCycle;
-pub use plateau::{Plateau, PlateauScheduler, Threshold};
-pub use ramps::{Linear, Polynomial};
+pub use constant_lr::ConstantLr;
+pub use cosine_annealing_lr::CosineAnnealingLr;
+pub use cosine_annealing_warm_restarts::CosineAnnealingWarmRestarts;
+pub use cyclic_lr::{CyclicLr, CyclicMode};
+pub use exponential_lr::ExponentialLr;
+pub use lambda_lr::LambdaLr;
+pub use linear_lr::LinearLr;
+pub use multi_step_lr::MultiStepLr;
+pub use one_cycle_lr::{AnnealStrategy, OneCycleLr};
+pub use polynomial_lr::PolynomialLr;
+pub use reduce_lr_on_plateau::{PlateauScheduler, ReduceLrOnPlateau, ThresholdMode};
+pub use schedule::Schedule;
 pub use scheduler::Scheduler;
-pub use sequential::Sequential;
-pub use steps::{Constant, Exponential, Factor, Held, Milestones, Steps};
-pub use warm_up::WarmUp;
+pub use sequential_lr::SequentialLr;
+pub use step_lr::StepLr;
+pub use warmup::Warmup;

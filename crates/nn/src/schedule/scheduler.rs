@@ -1,114 +1,125 @@
-//! What counts the steps and writes the rates.
+//! Counts the steps and writes the learning rates.
 
 use super::Schedule;
 use crate::optim::Optimizer;
 use pullback::{Error, Result, Tensor};
 use serde_json::{Value, json};
 
-/// A schedule at work on an optimiser.
+/// Applies a [`Schedule`] to an optimiser.
 ///
-/// It writes the rates of the first step when it is made, and the next ones at each [`Scheduler::step`]. Each group keeps its own base:
-/// the rate it had when the scheduler was made. Rates are tensors, so a compiled step sees them.
+/// It writes the learning rates of step 0 when it is made, and the next ones at each
+/// [`Scheduler::step`]. The base of each group is the learning rate it had when the scheduler was
+/// made. Learning rates are tensors, so a compiled step sees them.
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
-/// use pullback_nn::schedule::{Cosine, Scheduler, WarmUp};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
+/// use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
 ///
 /// let x = Tensor::from(1.0).requires_grad();
-/// let opt = Sgd { rate: 0.1, ..Sgd::default() }.over([x])?;
-/// let cosine = Cosine { steps: 90, lowest: 0.0 };
-/// let mut scheduler = Scheduler::new(&opt, WarmUp { steps: 10, from: 0.1, then: cosine });
-/// assert!((opt.rates()[0].item::<f64>() - 0.01).abs() < 1e-15);
+/// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([x])?;
+/// let cosine = CosineAnnealingLr { t_max: 90, eta_min: 0.0 };
+/// let warmup = Warmup { total_iters: 10, start_factor: 0.1, then: cosine };
+/// let mut scheduler = Scheduler::new(&opt, warmup);
+/// assert!((opt.lrs()[0].item::<f64>() - 0.01).abs() < 1e-15);
 /// for _ in 0..10 {
 ///     // … loss, backward, opt.step()? …
 ///     scheduler.step();
 /// }
-/// assert_eq!(opt.rates()[0].item::<f64>(), 0.1);
+/// assert_eq!(opt.lrs()[0].item::<f64>(), 0.1);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Scheduler<S> {
     schedule: S,
-    rates: Rates,
-    bases: Vec<f64>,
+    lrs: LearningRates,
+    base_lrs: Vec<f64>,
     step: u64,
 }
 
 impl<S: Schedule> Scheduler<S> {
-    /// Starts: writes the rates of step 0.
+    /// Writes the learning rates of step 0.
     ///
     /// # Panics
-    /// Inside a function that is being compiled: rates are read.
+    /// Inside a function that is being compiled, as learning rates are read.
     pub fn new(optimizer: &(impl Optimizer + ?Sized), schedule: S) -> Scheduler<S> {
-        let rates = Rates::of(optimizer);
-        let scheduler = Scheduler { schedule, bases: rates.read(), rates, step: 0 };
-        scheduler.rates.write(scheduler.rates());
+        let lrs = LearningRates::of(optimizer);
+        let scheduler = Scheduler { schedule, base_lrs: lrs.read(), lrs, step: 0 };
+        scheduler.lrs.write(scheduler.lrs());
         scheduler
     }
 
-    /// Goes on to the next step: writes its rates. To be called after the optimiser's step.
+    /// Writes the learning rates of the next step. Call it after the optimiser's step.
     pub fn step(&mut self) {
         self.step += 1;
-        self.rates.write(self.rates());
+        self.lrs.write(self.lrs());
     }
 
-    /// How many steps were taken.
+    /// The number of steps taken.
     pub fn steps(&self) -> u64 {
         self.step
     }
 
-    /// The rate of each group now.
-    pub fn rates(&self) -> Vec<f64> {
-        self.bases.iter().map(|&base| self.schedule.rate(base, self.step)).collect()
+    /// The current learning rate of each group.
+    #[doc(alias = "get_last_lr")]
+    pub fn lrs(&self) -> Vec<f64> {
+        self.base_lrs.iter().map(|&base| self.schedule.lr(base, self.step)).collect()
     }
 
-    /// What a checkpoint saves.
+    /// The state for a checkpoint.
     pub fn state(&self) -> Value {
-        json!({ "step": self.step, "bases": self.bases })
+        json!({ "step": self.step, "base_lrs": self.base_lrs })
     }
 
-    /// Goes on from what [`Scheduler::state`] gave.
+    /// Continues from a saved [`Scheduler::state`].
     ///
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
     pub fn restore(&mut self, state: &Value) -> Result<()> {
         let wrong =
-            || Error::argument("Scheduler", format!("`step` is no count: {}", state["step"]));
+            || Error::argument("Scheduler", format!("`step` is not a count: {}", state["step"]));
         let step = state["step"].as_u64().ok_or_else(wrong)?;
-        self.bases = self.rates.saved("Scheduler", state, "bases")?;
+        self.base_lrs = self.lrs.saved("Scheduler", state, either(state, "base_lrs", "bases"))?;
         self.step = step;
-        self.rates.write(self.rates());
+        self.lrs.write(self.lrs());
         Ok(())
     }
 }
 
-/// The rates of an optimiser's groups.
-#[derive(Clone, Debug)]
-pub(super) struct Rates(Vec<Tensor>);
+/// The name under which a state has a value: states of earlier versions have another.
+pub(super) fn either<'a>(state: &Value, name: &'a str, before: &'a str) -> &'a str {
+    if state[name].is_null() && !state[before].is_null() { before } else { name }
+}
 
-impl Rates {
-    pub fn of(optimizer: &(impl Optimizer + ?Sized)) -> Rates {
-        Rates(optimizer.rates())
+/// The learning rates of an optimiser's groups.
+#[derive(Clone, Debug)]
+pub(super) struct LearningRates(Vec<Tensor>);
+
+impl LearningRates {
+    pub fn of(optimizer: &(impl Optimizer + ?Sized)) -> LearningRates {
+        LearningRates(optimizer.lrs())
     }
 
     pub fn read(&self) -> Vec<f64> {
         self.0.iter().map(Tensor::item::<f64>).collect()
     }
 
-    pub fn write(&self, rates: impl IntoIterator<Item = f64>) {
-        for (rate, value) in self.0.iter().zip(rates) {
-            rate.fill_(value);
+    pub fn write(&self, lrs: impl IntoIterator<Item = f64>) {
+        for (lr, value) in self.0.iter().zip(lrs) {
+            lr.fill_(value);
         }
     }
 
-    /// The rates that a saved state has under this name, one for each group.
+    /// The learning rates that a saved state has under this name, one for each group.
     pub fn saved(&self, owner: &'static str, state: &Value, name: &str) -> Result<Vec<f64>> {
         let list = state[name].as_array();
         let saved =
             list.and_then(|list| list.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
         let Some(saved) = saved else {
-            return Err(Error::argument(owner, format!("`{name}` are no rates: {}", state[name])));
+            return Err(Error::argument(
+                owner,
+                format!("`{name}` are not learning rates: {}", state[name]),
+            ));
         };
         if saved.len() != self.0.len() {
             let (there, here) = (saved.len(), self.0.len());

@@ -1,17 +1,19 @@
-//! One checkpoint: all that a run needs to go on as if it had never stopped.
+//! One checkpoint: everything needed to resume a run exactly.
 //!
-//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers under their own names, so it can be given
-//! to PyTorch as it is. `state.safetensors` holds the other tensors: the optimiser's, the random generator's, and what else was
-//! added. `checkpoint.json` holds the rest: see `manifest.rs`.
+//! On the disk it is a folder of three files. `model.safetensors` holds the parameters and buffers
+//! under their own names, so PyTorch can load it. `state.safetensors` holds the other tensors: the
+//! optimiser's, the random generator's, and what else was added. `checkpoint.json` holds the rest:
+//! see `manifest.rs`.
 
 use super::durable::make_folder;
 use super::manifest::{self, Manifest, Record};
+use super::matching::{Fit, Fitted, targets_from, targets_of};
 use super::names::Names;
-use super::place::{Fit, Fitted, targets_from, targets_of};
 use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
 use pullback::{Error, Result, Tensor, random_state, set_random_state};
+use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +23,7 @@ const STATE: &str = "state.safetensors";
 const RANDOM: &str = "random";
 const OPTIMIZER: &str = "optimizer";
 
-/// What is to be saved. The tensors are handles: they are read when it is.
+/// What is to be saved. The tensors are handles: they are read when it is saved.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -48,14 +50,14 @@ const OPTIMIZER: &str = "optimizer";
 #[derive(Clone)]
 #[must_use]
 pub struct Checkpoint {
-    /// What it knows besides tensors.
+    /// Everything but the tensors.
     pub record: Record,
     model: Vec<(String, Tensor)>,
     state: Vec<(String, Tensor)>,
 }
 
 impl Checkpoint {
-    /// A checkpoint of a model, with the random state of now.
+    /// A checkpoint of a model, with the current state of the random generator.
     pub fn of(model: &impl Module) -> Checkpoint {
         Checkpoint {
             record: Record::default(),
@@ -64,18 +66,19 @@ impl Checkpoint {
         }
     }
 
-    /// Adds what an optimiser remembers.
+    /// Adds the state of an optimiser.
     pub fn optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Checkpoint {
         self.tensors(OPTIMIZER, optimizer.named_state())
     }
 
-    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's state.
+    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's
+    /// state.
     pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> Checkpoint {
         self.state.extend(named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)));
         self
     }
 
-    /// Says how many steps were taken and epochs finished.
+    /// The number of steps taken and epochs finished.
     pub fn at(mut self, step: u64, epoch: u64) -> Checkpoint {
         (self.record.step, self.record.epoch) = (step, epoch);
         self
@@ -134,26 +137,26 @@ impl Checked {
     }
 }
 
-/// A checkpoint that was read and is as it was written.
+/// A checkpoint that was read and verified.
 #[derive(Clone, Debug)]
-pub struct Saved {
-    /// What it knows besides tensors.
+pub struct SavedCheckpoint {
+    /// Everything but the tensors.
     pub record: Record,
     folder: PathBuf,
     model: Vec<u8>,
     state: Vec<u8>,
 }
 
-impl Saved {
+impl SavedCheckpoint {
     /// Reads the checkpoint in a folder.
     ///
     /// # Errors
     /// If it cannot be read, is not as it was written, or is of a version that this does not know.
-    pub fn read(folder: impl AsRef<Path>) -> Result<Saved> {
+    pub fn read(folder: impl AsRef<Path>) -> Result<SavedCheckpoint> {
         let folder = folder.as_ref();
         let manifest = Manifest::read(folder)?;
         let (model, state) = (manifest.open(folder, MODEL)?, manifest.open(folder, STATE)?);
-        Ok(Saved { record: manifest.record, folder: folder.to_path_buf(), model, state })
+        Ok(SavedCheckpoint { record: manifest.record, folder: folder.to_path_buf(), model, state })
     }
 
     /// Where it was read from.
@@ -161,7 +164,8 @@ impl Saved {
         &self.folder
     }
 
-    /// Puts the model, the optimiser and the random generator where they were. Everything is checked before anything is changed.
+    /// Restores the model, the optimiser and the random generator. Everything is checked before
+    /// anything is changed.
     ///
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
@@ -169,7 +173,8 @@ impl Saved {
         self.checked(model, optimizer, &[])?.write()
     }
 
-    /// Everything that [`Saved::restore`] would write, and these groups of other tensors, checked and not yet written.
+    /// Everything that [`SavedCheckpoint::restore`] would write, and these groups of other tensors,
+    /// checked and not yet written.
     pub(crate) fn checked(
         &self,
         model: &impl Module,
@@ -184,7 +189,7 @@ impl Saved {
         Ok(Checked { fitted, random: self.random()? })
     }
 
-    /// Puts the model alone where it was.
+    /// Restores the model alone.
     ///
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
@@ -192,7 +197,7 @@ impl Saved {
         self.fit_model(model)?.write()
     }
 
-    /// Puts the tensors of a group where they were, as [`Checkpoint::tensors`] added them.
+    /// Restores the tensors of a group, as [`Checkpoint::tensors`] added them.
     ///
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype.
@@ -219,8 +224,10 @@ impl Saved {
     fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Fitted> {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
-        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)).collect();
-        let mut fitted = Fit::exact(&Names::new()).run(&file, &targets_from(named));
+        let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x));
+        let named: Vec<(String, Tensor)> = named.collect();
+        let names = earlier_names(&file, &named);
+        let mut fitted = Fit::exact(&names).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;
@@ -240,4 +247,15 @@ impl Saved {
             false => Err(refused(format!("is {}, no random state", state.spec()))),
         }
     }
+}
+
+/// Checkpoints of earlier versions call the learning rate of a group `rate`, not `lr`.
+fn earlier_names(file: &SafeTensors, named: &[(String, Tensor)]) -> Names {
+    named.iter().filter(|(name, _)| file.tensor(name).is_err()).fold(
+        Names::new(),
+        |names, (name, _)| match name.strip_suffix(".lr") {
+            Some(group) => names.rename(&format!("{group}.rate"), name),
+            None => names,
+        },
+    )
 }

@@ -1,17 +1,18 @@
-//! Writing so that nothing is ever half there.
+//! Atomic writes.
 //!
-//! What is written goes to a temporary name beside its place, is flushed to the disk, and takes its place by one rename, which the file
-//! system does whole or not at all. Then the folder is flushed, so that the rename survives a loss of power too. A failure on the way
-//! removes the temporary and leaves what was there.
+//! What is written goes to a temporary name beside its place, is flushed to the disk, and takes its
+//! place by one rename, which the file system does whole or not at all. Then the folder is flushed,
+//! so that the rename survives a loss of power too. A failure on the way removes the temporary and
+//! leaves what was there.
 
 use pullback::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The error of a file that could not be read or written.
+/// The error of a file that cannot be read or written.
 pub(crate) fn failed(op: &'static str, what: &str, path: &Path, error: &io::Error) -> Error {
-    Error::argument(op, format!("{} could not be {what}: {error}", path.display()))
+    Error::argument(op, format!("{} cannot be {what}: {error}", path.display()))
 }
 
 /// Writes a file whole and flushes it to the disk.
@@ -48,13 +49,13 @@ pub(crate) fn replace_file(op: &'static str, path: &Path, bytes: &[u8]) -> Resul
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| sync_folder(folder));
     written.map_err(|error| {
-        // What could not be written is of no use, and what was there is still there.
+        // What cannot be written is of no use, and what was there is still there.
         let _ = fs::remove_file(&temporary);
         failed(op, "written", path, &error)
     })
 }
 
-/// What temporaries are called: hidden, and told apart by process.
+/// The names of temporary files: hidden, with the process id.
 const WRITING: &str = ".writing-";
 
 /// What folders are called that are about to be removed.
@@ -104,7 +105,7 @@ pub(crate) fn sweep(folder: &Path) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with(WRITING) || name.starts_with(REMOVING) {
-            // What cannot be removed is in nobody's way.
+            // What cannot be removed does no harm.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,9 +1,10 @@
-//! A folder of checkpoints, of which the last good one survives.
+//! A folder of checkpoints, of which the last valid one survives.
 //!
-//! Each is a folder of its own, `00007-step-3500`: numbered in the order in which they were saved, so that a run that went back to an
-//! earlier step and goes on from there is the newest again. Old ones are removed only after a new one is in its place.
+//! Each is a folder of its own, `00007-step-3500`: numbered in the order in which they were saved,
+//! so that a run that resumed from an earlier step has the newest. Old ones are removed only after
+//! a new one is in its place.
 
-use super::checkpoint::{Checkpoint, Saved};
+use super::checkpoint::{Checkpoint, SavedCheckpoint};
 use super::durable::{failed, remove_folder, sweep};
 use super::manifest::Manifest;
 use pullback::{Error, Result};
@@ -14,20 +15,21 @@ const OP: &str = "checkpoint";
 
 /// Which value of a metric is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Best {
+pub enum MetricMode {
     /// The lowest, as of a loss.
-    Lowest,
+    Min,
     /// The highest, as of an accuracy.
-    Highest,
+    Max,
 }
 
-impl Best {
-    /// Whether a value is better than another by more than `delta`. Anything is better than NaN, and NaN is better than nothing.
+impl MetricMode {
+    /// Whether a value is better than another by more than `delta`. Anything is better than NaN,
+    /// and NaN is better than nothing.
     #[must_use]
     pub fn is_better(self, new: f64, old: f64, delta: f64) -> bool {
         let gain = match self {
-            Best::Lowest => old - new,
-            Best::Highest => new - old,
+            MetricMode::Min => old - new,
+            MetricMode::Max => new - old,
         };
         gain > delta || (old.is_nan() && !new.is_nan())
     }
@@ -39,15 +41,15 @@ impl Best {
 pub struct Checkpoints {
     folder: PathBuf,
     last: usize,
-    best: Option<(String, Best)>,
+    best: Option<(String, MetricMode)>,
 }
 
 /// A checkpoint that was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundCheckpoint {
     /// The checkpoint.
-    pub checkpoint: Saved,
-    /// Why newer or better ones were passed over, a sentence each.
+    pub checkpoint: SavedCheckpoint,
+    /// Why newer or better ones were skipped, a sentence each.
     pub passed_over: Vec<String>,
 }
 
@@ -62,9 +64,10 @@ impl Checkpoints {
         Checkpoints { last: count.max(1), ..self }
     }
 
-    /// Keeps the one with the best value of this metric besides. A checkpoint that was saved at a step where the metric was not measured does
-    /// not count, so evaluate at the steps at which you save.
-    pub fn keep_best(self, metric: &str, best: Best) -> Checkpoints {
+    /// Also keeps the one with the best value of this metric. A checkpoint that was saved at a step
+    /// where the metric was not measured does not count, so evaluate at the steps at which you
+    /// save.
+    pub fn keep_best(self, metric: &str, best: MetricMode) -> Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }
 
@@ -93,7 +96,7 @@ impl Checkpoints {
         Ok(made)
     }
 
-    /// The folders of all checkpoints, the newest last. Whether they are good is not looked at.
+    /// The folders of all checkpoints, the newest last. They are not verified.
     ///
     /// # Errors
     /// If the folder is there but cannot be listed.
@@ -101,21 +104,23 @@ impl Checkpoints {
         Ok(self.numbered()?.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The newest checkpoint that is as it was written, or none if there is no checkpoint at all.
+    /// The newest valid checkpoint, or none if there is no checkpoint at all.
     ///
     /// # Errors
-    /// If there are checkpoints but none is good: the error says why for each.
-    pub fn latest(&self) -> Result<Option<Found>> {
+    /// If there are checkpoints but none is valid: the error says why for each.
+    pub fn latest(&self) -> Result<Option<FoundCheckpoint>> {
         let mut folders = self.list()?;
         folders.reverse();
         self.first_good(folders)
     }
 
-    /// The good checkpoint with the best value of the metric that [`Checkpoints::keep_best`] named, or none if there is no checkpoint.
+    /// The valid checkpoint with the best value of the metric that [`Checkpoints::keep_best`]
+    /// named, or none if there is no checkpoint.
     ///
     /// # Errors
-    /// If no metric was named, or there are checkpoints but none is good or none has the metric: then the error lists those there are.
-    pub fn best(&self) -> Result<Option<Found>> {
+    /// If no metric was named, or there are checkpoints but none is good or none has the metric:
+    /// then the error lists those there are.
+    pub fn best(&self) -> Result<Option<FoundCheckpoint>> {
         let Some((metric, best)) = &self.best else {
             return Err(Error::argument(OP, "no metric says which checkpoint is best")
                 .hint("name one with Checkpoints::keep_best"));
@@ -133,7 +138,8 @@ impl Checkpoints {
                 format!("no checkpoint in {} has `{metric}`; {there}", self.folder.display());
             return Err(Error::argument(OP, message));
         }
-        // Newest first, so that of equals the newest is taken; those that cannot be read come last, to be told about.
+        // Newest first, so that of equals the newest is taken; those that cannot be read come last,
+        // to be reported.
         let mut valued: Vec<(PathBuf, f64)> = Vec::new();
         for folder in self.list()?.into_iter().rev() {
             let value = self.value(&folder).unwrap_or(f64::NAN);
@@ -143,11 +149,11 @@ impl Checkpoints {
         self.first_good(valued.into_iter().map(|(folder, _)| folder).collect())
     }
 
-    fn first_good(&self, folders: Vec<PathBuf>) -> Result<Option<Found>> {
+    fn first_good(&self, folders: Vec<PathBuf>) -> Result<Option<FoundCheckpoint>> {
         let mut passed_over = Vec::new();
         for folder in folders {
-            match Saved::read(&folder) {
-                Ok(checkpoint) => return Ok(Some(Found { checkpoint, passed_over })),
+            match SavedCheckpoint::read(&folder) {
+                Ok(checkpoint) => return Ok(Some(FoundCheckpoint { checkpoint, passed_over })),
                 Err(error) => passed_over.push(error.message().to_string()),
             }
         }
@@ -184,8 +190,8 @@ impl Checkpoints {
         Manifest::read(folder).ok()?.record.metrics.get(metric).copied()
     }
 
-    /// Removes what need not be kept. A checkpoint whose manifest cannot be read counts for nothing and is left for people to look at; what
-    /// cannot be removed stays, which harms nobody.
+    /// Removes what need not be kept. A checkpoint whose manifest cannot be read is ignored and
+    /// left for inspection; what cannot be removed stays.
     fn prune(&self) {
         let Ok(mut folders) = self.list() else { return };
         folders.retain(|folder| Manifest::read(folder).is_ok());

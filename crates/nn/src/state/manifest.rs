@@ -1,7 +1,9 @@
-//! The JSON file of a checkpoint: everything that is not a tensor, and the checksums of everything that is.
+//! The JSON file of a checkpoint: everything that is not a tensor, and the checksums of everything
+//! that is.
 //!
-//! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is noticed, also in a checksum. For each file of
-//! tensors it holds the SHA-256 of its bytes, which decides, and a CRC-32C of each tensor, which tells whose bytes changed.
+//! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is
+//! noticed, also in a checksum. For each file of tensors it holds the SHA-256 of its bytes, which
+//! decides, and a CRC-32C of each tensor, which tells whose bytes changed.
 
 use super::durable::failed;
 use super::tensors::decode;
@@ -22,7 +24,7 @@ const FORMAT: &str = "pullback checkpoint";
 /// The version that is written. Older ones are read, newer ones refused.
 const VERSION: u64 = 1;
 
-/// What a checkpoint knows besides tensors.
+/// Everything in a checkpoint but the tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// How many steps were taken.
@@ -145,7 +147,7 @@ fn head(rest: &str) -> String {
     format!("{{\n  \"sha256\": \"{}\",\n", sha256(rest.as_bytes()))
 }
 
-/// A number as JSON. JSON has no word for those that are not finite, so they are strings.
+/// A number as JSON. JSON cannot represent numbers that are not finite, so they are strings.
 pub(crate) fn json_of(x: f64) -> Value {
     if x.is_finite() { x.into() } else { x.to_string().into() }
 }

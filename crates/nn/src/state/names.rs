@@ -1,12 +1,13 @@
-//! Names in files and names in models.
+//! The mapping between names in files and in models.
 
 /// How the names in a file and the names in a model belong together, both ways.
 ///
-/// Rules are applied in the order in which they were added when a file is loaded, and backwards in reverse order when one is saved.
-/// A name that no rule fits stays as it is.
+/// Rules are applied in the order in which they were added when a file is loaded, and backwards in
+/// reverse order when one is saved. A name that no rule fits stays as it is.
 ///
-/// Tensors that are several in the file and one in the model, as separate query, key and value weights beside packed ones, are joined by
-/// [`Names::concat`]; the other way round, [`Names::split`] cuts.
+/// Tensors that are several in the file and one in the model, as separate query, key and value
+/// weights beside packed ones, are joined by [`Names::concat`]; the other way round,
+/// [`Names::split`] cuts.
 ///
 /// ```
 /// use pullback_nn::state::Names;
@@ -21,14 +22,14 @@
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<NameRule>,
     transposed: Vec<String>,
-    /// Calls that say nothing about any rule, in words.
+    /// Calls of `of_sizes` that follow no rule, in words.
     pub(super) misplaced: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Rule {
+pub(super) enum NameRule {
     Prefix(String, String),
     Path(String, String),
     /// Several tensors of the file are one in the model.
@@ -47,36 +48,37 @@ pub(super) enum Rule {
     },
 }
 
-impl Rule {
-    /// The model's name for a name in the file, before the next rule. A part has the name of its whole.
+impl NameRule {
+    /// The model's name for a name in the file, before the next rule. A part has the name of its
+    /// whole.
     pub fn to_model(&self, name: &str) -> String {
         match self {
-            Rule::Prefix(file, model) => swapped(name, file, model),
-            Rule::Path(file, model) => moved(name, file, model),
-            Rule::Concat { parts, whole, .. } => wholes(name, parts, whole),
-            Rule::Split { .. } => name.to_string(),
+            NameRule::Prefix(file, model) => swapped(name, file, model),
+            NameRule::Path(file, model) => moved(name, file, model),
+            NameRule::Concat { parts, whole, .. } => wholes(name, parts, whole),
+            NameRule::Split { .. } => name.to_string(),
         }
     }
 
     /// The reverse.
     pub fn to_file(&self, name: &str) -> String {
         match self {
-            Rule::Prefix(file, model) => swapped(name, model, file),
-            Rule::Path(file, model) => moved(name, model, file),
-            Rule::Concat { .. } => name.to_string(),
-            Rule::Split { parts, whole, .. } => wholes(name, parts, whole),
+            NameRule::Prefix(file, model) => swapped(name, model, file),
+            NameRule::Path(file, model) => moved(name, model, file),
+            NameRule::Concat { .. } => name.to_string(),
+            NameRule::Split { parts, whole, .. } => wholes(name, parts, whole),
         }
     }
 
     /// The rule as it was written.
     pub fn words(&self) -> String {
         match self {
-            Rule::Prefix(file, model) => format!("prefix({file:?}, {model:?})"),
-            Rule::Path(file, model) => format!("rename({file:?}, {model:?})"),
-            Rule::Concat { parts, axis, whole, .. } => {
+            NameRule::Prefix(file, model) => format!("prefix({file:?}, {model:?})"),
+            NameRule::Path(file, model) => format!("rename({file:?}, {model:?})"),
+            NameRule::Concat { parts, axis, whole, .. } => {
                 format!("concat({parts:?}, {axis}, {whole:?})")
             }
-            Rule::Split { parts, axis, whole, .. } => {
+            NameRule::Split { parts, axis, whole, .. } => {
                 format!("split({whole:?}, {axis}, {parts:?})")
             }
         }
@@ -90,23 +92,25 @@ impl Names {
         Names::default()
     }
 
-    /// Names that begin with `in_file` begin with `in_model` instead. Saving does the reverse, so an empty `in_model` puts `in_file` before
-    /// every name.
+    /// Names that begin with `in_file` begin with `in_model` instead. Saving does the reverse, so
+    /// an empty `in_model` puts `in_file` before every name.
     #[must_use]
     pub fn prefix(mut self, in_file: &str, in_model: &str) -> Names {
-        self.rules.push(Rule::Prefix(in_file.to_string(), in_model.to_string()));
+        self.rules.push(NameRule::Prefix(in_file.to_string(), in_model.to_string()));
         self
     }
 
-    /// The tensor or module at the path `in_file` is at `in_model`. A `*` stands for any one part between dots, the same in both.
+    /// The tensor or module at the path `in_file` is at `in_model`. A `*` stands for any one part
+    /// between dots, the same in both.
     #[must_use]
     pub fn rename(mut self, in_file: &str, in_model: &str) -> Names {
-        self.rules.push(Rule::Path(in_file.to_string(), in_model.to_string()));
+        self.rules.push(NameRule::Path(in_file.to_string(), in_model.to_string()));
         self
     }
 
-    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*` stands for any one part between dots, the
-    /// same in all; paths are whole names. Saving cuts into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
+    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*`
+    /// stands for any one part between dots, the same in all; paths are whole names. Saving cuts
+    /// into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
     /// [`Names::transposed`] is so before it is joined.
     ///
     /// ```
@@ -129,32 +133,35 @@ impl Names {
     #[must_use]
     pub fn concat(mut self, in_file: &[&str], axis: usize, in_model: &str) -> Names {
         let parts = in_file.iter().map(ToString::to_string).collect();
-        self.rules.push(Rule::Concat { parts, axis, whole: in_model.to_string(), sizes: None });
+        self.rules.push(NameRule::Concat { parts, axis, whole: in_model.to_string(), sizes: None });
         self
     }
 
-    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of [`Names::of_sizes`], is the ones at `in_model`: the reverse
-    /// of [`Names::concat`].
+    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of
+    /// [`Names::of_sizes`], is the ones at `in_model`: the reverse of [`Names::concat`].
     #[must_use]
     pub fn split(mut self, in_file: &str, axis: usize, in_model: &[&str]) -> Names {
         let parts = in_model.iter().map(ToString::to_string).collect();
-        self.rules.push(Rule::Split { parts, axis, whole: in_file.to_string(), sizes: None });
+        self.rules.push(NameRule::Split { parts, axis, whole: in_file.to_string(), sizes: None });
         self
     }
 
-    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its axis, where they are not equal: fewer keys than queries.
-    /// Anywhere else it is a mistake, of which loading and saving tell.
+    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its
+    /// axis, where they are not equal: fewer keys than queries. Anywhere else it is an error of
+    /// loading and saving.
     #[must_use]
     pub fn of_sizes(mut self, lengths: &[usize]) -> Names {
         match self.rules.last_mut() {
-            Some(Rule::Concat { sizes, .. } | Rule::Split { sizes, .. }) if sizes.is_none() => {
+            Some(NameRule::Concat { sizes, .. } | NameRule::Split { sizes, .. })
+                if sizes.is_none() =>
+            {
                 *sizes = Some(lengths.to_vec());
             }
-            Some(rule @ (Rule::Concat { .. } | Rule::Split { .. })) => {
+            Some(rule @ (NameRule::Concat { .. } | NameRule::Split { .. })) => {
                 let rule = rule.words();
                 self.misplaced.push(format!("of_sizes({lengths:?}) is the second after {rule}"));
             }
-            Some(rule @ (Rule::Prefix(..) | Rule::Path(..))) => {
+            Some(rule @ (NameRule::Prefix(..) | NameRule::Path(..))) => {
                 let rule = rule.words();
                 self.misplaced.push(format!(
                     "of_sizes({lengths:?}) comes after {rule}, not after a concat or split"
@@ -167,7 +174,8 @@ impl Names {
         self
     }
 
-    /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A `*` stands for any one part.
+    /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A
+    /// `*` stands for any one part.
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
         self.transposed.push(in_file.to_string());

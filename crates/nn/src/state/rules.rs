@@ -1,9 +1,10 @@
 //! Tensors that are one in a file and several in a model, or the other way round.
 //!
-//! A file is first a list of names with where each comes from ([`Source`]); the rules of [`Names`] change that list in order, so that a rule sees what the ones
-//! before it made. No value is read until everything has its place.
+//! A file is first a list of names with where each comes from ([`TensorSource`]); the rules of
+//! [`Names`] change that list in order, so that a rule sees what the ones before it made. No value
+//! is read until everything has its place.
 
-use super::names::{Rule, filled, matched};
+use super::names::{NameRule, filled, matched};
 use super::tensors::{spec_of, tensor_of};
 use crate::state::Names;
 use pullback::{Tensor, cat, catch};
@@ -12,33 +13,35 @@ use std::collections::BTreeMap;
 
 /// Where a tensor for the model comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum TensorSource {
     /// A tensor of the file.
     Stored(String),
     /// Several, joined.
-    Joined { parts: Vec<Source>, axis: usize, rule: String },
+    Joined { parts: Vec<TensorSource>, axis: usize, rule: String },
     /// A part of one.
-    Part { of: Box<Source>, axis: usize, index: usize, sizes: Sizes, rule: String },
+    Part { of: Box<TensorSource>, axis: usize, index: usize, sizes: PartSizes, rule: String },
 }
 
 /// How long the parts are.
 #[derive(Clone, Debug)]
-pub(crate) enum Sizes {
+pub(crate) enum PartSizes {
     /// So many of the same length.
     Equal(usize),
     Each(Vec<usize>),
 }
 
-impl Sizes {
-    pub fn of(count: usize, sizes: Option<&[usize]>) -> Sizes {
-        sizes.map_or(Sizes::Equal(count), |sizes| Sizes::Each(sizes.to_vec()))
+impl PartSizes {
+    pub fn of(count: usize, sizes: Option<&[usize]>) -> PartSizes {
+        sizes.map_or(PartSizes::Equal(count), |sizes| PartSizes::Each(sizes.to_vec()))
     }
 
     /// Where part `index` of `length` elements begins, and how long it is.
     fn part(&self, length: usize, index: usize) -> Option<(usize, usize)> {
         match self {
-            Sizes::Equal(n) if length.is_multiple_of(*n) => Some((length / n * index, length / n)),
-            Sizes::Each(sizes) if sizes.iter().sum::<usize>() == length => {
+            PartSizes::Equal(n) if length.is_multiple_of(*n) => {
+                Some((length / n * index, length / n))
+            }
+            PartSizes::Each(sizes) if sizes.iter().sum::<usize>() == length => {
                 Some((sizes[..index].iter().sum(), sizes[index]))
             }
             _ => None,
@@ -47,44 +50,48 @@ impl Sizes {
 
     fn words(&self) -> String {
         match self {
-            Sizes::Equal(n) => format!("{n} equal parts"),
-            Sizes::Each(sizes) => format!("parts of {sizes:?}"),
+            PartSizes::Equal(n) => format!("{n} equal parts"),
+            PartSizes::Each(sizes) => format!("parts of {sizes:?}"),
         }
     }
 }
 
 type Sentence = std::result::Result<Tensor, String>;
 
-impl Source {
+impl TensorSource {
     /// The names in the file that it is made of, in words.
     pub fn words(&self) -> String {
         match self {
-            Source::Stored(name) => format!("`{name}`"),
-            Source::Joined { parts, .. } => {
-                parts.iter().map(Source::words).collect::<Vec<_>>().join(" + ")
+            TensorSource::Stored(name) => format!("`{name}`"),
+            TensorSource::Joined { parts, .. } => {
+                parts.iter().map(TensorSource::words).collect::<Vec<_>>().join(" + ")
             }
-            Source::Part { of, index, .. } => format!("part {index} of {}", of.words()),
+            TensorSource::Part { of, index, .. } => format!("part {index} of {}", of.words()),
         }
     }
 
-    /// What is known of it without reading values, for sentences.
+    /// Its spec, for errors.
     pub fn spec(&self, file: &SafeTensors) -> String {
         match self {
-            Source::Stored(name) => file.tensor(name).map(|v| spec_of(&v)).unwrap_or_default(),
-            Source::Joined { rule, .. } | Source::Part { rule, .. } => format!("(by {rule})"),
+            TensorSource::Stored(name) => {
+                file.tensor(name).map(|v| spec_of(&v)).unwrap_or_default()
+            }
+            TensorSource::Joined { rule, .. } | TensorSource::Part { rule, .. } => {
+                format!("(by {rule})")
+            }
         }
     }
 
     /// Its value, or why there is none.
     pub fn value(&self, file: &SafeTensors, names: &Names) -> Sentence {
         match self {
-            Source::Stored(name) => {
+            TensorSource::Stored(name) => {
                 let view = file.tensor(name).map_err(|error| error.to_string())?;
                 let value = tensor_of(&view).map_err(|why| format!("`{name}` {why}"))?;
                 let turned = names.is_transposed(name) && value.rank() == 2;
                 Ok(if turned { value.t() } else { value })
             }
-            Source::Joined { parts, axis, rule } => {
+            TensorSource::Joined { parts, axis, rule } => {
                 let values =
                     parts.iter().map(|p| p.value(file, names)).collect::<Result<Vec<_>, _>>()?;
                 joined(&values, *axis).ok_or_else(|| {
@@ -96,7 +103,7 @@ impl Source {
                     format!("{rule} cannot join {} along axis {axis}", specs.join(", "))
                 })
             }
-            Source::Part { of, axis, index, sizes, rule } => {
+            TensorSource::Part { of, axis, index, sizes, rule } => {
                 let whole = of.value(file, names)?;
                 part(&whole, *axis, *index, sizes).ok_or_else(|| {
                     let (words, spec) = (of.words(), whole.spec());
@@ -119,12 +126,13 @@ fn joined(values: &[Tensor], axis: usize) -> Option<Tensor> {
 }
 
 /// A part of a tensor, if it can be cut so.
-fn part(whole: &Tensor, axis: usize, index: usize, sizes: &Sizes) -> Option<Tensor> {
+fn part(whole: &Tensor, axis: usize, index: usize, sizes: &PartSizes) -> Option<Tensor> {
     let (start, length) = sizes.part(*whole.shape().get(axis)?, index)?;
     catch(|| whole.narrow(axis as isize, start as isize, length)).ok()
 }
 
-/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the list.
+/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the
+/// list.
 fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Vec<Option<usize>>> {
     let mut out: BTreeMap<Vec<String>, Vec<Option<usize>>> = BTreeMap::new();
     for (i, (name, _)) in list.iter().enumerate() {
@@ -139,7 +147,8 @@ fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Ve
     out
 }
 
-/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which some are not there.
+/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which
+/// some are not there.
 fn merge<T: Clone>(
     list: &mut Vec<(String, T)>,
     (parts, whole, rule): (&[String], &str, &str),
@@ -202,31 +211,39 @@ fn cut<T>(
 }
 
 impl Names {
-    /// Where the model's tensors come from in a file of these names, and sentences about rules that do not fit.
-    pub(crate) fn sources(&self, in_file: &[&str]) -> (Vec<(String, Source)>, Vec<String>) {
-        let stored = |name: &&str| (name.to_string(), Source::Stored(name.to_string()));
-        let mut list: Vec<(String, Source)> = in_file.iter().map(stored).collect();
+    /// Where the model's tensors come from in a file of these names, and sentences about rules that
+    /// do not fit.
+    pub(crate) fn sources(&self, in_file: &[&str]) -> (Vec<(String, TensorSource)>, Vec<String>) {
+        let stored = |name: &&str| (name.to_string(), TensorSource::Stored(name.to_string()));
+        let mut list: Vec<(String, TensorSource)> = in_file.iter().map(stored).collect();
         let mut wrong = self.faults();
         if !wrong.is_empty() {
             return (list, wrong);
         }
         for rule in &self.rules {
             match rule {
-                Rule::Prefix(..) | Rule::Path(..) => {
+                NameRule::Prefix(..) | NameRule::Path(..) => {
                     list.iter_mut().for_each(|(name, _)| *name = rule.to_model(name));
                 }
-                Rule::Concat { parts, axis, whole, .. } => {
+                NameRule::Concat { parts, axis, whole, .. } => {
                     let words = rule.words();
-                    let make =
-                        |parts| Ok(Source::Joined { parts, axis: *axis, rule: words.clone() });
+                    let make = |parts| {
+                        Ok(TensorSource::Joined { parts, axis: *axis, rule: words.clone() })
+                    };
                     wrong.extend(merge(&mut list, (parts, whole, &words), make));
                 }
-                Rule::Split { parts, axis, whole, sizes } => {
+                NameRule::Split { parts, axis, whole, sizes } => {
                     let (words, count) = (rule.words(), parts.len());
-                    let make = |_: &str, of: &Source, index| {
-                        let sizes = Sizes::of(count, sizes.as_deref());
+                    let make = |_: &str, of: &TensorSource, index| {
+                        let sizes = PartSizes::of(count, sizes.as_deref());
                         let of = Box::new(of.clone());
-                        Ok(Source::Part { of, axis: *axis, index, sizes, rule: words.clone() })
+                        Ok(TensorSource::Part {
+                            of,
+                            axis: *axis,
+                            index,
+                            sizes,
+                            rule: words.clone(),
+                        })
                     };
                     list = cut(list, whole, parts, make).0;
                 }
@@ -246,11 +263,12 @@ impl Names {
         }
         for rule in self.rules.iter().rev() {
             match rule {
-                Rule::Prefix(..) | Rule::Path(..) => {
+                NameRule::Prefix(..) | NameRule::Path(..) => {
                     list.iter_mut().for_each(|(name, _)| *name = rule.to_file(name));
                 }
-                Rule::Concat { parts, axis, whole, sizes } => {
-                    let (words, sizes) = (rule.words(), Sizes::of(parts.len(), sizes.as_deref()));
+                NameRule::Concat { parts, axis, whole, sizes } => {
+                    let (words, sizes) =
+                        (rule.words(), PartSizes::of(parts.len(), sizes.as_deref()));
                     let make = |name: &str, x: &Tensor, index| {
                         part(&x.detach(), *axis, index, &sizes).ok_or_else(|| {
                             let (spec, into) = (x.spec(), sizes.words());
@@ -262,7 +280,7 @@ impl Names {
                     let (cut, faults) = cut(list, whole, parts, make);
                     (list, wrong) = (cut, [wrong, faults].concat());
                 }
-                Rule::Split { parts, axis, whole, .. } => {
+                NameRule::Split { parts, axis, whole, .. } => {
                     let words = rule.words();
                     let make = |values: Vec<Tensor>| {
                         let values: Vec<Tensor> = values.iter().map(Tensor::detach).collect();
@@ -283,23 +301,24 @@ impl Names {
     /// What is wrong with the rules themselves.
     fn faults(&self) -> Vec<String> {
         let mut out = self.misplaced.clone();
-        out.extend(self.rules.iter().flat_map(Rule::faults));
+        out.extend(self.rules.iter().flat_map(NameRule::faults));
         out
     }
 }
 
-impl Rule {
+impl NameRule {
     fn faults(&self) -> Vec<String> {
         let stars = |path: &str| path.split('.').filter(|part| *part == "*").count();
         let (words, mut out) = (self.words(), Vec::new());
         match self {
-            Rule::Prefix(..) => {}
-            Rule::Path(file, model) => {
+            NameRule::Prefix(..) => {}
+            NameRule::Path(file, model) => {
                 if stars(file) != stars(model) {
                     out.push(format!("{words} has other stars in `{file}` than in `{model}`"));
                 }
             }
-            Rule::Concat { parts, whole, sizes, .. } | Rule::Split { parts, whole, sizes, .. } => {
+            NameRule::Concat { parts, whole, sizes, .. }
+            | NameRule::Split { parts, whole, sizes, .. } => {
                 if parts.is_empty() {
                     out.push(format!("{words} names no parts"));
                 }

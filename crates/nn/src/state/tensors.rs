@@ -35,7 +35,7 @@ pub(crate) fn spec_of(view: &TensorView) -> String {
     format!("{dtype}[{}]", shape.join(","))
 }
 
-/// A tensor that is written; its bytes are made when they are asked for.
+/// A tensor that is written; its bytes are made on demand.
 struct Written(Tensor);
 
 impl View for Written {
@@ -96,7 +96,7 @@ pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String
         DType::U8 => read(view, |[v]: [u8; 1]| v),
         DType::Bool => read(view, |[v]: [u8; 1]| v == 1),
     });
-    made.map_err(|error| format!("could not be made: {error}"))
+    made.map_err(|error| format!("cannot be made: {error}"))
 }
 
 /// The bytes of a safetensors file. `format` is what PyTorch's libraries look for.

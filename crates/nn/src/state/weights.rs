@@ -1,19 +1,18 @@
 //! The weights of a model in a safetensors file.
 
 use super::durable::{failed, replace_file};
+use super::matching::{Fit, targets_of};
 use super::names::Names;
-use super::place::{Fit, targets_of};
 use super::tensors::{decode, encode};
 use crate::Module;
-use pullback::{Error, Result, user_line};
-use std::panic::Location;
+use pullback::{Error, Line, Result, user_line};
 use std::path::Path;
 
 const SAVE: &str = "save_weights";
 const LOAD: &str = "load_weights";
 
-/// Writes the parameters and buffers of a model to a safetensors file, under the names that PyTorch would give them. Tied parameters
-/// are written once. The file is replaced whole or not at all.
+/// Writes the parameters and buffers of a model to a safetensors file, under the names that PyTorch
+/// would give them. Tied parameters are written once. The file is replaced whole or not at all.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -41,11 +40,12 @@ pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().save(model, path)
 }
 
-/// Reads the parameters and buffers of a model from a safetensors file, in place. Every name, shape and dtype must fit, or nothing is
-/// changed. A tied parameter may have any of its names.
+/// Reads the parameters and buffers of a model from a safetensors file, in place. Every name, shape
+/// and dtype must fit, or nothing is changed. A tied parameter may have any of its names.
 ///
 /// # Errors
-/// If the file cannot be read or does not fit: the error names what is missing, unexpected or mismatching.
+/// If the file cannot be read or does not fit: the error names what is missing, unexpected or
+/// mismatching.
 #[track_caller]
 pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().load(model, path).map(drop)
@@ -107,20 +107,21 @@ impl Weights {
         Weights { names, ..self }
     }
 
-    /// Whether file and model must have the same tensors. If not, those that both have are loaded; their shapes must fit all the same.
+    /// Whether file and model must have the same tensors. If not, those that both have are loaded;
+    /// their shapes must fit all the same.
     pub fn strict(self, strict: bool) -> Weights {
         Weights { strict, ..self }
     }
 
-    /// Tensors of the file whose names fit this pattern are as if they were not there: they need not be in the model, and are not loaded. A `*`
-    /// stands for any text, dots included.
+    /// Tensors of the file whose names fit this pattern are ignored: they need not be in the model,
+    /// and are not loaded. A `*` stands for any text, dots included.
     pub fn ignore(mut self, in_file: &str) -> Weights {
         self.ignored.push(in_file.to_string());
         self
     }
 
-    /// Tensors of the model whose names fit this pattern need not be in the file: they stay as they are. A `*` stands for any text, dots
-    /// included.
+    /// Tensors of the model whose names fit this pattern need not be in the file: they stay as they
+    /// are. A `*` stands for any text, dots included.
     pub fn allow_missing(mut self, in_model: &str) -> Weights {
         self.optional.push(in_model.to_string());
         self
@@ -137,7 +138,7 @@ impl Weights {
     /// If the file cannot be written, or names meet.
     #[track_caller]
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         self.saved(model, path.as_ref()).map_err(|error| error.at(at))
     }
 
@@ -167,7 +168,7 @@ impl Weights {
     /// If the file cannot be read or does not fit; then nothing is changed.
     #[track_caller]
     pub fn load(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<Loaded> {
-        let at = user_line(Location::caller());
+        let at = user_line(Line::caller());
         self.loaded(model, path.as_ref()).map_err(|error| error.at(at))
     }
 

@@ -1,33 +1,34 @@
-//! Where a training loop has its batches from.
+//! The batches of a training loop.
 
-use crate::data::{Dataset, Loader, Position, Stream, StreamLoader};
+use crate::data::{DataLoader, Dataset, Position, Stream, StreamLoader};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
-/// The batches of a run, epoch after epoch. [`Loader`](crate::data::Loader)s are such, and so are vectors of batches.
+/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader)s and vectors of
+/// batches are such.
 pub trait Batches {
     /// One batch.
     type Batch;
 
-    /// What is left of the epoch, of which so many batches were taken. Something with a position of its own knows that itself.
+    /// The rest of the epoch after `taken` batches. Loaders use their own position instead.
     fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
 
-    /// How many batches of the epoch were handed out before the run, by something with a position of its own: a look at the first one counts.
+    /// How many batches of the epoch a loader returned before the run.
     fn taken(&self) -> u64 {
         0
     }
 
-    /// How many batches an epoch has, where that is known.
+    /// How many batches an epoch has, if known.
     fn count(&self) -> Option<u64> {
         None
     }
 
-    /// How many examples the batch has that was handed out last, where that is known.
+    /// How many examples the last returned batch has, if known.
     fn examples(&self) -> Option<u64> {
         None
     }
 
-    /// The position after the last batch that was handed out: what a checkpoint keeps.
+    /// The position after the last returned batch, for a checkpoint.
     fn position(&self) -> Value {
         Value::Null
     }
@@ -55,7 +56,7 @@ impl<T: Clone> Batches for Vec<T> {
     }
 }
 
-impl<D: Dataset, B: Send + 'static> Batches for Loader<D, B> {
+impl<D: Dataset, B: Send + 'static> Batches for DataLoader<D, B> {
     type Batch = B;
 
     fn rest(&self, _: u64) -> Box<dyn Iterator<Item = Result<B>> + '_> {

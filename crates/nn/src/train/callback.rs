@@ -1,45 +1,47 @@
-//! What may look on while a model is trained, and may stop it.
+//! Callbacks of a training loop.
 
 use super::{Metrics, Outcome};
 use crate::precision::Overflow;
 use pullback::{Result, Tensor};
 use std::ops::ControlFlow;
 
-/// What callbacks are told.
+/// What callbacks get.
 #[derive(Clone, Copy, Debug)]
-pub struct Now<'a> {
+pub struct TrainState<'a> {
     /// How many steps were taken, since the very beginning.
     pub step: u64,
     /// How many epochs were finished.
     pub epoch: u64,
-    /// How many steps there will be, where that is known.
+    /// How many steps there will be, if known.
     pub last_step: Option<u64>,
-    /// What this step measured: its own metrics, `rate`, `epoch_…` with means at the end of an epoch, `val_…` after an evaluation.
+    /// What this step measured: its own metrics, `lr`, `epoch_…` with means at the end of an epoch,
+    /// `val_…` after an evaluation.
     pub metrics: &'a Metrics,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
-    /// The parameters by name. Their gradients are those of this step, unless it forgot them.
+    /// The parameters by name. Their gradients are those of this step, unless it cleared them.
     pub parameters: &'a [(String, Tensor)],
-    /// Why this step was skipped, if it was run again to know that: see [`Trainer::scaler`](super::Trainer::scaler).
+    /// Why this step was skipped, if it was run again to know that: see
+    /// [`Trainer::scaler`](super::Trainer::scaler).
     pub overflow: Option<&'a Overflow>,
 }
 
-/// Whether to go on, or why not.
-pub type Flow = ControlFlow<String>;
+/// Whether to continue, or why not.
+pub type LoopControl = ControlFlow<String>;
 
-/// Looks on while a model is trained. What it returns may stop the run, with a reason.
+/// A callback of a training loop. Its result may stop the run, with a reason.
 ///
 /// ```
 /// use pullback::Result;
-/// use pullback_nn::train::{Callback, Flow, Now};
+/// use pullback_nn::train::{Callback, LoopControl, TrainState};
 ///
 /// struct StopBelow(f64);
 ///
 /// impl Callback for StopBelow {
-///     fn on_step(&mut self, now: &Now) -> Result<Flow> {
+///     fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
 ///         Ok(match now.metrics.get("loss") {
-///             Some(loss) if loss < self.0 => Flow::Break(format!("the loss is below {}", self.0)),
-///             _ => Flow::Continue(()),
+///             Some(loss) if loss < self.0 => LoopControl::Break(format!("the loss is below {}", self.0)),
+///             _ => LoopControl::Continue(()),
 ///         })
 ///     }
 /// }
@@ -48,8 +50,8 @@ pub trait Callback {
     /// Before the first step, or the first one after resuming: `now.step` were taken already.
     ///
     /// # Errors
-    /// Whatever keeps it from its work; the run ends with it.
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    /// An error ends the run.
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         let _ = now;
         Ok(())
     }
@@ -57,35 +59,35 @@ pub trait Callback {
     /// After each step, and after what was due with it.
     ///
     /// # Errors
-    /// Whatever keeps it from its work; the run ends with it.
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    /// An error ends the run.
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         let _ = now;
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
     /// After the last step of each epoch.
     ///
     /// # Errors
-    /// Whatever keeps it from its work; the run ends with it.
-    fn on_epoch(&mut self, now: &Now) -> Result<Flow> {
+    /// An error ends the run.
+    fn on_epoch(&mut self, now: &TrainState) -> Result<LoopControl> {
         let _ = now;
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
     /// After each evaluation.
     ///
     /// # Errors
-    /// Whatever keeps it from its work; the run ends with it.
-    fn on_eval(&mut self, now: &Now) -> Result<Flow> {
+    /// An error ends the run.
+    fn on_eval(&mut self, now: &TrainState) -> Result<LoopControl> {
         let _ = now;
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    /// At the end, however it came, unless it was an error.
+    /// At the end, unless it was an error.
     ///
     /// # Errors
-    /// Whatever keeps it from its work.
-    fn on_end(&mut self, now: &Now, outcome: &Outcome) -> Result<()> {
+    /// An error ends the run.
+    fn on_end(&mut self, now: &TrainState, outcome: &Outcome) -> Result<()> {
         let _ = (now, outcome);
         Ok(())
     }

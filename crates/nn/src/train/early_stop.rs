@@ -1,26 +1,27 @@
-//! Stopping when it gets no better.
+//! Early stopping.
 
 use super::Metrics;
-use crate::state::{Best, json_of, number_in};
+use crate::state::{MetricMode, json_of, number_in};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
-/// Stops a run when a metric has not become better for a while.
+/// Stops a run when a metric has not improved for some time.
 ///
-/// It looks at the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at the end of each epoch. A metric that nothing
-/// measures is an error as soon as that is known: after the first evaluation, or the first epoch where nothing is evaluated.
+/// It checks the metric whenever it was measured: `val_loss` at each evaluation, `epoch_loss` at
+/// the end of each epoch. A metric that nothing measures is an error as soon as that is known:
+/// after the first evaluation, or the first epoch where nothing is evaluated.
 ///
 /// ```
-/// use pullback_nn::state::Best;
+/// use pullback_nn::state::MetricMode;
 /// use pullback_nn::train::EarlyStop;
 ///
-/// let stop = EarlyStop::new("val_accuracy", Best::Highest).patience(5).min_delta(0.001).restore_best(true);
+/// let stop = EarlyStop::new("val_accuracy", MetricMode::Max).patience(5).min_delta(0.001).restore_best(true);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct EarlyStop {
     metric: String,
-    best: Best,
+    best: MetricMode,
     patience: u64,
     min_delta: f64,
     restore: bool,
@@ -32,7 +33,7 @@ pub struct EarlyStop {
 
 /// What a value means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum StopDecision {
     Better,
     Wait,
     Stop,
@@ -40,7 +41,7 @@ pub(crate) enum Verdict {
 
 impl EarlyStop {
     /// Stops at the third time that the metric is not better than its best.
-    pub fn new(metric: &str, best: Best) -> EarlyStop {
+    pub fn new(metric: &str, best: MetricMode) -> EarlyStop {
         let metric = metric.to_string();
         EarlyStop {
             metric,
@@ -53,12 +54,13 @@ impl EarlyStop {
         }
     }
 
-    /// How many times in a row it may be measured without being better: the run stops at the last of them.
+    /// How many times in a row it may be measured without being better: the run stops at the last
+    /// of them.
     pub fn patience(self, times: u64) -> EarlyStop {
         EarlyStop { patience: times.max(1), ..self }
     }
 
-    /// By how much more it must be better to count.
+    /// The least improvement that counts.
     pub fn min_delta(self, delta: f64) -> EarlyStop {
         EarlyStop { min_delta: delta, ..self }
     }
@@ -72,7 +74,7 @@ impl EarlyStop {
         self.restore
     }
 
-    /// The metric that it looks at.
+    /// The metric that it monitors.
     pub(crate) fn metric(&self) -> &str {
         &self.metric
     }
@@ -83,17 +85,17 @@ impl EarlyStop {
         self.held
     }
 
-    pub(crate) fn look(&mut self, step: u64, metrics: &Metrics) -> Verdict {
-        let Some(value) = metrics.get(&self.metric) else { return Verdict::Wait };
+    pub(crate) fn look(&mut self, step: u64, metrics: &Metrics) -> StopDecision {
+        let Some(value) = metrics.get(&self.metric) else { return StopDecision::Wait };
         let better = self
             .held
             .map_or(!value.is_nan(), |(held, _)| self.best.is_better(value, held, self.min_delta));
         if better {
             (self.held, self.waited) = (Some((value, step)), 0);
-            return Verdict::Better;
+            return StopDecision::Better;
         }
         self.waited += 1;
-        if self.waited >= self.patience { Verdict::Stop } else { Verdict::Wait }
+        if self.waited >= self.patience { StopDecision::Stop } else { StopDecision::Wait }
     }
 
     /// Why it stopped.
@@ -132,27 +134,27 @@ mod tests {
 
     #[test]
     fn patience_and_delta() {
-        let mut stop = EarlyStop::new("loss", Best::Lowest).patience(2).min_delta(0.1);
+        let mut stop = EarlyStop::new("loss", MetricMode::Min).patience(2).min_delta(0.1);
         let values = [1.0, 0.95, 0.85, f64::NAN, 0.8];
-        let verdicts: Vec<Verdict> =
+        let verdicts: Vec<StopDecision> =
             (1..).zip(values).map(|(i, v)| stop.look(i, &Metrics::from(v))).collect();
-        use Verdict::{Better, Stop, Wait};
+        use StopDecision::{Better, Stop, Wait};
         assert_eq!(verdicts, [Better, Wait, Better, Wait, Stop]);
         assert_eq!(
             stop.reason(),
             "loss was not better 2 times in a row; the best was 0.85 at step 3"
         );
         assert_eq!(stop.look(6, &Metrics::new().with("other", 0.0)), Wait);
-        let mut other = EarlyStop::new("loss", Best::Lowest);
+        let mut other = EarlyStop::new("loss", MetricMode::Min);
         other.restore_state(&stop.state()).unwrap();
         assert_eq!((other.held, other.waited), (Some((0.85, 3)), 2));
     }
 
     #[test]
     fn a_best_that_is_infinite_comes_back() {
-        let mut stop = EarlyStop::new("loss", Best::Lowest);
-        assert_eq!(stop.look(1, &Metrics::from(f64::INFINITY)), Verdict::Better);
-        let mut other = EarlyStop::new("loss", Best::Lowest);
+        let mut stop = EarlyStop::new("loss", MetricMode::Min);
+        assert_eq!(stop.look(1, &Metrics::from(f64::INFINITY)), StopDecision::Better);
+        let mut other = EarlyStop::new("loss", MetricMode::Min);
         let state = serde_json::from_str(&stop.state().to_string()).unwrap();
         other.restore_state(&state).unwrap();
         assert_eq!(other.held, Some((f64::INFINITY, 1)));
@@ -160,8 +162,8 @@ mod tests {
 
     #[test]
     fn a_first_nan_is_no_best() {
-        let mut stop = EarlyStop::new("loss", Best::Lowest);
-        assert_eq!(stop.look(1, &Metrics::from(f64::NAN)), Verdict::Wait);
-        assert_eq!(stop.look(2, &Metrics::from(3.0)), Verdict::Better);
+        let mut stop = EarlyStop::new("loss", MetricMode::Min);
+        assert_eq!(stop.look(1, &Metrics::from(f64::NAN)), StopDecision::Wait);
+        assert_eq!(stop.look(2, &Metrics::from(3.0)), StopDecision::Better);
     }
 }

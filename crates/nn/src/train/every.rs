@@ -10,7 +10,8 @@ pub enum Every {
 }
 
 impl Every {
-    /// Whether it is time after step number `step`, which may have ended epoch number `epoch` (from 1).
+    /// Whether it is time after step number `step`, which may have ended epoch number `epoch` (from
+    /// 1).
     #[must_use]
     pub fn is_due(self, step: u64, ended_epoch: Option<u64>) -> bool {
         match self {

@@ -1,10 +1,11 @@
-//! Metrics that a run was told to look at by name: a name that nothing measures is a mistake, and would silently stop or keep nothing.
+//! Metrics that a run monitors by name: a name that nothing measures is an error, as it would
+//! silently never stop or save.
 
 use super::trainer::Trainer;
 use crate::Module;
 use pullback::Error;
 
-/// The metrics that someone waits for, with who does.
+/// The monitored metrics, with what monitors them.
 fn awaited<'t, M: Module>(trainer: &'t Trainer<'_, M>) -> Vec<(&'static str, &'t str)> {
     let stop = trainer.early_stop.as_ref().map(|stop| ("EarlyStop", stop.metric()));
     let best = trainer.checkpoints.as_ref().and_then(|(_, checkpoints)| checkpoints.best_metric());
@@ -15,7 +16,7 @@ fn awaited<'t, M: Module>(trainer: &'t Trainer<'_, M>) -> Vec<(&'static str, &'t
         .collect()
 }
 
-/// The error about the first metric that someone waits for and that is not among the known ones.
+/// The error about the first monitored metric that is not among the known ones.
 pub(super) fn missing<M: Module>(trainer: &Trainer<'_, M>, known: &[String]) -> Option<Error> {
     let (who, metric) =
         awaited(trainer).into_iter().find(|(_, m)| !known.iter().any(|k| k == m))?;
@@ -23,6 +24,6 @@ pub(super) fn missing<M: Module>(trainer: &Trainer<'_, M>, known: &[String]) -> 
         true => "nothing was measured".to_string(),
         false => format!("there are {}", known.join(", ")),
     };
-    let message = format!("{who} looks at `{metric}`, which nothing measures; {there}");
+    let message = format!("{who} monitors `{metric}`, which nothing measures; {there}");
     Some(Error::argument("train", message))
 }

@@ -1,7 +1,8 @@
 //! The training loop and what it reports.
 //!
-//! [`Trainer`] takes a step function and does what goes on around it; [`Callback`]s look on: a [`ProgressBar`], logs
-//! ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning curves ([`plots`]).
+//! [`Trainer`] takes a step function and runs the loop around it, with [`Callback`]s: a
+//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning
+//! curves ([`plots`]).
 
 mod batches;
 mod callback;
@@ -22,14 +23,14 @@ mod throughput;
 mod trainer;
 
 pub use batches::Batches;
-pub use callback::{Callback, Flow, Now};
+pub use callback::{Callback, LoopControl, TrainState};
 pub use early_stop::EarlyStop;
 pub use every::Every;
-pub use logs::{CsvLog, JsonLog, Row, read_log};
+pub use logs::{CsvLog, JsonLog, LogRow, read_log};
 pub use measure::{Accuracy, Confusion, Mean};
 pub use metrics::Metrics;
 pub use outcome::{Ended, Outcome};
 pub use progress::ProgressBar;
-pub use scheduled::{Scheduled, Watching};
+pub use scheduled::{MonitoredPlateau, Scheduled};
 pub use tensorboard::{EventWriter, TensorBoard};
 pub use trainer::Trainer;

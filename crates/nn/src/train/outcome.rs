@@ -8,9 +8,9 @@ use std::fmt;
 pub enum Ended {
     /// All steps were taken.
     Finished,
-    /// It got no better; the sentence says what, and for how long.
+    /// Early stopping, with the reason.
     Early(String),
-    /// Someone asked it to stop.
+    /// It was interrupted.
     Interrupted,
     /// A callback stopped it, for this reason.
     Stopped(String),
@@ -27,7 +27,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How many steps were taken, those before resuming included.
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub ended: Ended,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
-    /// What else there is to say: checkpoints that were passed over because they are corrupt; steps that a scaler skipped, with the op and line
-    /// that overflowed first.
+    /// Notes: checkpoints that were skipped because they are corrupt; steps that a scaler skipped,
+    /// with the op and line that overflowed first.
     pub notes: Vec<String>,
 }

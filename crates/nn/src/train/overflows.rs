@@ -1,22 +1,23 @@
 //! Steps that a scaler skipped, and why.
 //!
-//! To know which op overflowed a step must be run a second time, op by op. That is done for the first few that are skipped: most often they
-//! are those at the start, where the scale is still too large, and they tell the same. Of the others only their number is kept.
+//! To know which op overflowed a step must be run a second time, op by op. That is done for the
+//! first few that are skipped: most often they are those at the start, where the scale is still too
+//! large. Of the others only the number is kept.
 
 use super::trainer::Trainer;
 use crate::Module;
 use crate::precision::{GradScaler, Overflow};
 use pullback::Result;
 
-/// How many skipped steps are run again where nothing else is said.
+/// How many skipped steps are run again by default.
 pub(super) const NAMED: u64 = 3;
 
-/// What there is to say of them.
+/// Notes about them.
 #[derive(Default)]
 pub(super) struct Overflows {
     named: Vec<String>,
     others: u64,
-    /// Why the step before was skipped, if it is known.
+    /// Why the last step was skipped, if known.
     pub latest: Option<Overflow>,
 }
 

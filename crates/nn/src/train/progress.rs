@@ -1,20 +1,21 @@
 //! A bar on the terminal.
 
 use super::metrics::Metrics;
-use super::{Callback, Flow, Now, Outcome};
+use super::{Callback, LoopControl, Outcome, TrainState};
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pullback::Result;
 use std::io::{IsTerminal as _, Write};
 
-/// Shows how far a run is, with its rate, the time that is left, and the metrics. Where the standard error is no terminal it is silent, or
-/// says a line every so often, with what was measured since the last one.
+/// A progress bar with steps per second, the time left, and the metrics. If standard error is not a
+/// terminal it prints nothing, or a line every so often with the metrics since the last one.
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     shown: bool,
     lines: Option<(u64, Box<dyn Write>)>,
     /// What the bar shows: the newest value of everything.
     latest: Metrics,
-    /// What the next line says: what was measured since the last one, so that an old evaluation is not told as a new one.
+    /// The metrics for the next line: those since the last one, so that an old evaluation is not
+    /// shown as a new one.
     unsaid: Metrics,
 }
 
@@ -38,7 +39,7 @@ impl ProgressBar {
         }
     }
 
-    /// Says a line on the standard error every `steps` steps where that is no terminal.
+    /// Prints a line to standard error every `steps` steps if that is not a terminal.
     #[must_use]
     pub fn or_lines(self, steps: u64) -> ProgressBar {
         match self.shown {
@@ -47,27 +48,27 @@ impl ProgressBar {
         }
     }
 
-    /// Says a line every `steps` steps to something else, and shows no bar.
+    /// Writes a line every `steps` steps to something else, and shows no bar.
     #[must_use]
     pub fn lines_to(self, steps: u64, to: impl Write + 'static) -> ProgressBar {
         ProgressBar { shown: false, lines: Some((steps.max(1), Box::new(to))), ..self }
     }
 
-    fn line(&mut self, now: &Now, text: &str) {
+    fn line(&mut self, now: &TrainState, text: &str) {
         if let Some((_, to)) = &mut self.lines {
             let of = now.last_step.map_or(String::new(), |last| format!("/{last}"));
-            // Nobody is helped by a run that ends because nobody listens.
+            // A closed pipe does not end the run.
             let _ = writeln!(to, "step {}{of}, {:.1} s: {text}", now.step, now.seconds);
         }
     }
 }
 
-/// The bar where the end is known, and where it is not.
+/// The style with and without a known end.
 const KNOWN: &str = "{bar:28.cyan/blue} {pos}/{len}  {per_sec}  {eta} left  {wide_msg}";
 const UNKNOWN: &str = "{spinner} {pos}  {per_sec}  {elapsed}  {wide_msg}";
 
 impl Callback for ProgressBar {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         self.bar =
             indicatif::ProgressBar::with_draw_target(now.last_step, ProgressDrawTarget::hidden());
         let template = if now.last_step.is_some() { KNOWN } else { UNKNOWN };
@@ -75,7 +76,7 @@ impl Callback for ProgressBar {
             self.bar.set_style(style.progress_chars("━╸─"));
         }
         self.bar.set_position(now.step);
-        // What was done before resuming says nothing about the rate.
+        // Steps before resuming do not count for the speed.
         self.bar.reset_eta();
         if self.shown {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -83,7 +84,7 @@ impl Callback for ProgressBar {
         Ok(())
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         if self.lines.is_some() {
             self.unsaid.extend("", now.metrics);
         }
@@ -97,10 +98,10 @@ impl Callback for ProgressBar {
             let said = std::mem::take(&mut self.unsaid);
             self.line(now, &said.to_string());
         }
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 
-    fn on_end(&mut self, now: &Now, outcome: &Outcome) -> Result<()> {
+    fn on_end(&mut self, now: &TrainState, outcome: &Outcome) -> Result<()> {
         self.bar.abandon();
         self.line(now, &outcome.ended.to_string());
         Ok(())

@@ -1,18 +1,19 @@
-//! How a run goes.
+//! The training loop.
 //!
-//! After each step, in this order: if the epoch is over its means are taken; the model is evaluated if that is due; the schedule advances;
-//! early stopping looks; callbacks are told; a checkpoint is saved if that is due. So a checkpoint lies between two steps with nothing
-//! left to do for the first, and logs hold its step before it is on the disk.
+//! After each step, in this order: at the end of an epoch its means are taken; the model is
+//! evaluated if due; the schedule steps; early stopping checks; callbacks run; a checkpoint is
+//! saved if due. So nothing is left to do for the step of a checkpoint, and logs have that step
+//! before it is on disk.
 //!
-//! What a checkpoint must know of the loop itself (how far in the epoch, the sums of running means, the patience left) is in
-//! [`Place`].
+//! The state of the loop itself (the position in the epoch, the sums of running means) is in
+//! [`LoopState`].
 
-use super::early_stop::Verdict;
+use super::early_stop::StopDecision;
 use super::expected::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
-use super::{Batches, Callback, Ended, Every, Flow, Mean, Metrics, Now, Outcome};
+use super::{Batches, Callback, Ended, Every, LoopControl, Mean, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
@@ -27,9 +28,9 @@ const OP: &str = "train";
 /// The group of a checkpoint's tensors that holds the best weights so far.
 const BEST: &str = "best";
 
-/// Where the loop is.
+/// The state of the loop.
 #[derive(Default)]
-struct Place {
+struct LoopState {
     step: u64,
     epoch: u64,
     /// How many batches of this epoch were taken.
@@ -42,7 +43,7 @@ struct Place {
     saved: Option<u64>,
 }
 
-impl Place {
+impl LoopState {
     fn add(&mut self, metrics: &Metrics) {
         for (name, value) in metrics.iter() {
             match self.means.iter_mut().find(|(known, _)| known == name) {
@@ -84,10 +85,10 @@ impl Place {
 }
 
 /// A run in progress.
-struct Run<'r, 'a, M, B> {
+struct TrainingRun<'r, 'a, M, B> {
     trainer: Trainer<'a, M>,
     batches: &'r B,
-    place: Place,
+    place: LoopState,
     started: Instant,
     parameters: Vec<(String, Tensor)>,
     /// The weights of the best step so far.
@@ -101,7 +102,7 @@ struct Run<'r, 'a, M, B> {
     /// The position in the data after the last step.
     position: Value,
     throughput: Throughput,
-    /// Whether the metrics that someone waits for were looked for among those there are.
+    /// Whether the monitored metrics were checked against those there are.
     looked: bool,
 }
 
@@ -111,10 +112,10 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     mut step: impl FnMut(&B::Batch) -> Result<R>,
 ) -> Result<Outcome> {
     let parameters = trainer.model.named_parameters();
-    let mut run = Run {
+    let mut run = TrainingRun {
         trainer,
         batches,
-        place: Place { batch: batches.taken(), ..Place::default() },
+        place: LoopState { batch: batches.taken(), ..LoopState::default() },
         started: Instant::now(),
         parameters,
         best: None,
@@ -131,7 +132,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     run.end(ended)
 }
 
-impl<M: Module, B: Batches> Run<'_, '_, M, B> {
+impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
     fn begin(&mut self) -> Result<()> {
         for (group, _) in &self.trainer.kept {
             if [BEST, "optimizer", "random"].contains(&group.as_str()) || group.contains('.') {
@@ -150,8 +151,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             self.resume(&checkpoints)?;
         }
         self.trainer.model.train();
-        let start = |callback: &mut dyn Callback, now: &Now| callback.on_start(now);
-        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(Flow::Continue))
+        let start = |callback: &mut dyn Callback, now: &TrainState| callback.on_start(now);
+        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(LoopControl::Continue))
             .map(drop)
     }
 
@@ -163,7 +164,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             let folder = saved.folder().display();
             Error::argument(OP, format!("{folder} cannot be resumed from: {what}"))
         };
-        // Where something does not fit, nothing outside of this run is changed: tensors are written last.
+        // Where something does not fit, nothing outside of this run is changed: tensors are written
+        // last.
         let mut groups = self.trainer.kept.clone();
         if saved.has_tensors(BEST) {
             let best = self.copied_weights();
@@ -179,7 +181,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 .map(|(k, v)| Some((k, number_in(v)?)))
                 .collect()
         });
-        let latest: Vec<(&String, f64)> = latest.ok_or_else(|| wrong("it is of no such loop"))?;
+        let latest: Vec<(&String, f64)> =
+            latest.ok_or_else(|| wrong("it is not the state of a training loop"))?;
         latest.into_iter().for_each(|(name, value)| self.latest.set(name, value));
         self.place.saved = Some(record.step);
         if let Some(stop) = &mut self.trainer.early_stop {
@@ -193,7 +196,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             return Err(wrong("its schedule").because(error));
         }
         tensors.write()?;
-        // Rates are the optimiser's tensors; a schedule that was changed since has the last word on them.
+        // Learning rates are the optimiser's tensors; a schedule that was changed since overwrites
+        // them.
         if let Some((_, schedule)) = &mut self.trainer.schedule {
             schedule.go_to(&record.schedule)?;
         }
@@ -230,8 +234,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
                 self.position = batches.position();
                 let ends_epoch = match count {
                     Some(count) => self.place.batch >= count,
-                    // Where it is not known how long an epoch is, the next batch is asked for, to know whether there is one. The
-                    // position stays that before it; after the last, it is that of the next epoch.
+                    // If the length of an epoch is unknown, the next batch is fetched, to know
+                    // whether there is one. The position stays that before it; after the last, it
+                    // is that of the next epoch.
                     None => {
                         let began = Instant::now();
                         let told = |batch| (batch, batches.examples(), began.elapsed());
@@ -309,8 +314,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
 
     /// What is due after a step.
     fn after(&mut self, mut metrics: Metrics, ends_epoch: bool) -> Result<Option<Ended>> {
-        if let Some(rate) = self.trainer.optimizer.rates().first() {
-            metrics.set("rate", rate.item::<f64>());
+        if let Some(lr) = self.trainer.optimizer.lrs().first() {
+            metrics.set("lr", lr.item::<f64>());
         }
         if ends_epoch {
             let means = self.place.end_epoch();
@@ -328,7 +333,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             metrics.extend("val_", &measured?);
             evaluated = true;
         }
-        // A schedule may look at what was evaluated.
+        // A schedule may use the metrics of the evaluation.
         if let Some((every, schedule)) = &mut self.trainer.schedule
             && is_due(*every, step)
         {
@@ -353,7 +358,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             }
             Ok(flow)
         })?;
-        if let Flow::Break(why) = flow {
+        if let LoopControl::Break(why) = flow {
             ended.get_or_insert(Ended::Stopped(why));
         }
         let mut save =
@@ -362,7 +367,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         let mut mistake = None;
         if names_known && !std::mem::replace(&mut self.looked, true) {
             mistake = missing(&self.trainer, &self.known());
-            // Nothing is lost but the name: the run goes on from here once that is mended.
+            // The checkpoint is saved: the run can be resumed from here with another name.
             save |= mistake.is_some();
         }
         if save {
@@ -374,7 +379,8 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         }
     }
 
-    /// The names of all metrics there are, as far as the run knows: the means of an epoch that is not over will be there too.
+    /// The names of all metrics there are, as far as the run knows: the means of an epoch that is
+    /// not over will be there too.
     fn known(&self) -> Vec<String> {
         let mut names: Vec<String> = self.latest.iter().map(|(name, _)| name.to_string()).collect();
         let means = self.place.means.iter().map(|(name, _)| format!("epoch_{name}"));
@@ -386,12 +392,12 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         names
     }
 
-    /// Lets early stopping look, and keeps the weights if they are the best.
+    /// Runs early stopping, and keeps the weights if they are the best.
     fn look_whether_better(&mut self, metrics: &Metrics) -> Option<Ended> {
         let stop = self.trainer.early_stop.as_mut()?;
         match stop.look(self.place.step, metrics) {
-            Verdict::Stop => Some(Ended::Early(stop.reason())),
-            Verdict::Better if stop.restores() => {
+            StopDecision::Stop => Some(Ended::Early(stop.reason())),
+            StopDecision::Better if stop.restores() => {
                 self.best = Some(self.copied_weights());
                 None
             }
@@ -452,13 +458,13 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
         }
     }
 
-    /// Tells all callbacks, also those after one that stops the run.
+    /// Calls all callbacks, also those after one that stops the run.
     fn tell(
         &mut self,
         metrics: &Metrics,
-        mut what: impl FnMut(&mut dyn Callback, &Now) -> Result<Flow>,
-    ) -> Result<Flow> {
-        let now = Now {
+        mut what: impl FnMut(&mut dyn Callback, &TrainState) -> Result<LoopControl>,
+    ) -> Result<LoopControl> {
+        let now = TrainState {
             step: self.place.step,
             epoch: self.place.epoch,
             last_step: self.last_step(),
@@ -467,7 +473,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             parameters: &self.parameters,
             overflow: self.overflows.latest.as_ref(),
         };
-        let mut flow = Flow::Continue(());
+        let mut flow = LoopControl::Continue(());
         for callback in &mut self.trainer.callbacks {
             let said = what(&mut **callback, &now)?;
             if flow.is_continue() {
@@ -479,7 +485,7 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
 
     fn end(mut self, ended: Ended) -> Result<Outcome> {
         self.save()?;
-        // A batch that was asked for only to know whether there is one is still to come.
+        // A batch that was fetched only to know whether there is one is still to be used.
         if self.batches.position() != self.position {
             self.batches.go_to(&self.position)?;
         }
@@ -508,8 +514,9 @@ impl<M: Module, B: Batches> Run<'_, '_, M, B> {
             notes: std::mem::take(&mut self.notes),
         };
         let latest = self.latest.clone();
-        let end = |callback: &mut dyn Callback, now: &Now| callback.on_end(now, &outcome);
-        self.tell(&latest, |callback, now| end(callback, now).map(Flow::Continue)).map(drop)?;
+        let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
+        self.tell(&latest, |callback, now| end(callback, now).map(LoopControl::Continue))
+            .map(drop)?;
         Ok(outcome)
     }
 }

@@ -1,4 +1,4 @@
-//! What a training loop needs of a schedule.
+//! Schedules in a training loop.
 
 use super::Metrics;
 use crate::schedule::{PlateauScheduler, Schedule, Scheduler};
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 /// A schedule that a training loop steps.
 pub trait Scheduled {
-    /// Goes on to the next step, with what was measured.
+    /// Moves to the next step, with the metrics.
     fn advance(&mut self, metrics: &Metrics);
 
-    /// The metric that it looks at, if it looks at one.
+    /// The metric that it monitors, if any.
     fn metric(&self) -> Option<&str> {
         None
     }
 
-    /// What a checkpoint keeps.
+    /// The state for a checkpoint.
     fn state(&self) -> Value;
 
-    /// Goes on from what [`Scheduled::state`] gave.
+    /// Continues from a saved [`Scheduled::state`].
     ///
     /// # Errors
     /// If it is not such a state.
@@ -39,35 +39,36 @@ impl<S: Schedule> Scheduled for Scheduler<S> {
     }
 }
 
-/// A plateau schedule with the metric that it looks at, whenever that was measured.
+/// A plateau schedule with the metric that it monitors.
 ///
 /// ```
 /// use pullback::Tensor;
-/// use pullback_nn::optim::{Rule, Sgd};
-/// use pullback_nn::schedule::{Plateau, PlateauScheduler};
-/// use pullback_nn::train::{Metrics, Scheduled, Watching};
+/// use pullback_nn::optim::{UpdateRule, Sgd};
+/// use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+/// use pullback_nn::train::{Metrics, Scheduled, MonitoredPlateau};
 ///
-/// let optimizer = Sgd { rate: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
-/// let how = Plateau { patience: 0, factor: 0.5, ..Plateau::default() };
-/// let mut schedule = Watching::new("val_loss", PlateauScheduler::new(&optimizer, how)?);
+/// let optimizer = Sgd { lr: 1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+/// let options = ReduceLrOnPlateau { patience: 0, factor: 0.5, ..Default::default() };
+/// let scheduler = PlateauScheduler::new(&optimizer, options)?;
+/// let mut schedule = MonitoredPlateau::new("val_loss", scheduler);
 /// for loss in [3.0, 3.0] {
 ///     schedule.advance(&Metrics::new().with("loss", 0.0));
 ///     schedule.advance(&Metrics::new().with("val_loss", loss));
 /// }
-/// assert_eq!(schedule.scheduler().rates(), [0.5]);
+/// assert_eq!(schedule.scheduler().lrs(), [0.5]);
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Watching {
+pub struct MonitoredPlateau {
     metric: String,
     scheduler: PlateauScheduler,
 }
 
-impl Watching {
-    /// Looks at this metric.
+impl MonitoredPlateau {
+    /// Monitors this metric.
     #[must_use]
-    pub fn new(metric: &str, scheduler: PlateauScheduler) -> Watching {
-        Watching { metric: metric.to_string(), scheduler }
+    pub fn new(metric: &str, scheduler: PlateauScheduler) -> MonitoredPlateau {
+        MonitoredPlateau { metric: metric.to_string(), scheduler }
     }
 
     /// The schedule.
@@ -77,7 +78,7 @@ impl Watching {
     }
 }
 
-impl Scheduled for Watching {
+impl Scheduled for MonitoredPlateau {
     fn advance(&mut self, metrics: &Metrics) {
         if let Some(value) = metrics.get(&self.metric) {
             self.scheduler.step(value);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Examples and the time that they took to load and to train on: not that of evaluations, callbacks and checkpoints. An interval ends with an
-/// evaluation or an epoch.
+/// Examples and the time that they took to load and to train on: not that of evaluations, callbacks
+/// and checkpoints. An interval ends with an evaluation or an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throughput {
     examples: u64,
@@ -42,7 +42,7 @@ mod tests {
         rate.add(1, Duration::from_millis(970));
         assert_eq!(rate.per_second(), 2156.0);
         rate.end_interval();
-        // What ended is still what is told about; the next step begins anew.
+        // The ended interval is still reported; the next step starts another.
         assert_eq!(rate.per_second(), 2156.0);
         rate.add(10, Duration::from_millis(500));
         assert_eq!(rate.per_second(), 20.0);

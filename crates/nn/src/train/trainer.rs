@@ -1,4 +1,4 @@
-//! The training loop: what it is told to do. How it does it is in `run.rs`.
+//! The options of the training loop, which is in `run.rs`.
 
 use super::overflows::NAMED;
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
@@ -17,15 +17,17 @@ const SCALER: &str = "scaler";
 /// An evaluation: how often, and what.
 pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics> + 'a>);
 
-/// Trains a model: takes batches, calls a step function on each, and does in between what else it was told.
+/// Trains a model: takes batches, calls a step function on each, and evaluates, logs and saves in
+/// between.
 ///
-/// The step function is yours: it forgets the gradients, computes the loss, goes backward, and steps the optimiser; compiled with
-/// [`jit`](pullback::jit) or not. It gives the loss, or several [`Metrics`].
+/// The step function is yours: it clears the gradients, computes the loss, runs backward, and steps
+/// the optimiser; compiled with [`jit`](pullback::jit) or not. It gives the loss, or several
+/// [`Metrics`].
 ///
 /// ```
 /// use pullback::{Tensor, Tree, jit};
 /// use pullback_nn::Module;
-/// use pullback_nn::optim::{Optimizer, Rule, Sgd};
+/// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
 /// use pullback_nn::train::{Every, Trainer};
 ///
 /// #[derive(Tree)]
@@ -34,7 +36,7 @@ pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics>
 /// }
 ///
 /// let model = Line { slope: Tensor::from(0.0).requires_grad() };
-/// let optimizer = Sgd { rate: 0.1, ..Sgd::default() }.over(model.parameters())?;
+/// let optimizer = Sgd { lr: 0.1, ..Sgd::default() }.over(model.parameters())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     optimizer.zero_grad();
 ///     let loss = (x * &model.slope - y).square().mean();
@@ -106,8 +108,8 @@ impl<'a, M: Module> Trainer<'a, M> {
         Trainer { until: Every::Steps(count), ..self }
     }
 
-    /// Evaluates every so often, and after the last step. The model is in evaluation meanwhile, and nothing is recorded; after it each part
-    /// is in the mode it was in. Its metrics are named `val_…`.
+    /// Evaluates this often, and after the last step, in evaluation mode and without recording. Its
+    /// metrics are named `val_…`.
     pub fn evaluate<R: Into<Metrics>>(
         self,
         every: Every,
@@ -120,82 +122,90 @@ impl<'a, M: Module> Trainer<'a, M> {
         Trainer { evaluation: Some((every, evaluate)), ..self }
     }
 
-    /// Steps a schedule every so often, usually at every step.
+    /// Steps a schedule this often, usually at every step.
     pub fn schedule(self, every: Every, schedule: impl Scheduled + 'a) -> Self {
         Trainer { schedule: Some((every, Box::new(schedule))), ..self }
     }
 
-    /// Saves checkpoints every so often, at the end, and when it is interrupted.
+    /// Saves checkpoints this often, at the end, and when it is interrupted.
     pub fn checkpoints(self, every: Every, checkpoints: Checkpoints) -> Self {
         Trainer { checkpoints: Some((every, checkpoints)), ..self }
     }
 
-    /// Goes on from the newest good checkpoint, if there is one.
+    /// Resumes from the newest valid checkpoint, if there is one.
     pub fn resume(self, resume: bool) -> Self {
         Trainer { resume, ..self }
     }
 
-    /// Stops when it gets no better.
+    /// Stops when a metric stops improving.
     pub fn early_stop(self, stop: EarlyStop) -> Self {
         Trainer { early_stop: Some(stop), ..self }
     }
 
-    /// Lets someone look on.
+    /// Adds a callback.
     pub fn callback(mut self, callback: impl Callback + 'a) -> Self {
         self.callbacks.push(Box::new(callback));
         self
     }
 
-    /// Looks at this between steps, and stops where it is true: for Ctrl-C.
+    /// Checks this between steps, and stops where it is true: for Ctrl-C.
     pub fn stop_at(self, stop: Arc<AtomicBool>) -> Self {
         Trainer { stop: Some(stop), ..self }
     }
 
-    /// How many examples a step takes, to report how many a second there are: `examples_per_second`. Batches that know better are believed: the last of
-    /// a [`Loader`](crate::data::Loader)'s epoch may have fewer.
+    /// How many examples a step takes, to report how many a second there are:
+    /// `examples_per_second`. Loaders report their own number: the last batch of a
+    /// [`DataLoader`](crate::data::DataLoader)'s epoch may have fewer.
     ///
-    /// It is the number of examples since the last evaluation or end of an epoch, divided by the seconds in which they were loaded and trained on: evaluations,
-    /// callbacks and checkpoints take none of that time.
+    /// It is the number of examples since the last evaluation or end of an epoch, divided by the
+    /// seconds in which they were loaded and trained on: evaluations, callbacks and checkpoints
+    /// take none of that time.
     pub fn batch_size(self, examples: u64) -> Self {
         Trainer { batch_size: Some(examples), ..self }
     }
 
-    /// Goes on where the loss is NaN or infinite, instead of stopping with an error.
+    /// Continues where the loss is NaN or infinite, instead of stopping with an error.
     pub fn allow_non_finite(self, allow: bool) -> Self {
         Trainer { allow_non_finite: allow, ..self }
     }
 
-    /// What checkpoints say the run was started with.
+    /// The configuration of the run, for checkpoints.
     pub fn config(self, config: Value) -> Self {
         Trainer { config, ..self }
     }
 
-    /// Keeps other tensors in checkpoints too, under a name of their own, and puts them back when resuming: an average of the weights, the state
-    /// of a second optimiser.
+    /// Saves other tensors in checkpoints too, under their own name, and restores them when
+    /// resuming: an average of the weights, the state of a second optimiser.
     pub fn keep(mut self, group: &str, named: Vec<(String, Tensor)>) -> Self {
         self.kept.push((group.to_string(), named));
         self
     }
 
-    /// Steps run inside [`autocast`](pullback::autocast) with this dtype, `bf16` or `f16`: forward passes are in mixed precision, parameters and the
-    /// optimiser stay in `f32`. A step that was compiled is compiled for it. Evaluation is as it is: wrap it yourself if it shall be low too.
+    /// Steps run inside [`autocast`](pullback::autocast) with this dtype, `bf16` or `f16`: forward
+    /// passes are in mixed precision, parameters and the optimiser stay in `f32`. A step that was
+    /// compiled is compiled for it. Evaluation is not affected.
     pub fn precision(self, dtype: DType) -> Self {
         Trainer { precision: Some(dtype), ..self }
     }
 
-    /// The scaler that the step function scales with, and updates. Its state is kept in checkpoints, under the name `scaler`. A step that it skipped may
-    /// have a loss that is not finite, and does not count in the means of the epoch; metrics have the `scale` of the next step.
+    /// The scaler that the step function scales with, and updates. Its state is kept in
+    /// checkpoints, under the name `scaler`. A step that it skipped may have a loss that is not
+    /// finite, and does not count in the means of the epoch; metrics have the `scale` of the next
+    /// step.
     ///
-    /// The first 3 steps that are skipped are run a second time, op by op, as [`GradScaler::watched`] does, and the op and line that overflowed first are
-    /// told: to callbacks at once ([`Now::overflow`](super::Now::overflow)), and in [`Outcome::notes`]. The model, the optimiser, the scaler, the random
-    /// generator and what is kept ([`Trainer::keep`]) are afterwards as the first run left them; what else the step function changes, it changes
-    /// twice. [`Trainer::name_overflows`] says how many.
+    /// The first 3 steps that are skipped are run a second time, op by op, as
+    /// [`GradScaler::watched`] does, and the op and line that overflowed first are reported: to
+    /// callbacks at once ([`TrainState::overflow`](super::TrainState::overflow)), and in
+    /// [`Outcome::notes`]. The model, the optimiser, the scaler, the random generator and what is
+    /// kept ([`Trainer::keep`]) are afterwards as the first run left them; what else the step
+    /// function changes, it changes twice. [`Trainer::name_overflows`] says how many.
     pub fn scaler(mut self, scaler: &'a GradScaler) -> Self {
         self.scaler = Some(scaler);
         self.keep(SCALER, scaler.named_state())
     }
 
-    /// How many skipped steps are run again to name the op that overflowed. With 0 no step is ever run twice.
+    /// How many skipped steps are run again to name the op that overflowed. With 0 no step is ever
+    /// run twice.
     pub fn name_overflows(self, count: u64) -> Self {
         Trainer { name_overflows: count, ..self }
     }
@@ -203,8 +213,8 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Trains.
     ///
     /// # Errors
-    /// What the step, the evaluation, the data or a callback fails with; a loss that is not finite; a checkpoint that cannot be written or
-    /// does not fit.
+    /// What the step, the evaluation, the data or a callback fails with; a loss that is not finite;
+    /// a checkpoint that cannot be written or does not fit.
     pub fn run<B: Batches, R: Into<Metrics>>(
         self,
         batches: &B,

@@ -40,7 +40,7 @@ def flat(t):
 
 class Lion:
     def __init__(self, groups):
-        self.groups = [{"rate": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0, "maximize": False} | g for g in groups]
+        self.groups = [{"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0, "maximize": False} | g for g in groups]
         self.state = {p: {"exp_avg": np.zeros(tuple(p.shape))} for g in groups for p in g["params"]}
 
     def zero_grad(self):
@@ -59,12 +59,11 @@ class Lion:
                 value = p.detach().numpy()
                 update = np.sign(b1 * m + (1 - b1) * grad) + g["weight_decay"] * value
                 self.state[p]["exp_avg"] = b2 * m + (1 - b2) * grad
-                p.data = torch.as_tensor(value - g["rate"] * update)
+                p.data = torch.as_tensor(value - g["lr"] * update)
 
 
 def torch_options(options):
-    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if k != "precise"}
-    return {("lr" if k == "rate" else k): v for k, v in options.items()}
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if k != "precise"}
 
 
 TORCH = {
@@ -87,90 +86,90 @@ def two(first, second):
 
 CASES = {
     "sgd": {
-        "plain": one(ALL, rate=0.1),
-        "momentum": one(ALL, rate=0.05, momentum=0.9),
-        "dampening_decay": one(ALL, rate=0.05, momentum=0.8, dampening=0.3, weight_decay=0.1),
-        "nesterov": one(ALL, rate=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-        "maximize": one(ALL, rate=0.003, momentum=0.5, maximize=True, weight_decay=0.1),
-        "groups": two({"rate": 0.05, "momentum": 0.9, "weight_decay": 0.1}, {"rate": 0.1}),
+        "plain": one(ALL, lr=0.1),
+        "momentum": one(ALL, lr=0.05, momentum=0.9),
+        "dampening_decay": one(ALL, lr=0.05, momentum=0.8, dampening=0.3, weight_decay=0.1),
+        "nesterov": one(ALL, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+        "maximize": one(ALL, lr=0.003, momentum=0.5, maximize=True, weight_decay=0.1),
+        "groups": two({"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}, {"lr": 0.1}),
     },
     "adam": {
-        "plain": one(ALL, rate=0.02),
-        "decay_betas": one(ALL, rate=0.03, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.05),
-        "amsgrad": one(ALL, rate=0.05, amsgrad=True),
-        "maximize": one(ALL, rate=0.01, amsgrad=True, maximize=True, weight_decay=0.1),
-        "groups": two({"rate": 0.02, "weight_decay": 0.1}, {"rate": 0.05, "betas": [0.5, 0.9]}),
+        "plain": one(ALL, lr=0.02),
+        "decay_betas": one(ALL, lr=0.03, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.05),
+        "amsgrad": one(ALL, lr=0.05, amsgrad=True),
+        "maximize": one(ALL, lr=0.01, amsgrad=True, maximize=True, weight_decay=0.1),
+        "groups": two({"lr": 0.02, "weight_decay": 0.1}, {"lr": 0.05, "betas": [0.5, 0.9]}),
     },
     "adamw": {
-        "plain": one(ALL, rate=0.02),
-        "decay_betas": one(ALL, rate=0.03, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.3),
-        "amsgrad_maximize": one(ALL, rate=0.01, amsgrad=True, maximize=True, weight_decay=0.1),
-        "groups": two({"rate": 0.02, "weight_decay": 0.5}, {"rate": 0.05, "weight_decay": 0.0}),
+        "plain": one(ALL, lr=0.02),
+        "decay_betas": one(ALL, lr=0.03, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.3),
+        "amsgrad_maximize": one(ALL, lr=0.01, amsgrad=True, maximize=True, weight_decay=0.1),
+        "groups": two({"lr": 0.02, "weight_decay": 0.5}, {"lr": 0.05, "weight_decay": 0.0}),
     },
     "nadam": {
-        "plain": one(ALL, rate=0.02),
-        "decay": one(ALL, rate=0.03, betas=[0.8, 0.95], weight_decay=0.05, momentum_decay=0.1),
-        "decoupled_maximize": one(ALL, rate=0.01, weight_decay=0.2, decoupled_weight_decay=True, maximize=True),
-        "groups": two({"rate": 0.02, "weight_decay": 0.1}, {"rate": 0.05, "momentum_decay": 0.0}),
+        "plain": one(ALL, lr=0.02),
+        "decay": one(ALL, lr=0.03, betas=[0.8, 0.95], weight_decay=0.05, momentum_decay=0.1),
+        "decoupled_maximize": one(ALL, lr=0.01, weight_decay=0.2, decoupled_weight_decay=True, maximize=True),
+        "groups": two({"lr": 0.02, "weight_decay": 0.1}, {"lr": 0.05, "momentum_decay": 0.0}),
     },
     "radam": {
-        "plain": one(ALL, rate=0.02),
-        "short_memory": one(ALL, rate=0.03, betas=[0.8, 0.9], weight_decay=0.05),
-        "decoupled_maximize": one(ALL, rate=0.01, weight_decay=0.2, decoupled_weight_decay=True, maximize=True),
-        "groups": two({"rate": 0.02, "weight_decay": 0.1}, {"rate": 0.05, "betas": [0.5, 0.9]}),
+        "plain": one(ALL, lr=0.02),
+        "short_memory": one(ALL, lr=0.03, betas=[0.8, 0.9], weight_decay=0.05),
+        "decoupled_maximize": one(ALL, lr=0.01, weight_decay=0.2, decoupled_weight_decay=True, maximize=True),
+        "groups": two({"lr": 0.02, "weight_decay": 0.1}, {"lr": 0.05, "betas": [0.5, 0.9]}),
     },
     "adagrad": {
-        "plain": one(ALL, rate=0.1),
-        "decays": one(ALL, rate=0.2, lr_decay=0.02, weight_decay=0.05, initial_accumulator_value=0.1),
-        "maximize": one(ALL, rate=0.05, maximize=True, eps=1e-6),
+        "plain": one(ALL, lr=0.1),
+        "decays": one(ALL, lr=0.2, lr_decay=0.02, weight_decay=0.05, initial_accumulator_value=0.1),
+        "maximize": one(ALL, lr=0.05, maximize=True, eps=1e-6),
     },
     "adadelta": {
         "plain": one(ALL),
-        "decay": one(ALL, rate=3.0, rho=0.8, eps=1e-4, weight_decay=0.05),
-        "maximize": one(ALL, rate=1.0, maximize=True),
+        "decay": one(ALL, lr=3.0, rho=0.8, eps=1e-4, weight_decay=0.05),
+        "maximize": one(ALL, lr=1.0, maximize=True),
     },
     "rmsprop": {
-        "plain": one(ALL, rate=0.02),
-        "momentum_decay": one(ALL, rate=0.01, momentum=0.8, alpha=0.9, weight_decay=0.05),
-        "centered": one(ALL, rate=0.01, centered=True),
-        "centered_momentum_maximize": one(ALL, rate=0.003, alpha=0.95, centered=True, momentum=0.5, maximize=True, eps=1e-3),
+        "plain": one(ALL, lr=0.02),
+        "momentum_decay": one(ALL, lr=0.01, momentum=0.8, alpha=0.9, weight_decay=0.05),
+        "centered": one(ALL, lr=0.01, centered=True),
+        "centered_momentum_maximize": one(ALL, lr=0.003, alpha=0.95, centered=True, momentum=0.5, maximize=True, eps=1e-3),
     },
     "lion": {
-        "plain": one(ALL, rate=0.01),
-        "decay_betas": one(ALL, rate=0.02, betas=[0.8, 0.9], weight_decay=0.3),
-        "maximize": one(ALL, rate=0.005, maximize=True, weight_decay=0.1),
+        "plain": one(ALL, lr=0.01),
+        "decay_betas": one(ALL, lr=0.02, betas=[0.8, 0.9], weight_decay=0.3),
+        "maximize": one(ALL, lr=0.005, maximize=True, weight_decay=0.1),
     },
     "adafactor": {
-        "plain": one(ALL, rate=0.05),
-        "options": one(ALL, rate=0.05, beta2_decay=-0.5, eps=[1e-4, 1e-2], d=1.5, weight_decay=0.05),
+        "plain": one(ALL, lr=0.05),
+        "options": one(ALL, lr=0.05, beta2_decay=-0.5, eps=[1e-4, 1e-2], d=1.5, weight_decay=0.05),
         # Long enough for 1/√t to be the shorter one.
-        "shortened": one(ALL, rate=0.15, d=2.0, weight_decay=0.1),
-        "maximize": one(ALL, rate=0.005, maximize=True),
+        "shortened": one(ALL, lr=0.15, d=2.0, weight_decay=0.1),
+        "maximize": one(ALL, lr=0.005, maximize=True),
     },
     "muon": {
-        "bf16": one(MATRICES, rate=0.02),
-        "precise": one(MATRICES, rate=0.02, precise=True),
-        "precise_decay": one(MATRICES, rate=0.05, weight_decay=0.5, momentum=0.8, nesterov=False, adjust_lr_fn="match_rms_adamw", precise=True),
-        "precise_spectral": one(MATRICES, rate=0.05, ns_steps=3, ns_coefficients=[2.0, -1.5, 0.5], adjust_lr_fn="spectral_unclamped", precise=True),
+        "bf16": one(MATRICES, lr=0.02),
+        "precise": one(MATRICES, lr=0.02, precise=True),
+        "precise_decay": one(MATRICES, lr=0.05, weight_decay=0.5, momentum=0.8, nesterov=False, adjust_lr_fn="match_rms_adamw", precise=True),
+        "precise_spectral": one(MATRICES, lr=0.05, ns_steps=3, ns_coefficients=[2.0, -1.5, 0.5], adjust_lr_fn="spectral_unclamped", precise=True),
     },
     "adamax": {
-        "plain": one(ALL, rate=0.02),
-        "decay_maximize": one(ALL, rate=0.01, betas=[0.8, 0.95], weight_decay=0.1, maximize=True),
+        "plain": one(ALL, lr=0.02),
+        "decay_maximize": one(ALL, lr=0.01, betas=[0.8, 0.95], weight_decay=0.1, maximize=True),
     },
     "asgd": {
-        "plain": one(ALL, rate=0.1),
-        "averaged": one(ALL, rate=0.2, lambd=0.01, alpha=0.6, t0=20.0, weight_decay=0.05),
-        "maximize": one(ALL, rate=0.005, maximize=True),
+        "plain": one(ALL, lr=0.1),
+        "averaged": one(ALL, lr=0.2, lambd=0.01, alpha=0.6, t0=20.0, weight_decay=0.05),
+        "maximize": one(ALL, lr=0.005, maximize=True),
     },
     "rprop": {
-        "plain": one(ALL, rate=0.01),
-        "options_maximize": one(ALL, rate=0.02, etas=[0.4, 1.3], step_sizes=[1e-3, 0.1], maximize=True),
+        "plain": one(ALL, lr=0.01),
+        "options_maximize": one(ALL, lr=0.02, etas=[0.4, 1.3], step_sizes=[1e-3, 0.1], maximize=True),
     },
 }
 
 
-# A rate that rises to the tenfold in 40 steps.
-RISING = {"from": 0.1, "to": 1.0, "steps": 40}
+# A learning rate that rises to ten times its first value in 40 steps.
+RISING = {"start_factor": 0.1, "end_factor": 1.0, "total_iters": 40}
 SCHEDULED = {"sgd": "momentum", "adadelta": "decay", "rmsprop": "momentum_decay", "muon": "precise", "asgd": "averaged"}
 
 
@@ -185,7 +184,7 @@ def trajectory(name, groups, linear=None):
         opt = TORCH[name]([p[k] for k in groups[0]["params"]], **torch_options(groups[0]["options"]))
     else:
         opt = TORCH[name]([{"params": [p[k] for k in g["params"]]} | torch_options(g["options"]) for g in groups])
-    rises = linear and torch.optim.lr_scheduler.LinearLR(opt, linear["from"], linear["to"], linear["steps"])
+    rises = linear and torch.optim.lr_scheduler.LinearLR(opt, **linear)
     used = [k for g in groups for k in g["params"]]
     points = {}
     for t in range(max(AT)):
@@ -203,8 +202,7 @@ def trajectory(name, groups, linear=None):
 def lbfgs(steps, **options):
     """Parameters after each step of L-BFGS, which evaluates the loss several times; the problem is that of step 0."""
     p = {k: torch.tensor(v).reshape(SHAPES[k]).requires_grad_() for k, v in START.items()}
-    search = {"line_search_fn": "strong_wolfe" if options["strong_wolfe"] else None}
-    opt = torch.optim.LBFGS(list(p.values()), **torch_options({k: v for k, v in options.items() if k != "strong_wolfe"}), **search)
+    opt = torch.optim.LBFGS(list(p.values()), **torch_options(options))
     sign = -1 if options.get("maximize") else 1
 
     def closure():
@@ -273,8 +271,8 @@ if __name__ == "__main__":
         write(name, recorded)
     write("around", {"clip": clipped(), "ema": [averaged(0.9), averaged(0.5)]})
     write("lbfgs", {
-        "strong_wolfe": lbfgs(4, strong_wolfe=True, max_iter=5),
-        "short_history": lbfgs(6, strong_wolfe=True, max_iter=4, history_size=3, rate=0.5),
-        "fixed_step": lbfgs(4, rate=0.2, max_iter=5, strong_wolfe=False),
-        "maximize": lbfgs(3, strong_wolfe=True, max_iter=4, maximize=True),
+        "strong_wolfe": lbfgs(4, line_search_fn="strong_wolfe", max_iter=5),
+        "short_history": lbfgs(6, line_search_fn="strong_wolfe", max_iter=4, history_size=3, lr=0.5),
+        "fixed_step": lbfgs(4, lr=0.2, max_iter=5, line_search_fn=None),
+        "maximize": lbfgs(3, line_search_fn="strong_wolfe", max_iter=4, maximize=True),
     })

@@ -28,7 +28,7 @@ def sequential(opt):
     return s.SequentialLR(opt, parts, [15, 90])
 
 
-def warm_up(opt):
+def warmup(opt):
     return s.SequentialLR(opt, [s.LinearLR(opt, 0.1, 1.0, 30), s.CosineAnnealingLR(opt, 100, 1e-3)], [30])
 
 
@@ -57,7 +57,7 @@ RATES = {
     "cyclic_halved": run(lambda o: s.CyclicLR(o, BASES, [4 * b for b in BASES], 15, mode="triangular2")),
     "cyclic_power": run(lambda o: s.CyclicLR(o, BASES, [4 * b for b in BASES], 15, mode="exp_range", gamma=0.98)),
     "sequential": run(sequential),
-    "warm_up": run(warm_up),
+    "warmup": run(warmup),
 } | {name: run(lambda o: s.ReduceLROnPlateau(o, **how), METRICS) for name, how in PLATEAU.items()}
 
 here = pathlib.Path(__file__).parent

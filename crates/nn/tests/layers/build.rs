@@ -123,7 +123,8 @@ impl Case {
             .ceil_mode(self.says("ceil_mode", true))
             .count_include_pad(!self.says("count_include_pad", false));
         let layer = self.has("stride", layer, |l, v| l.stride(sizes(v)));
-        let layer = self.has("divisor_override", layer, |l, v| l.divisor(v.as_i64().unwrap()));
+        let layer =
+            self.has("divisor_override", layer, |l, v| l.divisor_override(v.as_i64().unwrap()));
         self.has("padding", layer, |l, v| l.padding(sizes(v)))
     }
 
@@ -148,13 +149,13 @@ impl Case {
         let layer = self.has("eps", layer, |l, v| l.eps(v.as_f64().unwrap()));
         let layer = self.has("momentum", layer, |l, v| l.momentum(v.as_f64().unwrap()));
         let layer = if self.says("affine", true) { layer.affine() } else { layer };
-        if self.says("track_running_stats", true) { layer.running_stats() } else { layer }
+        if self.says("track_running_stats", true) { layer.track_running_stats() } else { layer }
     }
 
     fn upsample(&self) -> Upsample {
         let layer = match (self.kwargs.get("size"), self.kwargs.get("scale_factor")) {
-            (Some(size), _) => Upsample::to(lengths(size)),
-            (_, factor) => Upsample::by(factor.unwrap().as_f64().unwrap()),
+            (Some(size), _) => Upsample::size(lengths(size)),
+            (_, factor) => Upsample::scale_factor(factor.unwrap().as_f64().unwrap()),
         };
         layer.align_corners(self.says("align_corners", true)).mode(match self.text("mode") {
             Some("bilinear" | "linear") => Resize::Linear,

@@ -1,5 +1,5 @@
-//! Layers of `f32` parameters take `f32`: an `f64` that comes in is refused by every layer that has parameters, and passes unchanged through
-//! those that have none.
+//! Layers of `f32` parameters take `f32`: an `f64` that comes in is refused by every layer that has
+//! parameters, and passes unchanged through those that have none.
 
 use crate::build::{Built, Case};
 use crate::pytorch::{CASES, inputs};

@@ -5,7 +5,8 @@ use pullback::{Tensor, catch};
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::*;
 
-/// Runs `f`, which must fail, and checks that the sentence holds every part and names a line of this file.
+/// Runs `f`, which must fail, and checks that the sentence holds every part and names a line of
+/// this file.
 #[track_caller]
 fn fails<R>(f: impl FnOnce() -> R, parts: &[&str]) {
     let Err(error) = catch(f) else { panic!("did not fail: {parts:?}") };
@@ -25,7 +26,7 @@ fn impossible_layers() {
     fails(|| Linear::new(0, 3), &["Linear", "not 0 and 3"]);
     fails(|| Bilinear::new(1, 0, 2), &["Bilinear", "1, 0 and 2"]);
     fails(|| Conv2d::new(3, 4, 0), &["Conv2d", "by [0, 0]"]);
-    fails(|| Conv1d::new(3, 4, 2).stride(0), &["Conv1d", "stride of 0"]);
+    fails(|| Conv1d::new(3, 4, 2).stride(0), &["Conv1d", "a stride must be at least 1, not [0]"]);
     fails(|| Conv3d::new(3, 4, 2).groups(2), &["Conv3d", "3 inputs and 4 outputs", "2 groups"]);
     fails(|| Conv3d::new(4, 4, 2).groups(0), &["0 groups"]);
     fails(|| ConvTranspose2d::new(4, 3, 2).groups(2), &["ConvTranspose2d", "2 groups"]);
@@ -70,7 +71,7 @@ fn recurrent_layers_and_attention_that_cannot_be() {
     let _alone = seeded(0);
     fails(|| Lstm::new(3, 0), &["Lstm: takes at least one number in its state"]);
     fails(|| RecurrentConfig::new(3, 4).proj_size(0).lstm(), &["and in its projection"]);
-    fails(|| RecurrentConfig::new(3, 4).layers(0).gru(), &["Gru: takes at least one layer"]);
+    fails(|| RecurrentConfig::new(3, 4).num_layers(0).gru(), &["Gru: takes at least one layer"]);
     let no_probability = ["a probability lies between 0 and 1, not -1"];
     fails(|| RecurrentConfig::new(3, 4).dropout(-1.0).rnn(), &no_probability);
     fails(|| AttentionConfig::new(8, 2).dropout(-1.0).build(), &no_probability);

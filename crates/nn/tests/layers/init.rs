@@ -24,8 +24,8 @@ fn drawn(f: impl FnOnce(&Tensor)) -> [f64; 4] {
     moments(&x)
 }
 
-/// Spread evenly between ± `bound`: never outside, nearly up to it, with the right spread. 40 000 draws know a standard deviation to
-/// half a percent.
+/// Spread evenly between ± `bound`: never outside, nearly up to it, with the right spread. 40 000
+/// draws know a standard deviation to half a percent.
 #[track_caller]
 fn even([mean, std, low, high]: [f64; 4], bound: f64) {
     let spread = bound / 3f64.sqrt();

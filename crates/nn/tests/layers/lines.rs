@@ -1,4 +1,5 @@
-//! Whatever layer runs, and inside whatever other: errors, programs, reports on memory and anomalies name the line that called the outermost one.
+//! Whatever layer runs, and inside whatever other: errors, programs, reports on memory and
+//! anomalies name the line that called the outermost one.
 
 use crate::build::{Built, Case};
 use crate::pytorch::{CASES, inputs};
@@ -186,7 +187,7 @@ fn anomalies_inside_wrappers() {
 #[test]
 fn layers_of_sequences() {
     let _alone = seeded(0);
-    let lstm = RecurrentConfig::new(3, 4).layers(2).bidirectional().batch_first().lstm();
+    let lstm = RecurrentConfig::new(3, 4).num_layers(2).bidirectional().batch_first().lstm();
     let (gru, rnn) = (RecurrentConfig::new(3, 4).gru(), RecurrentConfig::new(3, 4).rnn());
     let sequence = x(&[2, 5, 3]);
     lines_of("Lstm", &lstm, || Ok(lstm.forward(&sequence).0));
@@ -206,7 +207,7 @@ fn layers_of_sequences() {
     lines_of("attention", &attention, || Ok(weights()));
     let cache = attention.cache(2, 9);
     lines_of("decode", &attention, || Ok(attention.decode(&z, &cache)));
-    let config = TransformerConfig::new(8, 2).feedforward(16).dropout(0.5);
+    let config = TransformerConfig::new(8, 2).dim_feedforward(16).dropout(0.5);
     let encoder = config.encoder(2);
     lines_of("encoder", &encoder, || Ok(encoder.forward(&z)));
     let decoder = config.decoder(2);

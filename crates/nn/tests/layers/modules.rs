@@ -2,7 +2,7 @@
 
 use crate::seeded;
 use pullback::{DType, Tensor, Tree, grad, jit, manual_seed, no_grad};
-use pullback_nn::optim::{AdamW, Optimizer, Rule};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::*;
 
 fn names(list: &[(String, Tensor)]) -> Vec<&str> {
@@ -216,7 +216,8 @@ fn a_compiled_function_of_a_model_tells_options_apart() {
     });
     assert_eq!(lengths, [5, 3]);
     let apply = jit(|(net, x): &(Upsample, Tensor)| net.forward(x));
-    let lengths = [2.0, 3.0].map(|by| apply.of(&(Upsample::by(by), x.clone())).shape()[2]);
+    let lengths =
+        [2.0, 3.0].map(|by| apply.of(&(Upsample::scale_factor(by), x.clone())).shape()[2]);
     assert_eq!(lengths, [12, 18]);
 }
 
@@ -276,7 +277,7 @@ fn a_model_is_what_functions_are_differentiated_over() {
 fn moved<const N: usize>(compiled: bool, trained: [bool; N]) -> [Vec<bool>; N] {
     let net = Sequential::new().then(Linear::new(3, 4)).then(Tanh).then(Linear::new(4, 2));
     // Weight decay would move what has no gradient too, if it were looked at.
-    let optimiser = AdamW { rate: 0.1, weight_decay: 0.5, ..AdamW::default() };
+    let optimiser = AdamW { lr: 0.1, weight_decay: 0.5, ..AdamW::default() };
     let optimiser = optimiser.over(net.parameters()).unwrap();
     let step = jit(|x: &Tensor| {
         optimiser.zero_grad();

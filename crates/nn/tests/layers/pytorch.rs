@@ -1,4 +1,5 @@
-//! Every layer gives PyTorch's numbers from the same weights: output, gradients of input and parameters, running statistics.
+//! Every layer gives PyTorch's numbers from the same weights: output, gradients of input and
+//! parameters, running statistics.
 
 use crate::build::{Built, Case};
 use crate::seeded;
@@ -41,7 +42,8 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Fails unless `actual` is the tensor of this name: to the tolerance times its size, or 1 where it is smaller.
+    /// Fails unless `actual` is the tensor of this name: to the tolerance times its size, or 1
+    /// where it is smaller.
     fn check(&self, what: &str, name: &str, actual: &Tensor) {
         let expected = self.tensors.tensor(name).unwrap_or_else(|_| panic!("{what}: no {name}"));
         assert_eq!(expected.shape(), actual.shape(), "{what}: the shape of {name}");

@@ -14,7 +14,8 @@ struct Block {
 
 impl Layer for Block {
     fn forward(&self, x: &Tensor) -> Tensor {
-        seen(self, self.drop.forward(&self.norm.forward(&self.conv.forward(x)).relu()))
+        module_scope(self)
+            .output(self.drop.forward(&self.norm.forward(&self.conv.forward(x)).relu()))
     }
 }
 
@@ -26,7 +27,7 @@ struct Net {
 
 impl Layer for Net {
     fn forward(&self, x: &Tensor) -> Tensor {
-        seen(self, self.head.forward(&self.body.forward(x)))
+        module_scope(self).output(self.head.forward(&self.body.forward(x)))
     }
 }
 

@@ -1,10 +1,10 @@
 //! `Accumulate` inside a compiled step is the eager one, bit by bit.
 
 use pullback::{Tensor, jit, no_grad};
-use pullback_nn::optim::{Accumulate, Adam, Optimizer, Rule, Sgd, clip_grad_norm_};
+use pullback_nn::optim::{Accumulate, Adam, Optimizer, Sgd, UpdateRule, clip_grad_norm_};
 
 /// Parameters and optimiser state after 11 parts of 3, and then a flush.
-fn run<R: Rule + Clone + 'static>(rule: &R, compiled: bool, clip: bool) -> Vec<Vec<f64>> {
+fn run<R: UpdateRule + Clone + 'static>(rule: &R, compiled: bool, clip: bool) -> Vec<Vec<f64>> {
     let x = Tensor::from([1.0, -2.0, 0.5]).requires_grad();
     let unused = Tensor::from([7.0]).requires_grad();
     let opt = rule.clone().over([x.clone(), unused.clone()]).unwrap();
@@ -48,9 +48,9 @@ fn run<R: Rule + Clone + 'static>(rule: &R, compiled: bool, clip: bool) -> Vec<V
 #[test]
 fn compiled_accumulation_is_the_eager_one() {
     for clip in [false, true] {
-        let sgd = Sgd { rate: 0.1, momentum: 0.9, ..Sgd::default() };
+        let sgd = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() };
         assert_eq!(run(&sgd, true, clip), run(&sgd, false, clip));
-        let adam = Adam { rate: 0.1, ..Adam::default() };
+        let adam = Adam { lr: 0.1, ..Adam::default() };
         assert_eq!(run(&adam, true, clip), run(&adam, false, clip));
     }
 }

@@ -4,7 +4,7 @@ use crate::problem::{Problem, distance, numbers, recorded, scale};
 use pullback::{DType, Tensor, Tree, jit, no_grad};
 use pullback_nn::Module;
 use pullback_nn::optim::{
-    Accumulate, Adam, ClipNorm, Ema, Optimizer, Rule, Sgd, clip_grad_norm_, clip_grad_value_,
+    Accumulate, Adam, ClipNorm, Ema, Optimizer, Sgd, UpdateRule, clip_grad_norm_, clip_grad_value_,
 };
 use std::slice::from_ref;
 
@@ -110,7 +110,7 @@ fn averages_are_those_of_pytorch_and_compile() {
         for compiled in [false, true] {
             let model = Model::new();
             let ema = Ema::new(&model, case["decay"].as_f64().unwrap()).unwrap();
-            let opt = Sgd { rate: 0.1, ..Sgd::default() }.over(model.parameters()).unwrap();
+            let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.parameters()).unwrap();
             let step = jit(|(): &()| {
                 opt.zero_grad();
                 (&model.w * 3.0).cos().sum().backward()?;
@@ -156,7 +156,7 @@ fn accumulated_parts_are_the_batch() {
     let data = Tensor::from_vec((0..24).map(|i| f64::from(i).sin()).collect::<Vec<_>>(), [8, 3]);
     let loss = |w: &Tensor, x: &Tensor| x.matmul(w).tanh().square().mean();
     let start = || Tensor::from([0.5, -1.0, 2.0]).requires_grad();
-    let adam = Adam { rate: 0.1, ..Adam::default() };
+    let adam = Adam { lr: 0.1, ..Adam::default() };
     let part = |i: usize| data.narrow(0, 2 * i as isize, 2);
 
     let whole = start();
@@ -207,7 +207,7 @@ fn accumulated_parts_are_the_batch() {
 fn accumulation_compiles() {
     let run = |compiled: bool| {
         let x = Tensor::from([1.0, -2.0]).requires_grad();
-        let opt = Adam { rate: 0.1, ..Adam::default() }.over([x.clone()]).unwrap();
+        let opt = Adam { lr: 0.1, ..Adam::default() }.over([x.clone()]).unwrap();
         let part = jit(|t: &Tensor| {
             let loss = (&x * t).sin().sum() / 2.0;
             loss.backward()?;

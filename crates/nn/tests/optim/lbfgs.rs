@@ -97,11 +97,12 @@ fn what_it_cannot_do_is_refused() {
     assert!(error.contains("parameters of one dtype, not f64[] and f32[]"), "{error}");
     let error = Lbfgs::default().over([]).unwrap_err().to_string();
     assert!(error.contains("there are no parameters"), "{error}");
-    let error = Lbfgs { rate: f64::NAN, ..Lbfgs::default() }.over([leaf(1.0)]).unwrap_err();
-    assert!(error.to_string().contains("`rate` must be a number that is not negative, not NaN"));
+    let error = Lbfgs { lr: f64::NAN, ..Lbfgs::default() }.over([leaf(1.0)]).unwrap_err();
+    assert!(error.to_string().contains("`lr` must be a number that is not negative, not NaN"));
 }
 
-/// Rosenbrock's valley, with the points and counts of `torch.optim.LBFGS` (2.15, float64): moves, and evaluations.
+/// Rosenbrock's valley, with the points and counts of `torch.optim.LBFGS` (2.15, float64): moves,
+/// and evaluations.
 #[test]
 fn the_valley_is_followed_as_pytorch_does() {
     for (max_iter, want, counts) in [

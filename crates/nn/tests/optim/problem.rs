@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The recorded JSON file of this name.
 pub fn recorded(name: &str) -> Value {
-    let path = format!("{}/tests/data/optim/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/data/optim/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -60,7 +60,8 @@ impl Problem {
         }
     }
 
-    /// The same, compiled: one program for the steps in which `c` has a gradient, and one for the others.
+    /// The same, compiled: one program for the steps in which `c` has a gradient, and one for the
+    /// others.
     pub fn run_compiled(&self, opt: &dyn Optimizer, to: usize, each: &mut dyn FnMut(usize)) {
         let step = |with_c: bool| move |scale: &Tensor| self.step(opt, scale, with_c);
         let (with, without) = (jit(step(true)), jit(step(false)));

@@ -1,7 +1,7 @@
 //! What is refused when an optimiser is made, and with which words.
 
 use pullback::{DType, Tensor};
-use pullback_nn::optim::{Adam, AdamW, Lion, Muon, Optimizer, Rule, Sgd, named, names};
+use pullback_nn::optim::{Adam, AdamW, Lion, Muon, Optimizer, Sgd, UpdateRule, named, names};
 use serde_json::{Value, json};
 
 fn leaf() -> Tensor {
@@ -37,7 +37,7 @@ fn options_out_of_range_are_named() {
     ];
     assert_eq!(numbers.map(|(name, _)| name).to_vec(), names().collect::<Vec<_>>());
     for (name, options) in numbers {
-        for option in options.iter().chain(&["rate"]) {
+        for option in options.iter().chain(&["lr"]) {
             let error = refused(name, json!({ *option: negative }));
             assert!(error.contains(&format!("`{option}` must be")), "{name}: {error}");
             assert!(error.contains("not -1"), "{name}: {error}");
@@ -72,7 +72,7 @@ fn options_out_of_range_are_named() {
         ),
         ("muon", json!({ "ns_steps": 100 }), "`ns_steps` must be below 100, not 100"),
         ("sgd", json!({ "momentun": 0.9 }), "Sgd: options: unknown field `momentun`"),
-        ("sgd", json!({ "rate": "fast" }), "Sgd: options: invalid type"),
+        ("sgd", json!({ "lr": "fast" }), "Sgd: options: invalid type"),
         (
             "muon",
             json!({ "adjust_lr_fn": "none" }),
@@ -83,10 +83,10 @@ fn options_out_of_range_are_named() {
         let error = refused(name, options);
         assert!(error.contains(sentence), "{error}\nshould say {sentence}");
     }
-    for rate in [f64::NAN, f64::INFINITY, -1e-9] {
-        let error = Sgd { rate, ..Sgd::default() }.over([leaf()]).unwrap_err().to_string();
-        assert!(error.contains("Sgd: `rate` must be a number that is not negative"), "{error}");
-        assert!(error.contains(&rate.to_string()), "{error}");
+    for lr in [f64::NAN, f64::INFINITY, -1e-9] {
+        let error = Sgd { lr, ..Sgd::default() }.over([leaf()]).unwrap_err().to_string();
+        assert!(error.contains("Sgd: `lr` must be a number that is not negative"), "{error}");
+        assert!(error.contains(&lr.to_string()), "{error}");
     }
     let error = Lion { betas: (f64::NAN, 0.9), ..Lion::default() }.over([leaf()]).unwrap_err();
     assert!(error.to_string().contains("`betas.0`"), "{error}");

@@ -1,8 +1,9 @@
-//! What an optimiser remembers: saved in the middle, in half precision, of parameters that come and go.
+//! What an optimiser remembers: saved in the middle, in half precision, of parameters that come and
+//! go.
 
 use crate::problem::{Problem, cases, distance, optimizer};
 use pullback::{DType, Tensor, bf16, jit, no_grad};
-use pullback_nn::optim::{Adam, AdamW, Muon, Optimizer, RAdam, Rule, Sgd};
+use pullback_nn::optim::{Adam, AdamW, Muon, Optimizer, RAdam, Sgd, UpdateRule};
 
 /// Writes what one optimiser remembers over what another does, as a checkpoint does.
 fn restore(from: &dyn Optimizer, to: &dyn Optimizer) {
@@ -37,7 +38,8 @@ fn going_on_from_saved_state_is_going_on() {
     }
 }
 
-/// Names do not depend on the run, nor do shapes change: what is there before the first step is what is there after it.
+/// Names do not depend on the run, nor do shapes change: what is there before the first step is
+/// what is there after it.
 #[test]
 fn all_state_is_there_from_the_start() {
     for (name, case, data) in cases() {
@@ -90,7 +92,7 @@ fn half_precision_is_computed_in_single() {
 fn parameters_without_gradients_and_frozen_ones_are_left_alone() {
     let leaf = || Tensor::from([1.0, 2.0]).requires_grad();
     let (a, b, c) = (leaf(), leaf(), leaf());
-    let opt = AdamW { rate: 0.1, weight_decay: 0.5, ..AdamW::default() };
+    let opt = AdamW { lr: 0.1, weight_decay: 0.5, ..AdamW::default() };
     let opt = opt.over([a.clone(), b.clone(), c.clone()]).unwrap();
     let backward = || (a.square().sum() + c.square().sum()).backward().unwrap();
     backward();
@@ -110,7 +112,7 @@ fn parameters_without_gradients_and_frozen_ones_are_left_alone() {
     let count =
         |name: &str| states.iter().find(|(known, _)| known == name).unwrap().1.item::<i64>();
     assert_eq!(["0.0.step", "0.1.step", "0.2.step"].map(count), [2, 0, 1]);
-    assert_eq!(states[0].0, "0.rate");
+    assert_eq!(states[0].0, "0.lr");
 
     c.set_requires_grad(true);
     opt.zero_grad();
@@ -131,7 +133,7 @@ fn a_list_of_optimizers_is_one() {
     let names: Vec<String> = both.named_state().into_iter().map(|(name, _)| name).collect();
     assert!(names.contains(&"0.0.1.momentum_buffer".to_string()), "{names:?}");
     assert!(names.contains(&"1.0.3.exp_avg_sq".to_string()), "{names:?}");
-    assert_eq!((both.groups().len(), both.rates().len()), (2, 2));
+    assert_eq!((both.groups().len(), both.lrs().len()), (2, 2));
     problem.run(&both, 0, 10, &mut |_| ());
 
     let apart = Problem::new(DType::F64);
@@ -152,7 +154,7 @@ fn a_list_of_optimizers_is_one() {
 #[test]
 fn one_program_serves_both_kinds_of_steps() {
     let x = Tensor::from([3.0f32, -1.0]).requires_grad();
-    let opt = RAdam { rate: 0.01, ..RAdam::default() }.over([x.clone()]).unwrap();
+    let opt = RAdam { lr: 0.01, ..RAdam::default() }.over([x.clone()]).unwrap();
     let step = jit(|(): &()| {
         opt.zero_grad();
         let loss = x.square().sum();
@@ -183,9 +185,9 @@ fn parameters_may_be_views() {
     for rule in [0, 1] {
         let make = |x: &Tensor| -> Box<dyn Optimizer> {
             match rule {
-                0 => Box::new(Adam { rate: 0.1, ..Adam::default() }.over([x.clone()]).unwrap()),
+                0 => Box::new(Adam { lr: 0.1, ..Adam::default() }.over([x.clone()]).unwrap()),
                 _ => {
-                    let sgd = Sgd { rate: 0.1, momentum: 0.9, ..Sgd::default() };
+                    let sgd = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() };
                     Box::new(sgd.over([x.clone()]).unwrap())
                 }
             }

@@ -3,20 +3,21 @@
 use crate::problem::{Problem, cases, distance, numbers, optimizer};
 use pullback::DType;
 use pullback_nn::optim::Optimizer;
-use pullback_nn::schedule::{Linear, Scheduler};
+use pullback_nn::schedule::{LinearLr, Scheduler};
 use serde_json::Value;
 
-/// How far parameters may be from PyTorch's after 100 steps in f64, relative to their size. All are the same formulas up to the order of
-/// rounding. Muon rounds to bf16 on the way, where a sum in another order could make another number; those of matrices as small as
-/// these do not.
+/// How far parameters may be from PyTorch's after 100 steps in f64, relative to their size. All are
+/// the same formulas up to the order of rounding. Muon rounds to bf16 on the way, where a sum in
+/// another order could make another number; those of matrices as small as these do not.
 const BOUND: f64 = 1e-10;
 
 /// The schedule of a case, if it has one.
-fn scheduled(opt: &dyn Optimizer, data: &Value) -> Option<Scheduler<Linear>> {
+fn scheduled(opt: &dyn Optimizer, data: &Value) -> Option<Scheduler<LinearLr>> {
     let linear = data["linear"].as_object()?;
     let number = |name: &str| linear[name].as_f64().unwrap();
-    let (from, to, steps) = (number("from"), number("to"), number("steps") as u64);
-    Some(Scheduler::new(opt, Linear { from, to, steps }))
+    let (start_factor, end_factor) = (number("start_factor"), number("end_factor"));
+    let total_iters = number("total_iters") as u64;
+    Some(Scheduler::new(opt, LinearLr { start_factor, end_factor, total_iters }))
 }
 
 #[test]

@@ -77,7 +77,8 @@ impl Recording {
         Inputs(self.all(case, "in").into_iter().map(|(name, x)| (name, leaf(x))).collect())
     }
 
-    /// A copy of the module in `f64`, with the parameters of a case, whose names must be its own, in order.
+    /// A copy of the module in `f64`, with the parameters of a case, whose names must be its own,
+    /// in order.
     pub fn load<M: Module>(&self, case: &str, module: &M) -> M {
         let module = module.to_dtype(DType::F64);
         let parameters = module.named_parameters();
@@ -91,7 +92,8 @@ impl Recording {
         module
     }
 
-    /// Compares outputs, then the gradients of inputs and parameters, with what is recorded, to `within` of the largest number.
+    /// Compares outputs, then the gradients of inputs and parameters, with what is recorded, to
+    /// `within` of the largest number.
     pub fn compare<M: Module>(
         &self,
         case: &str,

@@ -3,7 +3,8 @@
 use crate::model::{Model, Momentum, values};
 use pullback::{Tensor, manual_seed, random_state};
 use pullback_nn::Module;
-use pullback_nn::state::{Best, Checkpoint, Checkpoints, Saved};
+use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode, SavedCheckpoint};
 use serde_json::json;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +17,25 @@ fn generator_alone() -> MutexGuard<'static, ()> {
 fn names(checkpoints: &Checkpoints) -> Vec<String> {
     let list = checkpoints.list().unwrap();
     list.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_string()).collect()
+}
+
+/// Checkpoints of earlier versions call the learning rate `rate`; a list of optimisers has its index
+/// before it.
+#[test]
+fn the_state_of_an_optimizer_of_an_earlier_version_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let _alone = generator_alone();
+    let model = Model::filled(1.5);
+    let of = |model: &Model, lr: f64| -> Vec<Box<dyn Optimizer>> {
+        vec![Box::new(AdamW { lr, ..AdamW::default() }.over(model.parameters()).unwrap())]
+    };
+    let earlier = of(&model, 0.125).named_state().into_iter();
+    let earlier = earlier.map(|(name, x)| (name.replace("0.0.lr", "0.0.rate"), x)).collect();
+    let checkpoint = Checkpoint::of(&model).tensors("optimizer", earlier);
+    let path = Checkpoints::new(folder.path()).save(&checkpoint).unwrap();
+    let optimizer = of(&model, 1.0);
+    SavedCheckpoint::read(&path).unwrap().restore(&model, &optimizer).unwrap();
+    assert_eq!(optimizer.lrs()[0].item::<f64>(), 0.125);
 }
 
 #[test]
@@ -37,16 +57,16 @@ fn everything_comes_back() {
         .metric("none", f64::NAN)
         .schedule(json!({"last": 7}))
         .data(json!([1, 2, {"epoch": 1}]))
-        .config(json!({"width": 64, "rate": 0.1, "seed": u64::MAX}));
+        .config(json!({"width": 64, "lr": 0.1, "seed": u64::MAX}));
     let path = checkpoints.save(&checkpoint).unwrap();
     assert!(path.ends_with("00001-step-12"));
 
     let fresh = Model::filled(0.0);
     let other = Momentum::new(fresh.parameters(), 1.0);
-    let saved = Saved::read(&path).unwrap();
+    let saved = SavedCheckpoint::read(&path).unwrap();
     saved.restore(&fresh, &other).unwrap();
     assert_eq!(values(&fresh), values(&model));
-    assert_eq!(other.rate.item::<f64>(), 0.125);
+    assert_eq!(other.lr.item::<f64>(), 0.125);
     assert_eq!(other.buffers[2].to_f64_vec(), optimizer.buffers[2].to_f64_vec());
     assert_eq!(random_state().to_vec::<i64>(), random);
     let average = Tensor::from([0.0, 0.0]);
@@ -71,7 +91,7 @@ fn the_random_state_is_that_of_the_checkpoint() {
     let path = checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
     let first = Tensor::rand([4]).to_vec::<f32>();
     assert_ne!(Tensor::rand([4]).to_vec::<f32>(), first);
-    Saved::read(&path).unwrap().restore(&model, &optimizer).unwrap();
+    SavedCheckpoint::read(&path).unwrap().restore(&model, &optimizer).unwrap();
     assert_eq!(Tensor::rand([4]).to_vec::<f32>(), first);
 }
 
@@ -82,7 +102,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
     let model = Model::filled(1.0);
     let optimizer = Momentum::new(model.parameters(), 1.0);
     let path = checkpoints.save(&Checkpoint::of(&model).optimizer(&optimizer)).unwrap();
-    let saved = Saved::read(&path).unwrap();
+    let saved = SavedCheckpoint::read(&path).unwrap();
     // The model fits, the optimiser does not: it has fewer parameters, one of another shape.
     let fresh = Model::filled(7.0);
     let before = values(&fresh);
@@ -98,7 +118,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
         assert!(error.contains(part), "no {part:?} in {error}");
     }
     assert_eq!(values(&fresh), before);
-    assert_eq!(other.rate.item::<f64>(), 2.0);
+    assert_eq!(other.lr.item::<f64>(), 2.0);
     let error = saved.restore_model(&vec![Tensor::zeros([1])]).unwrap_err().to_string();
     assert!(error.contains("model.safetensors does not fit the model: 1 missing"), "{error}");
 }
@@ -107,7 +127,7 @@ fn a_checkpoint_of_something_else_changes_nothing() {
 fn the_last_and_the_best_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints =
-        Checkpoints::new(folder.path()).keep_last(2).keep_best("accuracy", Best::Highest);
+        Checkpoints::new(folder.path()).keep_last(2).keep_best("accuracy", MetricMode::Max);
     let model = Model::filled(1.0);
     let accuracies = [0.5, 0.9, f64::NAN, 0.7, 0.6, 0.8];
     for (step, accuracy) in accuracies.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::model::{Model, values};
 use pullback::Tensor;
-use pullback_nn::state::{Checkpoint, Checkpoints, Saved};
+use pullback_nn::state::{Checkpoint, Checkpoints, SavedCheckpoint};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,7 +17,8 @@ fn child(test: &str, folder: &Path) -> Command {
     command
 }
 
-/// A model of a few hundred kilobytes whose values are all its step, so that a mixture of two would be seen.
+/// A model of a few hundred kilobytes whose values are all its step, so that a mixture of two would
+/// be seen.
 fn large(step: f32) -> Vec<Tensor> {
     (0..8).map(|_| Tensor::full([100, 100], step)).collect()
 }
@@ -62,7 +63,8 @@ fn whenever_it_is_killed_the_last_good_one_loads() {
         drop(running);
         let told = lines.last().unwrap_or(told);
         let found = checkpoints.latest().unwrap().unwrap();
-        // Nothing had to be passed over: what has a name is whole. And what was told was saved is there.
+        // Nothing had to be passed over: what has a name is whole. And what was told was saved is
+        // there.
         assert_eq!(found.passed_over, [""; 0]);
         let step = found.checkpoint.record.step;
         assert!(step >= told && told > before, "{step} is saved, {told} was told, {before} before");
@@ -93,22 +95,22 @@ fn every_flipped_byte_is_noticed_and_the_tensor_named() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             std::fs::write(&place, &bytes).unwrap();
-            let error = Saved::read(&path).unwrap_err().to_string();
+            let error = SavedCheckpoint::read(&path).unwrap_err().to_string();
             assert!(error.contains(file), "byte {at} of {file}: {error}");
             let tensor = error.split("tensor `").nth(1).and_then(|rest| rest.split('`').next());
             named.extend(tensor.map(str::to_string));
         }
         for end in [0, 1, 8, whole.len() / 2, whole.len() - 1] {
             std::fs::write(&place, &whole[..end]).unwrap();
-            let error = Saved::read(&path).unwrap_err().to_string();
+            let error = SavedCheckpoint::read(&path).unwrap_err().to_string();
             assert!(error.contains(file), "the first {end} bytes of {file}: {error}");
         }
         std::fs::remove_file(&place).unwrap();
-        let error = Saved::read(&path).unwrap_err().to_string();
-        assert!(error.contains(file) && error.contains("could not be read"), "{error}");
+        let error = SavedCheckpoint::read(&path).unwrap_err().to_string();
+        assert!(error.contains(file) && error.contains("cannot be read"), "{error}");
         std::fs::write(&place, &whole).unwrap();
     }
-    Saved::read(&path).unwrap();
+    SavedCheckpoint::read(&path).unwrap();
     for name in ["embedding.weight", "head.bias", "norm.bn.running_mean", "norm.mask", "random"] {
         assert!(named.contains(name), "`{name}` was never named, only {named:?}");
     }
@@ -149,7 +151,7 @@ fn other_formats_and_versions_are_refused() {
         let rest = text.splitn(3, '\n').nth(2).unwrap().replacen(from, to, 1);
         let sum: String = Sha256::digest(&rest).iter().map(|byte| format!("{byte:02x}")).collect();
         std::fs::write(&manifest, format!("{{\n  \"sha256\": \"{sum}\",\n{rest}")).unwrap();
-        Saved::read(&path).unwrap_err().to_string()
+        SavedCheckpoint::read(&path).unwrap_err().to_string()
     };
     let error = refused("\"version\": 1", "\"version\": 7");
     assert!(error.contains("has version 7; this reads versions up to 1"), "{error}");
@@ -174,7 +176,8 @@ fn a_full_disk_leaves_the_old_one_and_nothing_of_the_new() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());
     checkpoints.save(&Checkpoint::of(&large(1.0)).at(1, 0)).unwrap();
-    // A process that may write no more than a few blocks to a file, and is told so instead of being ended.
+    // A process that may write no more than a few blocks to a file, and is told so instead of being
+    // ended.
     let program = child("disasters::saves_too_much", folder.path());
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);
@@ -182,10 +185,7 @@ fn a_full_disk_leaves_the_old_one_and_nothing_of_the_new() {
     let output = limited.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).to_string();
     assert!(output.status.success(), "{told}");
-    assert!(
-        told.contains("refused: checkpoint: ") && told.contains("could not be written"),
-        "{told}"
-    );
+    assert!(told.contains("refused: checkpoint: ") && told.contains("cannot be written"), "{told}");
     assert!(told.contains("00002-step-2"), "{told}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 1);
@@ -197,7 +197,7 @@ fn a_folder_that_cannot_be_written_is_named() {
     let file = folder.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
     let error = Checkpoints::new(&file).save(&Checkpoint::of(&Model::filled(1.0))).unwrap_err();
-    assert!(error.to_string().contains("file could not be made"), "{error}");
+    assert!(error.to_string().contains("file cannot be made"), "{error}");
     let error = Checkpoints::new(&file).latest().unwrap_err().to_string();
-    assert!(error.contains("file could not be listed"), "{error}");
+    assert!(error.contains("file cannot be listed"), "{error}");
 }

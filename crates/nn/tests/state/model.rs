@@ -1,4 +1,5 @@
-//! A small model with tied weights and buffers of several dtypes, and a small optimiser, to save and load.
+//! A small model with tied weights and buffers of several dtypes, and a small optimiser, to save
+//! and load.
 
 use pullback::{DType, Result, Tensor, Tree, bf16, no_grad};
 use pullback_nn::optim::Optimizer;
@@ -70,15 +71,15 @@ pub fn values(module: &impl Tree) -> Vec<(String, Vec<f64>)> {
 /// Momentum for every parameter.
 pub struct Momentum {
     pub parameters: Vec<Tensor>,
-    pub rate: Tensor,
+    pub lr: Tensor,
     pub buffers: Vec<Tensor>,
 }
 
 impl Momentum {
-    pub fn new(parameters: Vec<Tensor>, rate: f64) -> Momentum {
+    pub fn new(parameters: Vec<Tensor>, lr: f64) -> Momentum {
         let zeros = |x: &Tensor| Tensor::zeros_with(x.shape(), x.dtype());
         let buffers = parameters.iter().map(zeros).collect();
-        Momentum { parameters, rate: Tensor::from(rate), buffers }
+        Momentum { parameters, lr: Tensor::from(lr), buffers }
     }
 }
 
@@ -88,7 +89,7 @@ impl Optimizer for Momentum {
             for (x, buffer) in self.parameters.iter().zip(&self.buffers) {
                 if let Some(grad) = x.grad() {
                     buffer.mul_(0.9).add_(&grad);
-                    x.sub_(buffer * &self.rate.cast(DType::F32));
+                    x.sub_(buffer * &self.lr.cast(DType::F32));
                 }
             }
         });
@@ -99,13 +100,13 @@ impl Optimizer for Momentum {
         vec![self.parameters.clone()]
     }
 
-    fn rates(&self) -> Vec<Tensor> {
-        vec![self.rate.clone()]
+    fn lrs(&self) -> Vec<Tensor> {
+        vec![self.lr.clone()]
     }
 
     fn named_state(&self) -> Vec<(String, Tensor)> {
         let buffers = self.buffers.iter().enumerate();
         let buffers = buffers.map(|(i, x)| (format!("0.{i}.momentum"), x.clone()));
-        std::iter::once(("0.rate".to_string(), self.rate.clone())).chain(buffers).collect()
+        std::iter::once(("0.lr".to_string(), self.lr.clone())).chain(buffers).collect()
     }
 }

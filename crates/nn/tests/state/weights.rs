@@ -7,7 +7,7 @@ use pullback_nn::state::{Names, Weights, load_weights, save_weights};
 use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(name)
 }
 
 #[test]
@@ -241,9 +241,9 @@ fn files_that_are_not_whole_are_refused() {
     assert!(odd.contains("`norm.mask` is stored as bool, but holds a byte"), "{odd}");
     assert_eq!(values(&model), before);
     let error = load_weights(&model, folder.path().join("none")).unwrap_err().to_string();
-    assert!(error.contains("none could not be read"), "{error}");
+    assert!(error.contains("none cannot be read"), "{error}");
     let error = save_weights(&model, folder.path().join("no/such/folder")).unwrap_err().to_string();
-    assert!(error.contains("folder could not be written"), "{error}");
+    assert!(error.contains("folder cannot be written"), "{error}");
 }
 
 #[test]

@@ -20,15 +20,16 @@ mod policy;
 
 pub use policy::{Policy, autocast_policy};
 
-use crate::mode::extra::LOW;
-use crate::mode::{self, DEFAULT_DEVICE, DEFAULT_DTYPE, EXTRAS};
-use crate::tape::{History, Leaf};
+use crate::events::{self, LOW};
+use crate::leaf::Leaf;
+use crate::mode::{self, DEFAULT_DEVICE, DEFAULT_DTYPE};
+use crate::tape::History;
 use crate::{DType, Device, Error, Op, Tensor, fail, trace};
+use pullback_ir::Line;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Runs `f` in mixed precision: matrix products, convolutions and attention in `bf16` or `f16`; sums, softmax, norms, losses, powers and
@@ -60,12 +61,12 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
         DType::F16 => Low::F16,
         _ => {
             let message = format!("computes in bf16 or f16, not in {dtype}");
-            let at = mode::user_line(Location::caller());
+            let at = mode::user_line(Line::caller());
             fail::raise(Error::argument("autocast", message).at(at));
         }
     };
     let _scope = Scope::enter();
-    mode::with(&EXTRAS, mode::extras() & !LOW | low as u8, f)
+    events::replacing(LOW, low as u16, f)
 }
 
 /// Runs `f` without [`autocast`], also inside it.
@@ -92,7 +93,7 @@ enum Low {
 /// what a recomputation goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    low: u8,
+    low: u16,
     default: DType,
     device: Device,
 }
@@ -127,7 +128,7 @@ impl fmt::Display for State {
 /// How it is on this thread now.
 pub(crate) fn state() -> State {
     let (default, device) = (mode::default_dtype(), crate::default_device());
-    State { low: mode::extras() & LOW, default, device }
+    State { low: events::mask() & LOW, default, device }
 }
 
 /// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
@@ -143,20 +144,17 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     let _return = Return(CACHE.take());
     let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
-    mode::with(&EXTRAS, mode::extras() & !LOW | state.low, f)
+    events::replacing(LOW, state.low, f)
 }
 
 /// Runs `f` with the dtypes that its operands have.
 pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & LOW {
-        0 => f(),
-        _ => mode::with(&EXTRAS, mode::extras() & !LOW, f),
-    }
+    events::without(LOW, f)
 }
 
 /// Runs `f`, the body of a trace, with a cache of its own.
-pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & LOW == 0 && DEPTH.get() == 0 {
+pub(crate) fn with_own_cache<R>(f: impl FnOnce() -> R) -> R {
+    match !events::is_on(LOW) && DEPTH.get() == 0 {
         true => f(),
         false => with_state(state(), f),
     }
@@ -296,16 +294,16 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn product(&self, other: &Tensor) -> Tensor {
         let (a, b) = (self.up(), other.up());
-        let at = mode::user_line(Location::caller());
-        off(|| mode::speaking_for(at, || a.matmul(&b)))
+        let at = mode::user_line(Line::caller());
+        off(|| mode::with_line(at, || a.matmul(&b)))
     }
 }
 
 /// The operands as the table wants them, where that is not as they are.
-pub(crate) fn settled(
+pub(crate) fn cast_operands(
     op: &Op,
     inputs: &[&Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Option<SmallVec<[Tensor; 4]>> {
     let low = state().dtype()?;
     let wanted = |x: &Tensor| -> Option<DType> {
@@ -324,7 +322,7 @@ pub(crate) fn settled(
         Some(dtype) => cast_leaf(x, dtype),
         None => (*x).clone(),
     };
-    Some(mode::speaking_for(at, || inputs.iter().map(cast).collect()))
+    Some(mode::with_line(at, || inputs.iter().map(cast).collect()))
 }
 
 #[cfg(test)]

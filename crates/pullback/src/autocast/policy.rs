@@ -1,7 +1,7 @@
 //! Which op runs in which dtype.
 
-use crate::Op;
-use pullback_ir::{Binary, Cumulation, Fused, Reduction, Unary};
+use crate::{Op, ops};
+use pullback_ir::{Cumulation, Reduction};
 
 /// What autocast does with the operands of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub(super) fn policy(op: &Op) -> Policy {
     use Policy::{F32, Low, Promote};
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Promote,
-        Op::Unary(f)           => unary(*f),
+        Op::Unary(f)           => ops::unary::policy(*f),
         Op::UnaryVjp(_)        => Promote,
-        Op::Binary(f)          => binary(*f),
+        Op::Binary(f)          => ops::binary::policy(*f),
         Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) => Promote,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Promote,
         Op::Gather(_) | Op::Scatter(..) => Promote,
@@ -41,46 +41,12 @@ pub(super) fn policy(op: &Op) -> Policy {
         Op::Pool(_)            => Promote,
         Op::Linalg(_)          => F32,
         Op::Fft(_)             => F32,
-        Op::Fused(f)           => fused(*f),
+        Op::Fused(f)           => ops::fused::policy(*f),
         Op::Region(_) | Op::DotRegion(_) => Promote,
         Op::Flow(_)            => Promote,
         Op::After              => Promote,
         // What is inside a custom op was cast where it was traced.
         Op::Custom(_)          => Promote,
-    }
-}
-
-#[rustfmt::skip]
-fn unary(f: Unary) -> Policy {
-    use Unary::*;
-    match f {
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Sqrt | Sin | Cos | Atan | Tanh | Erf
-        | Sigmoid | Relu | Gelu | GeluTanh | Silu | Stop => Policy::Promote,
-        Square | Rsqrt | Recip | Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tan | Asin | Acos
-        | Sinh | Cosh | Asinh | Acosh | Atanh | Erfc | Erfcx | Erfinv | LogNdtr | Ndtri | Lgamma
-        | Digamma | I0 | I0e | I1 | I1e => Policy::F32,
-    }
-}
-
-#[rustfmt::skip]
-fn binary(f: Binary) -> Policy {
-    use Binary::*;
-    match f {
-        Pow | Zeta | Gammainc | Gammaincc => Policy::F32,
-        Add | Sub | Mul | Div | Remainder | Fmod | FloorDiv | Atan2 | Copysign | Maximum | Minimum
-        | And | Or | Xor => Policy::Promote,
-    }
-}
-
-#[rustfmt::skip]
-fn fused(f: Fused) -> Policy {
-    match f {
-        Fused::Attention(_) => Policy::Low,
-        Fused::Softmax(_) | Fused::LogSoftmax(_) | Fused::LogSumExp(_) | Fused::LayerNorm(_)
-        | Fused::BatchNorm(_) | Fused::CrossEntropy => Policy::F32,
-        Fused::SoftmaxVjp(_) | Fused::LogSoftmaxVjp(_) | Fused::LayerNormVjp(_) | Fused::BatchNormVjp(_)
-        | Fused::CrossEntropyVjp | Fused::AttentionVjp(_) => Policy::Promote,
-        Fused::Sgd(_) | Fused::Adam(_) => Policy::Promote,
     }
 }
 

@@ -30,7 +30,7 @@ fn channels(op: &Op, lanes: &[Lane], n: usize) -> SmallVec<[Tensor; 3]> {
     outs.iter().map(|y| part(y, of_channels(y.rank()), n, count)).collect()
 }
 
-pub(super) fn batch_norm(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn batch_norm(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let [x, w, b] = operands(lanes);
     if x.batched {
         return channels(op, lanes, n).into_iter().map(Lane::batched).collect();
@@ -45,7 +45,7 @@ pub(super) fn batch_norm(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     smallvec![y, Lane::shared(mean), Lane::shared(variance)]
 }
 
-pub(super) fn batch_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn batch_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let [x, w, mean, variance, dy] = operands(lanes);
     let dtype = x.value.dtype();
     if [x, mean, variance, dy].iter().all(|lane| !lane.batched) {

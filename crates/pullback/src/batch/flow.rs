@@ -8,12 +8,11 @@ use super::{Lane, Lanes};
 use crate::control::{Traced, apply_flow, body, share_constants, traced};
 use crate::transform::evaluate_batched;
 use crate::{DType, Op, Spec, Tensor, control, mode};
-use pullback_ir::{Flow, Program, Scan, Shape};
-use std::panic::Location;
+use pullback_ir::{Flow, Line, Program, Scan, Shape};
 
 pub(super) fn flow(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Flow(flow) = op else { unreachable!("the row of control flow") };
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     match &**flow {
         Flow::Cond { yes, no } => cond(yes, no, lanes, n, at),
         Flow::While { test, body, shared } => while_loop(test, body, *shared, lanes, n, at),
@@ -43,7 +42,7 @@ pub(crate) fn batch_program(
     inputs: &[bool],
     forced: &[bool],
     n: usize,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Batched {
     let specs: Vec<Spec> = (program.inputs.iter().zip(inputs))
         .map(|(&v, &batched)| batched_spec(program.spec(v), batched, n))
@@ -91,13 +90,7 @@ fn safe(operands: &[Lane], meant: &Tensor, n: usize) -> Vec<Lane> {
     operands.iter().map(replace).collect()
 }
 
-fn cond(
-    yes: &Program,
-    no: &Program,
-    lanes: &[Lane],
-    n: usize,
-    at: &'static Location<'static>,
-) -> Lanes {
+fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lanes {
     let (test, operands) = (&lanes[0], &lanes[1..]);
     let given = flags(operands);
     if test.batched {
@@ -115,7 +108,7 @@ fn cond(
                 let spec = |&v| batched_spec(program.spec(v), true, n);
                 program.outputs.iter().map(|v| Tensor::zeros_of(&spec(v))).collect()
             };
-            mode::speaking_for(at, || control::cond(&takes.any(), run, none, &given))
+            mode::with_line(at, || control::cond(&takes.any(), run, none, &given))
         };
         let (a, b) = (branch(yes, &test.value), branch(no, &test.value.logical_not()));
         let choose = |(a, b): (Tensor, Tensor)| {
@@ -141,7 +134,7 @@ fn while_loop(
     shared: usize,
     lanes: &[Lane],
     n: usize,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Lanes {
     let mut given = flags(lanes);
     loop {
@@ -203,7 +196,7 @@ fn while_loop(
         .collect()
 }
 
-fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: &'static Location<'static>) -> Lanes {
+fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let mut given = flags(lanes);
     let turn = loop {

@@ -31,23 +31,23 @@
 //! Bodies are ordinary tensor code. So what they do is recorded, traced, differentiated and batched again by an outer
 //! `vmap` like anything else.
 
-mod attention;
-mod batch_norm;
+pub(crate) mod attention;
+pub(crate) mod batch_norm;
 mod conv;
 mod dot;
 pub(crate) mod flow;
 mod index;
 mod linalg;
-mod norm;
+pub(crate) mod norm;
 mod region;
-mod update;
+pub(crate) mod update;
 mod view;
 
 use crate::apply::{apply, apply_all};
 use crate::custom::for_each_example;
 use crate::rule::Outs;
 use crate::{Op, Shape, Tensor};
-use pullback_ir::{Axes, Fft, Fused, Linalg, Padding, View};
+use pullback_ir::{Axes, Fft, Linalg, Padding, View};
 use smallvec::{SmallVec, smallvec};
 
 /// An operand or a result of an op that is applied to many examples.
@@ -145,7 +145,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Pool(_)                          => Leading,
         Op::Linalg(f)                        => linear_algebra(*f),
         Op::Fft(f)                           => Axes(Op::Fft(transform(*f))),
-        Op::Fused(f)                         => fused(*f),
+        Op::Fused(f)                         => crate::ops::fused::batching(*f),
         Op::Region(_)                        => Hand(region::region),
         Op::DotRegion(_)                     => Hand(region::dot_region),
         Op::Flow(_)                          => Hand(flow::flow),
@@ -168,27 +168,6 @@ fn transform(f: Fft) -> Fft {
         Fft::Complex { axis, inverse } => Fft::Complex { axis: axis + 1, inverse },
         Fft::Real(axis)                => Fft::Real(axis + 1),
         Fft::Hermitian { axis, len }   => Fft::Hermitian { axis: axis + 1, len },
-    }
-}
-
-#[rustfmt::skip]
-fn fused(f: Fused) -> Batching {
-    use Batching::{Axes, Hand, Leading};
-    match f {
-        Fused::Softmax(axis)           => Axes(Op::Fused(Fused::Softmax(axis + 1))),
-        Fused::SoftmaxVjp(axis)        => Axes(Op::Fused(Fused::SoftmaxVjp(axis + 1))),
-        Fused::LogSoftmax(axis)        => Axes(Op::Fused(Fused::LogSoftmax(axis + 1))),
-        Fused::LogSoftmaxVjp(axis)     => Axes(Op::Fused(Fused::LogSoftmaxVjp(axis + 1))),
-        Fused::LogSumExp(axis)         => Axes(Op::Fused(Fused::LogSumExp(axis + 1))),
-        Fused::LayerNorm(_)            => Hand(norm::layer_norm),
-        Fused::LayerNormVjp(_)         => Hand(norm::layer_norm_vjp),
-        Fused::BatchNorm(_)            => Hand(batch_norm::batch_norm),
-        Fused::BatchNormVjp(_)         => Hand(batch_norm::batch_norm_vjp),
-        Fused::CrossEntropy            => Hand(norm::cross_entropy),
-        Fused::CrossEntropyVjp         => Hand(norm::cross_entropy_vjp),
-        Fused::Attention(_)            => Hand(attention::attention),
-        Fused::AttentionVjp(_)         => Leading,
-        Fused::Sgd(_) | Fused::Adam(_) => Hand(update::step),
     }
 }
 

@@ -13,7 +13,7 @@ fn normalised(eps: Real, x: &Tensor, like: &[usize]) -> Tensor {
 }
 
 /// A weight and bias that all examples share are the kernel's; others multiply and shift what it gives.
-pub(super) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
+pub(crate) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
     let Op::Fused(Fused::LayerNorm(eps)) = *op else { unreachable!("called for LayerNorm") };
     let [x, w, b] = operands(lanes);
     if !w.batched && !b.batched {
@@ -27,7 +27,7 @@ pub(super) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
 
 /// dx is a function of dy·w, and the kernel's. The sums of dw and db are each example's own: with u the normalised x, dw = Σ dy·u
 /// and db = Σ dy.
-pub(super) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Fused(Fused::LayerNormVjp(eps)) = *op else { unreachable!("called for LayerNormVjp") };
     let [x, w, dy] = operands(lanes);
     let (dtype, rank) = (x.value.dtype(), x.shape().len());
@@ -56,12 +56,12 @@ pub(super) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
 }
 
 /// The rows of all examples.
-pub(super) fn cross_entropy(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn cross_entropy(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     rows(op, lanes, n)
 }
 
 /// The rows of all examples; where only `dy` is batched, what it multiplies is the same for all.
-pub(super) fn cross_entropy_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn cross_entropy_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let [logits, classes, dy] = operands(lanes);
     if logits.batched || classes.batched {
         return rows(op, lanes, n);

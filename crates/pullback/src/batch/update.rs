@@ -8,7 +8,7 @@ use pullback_ir::Fused;
 use smallvec::SmallVec;
 
 /// Pointwise, but for the number of the step and the rate. Examples that differ in one take the formula, whose operations broadcast.
-pub(super) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let counts = match op {
         Op::Fused(Fused::Sgd(how)) => how.remembers(),
         Op::Fused(Fused::Adam(_)) => true,

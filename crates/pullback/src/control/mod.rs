@@ -21,8 +21,7 @@ use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, Recorded};
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
-use pullback_ir::{ErrorKind, Flow, Op, Program, Scan, Var};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
 
 /// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed. The result has memory of its own: a branch that
@@ -44,14 +43,14 @@ pub fn cond<T: Tree, Y: Tree>(
     no: impl FnOnce(&T) -> Y,
     x: &T,
 ) -> Y {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let condition = one_bool("cond", condition, at);
     if trace::knows(&condition) {
         let start = Since::now();
         let held = ReadOnly::of(&x.leaves());
         let y = if condition.item::<bool>() { yes(x) } else { no(x) };
         drop(held);
-        return mode::speaking_for(at, || start.own(y));
+        return mode::with_line(at, || start.own(y));
     }
     let leaves = x.leaves();
     let specs = specs_of(&leaves);
@@ -87,7 +86,7 @@ pub fn cond<T: Tree, Y: Tree>(
 /// If the test does not give one `bool`, or the body changes the state's specs.
 #[track_caller]
 pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, init: &S) -> S {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let leaves = init.leaves();
     if !trace::active() {
         let (start, held) = (Since::now(), ReadOnly::of(&leaves));
@@ -97,7 +96,7 @@ pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, 
             held.add(&state.leaves());
         }
         drop(held);
-        return mode::speaking_for(at, || start.own(state));
+        return mode::with_line(at, || start.own(state));
     }
     let specs = specs_of(&leaves);
     let (_, first) = body("while_loop", &specs, at, |args| {
@@ -138,7 +137,7 @@ pub fn while_loop_bounded<S: Tree>(
     step: impl Fn(&S) -> S,
     init: &S,
 ) -> S {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let leaves = init.leaves();
     let first = (number_beside(&leaves, 0i64), init.with_leaves(&leaves));
     let bound = i64::try_from(bound).unwrap_or(i64::MAX);
@@ -146,7 +145,7 @@ pub fn while_loop_bounded<S: Tree>(
         turn.lt(bound).logical_and(one_bool("while_loop", &test(state), at))
     };
     let next = |(turn, state): &(Tensor, S)| (turn + 1, step(state));
-    mode::speaking_for(at, || while_loop(go_on, next, &first).1)
+    mode::with_line(at, || while_loop(go_on, next, &first).1)
 }
 
 /// `state = body(i, state)` for i from `low` up to, not including, `high`; `i` is a tensor, `i64[]`.
@@ -161,8 +160,8 @@ pub fn while_loop_bounded<S: Tree>(
 /// If the body changes the state's specs.
 #[track_caller]
 pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, init: &S) -> S {
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || {
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || {
         let device = init.leaves().first().map_or_else(default_device, Tensor::device);
         let counted =
             mode::with(&mode::DEFAULT_DEVICE, device, || Tensor::arange(low, high.max(low)));
@@ -189,7 +188,7 @@ pub fn scan<S: Tree, X: Tree, Y: Tree>(
     init: &S,
     xs: &X,
 ) -> (S, Y) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     scan_at(None, false, body, init, xs, at)
 }
 
@@ -210,7 +209,7 @@ pub fn scan_reverse<S: Tree, X: Tree, Y: Tree>(
     init: &S,
     xs: &X,
 ) -> (S, Y) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     scan_at(None, true, body, init, xs, at)
 }
 
@@ -231,7 +230,7 @@ pub fn scan_times<S: Tree, Y: Tree>(
     body: impl Fn(&S, &()) -> (S, Y),
     init: &S,
 ) -> (S, Y) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     scan_at(Some(n), false, body, init, &(), at)
 }
 
@@ -241,7 +240,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     turn: impl Fn(&S, &X) -> (S, Y),
     init: &S,
     xs: &X,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> (S, Y) {
     let (carry, rows) = (init.leaves(), xs.leaves());
     let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
@@ -249,7 +248,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
         let (start, held) = (Since::now(), ReadOnly::of(&carry));
         let mut state = init.with_leaves(&carry);
-        mode::speaking_for(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
+        mode::with_line(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
         let mut versions: Vec<u64> = Vec::new();
         let mut shape = None;
@@ -261,12 +260,12 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
                 held.add([&row]);
                 row
             };
-            let x = mode::speaking_for(at, || xs.map(&mut |x| row(x)));
+            let x = mode::with_line(at, || xs.map(&mut |x| row(x)));
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
             held.add(&state.leaves());
             // A later iteration may write to what is older than this one, and y is what it was here.
-            let given = mode::speaking_for(at, || before.own_all(y.leaves()));
+            let given = mode::with_line(at, || before.own_all(y.leaves()));
             versions.extend(given.iter().map(|y| y.0.storage.version()));
             parts.push(given);
             shape = Some(y);
@@ -284,14 +283,14 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         }
         let Some(y) = shape else { unreachable!("there was a turn") };
         let mut k = 0;
-        let y = mode::speaking_for(at, || {
+        let y = mode::with_line(at, || {
             y.map(&mut |_| {
                 let column: Vec<&Tensor> = parts.iter().map(|part| &part[k]).collect();
                 k += 1;
                 stack(&column, 0)
             })
         });
-        return mode::speaking_for(at, || start.own((state, y)));
+        return mode::with_line(at, || start.own((state, y)));
     }
     let row_spec = |x: &Tensor| x.spec().with_shape(&x.shape()[1..]);
     let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
@@ -344,7 +343,7 @@ fn length_of(times: Option<usize>, rows: &[Tensor]) -> Result<usize> {
 pub(crate) fn body<R: Tree>(
     name: &'static str,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
     f: impl FnOnce(&[Tensor]) -> R,
 ) -> (R, Recorded) {
     let traced = trace::record(Kind::Body(name), None, specs, at, |args| {
@@ -356,12 +355,8 @@ pub(crate) fn body<R: Tree>(
 }
 
 /// Applies a construct to its operands.
-pub(crate) fn apply_flow(
-    flow: Flow,
-    operands: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Vec<Tensor> {
-    mode::speaking_for(at, || apply_all(Op::Flow(Arc::new(flow)), operands).into_vec())
+pub(crate) fn apply_flow(flow: Flow, operands: &[&Tensor], at: Line) -> Vec<Tensor> {
+    mode::with_line(at, || apply_all(Op::Flow(Arc::new(flow)), operands).into_vec())
 }
 
 /// What several bodies use from outside, each once.
@@ -390,7 +385,7 @@ fn specs_of(leaves: &[Tensor]) -> Vec<Spec> {
     leaves.iter().map(|x| x.spec().clone()).collect()
 }
 
-fn one_bool(op: &'static str, x: &Tensor, at: &'static Location<'static>) -> Tensor {
+fn one_bool(op: &'static str, x: &Tensor, at: Line) -> Tensor {
     if x.dtype() != crate::DType::Bool || x.len() != 1 {
         let message = format!("the test must be one bool, not {}", x.spec());
         fail::raise(
@@ -403,12 +398,7 @@ fn one_bool(op: &'static str, x: &Tensor, at: &'static Location<'static>) -> Ten
 }
 
 /// A state after a turn, whose tensors must be as before.
-fn checked<S: Tree>(
-    op: &'static str,
-    before: &[Tensor],
-    after: S,
-    at: &'static Location<'static>,
-) -> S {
+fn checked<S: Tree>(op: &'static str, before: &[Tensor], after: S, at: Line) -> S {
     let (now, list) = (after.leaves(), |xs: &[Tensor]| {
         let texts: Vec<String> = xs.iter().map(|x| x.spec().to_string()).collect();
         format!("({})", texts.join(", "))

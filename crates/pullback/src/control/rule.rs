@@ -17,10 +17,9 @@ use crate::rule::{Facts, Grad, Maybe};
 use crate::trace::evaluate;
 use crate::transform::pushforward;
 use crate::{Result, Spec, Tensor, custom, mode, vjp};
-use pullback_ir::{Flow, Op, Program, Scan, Unary, Var, View};
+use pullback_ir::{Flow, Line, Op, Program, Scan, Unary, Var, View};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// The row of control flow.
@@ -37,7 +36,16 @@ pub(crate) struct Prepared {
     pub constants: (usize, Vec<Tensor>),
 }
 
-pub(crate) fn prepare(op: &Op, at: &'static Location<'static>) -> Option<Prepared> {
+impl Prepared {
+    /// The operands of the construct and those that were put in.
+    pub fn operands<'a>(&'a self, inputs: &[&'a Tensor]) -> Vec<&'a Tensor> {
+        let (place, constants) = &self.constants;
+        let (before, after) = inputs.split_at(*place);
+        before.iter().copied().chain(constants).chain(after.iter().copied()).collect()
+    }
+}
+
+pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
     match op {
         Op::Flow(flow) => match &**flow {
             Flow::Scan(scan) if scan.kept == 0 => {
@@ -125,8 +133,8 @@ fn reach(body: &Program, inputs: &[bool]) -> Result<SmallVec<[bool; 8]>> {
 }
 
 #[track_caller]
-fn line() -> &'static Location<'static> {
-    mode::user_line(Location::caller())
+fn line() -> Line {
+    mode::user_line(Line::caller())
 }
 
 /// The cotangent of a result, or zeros.
@@ -151,12 +159,12 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
             let state = floats(&specs).into_iter();
             let cotangents = state.map(|k| cotangent_of(dys, k, &specs[k]).contiguous()).collect();
             let l = Loop { test, turn: body, shared: *shared };
-            mode::speaking_for(at, || vjp_while(&l, facts, cotangents))
+            mode::with_line(at, || vjp_while(&l, facts, cotangents))
         }
     }
 }
 
-fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'static>) -> Maybe {
+fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let own = scan.body.outputs.len() - scan.kept;
     if dys[own..].iter().any(Option::is_some) {
         return vjp_with_kept(scan, facts, dys, at);
@@ -215,7 +223,7 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'stat
 
 /// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being differentiated. To this one the kept
 /// values are results like others, and what it needs of the turns is not among them: so the turns are gone through again.
-fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<'static>) -> Maybe {
+fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let whole = Op::Flow(Arc::new(Flow::Scan(Scan { kept: 0, ..scan.clone() })));
     let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| facts.x(i).clone()).collect();
     let float_in = floats(&input_specs(&scan.body));
@@ -233,19 +241,13 @@ fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: &'static Location<
     let cotangents: Vec<Tensor> =
         float_out.iter().map(|&k| cotangent(dys, k, facts.y(k))).collect();
     let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
-    for (&i, g) in float_in.iter().zip(mode::speaking_for(at, || pullback(&cotangents))) {
+    for (&i, g) in float_in.iter().zip(mode::with_line(at, || pullback(&cotangents))) {
         out[i] = Some(g);
     }
     out
 }
 
-fn vjp_cond(
-    yes: &Program,
-    no: &Program,
-    facts: &Facts,
-    dys: &Maybe,
-    at: &'static Location<'static>,
-) -> Maybe {
+fn vjp_cond(yes: &Program, no: &Program, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let pullback = |program: &Program| {
         let mut both = joint(program, "cond", at);
         both.program.outputs.drain(..program.outputs.len());
@@ -300,7 +302,7 @@ impl Pushed {
         moving: Vec<bool>,
         cuts: &[usize],
         name: &'static str,
-        at: &'static Location<'static>,
+        at: Line,
     ) -> Pushed {
         let inputs = input_specs(program);
         let along: Vec<usize> = (0..inputs.len()).filter(|&i| moving[i]).collect();
@@ -343,7 +345,7 @@ impl Pushed {
         moving: Vec<bool>,
         (from, state): (usize, usize),
         cuts: &[usize],
-        flow: (&'static str, &'static Location<'static>),
+        flow: (&'static str, Line),
     ) -> Pushed {
         let mut pushed = Pushed::new(program, moving, cuts, flow.0, flow.1);
         loop {

@@ -8,10 +8,9 @@
 use super::body as trace_body;
 use crate::trace::{Recorded, evaluate};
 use crate::{Scalar, Spec, Tensor, custom, vjp};
-use pullback_ir::{Equation, Op, Program, Scan, Var, View};
+use pullback_ir::{Equation, Line, Op, Program, Scan, Var, View};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::panic::Location;
 
 /// A scan's two halves.
 pub(crate) struct Split {
@@ -70,11 +69,7 @@ pub(crate) struct Traced {
 }
 
 /// A program and its pullback as one: from its inputs and cotangents of its float outputs, its outputs and the gradients of its float inputs.
-pub(crate) fn joint(
-    program: &Program,
-    name: &'static str,
-    at: &'static Location<'static>,
-) -> Traced {
+pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> Traced {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
     let specs: Vec<Spec> =
@@ -125,7 +120,7 @@ fn own_turn(scan: &Scan) -> Program {
     turn
 }
 
-pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
+pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let turn = own_turn(scan);
     let Traced { program: both, constants } = joint(&turn, "scan", at);
     let fixed_inputs = both.inputs.len() - constants.len();
@@ -224,7 +219,7 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
         let mut zeros = |g: Var| {
             let spec = both.spec(g);
             let zeros = Op::literal(Scalar::from(0.0), spec.clone());
-            crate::fail::or_raise(backward.push(zeros, &[], Some(at.into())))[0]
+            crate::fail::or_raise(backward.push(zeros, &[], Some(at)))[0]
         };
         all.into_iter().map(|g| if late[g.index()] { g } else { zeros(g) }).collect()
     };
@@ -241,7 +236,7 @@ pub(crate) fn split(scan: &Scan, at: &'static Location<'static>) -> Split {
             sums.push(sum);
             continue;
         }
-        let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at.into()));
+        let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at));
         sums.extend(crate::fail::or_raise(added));
     }
     backward.inputs = with_constants(&both.inputs[..fixed]);

@@ -14,9 +14,8 @@ use crate::{
     Error, ErrorKind, Op, Result, Shape, Spec, Tensor, fail, mode, trace, try_apply, vmap,
 };
 use pullback_ir::infer::Specs;
-use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Work};
+use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::{Arc, PoisonError};
 
 /// Whether an op must have rows also where all examples share its operands: its rule is not linear, and given the sum of the cotangents
@@ -29,7 +28,7 @@ pub(crate) fn for_each_example(op: &Op) -> bool {
 /// The row of custom ops in the table of batching.
 pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Custom(custom) = op else { unreachable!("the row of custom ops") };
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let mut rows: Vec<bool> = lanes.iter().map(|x| x.batched).collect();
     let mut values: Vec<Tensor> = lanes.iter().map(|x| x.value.clone()).collect();
     let ticket = handle(custom).rule().ticket().cloned().unwrap_or_default();
@@ -75,7 +74,7 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     };
     let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, ticket }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
-    let made = mode::speaking_for(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
+    let made = mode::with_line(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
     made.into_iter().map(Lane::batched).collect()
 }
 

@@ -2,16 +2,15 @@
 
 use super::gate::Ticket;
 use super::rule::{Handle, Role, Rule, captured};
-use crate::apply::{Operand, apply_all, record_done};
+use crate::apply::{Operands, apply_all};
 use crate::own::Since;
 use crate::rule::{Grad, Outs};
 use crate::tape::History;
+use crate::tape::record::record;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, evaluate};
 use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
-use pullback_ir::{Custom, Op, Program, Var, Work};
-use smallvec::SmallVec;
-use std::panic::Location;
+use pullback_ir::{Custom, Line, Op, Program, Var, Work};
 use std::sync::Arc;
 
 /// The body of a custom op.
@@ -89,7 +88,7 @@ type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: &dyn Fn() -> Ticket,
@@ -103,12 +102,11 @@ pub(super) fn call(
 fn eager(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
 ) -> Vec<Tensor> {
-    let states: SmallVec<[Operand; 2]> =
-        arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
+    let states: Operands = arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
     let noted =
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
     let start = Since::now();
@@ -153,7 +151,8 @@ fn eager(
     };
     let work = Work::Done(outs.len());
     let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
-    record_done(op, &arguments.iter().collect::<Vec<_>>(), states, &outs, at);
+    let row = ops::row(&op);
+    record(op, &row, &arguments.iter().collect::<Vec<_>>(), states, &outs, at);
     outs.truncate(ys.len());
     outs
 }
@@ -161,7 +160,7 @@ fn eager(
 fn traced(
     name: &'static str,
     arguments: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     function: &Running,
     rule: &dyn Fn(Call) -> Box<dyn Rule>,
     ticket: Ticket,
@@ -200,7 +199,7 @@ fn traced(
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(captures.iter().map(|c| &c.tensor)).collect();
-    let mut outs = mode::speaking_for(at, || apply_all(op, &operands)).into_vec();
+    let mut outs = mode::with_line(at, || apply_all(op, &operands)).into_vec();
     outs.truncate(results);
     outs
 }

@@ -9,8 +9,7 @@ use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{DType, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
 use pullback_cpu::{elements, elements_mut};
 use pullback_ir::infer::{Specs, fits_memory};
-use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Work};
-use std::panic::Location;
+use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operation by code of yours: a table lookup, a call of another library, anything that fills memory from memory.
@@ -183,7 +182,7 @@ pub struct External {
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {
-    let mut gate = Gate::new(Site::of::<C, ()>(op.name(), Location::caller()));
+    let mut gate = Gate::new(Site::of::<C, ()>(op.name(), Line::caller()));
     if !matches!(op.derivative(), Derivative::Vjp) {
         gate.linear();
     }
@@ -197,8 +196,8 @@ impl External {
     /// If its shape rule or its code refuses the operands, or its derivative is wrong.
     #[track_caller]
     pub fn call(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
-        let at = mode::user_line(Location::caller());
-        mode::speaking_for(at, || {
+        let at = mode::user_line(Line::caller());
+        mode::with_line(at, || {
             let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
             if !matches!(self.op.derivative(), Derivative::Refused(_)) {
                 self.gate.pass(&inputs, "", at, &|x| applied(&self.custom(x), x));
@@ -220,7 +219,7 @@ impl External {
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> External {
-        self.gate.open(reason, mode::user_line(Location::caller()));
+        self.gate.open(reason, mode::user_line(Line::caller()));
         self.renewed()
     }
 
@@ -253,7 +252,7 @@ impl External {
     fn custom(&self, inputs: &[Tensor]) -> Arc<Custom> {
         let code = Code(self.op.clone(), Ticket::default());
         let given: Vec<&Spec> = inputs.iter().map(Tensor::spec).collect();
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let results = match code.infer(&given).map_err(|e| e.on(given)) {
             Ok(specs) => specs.len(),
             Err(error) => fail::raise(error.at(at)),
@@ -401,7 +400,7 @@ impl Rule for Code {
 impl Code {
     fn refuse(&self, why: &'static str) -> ! {
         let message = format!("has no derivative: {why}");
-        fail::raise(Error::gradient(self.0.name(), message).at(mode::user_line(Location::caller())))
+        fail::raise(Error::gradient(self.0.name(), message).at(mode::user_line(Line::caller())))
     }
 
     fn pull(&self, x: &[Tensor], y: &[Tensor], dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {

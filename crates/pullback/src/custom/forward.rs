@@ -8,9 +8,9 @@ use super::rule::{Role, Rule, checked, filled, floats, transposed};
 use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{Spec, Tensor, Tree, kinks, mode};
+use pullback_ir::Line;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// A function with a forward derivative of its own: made by [`custom_jvp`].
@@ -49,7 +49,7 @@ where
     F: Fn(&T) -> Y + Send + Sync + 'static,
     J: Fn(&T, &T) -> Y + Send + Sync + 'static,
 {
-    let mut gate = Gate::new(Site::of::<F, J>(name, Location::caller()));
+    let mut gate = Gate::new(Site::of::<F, J>(name, Line::caller()));
     // Reverse mode is its transpose, which is linear whatever the rule is.
     gate.linear();
     let function = Arc::new(Function { name, run: Box::new(function), jvp: Box::new(jvp) });
@@ -67,7 +67,7 @@ where
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let structure = x.structure();
         self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
             apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
@@ -86,7 +86,7 @@ where
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> Self {
-        self.gate.open(reason, mode::user_line(Location::caller()));
+        self.gate.open(reason, mode::user_line(Line::caller()));
         self
     }
 
@@ -105,12 +105,7 @@ where
     }
 }
 
-fn apply<T, Y>(
-    function: &Arc<Function<T, Y>>,
-    x: &T,
-    at: &'static Location<'static>,
-    ticket: &dyn Fn() -> Ticket,
-) -> Y
+fn apply<T, Y>(function: &Arc<Function<T, Y>>, x: &T, at: Line, ticket: &dyn Fn() -> Ticket) -> Y
 where
     T: Tree + Send + Sync + 'static,
     Y: Tree + Send + Sync + 'static,

@@ -19,8 +19,9 @@ use super::call::plain;
 use super::compare::{Said, compare};
 use super::memo::{self, Opened, Passed, Site};
 use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
+use pullback_ir::Line;
 use rustc_hash::FxHashMap;
-use std::panic::{Location, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A function on the leaves of its argument and of its result, that may be called on another thread.
@@ -82,7 +83,7 @@ impl Gate {
         }
     }
 
-    pub fn open(&mut self, reason: &'static str, at: &'static Location<'static>) {
+    pub fn open(&mut self, reason: &'static str, at: Line) {
         self.opened = Some(memo::opened(self.site.name, at, reason));
     }
 
@@ -103,7 +104,7 @@ impl Gate {
     }
 
     /// Lets a call pass, or raises the error of a wrong rule. `structure` is what else there is to know of the argument.
-    pub fn pass(&self, x: &[Tensor], structure: &str, at: &'static Location<'static>, f: &Shared) {
+    pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &Shared) {
         if let Some(opened) = &self.opened {
             return opened.count();
         }
@@ -120,7 +121,7 @@ impl Gate {
     pub fn ticket(
         &self,
         structure: String,
-        at: &'static Location<'static>,
+        at: Line,
         f: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static,
     ) -> Ticket {
         if self.opened.is_some() {
@@ -141,7 +142,7 @@ impl Gate {
         points: &[&[Tensor]],
         structure: &str,
         known: bool,
-        at: &'static Location<'static>,
+        at: Line,
         f: &Shared,
     ) -> Result<()> {
         let held = || self.passed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,13 +167,7 @@ impl Gate {
         Ok(())
     }
 
-    fn check(
-        &self,
-        x: &[Tensor],
-        known: bool,
-        at: &'static Location<'static>,
-        f: &Shared,
-    ) -> Result<Said> {
+    fn check(&self, x: &[Tensor], known: bool, at: Line, f: &Shared) -> Result<Said> {
         let alone = || {
             let point: Vec<Tensor> = match (&self.example, known) {
                 (_, true) => x.iter().map(plain).collect(),
@@ -182,7 +177,7 @@ impl Gate {
             let compare = |f: &dyn Fn(&[Tensor]) -> Vec<Tensor>| {
                 compare(self.site.name, self.relative, &point, f)
             };
-            mode::speaking_for(at, || fail::catch(|| replayed(f, compare)))?
+            mode::with_line(at, || fail::catch(|| replayed(f, compare)))?
         };
         let checked = std::thread::scope(|scope| scope.spawn(alone).join());
         match checked.unwrap_or_else(|panic| resume_unwind(panic)) {

@@ -1,10 +1,10 @@
 //! What has passed the gate, and what goes past it.
 
 use crate::{Spec, Tensor};
+use pullback_ir::Line;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::any::TypeId;
 use std::hash::{Hash, Hasher};
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     pub name: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     types: [TypeId; 2],
     captures: bool,
 }
@@ -25,7 +25,7 @@ pub(super) struct Site {
 const OBJECTS: usize = 4;
 
 impl Site {
-    pub fn of<A: 'static, B: 'static>(name: &'static str, at: &'static Location<'static>) -> Site {
+    pub fn of<A: 'static, B: 'static>(name: &'static str, at: Line) -> Site {
         let captures = size_of::<A>() + size_of::<B>() > 0;
         Site { name, at, types: [TypeId::of::<A>(), TypeId::of::<B>()], captures }
     }
@@ -96,7 +96,7 @@ pub struct UncheckedRule {
 
 pub(crate) struct Opened {
     name: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     reason: &'static str,
     calls: AtomicU64,
 }
@@ -119,11 +119,7 @@ impl Opened {
 static OPENED: Mutex<Vec<Arc<Opened>>> = Mutex::new(Vec::new());
 
 /// The entry for a rule that goes past the gate.
-pub(super) fn opened(
-    name: &'static str,
-    at: &'static Location<'static>,
-    reason: &'static str,
-) -> Arc<Opened> {
+pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<Opened> {
     let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let same = |o: &&Arc<Opened>| o.name == name && o.at == at && o.reason == reason;
     if let Some(known) = all.iter().find(same) {

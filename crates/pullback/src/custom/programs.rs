@@ -5,7 +5,7 @@ use super::memo::UncheckedRule;
 use super::rule::handle;
 use crate::trace::{computing, evaluate};
 use crate::{Op, Result, Tensor, fail, mode};
-use pullback_ir::{Equation, Program, pass};
+use pullback_ir::{Equation, Program, Structure, pass};
 
 /// Checks the rules of custom ops at the values that they meet for these inputs. Only what leads to them is computed. Those inside loops and choices were
 /// checked at sampled values, and are not met here.
@@ -50,11 +50,7 @@ pub(crate) fn unchecked_in(program: &Program) -> Vec<UncheckedRule> {
     let mut found: Vec<UncheckedRule> = Vec::new();
     for e in &program.equations {
         found.extend(ticket(&e.op).and_then(|ticket| Some(ticket.opened?.rule())));
-        let inside: Vec<&Program> = match &e.op {
-            Op::Flow(flow) => flow.programs(),
-            Op::Custom(custom) => custom.body().into_iter().collect(),
-            _ => continue,
-        };
+        let inside = e.op.structure().map_or(Vec::new(), Structure::programs);
         found.extend(inside.into_iter().flat_map(unchecked_in));
     }
     let mut once: Vec<UncheckedRule> = Vec::new();

@@ -7,8 +7,8 @@ use super::rule::{Role, Rule, checked, filled, floats, transposed, uncut};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, evaluate};
 use crate::{DType, Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
+use pullback_ir::Line;
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 /// A function with a pullback of its own: made by [`custom_vjp`].
@@ -58,7 +58,7 @@ where
     F: Fn(&T) -> (Y, R) + Send + Sync + 'static,
     B: Fn(&R, &Y) -> T + Send + Sync + 'static,
 {
-    let gate = Gate::new(Site::of::<F, B>(name, Location::caller()));
+    let gate = Gate::new(Site::of::<F, B>(name, Line::caller()));
     let function =
         Arc::new(Function { name, forward: Box::new(forward), backward: Box::new(backward) });
     CustomVjp { function, gate }
@@ -82,7 +82,7 @@ where
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let structure = x.structure();
         self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
             apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
@@ -111,7 +111,7 @@ where
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> Self {
-        self.gate.open(reason, mode::user_line(Location::caller()));
+        self.gate.open(reason, mode::user_line(Line::caller()));
         self
     }
 
@@ -145,7 +145,7 @@ where
 fn apply<T, Y, R>(
     function: &Arc<Function<T, Y, R>>,
     x: &T,
-    at: &'static Location<'static>,
+    at: Line,
     ticket: &dyn Fn() -> Ticket,
 ) -> Y
 where

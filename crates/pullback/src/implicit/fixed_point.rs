@@ -3,7 +3,7 @@
 use super::flat::{Flat, Map, Watch, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// Options of [`fixed_point`].
@@ -118,7 +118,7 @@ impl FixedPoint {
         T: Tree + Send + Sync + 'static,
         X: Tree + Send + Sync + 'static,
     {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         if !(self.damping > 0.0 && self.damping <= 1.0) {
             let message =
                 format!("the damping lies above 0 and at most at 1, not {}", self.damping);
@@ -138,12 +138,7 @@ impl FixedPoint {
         })
     }
 
-    fn find(
-        &self,
-        f: &dyn Fn(&Tensor) -> Tensor,
-        guess: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Tensor {
+    fn find(&self, f: &dyn Fn(&Tensor) -> Tensor, guess: &Tensor, at: Line) -> Tensor {
         let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
         let first = f(guess);
         let history = match self.memory {

@@ -3,7 +3,7 @@
 use crate::custom::hollow;
 use crate::read_only::ReadOnly;
 use crate::{DType, Error, Spec, Tensor, Tree, autocast, cat, fail, kinks, mode, trace};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// A function of parameters (the leaves of a tree) and of a vector.
@@ -12,14 +12,14 @@ pub(super) type Map = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
 /// How a tree lies in a vector.
 pub(super) struct Flat<X> {
     op: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     like: X,
     specs: Vec<Spec>,
 }
 
 impl<X: Tree> Flat<X> {
     /// Of trees like this one, for an op whose user is here.
-    pub fn of(op: &'static str, x: &X, at: &'static Location<'static>) -> Flat<X> {
+    pub fn of(op: &'static str, x: &X, at: Line) -> Flat<X> {
         let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
         let fits =
             |s: &Spec| s.dtype == specs[0].dtype && matches!(s.dtype, DType::F32 | DType::F64);
@@ -79,7 +79,7 @@ impl<X: Tree + Send + Sync + 'static> Flat<X> {
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([x]));
             let (theta, x) = (like.with_leaves(theta), flat.split(x));
-            let run = || mode::speaking_for_itself(|| f(&theta, &x));
+            let run = || mode::with_own_lines(|| f(&theta, &x));
             flat.join(&kinks::with_state(conventions, run))
         })
     }
@@ -105,8 +105,8 @@ pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error
 }
 
 /// A solver at work for a user's line. It iterates to a tolerance that 16 bits do not have, so `autocast` does not reach it, nor the function. Conventions are for the function alone.
-pub(super) fn solving<R>(at: &'static Location<'static>, solve: impl FnOnce() -> R) -> R {
-    autocast::off(|| kinks::decomposed(|| mode::speaking_for(at, solve)))
+pub(super) fn solving<R>(at: Line, solve: impl FnOnce() -> R) -> R {
+    autocast::off(|| kinks::decomposed(|| mode::with_line(at, solve)))
 }
 
 /// A function that depends on something that is being differentiated, though nothing that is given to it is, is refused: what is found with it has a derivative that would be cut
@@ -114,13 +114,13 @@ pub(super) fn solving<R>(at: &'static Location<'static>, solve: impl FnOnce() ->
 /// differentiates the function itself there is nothing to see. (Inside a program the trace sees what the function uses.)
 pub(super) struct Watch {
     op: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     recording: bool,
 }
 
 impl Watch {
     /// Begun where the user's mode still holds.
-    pub fn new(op: &'static str, at: &'static Location<'static>) -> Watch {
+    pub fn new(op: &'static str, at: Line) -> Watch {
         Watch { op, at, recording: mode::is_grad_enabled() }
     }
 

@@ -4,7 +4,7 @@ use super::flat::{Flat, Watch, known, norm, only_if, solving};
 use super::krylov::{self, Limits};
 use super::usual_tolerance;
 use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// A linear map of a vector, made from parameters once and then applied many times.
@@ -111,7 +111,7 @@ impl LinearSolve {
         T: Tree + Send + Sync + 'static,
         X: Tree + Send + Sync + 'static,
     {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let flat = Arc::new(Flat::of("linear_solve", b, at));
         let map = flat.map(a, theta);
         let operator: Operator = Arc::new(move |theta: &[Tensor]| {
@@ -134,7 +134,7 @@ impl LinearSolve {
         b: &Tensor,
         own: bool,
     ) -> Tensor {
-        let (at, again) = (mode::user_line(Location::caller()), a.clone());
+        let (at, again) = (mode::user_line(Line::caller()), a.clone());
         let forward = move |(theta, b): &(Vec<Tensor>, Tensor)| {
             let watch = Watch::new(name, at);
             let x = mode::set_recording(false, || {
@@ -168,7 +168,7 @@ impl LinearSolve {
     /// The solution, as a value.
     #[track_caller]
     pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         // What is not finite has no solution that is: a gradient that overflowed stays visible, and is no error here.
         if b.is_empty() || known(&b.is_finite().all()) == Some(0.0) {
             return b * f64::NAN;
@@ -180,13 +180,7 @@ impl LinearSolve {
     }
 
     /// The solution for a right side whose largest element is 1, or 0.
-    fn find_unit(
-        &self,
-        name: &'static str,
-        a: krylov::Product,
-        b: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Tensor {
+    fn find_unit(&self, name: &'static str, a: krylov::Product, b: &Tensor, at: Line) -> Tensor {
         let n = b.len();
         let limits = Limits {
             tolerance: self.tolerance.unwrap_or(usual_tolerance(b.dtype())),
@@ -225,12 +219,7 @@ impl LinearSolve {
 }
 
 /// The right side, if the function is linear. One that is not has no matrix. Doubled and turned round its argument gives exactly that of its result, if it is.
-fn if_linear(
-    name: &'static str,
-    at: &'static Location<'static>,
-    a: krylov::Product,
-    b: &Tensor,
-) -> Tensor {
+fn if_linear(name: &'static str, at: Line, a: krylov::Product, b: &Tensor) -> Tensor {
     if b.is_empty() {
         return b.clone();
     }

@@ -34,7 +34,7 @@ pub use root::{Root, root};
 
 use crate::{DType, Tensor, custom_vjp, kinks, mode, vjp};
 use flat::{Map, Watch};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// Finds x from θ and a first guess, by calls of the function that are watched.
@@ -53,7 +53,7 @@ fn implicit(
     if guess.is_empty() {
         return guess.clone();
     }
-    let (at, at_solution) = (mode::user_line(Location::caller()), residual.clone());
+    let (at, at_solution) = (mode::user_line(Line::caller()), residual.clone());
     let forward = move |(theta, guess): &(Vec<Tensor>, Tensor)| {
         let watch = Watch::new(name, at);
         let x = mode::set_recording(false, || find(theta, guess, &watch));

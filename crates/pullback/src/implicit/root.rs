@@ -3,7 +3,7 @@
 use super::flat::{Flat, Watch, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, jacobian, jvp, linalg, mode, while_loop};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// Options of [`root`].
@@ -96,7 +96,7 @@ impl Root {
         T: Tree + Send + Sync + 'static,
         X: Tree + Send + Sync + 'static,
     {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let flat = Arc::new(Flat::of("root", guess, at));
         let map = flat.map(f, theta);
         let (options, residual) = (*self, map.clone());
@@ -109,12 +109,7 @@ impl Root {
         })
     }
 
-    fn find(
-        &self,
-        f: &dyn Fn(&Tensor) -> Tensor,
-        guess: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Tensor {
+    fn find(&self, f: &dyn Fn(&Tensor) -> Tensor, guess: &Tensor, at: Line) -> Tensor {
         let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
         let value = f(guess);
         type State = (Tensor, Tensor, Tensor, Tensor); // x, f(x), steps, length of the last one

@@ -1,8 +1,7 @@
 //! The operations in place, by name.
 
 use crate::{Operand, Scalar, Tensor, fail};
-use pullback_ir::{Binary, Op, Unary};
-use std::panic::Location;
+use pullback_ir::{Binary, Line, Op, Unary};
 
 /// Operations in place: `x.add_(&y)`. The right operand broadcasts to `x` and is cast to its dtype.
 ///
@@ -15,7 +14,7 @@ macro_rules! in_place {
             #[track_caller]
             pub fn $name(&self $(, $arg: impl Operand)*) -> Tensor {
                 $(let $arg = $arg.beside(self);)*
-                fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Location::caller()));
+                fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Line::caller()));
                 self.clone()
             }
         )*}
@@ -70,7 +69,7 @@ impl Tensor {
     #[track_caller]
     pub fn fill_(&self, value: impl Into<Scalar>) -> Tensor {
         let value = self.new_splat(value.into(), &[], self.dtype());
-        fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Location::caller()));
+        fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Line::caller()));
         self.clone()
     }
 
@@ -78,7 +77,7 @@ impl Tensor {
     #[track_caller]
     pub fn zero_(&self) -> Tensor {
         let value = self.new_splat(Scalar::Int(0), &[], self.dtype());
-        fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Location::caller()));
+        fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Line::caller()));
         self.clone()
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::memory::checkpoint;
 use crate::storage::Writer;
-use crate::tape::{self, History};
+use crate::tape::History;
 use crate::tensor::Tangents;
-use crate::{Tensor, fail, mode, trace};
+use crate::{Tensor, fail, mode, sequence, trace};
+use pullback_ir::Line;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::sync::Arc;
 
 thread_local! {
@@ -47,7 +47,7 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
             ANY.set(left);
         }
     }
-    let (start, trace) = (tape::take_number(), trace::number());
+    let (start, trace) = (sequence::take_number(), trace::number());
     LOGS.with_borrow_mut(|logs| logs.push(Log { start, trace, written: Writes::default() }));
     ANY.set(true);
     let _end = End;
@@ -70,7 +70,7 @@ pub(crate) fn unnoted<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// A tensor that is no view is about to be written to.
-pub(super) fn note(root: &Tensor, at: &'static Location<'static>) {
+pub(super) fn note(root: &Tensor, at: Line) {
     if !ANY.get() {
         return;
     }
@@ -85,7 +85,7 @@ pub(super) fn note(root: &Tensor, at: &'static Location<'static>) {
     if !LOGS.with_borrow(|logs| logs.iter().any(concerns)) {
         return;
     }
-    let copy = || mode::speaking_for(at, || root.plain().deep_clone());
+    let copy = || mode::with_line(at, || root.plain().deep_clone());
     let old = mode::set_recording(false, || checkpoint::unwatched(copy));
     let (history, tangents) = {
         let state = root.lock();
@@ -102,7 +102,7 @@ pub(super) fn note(root: &Tensor, at: &'static Location<'static>) {
 
 impl Writes {
     /// Puts back what was there.
-    pub fn take_back(self, op: &'static str, at: &'static Location<'static>) {
+    pub fn take_back(self, op: &'static str, at: Line) {
         for Written { tensor, old, history, tangents } in self.0.into_iter().rev() {
             let writer = Writer { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);

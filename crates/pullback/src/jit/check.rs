@@ -12,9 +12,8 @@ use crate::storage::Storage;
 use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
 use pullback_cpu::Input;
-use pullback_ir::{Inst, Layout, Op, Program, Spec};
+use pullback_ir::{Inst, Layout, Line, Op, Program, Spec};
 use rustc_hash::FxHashSet;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// How far results may lie apart, in units in the last place of the largest number of the result, where reductions or products may add in
@@ -22,7 +21,7 @@ use std::sync::Arc;
 const REORDERED: f64 = 64.0;
 
 impl<Y: Tree> Specialisation<Y> {
-    pub fn check(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<()> {
+    pub fn check(&mut self, arguments: &[Tensor], at: Line) -> Result<()> {
         let inputs = self.copies(arguments)?;
         let plain = |program: &Program| {
             // Only a program for all lengths takes the numbers that come last.

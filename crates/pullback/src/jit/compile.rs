@@ -2,8 +2,8 @@
 
 use super::cache::Cache;
 use super::compiler_error;
+use crate::leaf::Leaf;
 use crate::storage::Storage;
-use crate::tape::Leaf;
 use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
@@ -12,9 +12,8 @@ use crate::{
 use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
-use pullback_ir::{Op, Program};
+use pullback_ir::{Line, Op, Program};
 use rustc_hash::FxHashSet;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -139,7 +138,7 @@ pub(super) struct Request {
     pub structure: Arc<str>,
     pub why: String,
     pub limit: Option<usize>,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 /// A function that was traced.
@@ -297,7 +296,7 @@ impl<Y: Tree> Traced<Y> {
         f: impl FnOnce(&[Tensor]) -> Result<Y>,
         specs: &[Spec],
         uncompiled: &Uncompiled,
-        at: &'static Location<'static>,
+        at: Line,
     ) -> Result<Traced<Y>> {
         let start = Instant::now();
         fail::catch(|| {
@@ -331,7 +330,7 @@ pub(super) struct Passed {
 pub(super) fn passes(
     program: &Program,
     budget: Option<usize>,
-    at: &'static Location<'static>,
+    at: Line,
     verify: Option<bool>,
 ) -> Result<Passed> {
     let told = |pipeline: Pipeline<'static>| match verify {
@@ -382,7 +381,7 @@ pub(super) fn stages<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Result<Y>,
     specs: &[Spec],
     limit: Option<usize>,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<Vec<(&'static str, Program)>> {
     let Traced { op_by_op, recorded, .. } = Traced::new(f, specs, &Uncompiled::default(), at)?;
     let within = limit.filter(|_| op_by_op.is_none());

@@ -13,11 +13,10 @@ use crate::trace::Uncompiled;
 use crate::{Error, Result, Spec, Tensor, Tree, backend};
 use pullback_cpu::Executable;
 use pullback_cpu::buffer::reserve_arena;
-use pullback_ir::Program;
 use pullback_ir::pass::plan::plan;
 use pullback_ir::pass::{has_bodies, inline, schedule};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
-use std::panic::Location;
+use pullback_ir::{Line, Program};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,7 +100,7 @@ impl Dimension {
     }
 
     /// The length of these axes.
-    fn length(&self, specs: &[Spec], at: &'static Location<'static>) -> Result<usize> {
+    fn length(&self, specs: &[Spec], at: Line) -> Result<usize> {
         let wrong = |message: String| Error::argument("jit", message).on(specs).at(at);
         let mut found: Option<(usize, usize, isize)> = None;
         for (leaf, axis, counted) in self.places(specs) {
@@ -140,7 +139,7 @@ impl Dimension {
 pub(super) fn lengths(
     dimensions: &[Dimension],
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<Option<Vec<usize>>> {
     match dimensions {
         [] => Ok(None),
@@ -322,7 +321,7 @@ impl Open {
         dimensions: &[Dimension],
         specs: &[Spec],
         traced: &Program,
-        at: &'static Location<'static>,
+        at: Line,
     ) -> std::result::Result<Open, String> {
         let traced = plain(traced);
         let taken: Vec<usize> =
@@ -375,7 +374,7 @@ impl Open {
         specs: &[Spec],
         traced: &Program,
         points: &[Vec<usize>],
-        at: &'static Location<'static>,
+        at: Line,
     ) -> std::result::Result<Open, String> {
         let mut programs = Vec::with_capacity(points.len());
         for point in points {

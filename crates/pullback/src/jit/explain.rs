@@ -71,7 +71,7 @@ impl<Y: Tree> Specialisation<Y> {
             *kernels.entry(name.to_string()).or_insert(0) += 1;
         }
         let plan = self.executable.plan();
-        let line = |at: Option<pullback_ir::Place>| at.map_or("?".to_string(), |at| at.to_string());
+        let line = |at: Option<pullback_ir::Line>| at.map_or("?".to_string(), |at| at.to_string());
         let updates = self.executable.program().updates.len();
         let timing = &self.timing;
         Specialised {

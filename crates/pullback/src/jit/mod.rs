@@ -35,9 +35,9 @@ use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
 use cache::Cache;
 use compile::{Request, Specialisation, Traced};
 use dynamic::{Dimension, Open};
+use pullback_ir::Line;
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -123,14 +123,14 @@ impl<T: Tree> Returned for Result<T> {
 #[track_caller]
 pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());
-    let (at, dynamic) = (Location::caller(), Vec::new());
+    let (at, dynamic) = (Line::caller(), Vec::new());
     Jit { f, at, budget: None, dynamic, cache, types: PhantomData }
 }
 
 /// A compiled function: see [`jit`].
 pub struct Jit<T, Y: Returned, F> {
     f: F,
-    at: &'static Location<'static>,
+    at: Line,
     /// Bytes that a call may take.
     budget: Option<usize>,
     /// Lengths that may change.
@@ -509,7 +509,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     fn plain(&self, x: &T) -> Result<Y::Value> {
         let start = Since::now();
         // As a compiled call does, this gives memory of its own.
-        let own = |y| mode::speaking_for(mode::user_line(self.at), || start.own(y));
+        let own = |y| mode::with_line(mode::user_line(self.at), || start.own(y));
         fail::catch(|| (self.f)(x).into_result().map(own))?
     }
 }

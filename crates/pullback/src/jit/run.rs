@@ -1,16 +1,13 @@
 //! A call of a compiled function: bind, run, and do outside what the trace noted.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
-use crate::memory::budget;
-use crate::memory::report::ledger;
 use crate::storage::{Storage, Writer};
 use crate::trace::Effect;
-use crate::{Result, Tensor, Tree, mode};
+use crate::{Result, Tensor, Tree, events, mode};
 use pullback_cpu::buffer::rise;
 use pullback_cpu::{Bound, Buffer};
-use pullback_ir::{Layout, Spec};
+use pullback_ir::{Layout, Line, Spec};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -28,7 +25,7 @@ struct Operand<'a> {
 type Operands<'a> = SmallVec<[Operand<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
-    pub fn call(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
         if self.budget.is_none() {
             return self.run(arguments, at);
         }
@@ -39,16 +36,16 @@ impl<Y: Tree> Specialisation<Y> {
         result
     }
 
-    fn run(&mut self, arguments: &[Tensor], at: &'static Location<'static>) -> Result<Y> {
+    fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
-        if ledger::is_on() {
+        if events::is_on(events::LEDGER) {
             self.note_memory(&arguments, at);
         }
         for capture in &self.captures {
             if let Captured::Fixed { written: true, handle, .. } = capture {
-                budget::before_write(handle);
+                events::writing(handle);
             }
         }
         let operands = operands(&self.captures, &gradients, &arguments);
@@ -66,14 +63,14 @@ impl<Y: Tree> Specialisation<Y> {
     }
 
     /// Tells a report on memory what the call works on, and where.
-    fn note_memory(&self, arguments: &[Tensor], at: &'static Location<'static>) {
+    fn note_memory(&self, arguments: &[Tensor], at: Line) {
         let captured = self.captures.iter().filter_map(|captured| match captured {
             Captured::Fixed { handle, .. } => Some(handle),
             Captured::Gradient { .. } => None,
         });
-        ledger::works("jit", arguments.iter().chain(captured), at);
+        events::work_starts("jit", arguments.iter().chain(captured), at);
         let plan = self.executable.plan();
-        ledger::takes_arena(plan.arena + plan.all_constants(), at);
+        events::arena_taken(plan.arena + plan.all_constants(), at);
     }
 
     /// What is in `.grad()` of the leaves whose gradient is an input.
@@ -121,7 +118,7 @@ impl<Y: Tree> Specialisation<Y> {
                     continue;
                 }
             };
-            new.iter().for_each(|new| ledger::is_gradient(&gradient.leaf, new));
+            new.iter().for_each(|new| events::gradient_of(&gradient.leaf, new));
             // Dropped after the lock is released.
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
             drop(old);

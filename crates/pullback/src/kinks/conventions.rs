@@ -1,14 +1,12 @@
 //! Other derivatives at kinks, where frameworks differ.
 
-use super::{Kind, settled};
-use crate::mode::extra::AGREED;
-use crate::mode::{self, EXTRAS};
-use crate::{Error, Op, Result, Tensor, fail};
+use super::{Kind, off};
+use crate::events::{self, AGREED};
+use crate::{Error, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, Reduction, Spec, Unary};
+use pullback_ir::{Binary, Line, Reduction, Spec, Unary};
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::panic::Location;
 
 /// The derivative at a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +332,7 @@ fn between(name: &str, slope: f64, low: f64) -> f64 {
         return slope + 0.0;
     }
     let message = format!("{slope} is not a slope of `{name}` at 0, which lie between {low} and 1");
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::raise(Error::argument("conventions", message).at(at))
 }
 
@@ -362,7 +360,7 @@ pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> 
 
 /// Those that hold for the ops that are applied now.
 pub(crate) fn conventions() -> Conventions {
-    match mode::extras() & AGREED {
+    match events::mask() & AGREED {
         0 => DEFAULT,
         _ => CONVENTIONS.get(),
     }
@@ -371,16 +369,12 @@ pub(crate) fn conventions() -> Conventions {
 /// Runs `f` as it was when the conventions were taken.
 pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> R {
     let bit = if conventions == DEFAULT { 0 } else { AGREED };
-    let run = || mode::with(&EXTRAS, mode::extras() & !AGREED | bit, f);
+    let run = || events::replacing(AGREED, bit, f);
     mode::with(&CONVENTIONS, conventions, run)
 }
 
 /// The result of an op by other ops, where its derivative is agreed to be another than that of its row.
-pub(crate) fn agreed(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<Option<Tensor>> {
+pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
     let c = conventions();
     let differs = match op {
         Op::Unary(Unary::Relu) => c.relu != DEFAULT.relu,
@@ -407,7 +401,7 @@ pub(crate) fn agreed(
         (Op::Reduce(kind, axes), [x]) => first_extreme(x, *kind, axes),
         _ => unreachable!("one of the ops above"),
     };
-    Ok(Some(settled(|| mode::speaking_for(at, make))))
+    Ok(Some(off(|| mode::with_line(at, make))))
 }
 
 /// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is added is 0.

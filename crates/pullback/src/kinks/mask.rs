@@ -5,78 +5,78 @@ use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::{Combine, Cumulation, Frame, Pool, Window};
 
 /// From an op, its operands and its results: where the results sit on a kink.
-pub(super) type Spots = fn(&Op, &[Tensor], &[Tensor]) -> Tensor;
+pub(crate) type Spots = fn(&Op, &[Tensor], &[Tensor]) -> Tensor;
 
-pub(super) fn zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(0.0)
 }
 
-pub(super) fn one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(1.0)
 }
 
-pub(super) fn minus_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn minus_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(-1.0)
 }
 
-pub(super) fn one_or_minus_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn one_or_minus_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].abs().eq(1.0)
 }
 
-pub(super) fn zero_or_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn zero_or_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(0.0).logical_or(x[0].eq(1.0))
 }
 
-pub(super) fn integer(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn integer(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     // Infinities are their own integer part.
     x[0].floor().eq(&x[0]).logical_and(x[0].is_finite())
 }
 
-pub(super) fn integer_but_zero(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn integer_but_zero(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     integer(op, x, y).logical_and(x[0].ne(0.0))
 }
 
-pub(super) fn integer_not_above_zero(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn integer_not_above_zero(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     integer(op, x, y).logical_and(x[0].le(0.0))
 }
 
 /// In the middle between two integers.
-pub(super) fn half(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn half(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     (&x[0] - x[0].floor()).eq(0.5)
 }
 
-pub(super) fn tie(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn tie(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(&x[1])
 }
 
-pub(super) fn second_zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn second_zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[1].eq(0.0)
 }
 
-pub(super) fn either_zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn either_zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(0.0).logical_or(x[1].eq(0.0))
 }
 
 /// The remainder is zero.
-pub(super) fn multiple(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn multiple(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
     y[0].eq(0.0)
 }
 
 /// `fmod` is the dividend itself around 0.
-pub(super) fn multiple_but_zero(_: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn multiple_but_zero(_: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     y[0].eq(0.0).logical_and(x[0].ne(0.0))
 }
 
-pub(super) fn divides(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn divides(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].remainder(&x[1]).eq(0.0)
 }
 
-pub(super) fn power(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn power(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(0.0).logical_and(x[1].lt(1.0))
 }
 
 /// The jump of the angle from π to −π, and the origin.
-pub(super) fn cut(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn cut(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     x[0].eq(0.0).logical_and(x[1].le(0.0))
 }
 
@@ -86,7 +86,7 @@ fn several(hit: &Tensor, axes: Vec<isize>) -> Tensor {
 }
 
 /// The extreme is found more than once.
-pub(super) fn shared(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn shared(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Reduce(_, axes) = op else { unreachable!("called for Reduce") };
     let one = |(i, &n): (usize, &usize)| if axes.contains(&i) { 1 } else { n };
     let kept: Shape = x[0].shape().iter().enumerate().map(one).collect();
@@ -94,7 +94,7 @@ pub(super) fn shared(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     several(&hit, axes.iter().map(|&i| i as isize).collect())
 }
 
-pub(super) fn placed(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn placed(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::ArgReduce(_, axis) = op else { unreachable!("called for ArgReduce") };
     let axis = *axis as isize;
     let best = x[0].gather(axis, &y[0].unsqueeze(axis));
@@ -102,7 +102,7 @@ pub(super) fn placed(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
 }
 
 /// A running extreme was there already when it was met again, and has stayed since.
-pub(super) fn running(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn running(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let (axis, n) = (axis as isize, x[0].shape()[axis]);
     if n < 2 {
@@ -143,28 +143,28 @@ fn beside_an_equal(sorted: &Tensor, axis: isize) -> Tensor {
     (equal.pad_with(&before, 0) + equal.pad_with(&after, 0)).gt(0)
 }
 
-pub(super) fn sorted(op: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn sorted(op: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Sort { axis, .. } = *op else { unreachable!("called for Sort") };
     beside_an_equal(&y[0], axis as isize)
 }
 
-pub(super) fn ranked(op: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
+pub(crate) fn ranked(op: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     let Op::Ranks { axis, descending, from, count } = *op else { unreachable!("called for Ranks") };
     let all = x[0].sort(axis as isize, descending).0;
     beside_an_equal(&all, axis as isize).narrow(axis as isize, from as isize, count)
 }
 
-pub(super) fn eigenvalues(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn eigenvalues(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
     beside_an_equal(&y[0], -1)
 }
 
 /// Equal to another, or zero.
-pub(super) fn singular_values(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn singular_values(_: &Op, _: &[Tensor], y: &[Tensor]) -> Tensor {
     beside_an_equal(&y[1], -1).logical_or(y[1].eq(0.0))
 }
 
 /// Several of the base and the sources are the result.
-pub(super) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Scatter(axis, _) = *op else { unreachable!("called for Scatter") };
     let (base, index, source) = (&x[0], &x[1], &x[2]);
     let there = apply(Op::Gather(axis), &[&y[0], index]);
@@ -174,7 +174,7 @@ pub(super) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
 }
 
 /// The first and the last largest element of a window are not the same. The last is the first of the image that is turned over.
-pub(super) fn pooled(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+pub(crate) fn pooled(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Pool(pool) = op else { unreachable!("called for Pool") };
     let (x, axes) = (&x[0], pool.frames.len());
     let lead = x.rank() - axes;

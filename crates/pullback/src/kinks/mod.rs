@@ -32,7 +32,7 @@
 //! is called again later (a custom rule, a checkpointed function, the function of a solver) runs by the conventions of its call.
 
 mod conventions;
-mod mask;
+pub(crate) mod mask;
 mod report;
 mod table;
 
@@ -41,16 +41,15 @@ pub use report::{Kink, KinkReport};
 pub use table::{KinkRow, kink_table};
 
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
-pub(crate) use table::Kind;
+pub(crate) use table::{Kind, kink};
 
+use crate::events::{self, AGREED, COUNT};
 use crate::memory::door;
-use crate::mode::extra::{AGREED, COUNT};
-use crate::mode::{self, EXTRAS};
-use crate::{Error, Op, Result, Tensor, fail, trace};
+use crate::{Error, Op, Result, Tensor, fail, mode, trace};
+use pullback_ir::Line;
 use report::Counter;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 
 thread_local! {
     /// The reports that are being made, the outermost first.
@@ -87,7 +86,7 @@ pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
     }
     COUNTERS.with_borrow_mut(|all| all.push(Counter::default()));
     let _leave = Leave;
-    let result = mode::with(&EXTRAS, mode::extras() | COUNT, f);
+    let result = events::with(COUNT, f);
     let report = COUNTERS.with_borrow(|all| all.last().map(Counter::report));
     (result, report.unwrap_or_default())
 }
@@ -102,60 +101,46 @@ pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
 /// assert!(error.to_string().starts_with("abs: 2 of 4 elements sit on a kink (0), the first at [0, 1]; the derivative taken there is 0"));
 /// ```
 pub fn strict_kinks<R>(f: impl FnOnce() -> R) -> R {
-    mode::with(&STRICT, true, || mode::with(&EXTRAS, mode::extras() | COUNT, f))
+    mode::with(&STRICT, true, || events::with(COUNT, f))
 }
 
 /// Whether elements on kinks are counted.
 pub(crate) fn is_counting() -> bool {
-    mode::extras() & COUNT != 0
+    events::is_on(COUNT)
 }
 
 /// Runs `f`, which follows from what was decided and counted before: by the default conventions, counting nothing.
-pub(crate) fn settled<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & (COUNT | AGREED) {
-        0 => f(),
-        _ => mode::with(&EXTRAS, mode::extras() & !(COUNT | AGREED), f),
-    }
+pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
+    events::without(COUNT | AGREED, f)
 }
 
 /// Runs `f`, whose derivative is given by somebody else: what bends inside is of no interest.
 pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & COUNT {
-        0 => f(),
-        _ => mode::with(&EXTRAS, mode::extras() & !COUNT, f),
-    }
+    events::without(COUNT, f)
 }
 
 /// Runs `f` for what it counts alone, and not at all where nothing is counted. What it saves nobody keeps.
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
-        let count = || mode::with(&EXTRAS, mode::extras() & (COUNT | AGREED), f);
+        let count = || events::only(COUNT | AGREED, f);
         drop(door::with_packers(Vec::new(), count));
     }
 }
 
 /// Runs `f`, the simpler ops that stand for one: by the default conventions.
 pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
-    match mode::extras() & AGREED {
-        0 => f(),
-        _ => mode::with(&EXTRAS, mode::extras() & !AGREED, f),
-    }
+    events::without(AGREED, f)
 }
 
-/// [`settled`] for a part of a formula whose bends are not those of the whole.
+/// [`off`] for a part of a formula whose bends are not those of the whole.
 #[track_caller]
 pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
-    let at = mode::user_line(Location::caller());
-    mode::speaking_for(at, || settled(f))
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || off(f))
 }
 
 /// Looks at an op that has run.
-pub(crate) fn look(
-    op: &Op,
-    inputs: &[&Tensor],
-    outs: &[Tensor],
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
     look_as(op.name(), op, inputs, outs, at)
 }
 
@@ -165,7 +150,7 @@ pub(crate) fn look_as(
     op: &Op,
     inputs: &[&Tensor],
     outs: &[Tensor],
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<()> {
     let Some((kind, spots)) = table::row(op).filter(|_| is_counting()) else { return Ok(()) };
     note(name, kind, inputs, at, |inputs| {
@@ -183,7 +168,7 @@ pub(crate) fn at(
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) {
     if is_counting() {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(note(name, kind, operands, at, mask));
     }
 }
@@ -191,7 +176,7 @@ pub(crate) fn at(
 /// A kink that an op, or a function without one, may have elements on.
 struct Noted {
     name: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     place: &'static str,
     convention: String,
     operands: SmallVec<[Tensor; 2]>,
@@ -205,7 +190,7 @@ fn note(
     name: &'static str,
     kind: Kind,
     operands: &[&Tensor],
-    at: &'static Location<'static>,
+    at: Line,
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) -> Result<()> {
     if !operands.iter().any(|x| x.dtype().is_float()) {
@@ -222,12 +207,12 @@ fn note(
     let row = kind.row(&conventions());
     let known: SmallVec<[Tensor; 2]> = operands.iter().map(|x| (*x).clone()).collect();
     // Unseen, or it would look at itself.
-    let mask = mode::with(&EXTRAS, 0, || {
+    let mask = events::only(0, || {
         let find = || {
             let operands: SmallVec<[Tensor; 2]> = operands.iter().map(|x| x.detach()).collect();
             mask(&operands)
         };
-        mode::set_recording(false, || mode::speaking_for(at, find))
+        mode::set_recording(false, || mode::with_line(at, find))
     });
     Noted {
         name,
@@ -262,7 +247,7 @@ impl Noted {
         if trace::active() {
             return unseen(self.name, self.at);
         }
-        let hits = mode::with(&EXTRAS, 0, || self.mask.to_vec::<bool>());
+        let hits = events::only(0, || self.mask.to_vec::<bool>());
         let elements = hits.iter().filter(|hit| **hit).count();
         if let (Some(first), true) = (hits.iter().position(|hit| *hit), STRICT.get()) {
             let message = format!(
@@ -299,7 +284,7 @@ fn indices(mut number: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// An op that may have kinks runs where its values are not known.
-fn unseen(name: &'static str, at: &'static Location<'static>) -> Result<()> {
+fn unseen(name: &'static str, at: Line) -> Result<()> {
     if STRICT.get() {
         let message =
             "whether elements sit on its kinks is not known inside this trace, branch or loop";

@@ -1,7 +1,7 @@
 //! What was counted.
 
+use pullback_ir::Line;
 use std::fmt;
-use std::panic::Location;
 
 /// The elements of one op on one line that sat on a kink.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Kink {
     /// The op, or the function where it has no op of its own.
     pub op: &'static str,
     /// The line it was called on.
-    pub at: &'static Location<'static>,
+    pub at: Line,
     /// Where its kinks are.
     pub place: &'static str,
     /// The derivative that was taken there.
@@ -37,7 +37,7 @@ pub struct KinkReport {
     /// Ops with elements on a kink, those with most first.
     pub kinks: Vec<Kink>,
     /// Ops that may have kinks, on lines that were traced, where values are not known.
-    pub unseen: Vec<(&'static str, &'static Location<'static>)>,
+    pub unseen: Vec<(&'static str, Line)>,
 }
 
 impl KinkReport {
@@ -89,7 +89,7 @@ impl fmt::Display for KinkReport {
 pub(super) struct Counter {
     /// Every op that may have kinks, also those without an element on one.
     kinks: Vec<Kink>,
-    unseen: Vec<(&'static str, &'static Location<'static>)>,
+    unseen: Vec<(&'static str, Line)>,
 }
 
 impl Counter {
@@ -104,7 +104,7 @@ impl Counter {
         }
     }
 
-    pub fn unseen(&mut self, name: &'static str, at: &'static Location<'static>) {
+    pub fn unseen(&mut self, name: &'static str, at: Line) {
         if !self.unseen.contains(&(name, at)) {
             self.unseen.push((name, at));
         }

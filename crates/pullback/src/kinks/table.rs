@@ -2,8 +2,8 @@
 
 use super::conventions::Conventions;
 use super::mask::{self, Spots};
-use crate::Op;
-use pullback_ir::{Binary, Combine, Cumulation, Linalg, Pooling, Reduction, Unary};
+use crate::{Op, ops};
+use pullback_ir::{Combine, Cumulation, Linalg, Pooling, Reduction};
 
 /// A row of the table of `docs/conventions.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +97,10 @@ pub fn kink_table(conventions: &Conventions) -> Vec<KinkRow> {
 pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => None,
-        Op::Unary(f)            => unary(*f),
+        Op::Unary(f)            => ops::unary::kink(*f),
         // Met in backward passes.
         Op::UnaryVjp(_)         => None,
-        Op::Binary(f)           => binary(*f),
+        Op::Binary(f)           => ops::binary::kink(*f),
         // Truth values: what is selected by them bends where its user says.
         Op::Compare(_) | Op::Select => None,
         Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => None,
@@ -138,42 +138,13 @@ pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
     }
 }
 
-#[rustfmt::skip]
-fn unary(f: Unary) -> Option<(Kind, Spots)> {
-    use Unary::*;
-    match f {
-        Relu                                => Some((Kind::Relu, mask::zero)),
-        Abs                                 => Some((Kind::Abs, mask::zero)),
-        Sign                                => Some((Kind::Jump, mask::zero)),
-        Floor | Ceil                        => Some((Kind::Jump, mask::integer)),
-        Round                               => Some((Kind::Jump, mask::half)),
-        Trunc                               => Some((Kind::Jump, mask::integer_but_zero)),
-        Sqrt                                => Some((Kind::Sqrt, mask::zero)),
-        Log | Log2 | Log10 | Recip | Rsqrt  => Some((Kind::Endless, mask::zero)),
-        Log1p                               => Some((Kind::Endless, mask::minus_one)),
-        Asin | Acos | Atanh | Erfinv        => Some((Kind::Endless, mask::one_or_minus_one)),
-        Acosh                               => Some((Kind::Endless, mask::one)),
-        Ndtri                               => Some((Kind::Endless, mask::zero_or_one)),
-        Digamma                             => Some((Kind::Endless, mask::integer_not_above_zero)),
-        Lgamma                              => Some((Kind::Lgamma, mask::integer_not_above_zero)),
-        I0e                                 => Some((Kind::Bessel, mask::zero)),
-        Neg | Not | Square | Exp | Exp2 | Expm1 | Sin | Cos | Tan | Atan | Sinh | Cosh | Tanh | Asinh | Erf | Erfc
-        | Erfcx | LogNdtr | I0 | I1 | I1e | Sigmoid | Gelu | GeluTanh | Silu | Stop => None,
-    }
+/// The column of kinks in the rows of functions: `[]`, or a kind and how elements on it are found.
+macro_rules! kink {
+    ([]) => {
+        None
+    };
+    ([$kind:ident $spots:ident]) => {
+        Some((kinks::Kind::$kind, mask::$spots))
+    };
 }
-
-#[rustfmt::skip]
-fn binary(f: Binary) -> Option<(Kind, Spots)> {
-    use Binary::*;
-    match f {
-        Maximum | Minimum  => Some((Kind::Pair, mask::tie)),
-        Remainder          => Some((Kind::Modulo, mask::multiple)),
-        Fmod               => Some((Kind::Modulo, mask::multiple_but_zero)),
-        FloorDiv           => Some((Kind::Jump, mask::divides)),
-        Div                => Some((Kind::Quotient, mask::second_zero)),
-        Pow                => Some((Kind::Pow, mask::power)),
-        Atan2              => Some((Kind::Atan2, mask::cut)),
-        Copysign           => Some((Kind::Copysign, mask::either_zero)),
-        Add | Sub | Mul | Zeta | Gammainc | Gammaincc | And | Or | Xor => None,
-    }
-}
+pub(crate) use kink;

@@ -7,12 +7,10 @@
 //!
 //! Packers nest. The innermost is asked first; what it does not take is offered to the one around it, and what nobody takes is kept as it is.
 
-use crate::memory::report::ledger;
-use crate::mode::extra::KEPT;
+use crate::events::{self, LEDGER};
 use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Line};
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Decides how values saved for backward are kept.
@@ -90,7 +88,7 @@ pub struct SavedValue<'a> {
     pub(crate) tensor: Tensor,
     pub(crate) op: Option<&'a Op>,
     pub(crate) name: &'a str,
-    pub(crate) at: &'static Location<'static>,
+    pub(crate) at: Line,
     pub(crate) is_output: bool,
     pub(crate) is_parameter: bool,
 }
@@ -112,7 +110,7 @@ impl SavedValue<'_> {
     }
 
     /// The user's line.
-    pub fn at(&self) -> &'static Location<'static> {
+    pub fn at(&self) -> Line {
         self.at
     }
 
@@ -169,9 +167,8 @@ pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
     // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`. But it takes memory, on
     // behalf of the line that saves.
-    let kept = mode::extras() & KEPT;
-    let ask = || mode::speaking_for(value.at, || mode::set_recording(false, ask));
-    let ask = || mode::with(&mode::EXTRAS, kept, ask);
+    let ask = || mode::with_line(value.at, || mode::set_recording(false, ask));
+    let ask = || events::only(LEDGER, ask);
     let packed = with_packers(Vec::new(), ask);
     fail::or_raise(packed.map_err(|e| e.at(value.at)))
 }
@@ -180,9 +177,7 @@ pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
 pub(crate) fn unpack(packed: &dyn Packed, spec: &Spec) -> Result<Tensor> {
     let value = with_packers(Vec::new(), || mode::set_recording(false, || packed.unpack()))?;
     if value.spec() == spec {
-        if ledger::is_on() {
-            ledger::comes_back(&value);
-        }
+        events::unpacked(&value);
         return Ok(value);
     }
     let message = format!("a saved {spec} was unpacked as {}", value.spec());

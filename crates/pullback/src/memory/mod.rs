@@ -8,6 +8,7 @@ pub(crate) mod budget;
 pub(crate) mod checkpoint;
 mod compress;
 pub(crate) mod door;
+pub(crate) mod kept;
 mod offload;
 mod piece;
 pub(crate) mod report;
@@ -15,6 +16,7 @@ pub(crate) mod report;
 pub use budget::{BudgetUse, MemoryBudget, memory_budget};
 pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential};
 pub use compress::Compress;
+pub(crate) use compress::Need;
 pub use door::{Pack, Packed, SavedValue, with_packing};
 pub use offload::{Offload, OffloadStats};
 pub use report::{

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::{DType, Error, Op, Tensor, autocast, fail, mode};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// That the floats among these operands have one dtype. Products, layers and losses ask for it: computing in the wider of two would
 /// cost twice the memory without a word, and one `f64` would spread through a network of `f32`. Pointwise operations promote.
@@ -28,7 +28,7 @@ where
         other.dtype()
     );
     let error = Error::dtype(op, message).on(operands.map(Tensor::spec)).hint(hint);
-    fail::raise(error.at(mode::user_line(Location::caller())));
+    fail::raise(error.at(mode::user_line(Line::caller())));
 }
 
 impl Tensor {

@@ -3,7 +3,7 @@
 use crate::apply::apply;
 use crate::ops::Operand;
 use crate::ops::operand::pair;
-use crate::rule::{Grad, Linear, Set};
+use crate::rule::{Adds, Grad, Linear, Set};
 use crate::{DType, Op, Tensor, kinks};
 use pullback_ir::Compare;
 
@@ -11,6 +11,7 @@ pub(crate) fn select_row() -> Grad {
     Grad::Linear(Linear {
         wrt: Set::Of(&[1, 2]),
         uses: Set::Of(&[0]),
+        adds: Adds::Apart,
         formula: "`dy` where the operand was taken, 0 elsewhere",
         transpose: |f, i, dy| {
             let zero = dy.zeros_like_splat();
@@ -161,7 +162,7 @@ impl Tensor {
 /// Both in one shape.
 #[track_caller]
 fn pair_shapes(condition: &Tensor, x: &Tensor) -> (Tensor, Tensor) {
-    let at = crate::mode::user_line(std::panic::Location::caller());
+    let at = crate::mode::user_line(pullback_ir::Line::caller());
     let shape = pullback_ir::infer::args::broadcast("select", condition.spec(), x.spec());
     let shape = crate::fail::or_raise(shape.map_err(|e| e.at(at)));
     let condition = match condition.dtype() {

@@ -4,7 +4,7 @@
 use crate::apply::apply;
 use crate::ops::cast::one_float;
 use crate::ops::sizes::Sizes;
-use crate::rule::{Bilinear, Grad};
+use crate::rule::{Adds, Bilinear, Grad};
 use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
 use pullback_ir::{Conv as ConvOp, Role, Window};
 
@@ -16,6 +16,7 @@ pub(crate) fn row(role: &Role) -> Grad {
         Role::Filter => "`dx = conv_input(y, dw)`, `dy = conv(x, dw)`",
     };
     Grad::Bilinear(Bilinear {
+        adds: Adds::Apart,
         transpose: |f, i, d| {
             let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };
             let plays = |role, a: &Tensor, b: &Tensor| {

@@ -9,7 +9,7 @@
 
 use crate::ops::losses::reduced;
 use crate::{DType, Error, Reduction, Result, Tensor, cat, mode, scan, stack, trace};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// Options of [`ctc`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,13 +42,13 @@ pub struct Ctc {
 #[track_caller]
 #[must_use]
 pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], how: Ctc) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let x = batched(log_p);
     let labels = log_p.checked(layout(log_p, &x, labels, times, counts, how.blank));
     let list = |lengths: &[usize]| -> Tensor {
         x.new_from_vec(lengths.iter().map(|&k| k as i64).collect::<Vec<_>>(), [lengths.len()])
     };
-    mode::speaking_for(at, || loss(log_p, &x, &labels, &list(times), &list(counts), how))
+    mode::with_line(at, || loss(log_p, &x, &labels, &list(times), &list(counts), how))
 }
 
 /// [`ctc`] with the lengths as tensors, of integers `[n]`, and labels `[n, most]`: what a compiled step takes as arguments, whatever the lengths of a batch are.
@@ -78,10 +78,10 @@ pub fn ctc_by(
     counts: &Tensor,
     how: Ctc,
 ) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let x = batched(log_p);
     log_p.checked(check_by(log_p, &x, [labels, times, counts], how.blank));
-    mode::speaking_for(at, || {
+    mode::with_line(at, || {
         let [labels, times, counts] = [labels, times, counts].map(|x| x.detach().cast(DType::I64));
         let n = x.shape()[1];
         let most = labels.shape()[labels.rank() - 1];

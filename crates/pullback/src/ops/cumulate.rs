@@ -4,9 +4,8 @@ use crate::apply::{apply, apply_all};
 use crate::ops::reduce::unit_padding;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
 use crate::{DType, Op, Tensor, custom_vjp, fail, kinks, mode};
-use pullback_ir::{Combine, Cumulation};
+use pullback_ir::{Combine, Cumulation, Line};
 use smallvec::smallvec;
-use std::panic::Location;
 
 pub(crate) fn row(kind: Cumulation) -> Grad {
     match kind {
@@ -242,7 +241,7 @@ impl Tensor {
         from: usize,
         count: usize,
     ) -> (Tensor, Tensor) {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let op = Op::Ranks { axis, descending, from, count };
         let mut outs = kinks::aside(|| apply_all(op.clone(), &[self]));
         fail::or_raise(kinks::look_as(name, &op, &[self], &outs, at));

@@ -12,8 +12,8 @@
 
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Result, Spec, Tensor, fail, mode};
+use pullback_ir::Line;
 use std::fmt;
-use std::panic::Location;
 
 /// An axis of the equation: a letter, or an axis under the ellipsis, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -363,12 +363,12 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 #[track_caller]
 #[must_use]
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let specs: Vec<&Spec> = operands.iter().map(|x| x.spec()).collect();
     let plan = Plan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
     one_float("einsum", operands.iter().copied());
-    mode::speaking_for(at, || evaluate(&plan, operands).apart_from(operands))
+    mode::with_line(at, || evaluate(&plan, operands).apart_from(operands))
 }
 
 fn evaluate(plan: &Plan, operands: &[&Tensor]) -> Tensor {

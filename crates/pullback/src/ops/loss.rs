@@ -4,7 +4,7 @@ use super::loss_shapes::reshape_to;
 use crate::ops::cast::one_float;
 use crate::ops::losses::{IGNORED, check_range, reduced};
 use crate::{DType, Error, Tensor, fail, mode, trace};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// How a loss over many elements becomes one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl CrossEntropy {
     #[track_caller]
     #[must_use]
     pub fn of(&self, logits: &Tensor, target: &Tensor) -> Tensor {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         if let Err(error) = self.check(logits, target) {
             fail::raise(error.on([logits.spec(), target.spec()]).at(at));
         }

@@ -1,8 +1,8 @@
 //! Diagonals, triangles and blocks of matrices.
 
 use crate::{DType, Device, Error, Tensor, cat, default_device, fail, mode, trace};
+use pullback_ir::Line;
 use pullback_ir::infer::args;
-use std::panic::Location;
 
 impl Tensor {
     /// Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
@@ -211,7 +211,7 @@ fn far(offset: isize) -> i64 {
 pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
     if let Some(x) = tensors.iter().find(|x| x.rank() > 2) {
         let error = Error::shape("block_diag", format!("takes matrices, not {}", x.spec()));
-        fail::raise(error.at(mode::user_line(Location::caller())));
+        fail::raise(error.at(mode::user_line(Line::caller())));
     }
     let matrix = |x: &&Tensor| match x.rank() {
         2 => (*x).clone(),
@@ -233,9 +233,9 @@ pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
 /// The places of a matrix that a function of ones leaves, known also while tracing.
 #[track_caller]
 fn places(rows: usize, columns: usize, keep: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let found = || keep(&Tensor::ones_with([rows, columns], DType::U8)).nonzero().t().contiguous();
     // Found on the host, which need not wait for any device.
     let found = || mode::with(&mode::DEFAULT_DEVICE, Device::Cpu, found);
-    trace::computing(|| mode::speaking_for(at, found).to(default_device()))
+    trace::computing(|| mode::with_line(at, found).to(default_device()))
 }

@@ -2,9 +2,10 @@
 //! differentiate. A composite (`rms_norm`, `einsum`, …) is a function of other methods and has no row.
 
 mod activation;
-mod arrange;
 mod attention;
 mod batch_norm;
+pub(crate) mod binary;
+mod bits_and_divisors;
 mod bounds;
 mod calculus;
 pub(crate) mod cast;
@@ -17,7 +18,9 @@ pub(crate) mod dot;
 mod dropout;
 mod einsum;
 mod embedding;
+pub(crate) mod fused;
 mod index;
+mod index_put;
 mod linear;
 mod loss;
 mod loss_shapes;
@@ -26,26 +29,25 @@ mod matrix;
 mod movement;
 mod norm;
 mod normalise;
-mod number;
 mod operand;
-mod order;
 mod padding;
-mod pick;
-mod pieces;
-mod place;
-mod pointwise;
 mod pool;
 mod reduce;
 pub(crate) mod region;
 mod resize;
 mod sample;
+mod search_unique;
+mod selection;
 mod sizes;
 mod slice;
 mod slopes;
 mod soft;
 mod special;
+mod split_tile;
+mod stack_pad;
 mod statistics;
 mod surrogate;
+pub(crate) mod unary;
 mod view;
 
 pub mod fft;
@@ -55,40 +57,43 @@ pub mod masked;
 pub mod table;
 pub mod update;
 
-pub use arrange::{Border, column_stack, dstack, hstack, meshgrid, vstack};
 pub use attention::Attention;
 pub use calculus::Spacing;
 pub use conv::{Conv, Padding};
 pub use einsum::einsum;
 pub use embedding::{Bag, Embedding, EmbeddingBag};
+pub use index_put::Gathered;
 pub use loss::{CrossEntropy, Reduction, cross_entropy};
 pub use matrix::block_diag;
 pub use movement::{cat, stack};
 pub use operand::Operand;
-pub use order::Unique;
 pub use padding::Fill;
-pub use pieces::{broadcast_tensors, cartesian_prod};
-pub use place::Gathered;
 pub use pool::{OutputSizes, Pool};
 pub use resize::{Interpolate, Resize};
 pub use sample::{Outside, Sampling};
+pub use search_unique::Unique;
 pub use sizes::Sizes;
 pub use slice::{Index, Indices, IntoIndex};
+pub use split_tile::{broadcast_tensors, cartesian_prod};
+pub use stack_pad::{Border, column_stack, dstack, hstack, meshgrid, vstack};
 pub use statistics::Between;
 
-use crate::Op;
-use crate::rule::{Grad, Linear, Set};
+use crate::rule::{Adds, Facts, Grad, Linear, Set};
+use crate::{Op, Tensor};
 
 /// The row of an op: how it differentiates.
 pub(crate) fn row(op: &Op) -> Grad {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Grad::Zero,
-        Op::Unary(f) => pointwise::unary_row(*f),
-        Op::UnaryVjp(_) => Grad::Decompose(pointwise::unary_vjp),
-        Op::Binary(f) => pointwise::binary_row(*f),
+        Op::Unary(f) => unary::grad(*f),
+        Op::UnaryVjp(_) => Grad::Decompose(unary::unary_vjp),
+        Op::Binary(f) => binary::grad(*f),
         Op::Compare(_) => Grad::Zero,
         Op::Select => compare::select_row(),
-        Op::Cast(_) => linear("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype)),
+        Op::Cast(_) => {
+            let to_leaf = Adds::AtLeaf(|spec, dy| dy.cast(spec.dtype));
+            linear_adding("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype), to_leaf)
+        }
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
         Op::To(_) => linear("`dy` on the old device", |f, i, dy| dy.to(f.in_spec(i).device)),
         Op::After => after_row(),
@@ -107,7 +112,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Pool(p) => pool::row(&p.kind),
         Op::Linalg(f) => linalg::row(*f),
         Op::Fft(f) => fft::row(*f),
-        Op::Fused(f) => norm::row(*f),
+        Op::Fused(f) => fused::grad(*f),
         Op::Region(_) | Op::DotRegion(_) => region::row(),
         Op::Flow(flow) => crate::control::row(flow),
         Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
@@ -118,13 +123,20 @@ pub(crate) fn row(op: &Op) -> Grad {
 fn after_row() -> Grad {
     let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
-    Grad::Linear(Linear { wrt: Set::Of(&[0]), uses: Set::Of(&[]), transpose, formula })
+    let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Apart);
+    Grad::Linear(Linear { wrt, uses, transpose, adds, formula })
 }
 
 /// Linear in all operands.
-fn linear(
+fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor) -> Grad {
+    linear_adding(formula, transpose, Adds::Apart)
+}
+
+/// The row of an op that is linear in all operands, and whose gradients are added up in a way of their own.
+fn linear_adding(
     formula: &'static str,
-    transpose: fn(&crate::rule::Facts, usize, &crate::Tensor) -> crate::Tensor,
+    transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    adds: Adds,
 ) -> Grad {
-    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, formula })
+    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, adds, formula })
 }

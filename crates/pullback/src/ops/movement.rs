@@ -7,9 +7,8 @@ use crate::ops::Operand;
 use crate::rule::Grad;
 use crate::{Error, Op, Tensor, fail, mode};
 use pullback_ir::infer::args;
-use pullback_ir::{Padding, Span, View};
+use pullback_ir::{Line, Padding, Span, View};
 use smallvec::SmallVec;
-use std::panic::Location;
 
 /// The transpose of padding takes the elements back out.
 pub(crate) fn pad_row() -> Grad {
@@ -234,7 +233,7 @@ impl Tensor {
 #[track_caller]
 #[must_use]
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let Some(first) = tensors.first() else {
         fail::raise(Error::argument("cat", "needs at least one tensor").at(at));
     };

@@ -8,49 +8,46 @@ use pullback_ir::infer::args;
 use pullback_ir::{Fused, Real};
 use smallvec::smallvec;
 
-#[rustfmt::skip]
-pub(crate) fn row(f: Fused) -> Grad {
-    match f {
-        Fused::Softmax(_)       => Grad::Hand(Hand { uses: &[Y], vjp: softmax_vjp, jvp: softmax_jvp, formula: "`dx = y * (dy - sum(y * dy))`" }),
-        Fused::SoftmaxVjp(_)    => Grad::Decompose(softmax_slope),
-        Fused::LogSoftmax(_)    => Grad::Hand(Hand { uses: &[Y], vjp: log_softmax_vjp, jvp: log_softmax_jvp, formula: "`dx = dy - exp(y) * sum(dy)`" }),
-        Fused::LogSoftmaxVjp(_) => Grad::Decompose(log_softmax_slope),
-        Fused::LogSumExp(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Y], vjp: log_sum_exp_vjp, jvp: log_sum_exp_jvp, formula: "`dx = dy * exp(x - y)`" }),
-        Fused::LayerNorm(_)     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: layer_norm_vjp, jvp: layer_norm_jvp, formula: "`dx = (g - mean(g) - n * mean(g * n)) / σ` with `n` the normalised x, `g = dy * w`; `dw = sum(dy * n)`, `db = sum(dy)`" }),
-        Fused::LayerNormVjp(_)  => Grad::Decompose(layer_norm_slope),
-        Fused::BatchNorm(_)     => super::batch_norm::row(),
-        Fused::BatchNormVjp(_)  => super::batch_norm::vjp_row(),
-        Fused::CrossEntropy     => Grad::Hand(Hand { uses: &[Val::In(0), Val::In(1)], vjp: cross_entropy_vjp, jvp: cross_entropy_jvp, formula: "`dx = (softmax(x) - onehot(class)) * dy`" }),
-        Fused::CrossEntropyVjp  => Grad::Decompose(cross_entropy_slope),
-        Fused::Attention(_)     => super::attention::row(),
-        Fused::AttentionVjp(_)  => super::attention::vjp_row(),
-        Fused::Sgd(_)           => Grad::Decompose(super::update::sgd),
-        Fused::Adam(_)          => Grad::Decompose(super::update::adam),
-    }
-}
+pub(super) const SOFTMAX: Grad = Grad::Hand(Hand {
+    uses: &[Y],
+    vjp: softmax_vjp,
+    jvp: softmax_jvp,
+    formula: "`dx = y * (dy - sum(y * dy))`",
+});
 
-fn fused(op: &Op) -> Fused {
-    match op {
-        Op::Fused(f) => *f,
-        _ => unreachable!("called for a fused op"),
-    }
-}
+pub(super) const LOG_SOFTMAX: Grad = Grad::Hand(Hand {
+    uses: &[Y],
+    vjp: log_softmax_vjp,
+    jvp: log_softmax_jvp,
+    formula: "`dx = dy - exp(y) * sum(dy)`",
+});
 
+pub(super) const LOG_SUM_EXP: Grad = Grad::Hand(Hand {
+    uses: &[Val::In(0), Y],
+    vjp: log_sum_exp_vjp,
+    jvp: log_sum_exp_jvp,
+    formula: "`dx = dy * exp(x - y)`",
+});
+
+pub(super) const LAYER_NORM: Grad = Grad::Hand(Hand {
+    uses: &[Val::In(0), Val::In(1)],
+    vjp: layer_norm_vjp,
+    jvp: layer_norm_jvp,
+    formula: "`dx = (g - mean(g) - n * mean(g * n)) / σ` with `n` the normalised x, `g = dy * w`; \
+              `dw = sum(dy * n)`, `db = sum(dy)`",
+});
+
+pub(super) const CROSS_ENTROPY: Grad = Grad::Hand(Hand {
+    uses: &[Val::In(0), Val::In(1)],
+    vjp: cross_entropy_vjp,
+    jvp: cross_entropy_jvp,
+    formula: "`dx = (softmax(x) - onehot(class)) * dy`",
+});
+
+/// The axis that the op works along.
 fn axis_of(op: &Op) -> usize {
-    match fused(op) {
-        Fused::Softmax(axis) | Fused::SoftmaxVjp(axis) | Fused::LogSoftmax(axis) => axis,
-        Fused::LogSoftmaxVjp(axis) | Fused::LogSumExp(axis) => axis,
-        Fused::LayerNorm(_)
-        | Fused::LayerNormVjp(_)
-        | Fused::BatchNorm(_)
-        | Fused::BatchNormVjp(_)
-        | Fused::CrossEntropy
-        | Fused::CrossEntropyVjp
-        | Fused::Attention(_)
-        | Fused::AttentionVjp(_)
-        | Fused::Sgd(_)
-        | Fused::Adam(_) => 0,
-    }
+    let Op::Fused(f) = op else { unreachable!("called for a fused op") };
+    f.axis().expect("called for an op along an axis")
 }
 
 fn each(list: &Maybe, f: impl Fn(&Tensor) -> Tensor) -> Maybe {
@@ -68,7 +65,7 @@ fn softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// y·(dy − Σ y·dy)
-fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (y, dy) = (inputs[0], inputs[1]);
     let mean = (y * dy).sum_keep(axis_of(op) as isize);
     smallvec![y * (dy - mean)]
@@ -84,7 +81,7 @@ fn log_softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// dy − eʸ·Σ dy
-fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (y, dy) = (inputs[0], inputs[1]);
     smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
 }
@@ -106,10 +103,10 @@ fn log_sum_exp_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 fn eps_of(op: &Op) -> f64 {
-    match fused(op) {
-        Fused::LayerNorm(eps) | Fused::LayerNormVjp(eps) => eps.0,
-        _ => unreachable!("called for LayerNorm"),
-    }
+    let Op::Fused(Fused::LayerNorm(eps) | Fused::LayerNormVjp(eps)) = op else {
+        unreachable!("called for LayerNorm")
+    };
+    eps.0
 }
 
 /// The normalised value and 1/σ, over the axes of `w`.
@@ -141,7 +138,7 @@ fn layer_norm_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// With u = (x−μ)/σ and g = dy·w: dx = (g − mean(g) − u·mean(u·g))/σ, dw = Σ dy·u, db = Σ dy.
-fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (x, w, dy) = (inputs[0], inputs[1], inputs[2]);
     let (axes, unit, scale) = normalised(op, x, w);
     let dy = dy.wide();
@@ -166,7 +163,7 @@ fn cross_entropy_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// (softmax − onehot)·dy
-fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Outs {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
     let hot = classes.hot(logits.shape()[1], logits.dtype());
     smallvec![(logits.softmax(1) - hot) * dy.unsqueeze(1)]

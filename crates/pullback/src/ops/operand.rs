@@ -5,9 +5,8 @@ use crate::apply::apply;
 use crate::{DType, Error, Scalar, Tensor, fail, mode};
 use half::{bf16, f16};
 use pullback_ir::infer::args;
-use pullback_ir::{Binary, Op, Shape, View};
+use pullback_ir::{Binary, Line, Op, Shape, View};
 use std::borrow::Cow;
-use std::panic::Location;
 
 /// A tensor, or a Rust scalar that adopts the dtype of the tensor it meets.
 pub trait Operand {
@@ -122,7 +121,7 @@ impl Tensor {
         let error = Error::argument("scalar", format!("{value} does not fit {dtype}"))
             .on([self.spec()])
             .hint("cast the tensor first");
-        fail::raise(error.at(mode::user_line(Location::caller())))
+        fail::raise(error.at(mode::user_line(Line::caller())))
     }
 
     /// Applies a binary op after promotion and broadcasting.
@@ -141,14 +140,14 @@ impl Tensor {
         &self,
         op: &'static str,
         spec: &crate::Spec,
-        at: &'static Location<'static>,
+        at: Line,
     ) -> crate::Result<Tensor> {
         let fits = pullback_ir::broadcast_shapes(self.shape(), &spec.shape);
         if fits.as_ref() != Some(&spec.shape) {
             let message = format!("{} does not broadcast to {spec}", self.spec());
             return Err(crate::Error::shape(op, message).on([self.spec(), spec]).at(at));
         }
-        Ok(mode::speaking_for(at, || self.cast(spec.dtype).expand_to(&spec.shape)))
+        Ok(mode::with_line(at, || self.cast(spec.dtype).expand_to(&spec.shape)))
     }
 
     /// Broadcast to a shape known to fit; the same handle if it has it already.
@@ -174,7 +173,7 @@ pub(crate) fn pair(
         Some(f) if !accepts(f, dtype) => numeric(f, dtype),
         _ => dtype,
     };
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let shape = fail::or_raise(args::broadcast(op, a.spec(), b.spec()).map_err(|e| e.at(at)));
     (a.cast(dtype).expand_to(&shape), b.cast(dtype).expand_to(&shape))
 }

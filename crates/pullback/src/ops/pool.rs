@@ -4,8 +4,7 @@ use crate::apply::apply;
 use crate::ops::sizes::Sizes;
 use crate::rule::Grad;
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
-use pullback_ir::{Frame, Pool as PoolOp, Pooling, Window};
-use std::panic::Location;
+use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 
 /// A sum spreads back over its window, and the other way round; a place does not move.
 pub(crate) fn row(kind: &Pooling) -> Grad {
@@ -210,7 +209,7 @@ fn grid(divisors: &[Vec<f64>], sums: &Tensor) -> Tensor {
         sums.new_from_vec(&list[..], &shape[..]).cast(sums.dtype())
     });
     let product = || each.reduce(|a, b| a * b).unwrap_or_else(|| sums.new_tensor(1.0));
-    mode::speaking_for(mode::user_line(Location::caller()), product)
+    mode::with_line(mode::user_line(Line::caller()), product)
 }
 
 impl Tensor {

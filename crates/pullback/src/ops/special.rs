@@ -2,7 +2,7 @@
 
 use crate::kinks::{self, Kind};
 use crate::ops::Operand;
-use crate::ops::pointwise::unit_for_squares;
+use crate::ops::binary::unit_for_squares;
 use crate::{DType, Error, Tensor, custom_vjp};
 use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};

@@ -4,7 +4,7 @@
 //! and [`unchecked_rules`](crate::unchecked_rules) lists the line of the model that uses it, with the number of calls.
 
 use crate::{CustomVjp, Error, Tensor, custom_vjp, fail, mode};
-use std::panic::Location;
+use pullback_ir::Line;
 
 const STEP: &str =
     "the derivative of a step function is zero: the gradient passes as if it were the identity";
@@ -32,7 +32,7 @@ impl Tensor {
         &self,
         hard: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
     ) -> Tensor {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let alike = move |x: &Tensor| {
             let y = hard(x);
             if y.spec() != x.spec() {

@@ -5,9 +5,8 @@
 
 use crate::rule::Outs;
 use crate::{Error, Op, Tensor, fail};
-use pullback_ir::{Adam as AdamOp, Fused, Real, Sgd as SgdOp};
+use pullback_ir::{Adam as AdamOp, Fused, Line, Real, Sgd as SgdOp};
 use smallvec::{SmallVec, smallvec};
-use std::panic::Location;
 
 /// How gradient descent steps. The fields have PyTorch's meanings and defaults.
 ///
@@ -110,7 +109,7 @@ pub fn sgd_(
     if op.remembers() != momentum.is_some() {
         let message = format!("a momentum of {} and its state go together", how.momentum);
         let error = Error::argument("sgd_", message).on([x.spec(), grad.spec()]);
-        fail::raise(error.at(crate::mode::user_line(Location::caller())));
+        fail::raise(error.at(crate::mode::user_line(Line::caller())));
     }
     let mut targets: SmallVec<[&Tensor; 2]> = smallvec![x];
     let mut inputs: SmallVec<[&Tensor; 3]> = smallvec![grad];
@@ -120,7 +119,7 @@ pub fn sgd_(
     }
     inputs.push(rate);
     let op = Op::Fused(Fused::Sgd(op));
-    fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Location::caller()));
+    fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Line::caller()));
 }
 
 /// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean = β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²;
@@ -158,7 +157,7 @@ pub fn adam_(how: &Adam, rate: &Tensor, x: &Tensor, grad: &Tensor, state: Moment
     targets.extend(state.largest);
     let op = Op::Fused(Fused::Adam(op));
     let inputs = [grad, step, rate];
-    fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &inputs, Location::caller()));
+    fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &inputs, Line::caller()));
 }
 
 /// The gradient with its sign, in the dtype in which steps are computed.

@@ -3,16 +3,15 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
-use crate::rule::{Facts, Grad};
+use crate::rule::{Adds, Facts, Grad};
 use crate::{Error, IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::args;
-use pullback_ir::{Axes, Shape, Span, View, inverse_order};
+use pullback_ir::{Axes, Line, Shape, Span, View, inverse_order};
 use smallvec::SmallVec;
-use std::panic::Location;
 
 /// Every view is linear; the transpose puts `dy` where the elements came from.
 pub(crate) fn row(view: &View) -> Grad {
-    use super::linear;
+    use super::{linear, linear_adding};
     match view {
         View::Reshape(_) => linear("`dy` in the old shape", |f, _, dy| dy.reshape(f.in_shape(0))),
         View::Permute(_) => linear("`dy` permuted back", |f, _, dy| match f.op {
@@ -23,7 +22,9 @@ pub(crate) fn row(view: &View) -> Grad {
             linear("`dy` summed over the new axes", |f, _, dy| dy.sum_to(f.in_shape(0)))
         }
         View::Flip(_) => linear("`dy` flipped", |f, _, dy| apply(f.op.clone(), &[dy])),
-        View::Slice(_) | View::Diagonal { .. } => linear("`dy` in its place among zeros", put_back),
+        View::Slice(_) | View::Diagonal { .. } => {
+            linear_adding("`dy` in its place among zeros", put_back, Adds::Into(add_to_part))
+        }
         View::Unfold { .. } => linear("`dy` of all windows added up in place", fold),
     }
 }
@@ -32,6 +33,13 @@ pub(crate) fn row(view: &View) -> Grad {
 fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
+}
+
+/// `dy` added to its part of a gradient that is there already: so the slices of a tensor cost as much as
+/// the tensor together, not each.
+fn add_to_part(f: &Facts, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
+    let Op::View(view) = f.op else { unreachable!("called for a view") };
+    sum.add_to_part_if_sole(view, dy)
 }
 
 /// The transpose of `unfold`: windows added up where they overlap.
@@ -72,7 +80,7 @@ impl Tensor {
     /// Unwraps what `args` made of a user's arguments, with the user's line.
     #[track_caller]
     pub(crate) fn checked<T>(&self, result: Result<T>) -> T {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         fail::or_raise(result.map_err(|e| e.at(at)))
     }
 
@@ -477,7 +485,7 @@ impl Tensor {
             seen = parent.0;
         }
         views.reverse();
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let other = fail::or_raise(other.try_cast_and_expand("put", &spec, at));
         apply(Op::Put(views), &[self, &other])
     }

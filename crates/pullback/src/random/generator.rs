@@ -6,9 +6,8 @@ use crate::memory::checkpoint;
 use crate::{
     DType, Device, IntoDevice, IntoShape, Tensor, default_device, device, fail, mode, trace,
 };
-use pullback_ir::Random;
+use pullback_ir::{Line, Random};
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The global generators. All give the same keys.
@@ -142,7 +141,7 @@ fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
 /// ```
 #[track_caller]
 pub fn manual_seed(seed: u64) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let seeded = |states: &mut States| {
         // The one of the default device is there from now on, so that a compiled step seeds it.
         states.on(default_device());
@@ -151,7 +150,7 @@ pub fn manual_seed(seed: u64) {
             state.copy_(state.new_tensor([seed as i64, 0]));
         }
     };
-    mode::speaking_for(at, || generators(seeded));
+    mode::with_line(at, || generators(seeded));
 }
 
 /// Where the global generator of the default device stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
@@ -176,9 +175,9 @@ pub fn random_state() -> Tensor {
 #[track_caller]
 #[must_use]
 pub fn random_state_on(device: impl IntoDevice) -> Tensor {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let device = fail::or_raise(device::found("random_state", device).map_err(|e| e.at(at)));
-    mode::speaking_for(at, || generators(|states| states.on(device).deep_clone()))
+    mode::with_line(at, || generators(|states| states.on(device).deep_clone()))
 }
 
 /// Puts the global generator of the state's device where [`random_state`] found it.
@@ -188,9 +187,9 @@ pub fn random_state_on(device: impl IntoDevice) -> Tensor {
 #[track_caller]
 pub fn set_random_state(state: &Tensor) {
     let key = Key::from_tensor(state);
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let set = |states: &mut States| drop(states.on(state.device()).copy_(key.tensor()));
-    mode::speaking_for(at, || generators(set));
+    mode::with_line(at, || generators(set));
 }
 
 /// Keys that were given are this far from the keys that users make of the same seed.
@@ -225,7 +224,7 @@ pub fn next_key() -> Key {
 #[track_caller]
 #[must_use]
 pub fn next_key_on(device: impl IntoDevice) -> Key {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let device = fail::or_raise(device::found("next_key", device).map_err(|e| e.at(at)));
     let key = repeated_key().unwrap_or_else(|| fresh_key(device, at));
     checkpoint::note_key(&key);
@@ -233,7 +232,7 @@ pub fn next_key_on(device: impl IntoDevice) -> Key {
     key
 }
 
-fn fresh_key(device: Device, at: &'static Location<'static>) -> Key {
+fn fresh_key(device: Device, at: Line) -> Key {
     if let Some(key) = trace::key_from_outside(device, at) {
         return key;
     }
@@ -242,7 +241,7 @@ fn fresh_key(device: Device, at: &'static Location<'static>) -> Key {
         state.add_(state.new_tensor([0i64, 1]));
         Key(state.deep_clone()).stream(GIVEN).draw(Random::Bits, &[2], DType::I64)
     };
-    Key(mode::speaking_for(at, || generators(given)))
+    Key(mode::with_line(at, || generators(given)))
 }
 
 impl Tensor {

@@ -2,7 +2,7 @@
 
 use crate::apply::apply_all;
 use crate::{Tensor, autocast, kinks, mode};
-use pullback_ir::{Op, Place, Program, Var};
+use pullback_ir::{Line, Op, Program, Var};
 
 /// The results of a program for these inputs.
 pub(crate) fn evaluate(program: &Program, inputs: &[Tensor]) -> Vec<Tensor> {
@@ -29,8 +29,8 @@ pub(crate) fn evaluate_with<V: Clone>(
     for e in &program.equations {
         let operands: Vec<V> = e.inputs.iter().map(|&v| get(&values, v)).collect();
         // The program has the dtypes and the conventions that were settled when it was traced.
-        let run = || speaking(e.at, || apply(&e.op, &operands));
-        let made = autocast::off(|| kinks::settled(run));
+        let run = || on_line_of(e.at, || apply(&e.op, &operands));
+        let made = autocast::off(|| kinks::off(run));
         for (v, y) in e.outputs.iter().zip(made) {
             values[v.index()] = Some(y);
         }
@@ -46,9 +46,9 @@ pub(crate) fn evaluate_with<V: Clone>(
 }
 
 /// Runs `f` for the line that an equation came from, where it is known.
-fn speaking<R>(at: Option<Place>, f: impl FnOnce() -> R) -> R {
-    match at.and_then(|at| at.location()) {
-        Some(at) => mode::speaking_for(at, f),
+fn on_line_of<R>(at: Option<Line>, f: impl FnOnce() -> R) -> R {
+    match at {
+        Some(at) => mode::with_line(at, f),
         None => f(),
     }
 }

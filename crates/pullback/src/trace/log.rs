@@ -1,13 +1,12 @@
 //! A trace that is going on: which variable each tensor is, and what was noted about the world outside.
 
-use super::{Before, Capture, Effect, GOING_ON, Kind, Log, Recorded, Root, Trace, lift};
+use super::{ACTIVE, Before, Capture, Effect, Kind, Log, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Unary, Var, View};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Unary, Var, View};
 use std::sync::Arc;
 
 impl Log {
@@ -39,11 +38,7 @@ impl Trace {
     }
 
     /// Whether a value follows from a float that somebody outside may be differentiating: an argument, or a capture that is not a plain constant.
-    pub(super) fn depends_on_floats(
-        &self,
-        x: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Result<bool> {
+    pub(super) fn depends_on_floats(&self, x: &Tensor, at: Line) -> Result<bool> {
         let (var, _) = self.root_of(x, "in-place", at)?;
         let log = &mut *self.log.borrow_mut();
         log.floats.follow(&log.program, &log.captures);
@@ -60,7 +55,7 @@ impl Trace {
         self.log.borrow().constants.contains(&(Arc::as_ptr(&x.0.storage) as usize))
     }
 
-    pub(super) fn argument(&self, spec: &Spec, at: &'static Location<'static>) -> Tensor {
+    pub(super) fn argument(&self, spec: &Spec, at: Line) -> Tensor {
         let var = self.log.borrow_mut().program.input(spec.clone());
         let argument = self.tensor(var, "an argument", at);
         // A program takes its arguments by value: a write to one would be lost.
@@ -69,12 +64,7 @@ impl Trace {
     }
 
     /// The tensor that a variable is.
-    pub(super) fn tensor(
-        &self,
-        var: Var,
-        op: &'static str,
-        at: &'static Location<'static>,
-    ) -> Tensor {
+    pub(super) fn tensor(&self, var: Var, op: &'static str, at: Line) -> Tensor {
         let mut log = self.log.borrow_mut();
         let spec = log.program.spec(var).clone();
         let storage =
@@ -94,7 +84,7 @@ impl Trace {
     }
 
     /// A tensor from outside, inside a body.
-    pub(super) fn lift(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+    pub(super) fn lift(&self, x: &Tensor, at: Line) -> Result<Tensor> {
         self.check_reachable(x, "capture", at)?;
         let key = Arc::as_ptr(&x.0) as usize;
         if let Some((_, lifted)) = self.log.borrow().lifted.get(&key) {
@@ -121,12 +111,7 @@ impl Trace {
         self.log.borrow().roots.get(&key).is_some_and(|root| root.lifted)
     }
 
-    pub(super) fn capture(
-        &self,
-        capture: Capture,
-        spec: Spec,
-        at: &'static Location<'static>,
-    ) -> Tensor {
+    pub(super) fn capture(&self, capture: Capture, spec: Spec, at: Line) -> Tensor {
         let var = {
             let mut log = self.log.borrow_mut();
             log.captures.push(capture);
@@ -136,16 +121,9 @@ impl Trace {
     }
 
     /// A tensor of another trace must be one that is going on around this one.
-    pub(super) fn check_reachable(
-        &self,
-        x: &Tensor,
-        op: &str,
-        at: &'static Location<'static>,
-    ) -> Result<()> {
+    pub(super) fn check_reachable(&self, x: &Tensor, op: &str, at: Line) -> Result<()> {
         match x.0.storage.as_traced() {
-            Some(traced)
-                if !GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) =>
-            {
+            Some(traced) if !ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) => {
                 Err(traced.escaped(op).at(at))
             }
             _ => Ok(()),
@@ -153,15 +131,15 @@ impl Trace {
     }
 
     /// A value with a derivative of zero.
-    pub(super) fn stop(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+    pub(super) fn stop(&self, x: &Tensor, at: Line) -> Result<Tensor> {
         let var = self.stop_var(x, at)?;
         Ok(self.tensor(var, Op::Unary(Unary::Stop).name(), at))
     }
 
-    fn stop_var(&self, x: &Tensor, at: &'static Location<'static>) -> Result<Var> {
+    fn stop_var(&self, x: &Tensor, at: Line) -> Result<Var> {
         let op = Op::Unary(Unary::Stop);
         let var = self.var_of(x, op.name(), at)?;
-        let made = self.log.borrow_mut().program.push(op, &[var], Some(at.into()));
+        let made = self.log.borrow_mut().program.push(op, &[var], Some(at));
         Ok(made.map_err(|e| e.at(at))?[0])
     }
 
@@ -190,7 +168,7 @@ impl Trace {
     }
 
     /// The variable that a tensor is.
-    pub fn var_of(&self, x: &Tensor, op: &str, at: &'static Location<'static>) -> Result<Var> {
+    pub fn var_of(&self, x: &Tensor, op: &str, at: Line) -> Result<Var> {
         let lifted;
         let x = match self.is_body() && !self.owns(x) {
             true => {
@@ -211,8 +189,7 @@ impl Trace {
         let mut var = root;
         if inner.layout != Layout::dense(spec.shape.clone()) {
             for view in views_to(x, &spec) {
-                let made =
-                    self.log.borrow_mut().program.push(Op::View(view), &[var], Some(at.into()));
+                let made = self.log.borrow_mut().program.push(Op::View(view), &[var], Some(at));
                 var = made.map_err(|e| e.at(at))?[0];
             }
         }
@@ -221,12 +198,7 @@ impl Trace {
     }
 
     /// The variable and spec of the whole storage that a tensor lies in.
-    pub(super) fn root_of(
-        &self,
-        x: &Tensor,
-        op: &str,
-        at: &'static Location<'static>,
-    ) -> Result<(Var, Spec)> {
+    pub(super) fn root_of(&self, x: &Tensor, op: &str, at: Line) -> Result<(Var, Spec)> {
         let storage = &x.0.storage;
         let key = Arc::as_ptr(storage) as usize;
         if let Some(root) = self.log.borrow().roots.get(&key) {
@@ -251,18 +223,12 @@ impl Trace {
         Ok((var, spec))
     }
 
-    pub(super) fn view(
-        &self,
-        op: &Op,
-        view: &View,
-        x: &Tensor,
-        at: &'static Location<'static>,
-    ) -> Result<Tensor> {
+    pub(super) fn view(&self, op: &Op, view: &View, x: &Tensor, at: Line) -> Result<Tensor> {
         let x = &lift(x, at);
         let spec = infer_one(op, &[x.spec()]).map_err(|e| e.at(at))?;
         let Some(layout) = x.0.layout.view(view) else {
             let var = self.var_of(x, op.name(), at)?;
-            let made = self.log.borrow_mut().program.push(op.clone(), &[var], Some(at.into()));
+            let made = self.log.borrow_mut().program.push(op.clone(), &[var], Some(at));
             return Ok(self.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at));
         };
         if self.owns(x) {
@@ -279,8 +245,7 @@ impl Trace {
                 .is_some_and(|r| layout == Layout::dense(r.spec.shape.clone()));
             if !known && !whole {
                 let mut log = self.log.borrow_mut();
-                let made =
-                    log.program.push(op.clone(), &[var], Some(at.into())).map_err(|e| e.at(at))?;
+                let made = log.program.push(op.clone(), &[var], Some(at)).map_err(|e| e.at(at))?;
                 log.windows.insert(key, (version, made[0]));
             }
         }
@@ -315,8 +280,7 @@ impl Trace {
         let var = match op {
             None => value,
             Some(op) => {
-                log.program.push(op, inputs, Some(writer.at.into())).map_err(|e| e.at(writer.at))?
-                    [0]
+                log.program.push(op, inputs, Some(writer.at)).map_err(|e| e.at(writer.at))?[0]
             }
         };
         let key = Arc::as_ptr(&target.0.storage) as usize;
@@ -378,11 +342,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn finish(
-        &self,
-        outputs: &[Tensor],
-        at: &'static Location<'static>,
-    ) -> Result<Recorded> {
+    pub(super) fn finish(&self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
         let mut results = Vec::new();
         for y in outputs {
             results.push(self.var_of(y, "return", at)?);

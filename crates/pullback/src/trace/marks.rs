@@ -1,9 +1,8 @@
 //! What a function does to the tensors of its caller that no program can do, and what a body cannot do to `no_grad` around it.
 
-use super::{GOING_ON, Kind, address, current};
+use super::{ACTIVE, Kind, address, current};
 use crate::{Error, Result, Tensor, fail};
-use pullback_ir::ErrorKind;
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Line};
 
 const LIFTS: &str = "it switches recording on, and was called inside no_grad";
 const MARKS: &str = "it marks a tensor of its caller as requiring grad, or no longer";
@@ -11,7 +10,7 @@ const ASKS: &str = "it asks for the gradient of an argument";
 
 /// The innermost whole function that is traced is not to be compiled.
 fn go_op_by_op(why: &'static str) {
-    GOING_ON.with_borrow(|all| {
+    ACTIVE.with_borrow(|all| {
         if let Some(whole) = all.iter().rev().find(|trace| !trace.is_body()) {
             whole.uncompiled.set(Some(why));
         }
@@ -20,7 +19,7 @@ fn go_op_by_op(why: &'static str) {
 
 /// A tensor is about to become a leaf, or none. Where it is the caller's, as an argument is, it stays so after the call: a program cannot do that.
 /// `changes` says whether it is something else now.
-pub(crate) fn marks(x: &Tensor, changes: bool, at: &'static Location<'static>) -> Result<()> {
+pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let argument = trace.log.borrow().arguments.contains(&address(x));
     let outside = changes && !trace.owns(x) && !trace.made(x);
@@ -42,7 +41,7 @@ pub(crate) fn marks(x: &Tensor, changes: bool, at: &'static Location<'static>) -
     Ok(())
 }
 
-fn refused_mark(x: &Tensor, what: &str, at: &'static Location<'static>) -> Error {
+fn refused_mark(x: &Tensor, what: &str, at: Line) -> Error {
     // Called as it is, the function may do that.
     go_op_by_op(MARKS);
     let message = format!("{what} is marked as requiring grad, or no longer, inside the body");
@@ -62,7 +61,7 @@ pub(crate) fn asks(x: &Tensor) {
 }
 
 /// Refuses to lift a `no_grad` that is around the innermost body: the body is replayed in there.
-pub(crate) fn check_lifting(at: &'static Location<'static>) {
+pub(crate) fn check_lifting(at: Line) {
     let Some(trace) = current().filter(|trace| trace.in_no_grad) else { return };
     match trace.kind {
         Kind::Whole => trace.uncompiled.set(Some(LIFTS)),
@@ -78,7 +77,7 @@ pub(crate) fn check_lifting(at: &'static Location<'static>) {
 }
 
 /// Whether a write to this value inside `no_grad` would change what a derivative outside the innermost body sees.
-pub(crate) fn may_be_differentiated(x: &Tensor, at: &'static Location<'static>) -> Result<bool> {
+pub(crate) fn may_be_differentiated(x: &Tensor, at: Line) -> Result<bool> {
     match current() {
         Some(trace) if trace.is_body() && trace.is_cut() && trace.owns(x) => {
             trace.depends_on_floats(x, at)

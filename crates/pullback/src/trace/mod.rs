@@ -26,18 +26,19 @@ pub(crate) use log::can_be_differentiated;
 pub(crate) use marks::{asks, check_lifting, marks, may_be_differentiated};
 pub use program::trace;
 
-use crate::memory::report::ledger;
+use crate::leaf::Leaf;
 use crate::rule::Outs;
 use crate::storage::{Storage, Writer};
-use crate::tape::{self, History, Leaf};
+use crate::tape::History;
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Device, Error, Flag, Key, Result, Tensor, apply, autocast, fail, mode};
-use pullback_ir::{ErrorKind, Layout, Op, Program, Shape, Spec, Var};
+use crate::{
+    Device, Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence,
+};
+use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -182,7 +183,7 @@ pub(crate) struct Recorded {
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    static GOING_ON: RefCell<Vec<Rc<Trace>>> = const { RefCell::new(Vec::new()) };
+    static ACTIVE: RefCell<Vec<Rc<Trace>>> = const { RefCell::new(Vec::new()) };
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -202,7 +203,7 @@ pub(crate) fn current() -> Option<Rc<Trace>> {
     if !active() {
         return None;
     }
-    GOING_ON.with_borrow(|all| all.last().cloned())
+    ACTIVE.with_borrow(|all| all.last().cloned())
 }
 
 /// Which trace is the innermost; 0 for none.
@@ -212,18 +213,18 @@ pub(crate) fn number() -> u64 {
 
 /// Runs `f` outside the innermost trace, in the one around it or in none.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
-    leaving(GOING_ON.with_borrow(Vec::len).min(1), f)
+    leaving(ACTIVE.with_borrow(Vec::len).min(1), f)
 }
 
 /// Runs `f`, which computes with values that are known, outside all traces.
 pub(crate) fn computing<R>(f: impl FnOnce() -> R) -> R {
-    leaving(GOING_ON.with_borrow(Vec::len), f)
+    leaving(ACTIVE.with_borrow(Vec::len), f)
 }
 
 /// Runs `f` where the node of this number was made: outside the bodies that began since.
 pub(crate) fn where_made<R>(number: u64, f: impl FnOnce() -> R) -> R {
     let since = |t: &&Rc<Trace>| t.is_body() && number < t.first_node;
-    leaving(GOING_ON.with_borrow(|all| all.iter().rev().take_while(since).count()), f)
+    leaving(ACTIVE.with_borrow(|all| all.iter().rev().take_while(since).count()), f)
 }
 
 /// Runs `f` outside so many of the innermost traces.
@@ -231,15 +232,15 @@ fn leaving<R>(count: usize, f: impl FnOnce() -> R) -> R {
     struct Return(Vec<Rc<Trace>>);
     impl Drop for Return {
         fn drop(&mut self) {
-            GOING_ON.with_borrow_mut(|all| all.append(&mut self.0));
-            DEPTH.set(GOING_ON.with_borrow(Vec::len));
+            ACTIVE.with_borrow_mut(|all| all.append(&mut self.0));
+            DEPTH.set(ACTIVE.with_borrow(Vec::len));
         }
     }
     if count == 0 {
         return f();
     }
-    let _return = Return(GOING_ON.with_borrow_mut(|all| all.split_off(all.len() - count)));
-    DEPTH.set(GOING_ON.with_borrow(Vec::len));
+    let _return = Return(ACTIVE.with_borrow_mut(|all| all.split_off(all.len() - count)));
+    DEPTH.set(ACTIVE.with_borrow(Vec::len));
     f()
 }
 
@@ -248,7 +249,7 @@ pub(crate) fn record<R>(
     kind: Kind,
     lanes: Option<usize>,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
     record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
@@ -260,14 +261,14 @@ pub(crate) fn record_telling<R>(
     kind: Kind,
     lanes: Option<usize>,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            let ended = GOING_ON.with_borrow_mut(Vec::pop);
-            DEPTH.set(GOING_ON.with_borrow(Vec::len));
+            let ended = ACTIVE.with_borrow_mut(Vec::pop);
+            DEPTH.set(ACTIVE.with_borrow(Vec::len));
             // Also where the function panicked: what it changed about tensors from outside is put back.
             if let Some(trace) = ended {
                 trace.put_back();
@@ -277,7 +278,7 @@ pub(crate) fn record_telling<R>(
     let trace = Rc::new(Trace {
         id: NEXT.fetch_add(1, Ordering::Relaxed),
         kind,
-        first_node: tape::next_number(),
+        first_node: sequence::next_number(),
         first_level: levels::next_number(),
         in_no_grad: mode::in_no_grad(),
         lanes,
@@ -286,10 +287,10 @@ pub(crate) fn record_telling<R>(
     });
     let arguments: Vec<Tensor> = specs.iter().map(|spec| trace.argument(spec, at)).collect();
     trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
-    GOING_ON.with_borrow_mut(|all| all.push(trace.clone()));
-    DEPTH.set(GOING_ON.with_borrow(Vec::len));
+    ACTIVE.with_borrow_mut(|all| all.push(trace.clone()));
+    DEPTH.set(ACTIVE.with_borrow(Vec::len));
     let leave = Leave;
-    let (result, outputs) = autocast::apart(|| f(&arguments));
+    let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
     let recorded = trace.finish(&outputs, at)?;
     drop(leave);
     Ok((result, recorded))
@@ -298,21 +299,17 @@ pub(crate) fn record_telling<R>(
 /// Notes that a flag was looked at, in every trace that is going on: it decides what all of them record.
 pub(crate) fn looked_at(flag: &Flag, value: bool) {
     if active() {
-        GOING_ON.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
+        ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
     }
 }
 
 /// Notes that what is traced would look at values if they were known, for its own sake: the program does not.
 pub(crate) fn looks_at_values() {
-    GOING_ON.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
+    ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
 }
 
 /// Records an op and gives tensors that stand for its results.
-pub(crate) fn apply_traced(
-    op: &Op,
-    inputs: &[&Tensor],
-    at: &'static Location<'static>,
-) -> Result<Outs> {
+pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
@@ -326,12 +323,8 @@ pub(crate) fn apply_traced(
         .iter()
         .map(|x| trace.var_of(x, op.name(), at))
         .collect::<Result<SmallVec<[Var; 4]>>>()?;
-    let made = trace
-        .log
-        .borrow_mut()
-        .program
-        .push(op.clone(), &vars, Some(at.into()))
-        .map_err(|e| e.at(at))?;
+    let made =
+        trace.log.borrow_mut().program.push(op.clone(), &vars, Some(at)).map_err(|e| e.at(at))?;
     let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
     match cut {
         false => Ok(new.collect()),
@@ -343,7 +336,7 @@ pub(crate) fn apply_traced(
 
 /// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. It is a variable of its own where
 /// outside it would share memory: so writing to it is refused, and it follows what is written to the tensor ([`Trace::renew_followers`]).
-pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+pub(crate) fn stopped(x: &Tensor, at: Line) -> Result<Tensor> {
     let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
     let y = trace.stop(x, at)?;
     y.lock().frozen = Frozen::Cut;
@@ -354,7 +347,7 @@ pub(crate) fn stopped(x: &Tensor, at: &'static Location<'static>) -> Result<Tens
 }
 
 /// A value that nobody else holds, without a derivative: as [`stopped`], but it may be written to.
-pub(crate) fn constant(x: &Tensor, at: &'static Location<'static>) -> Result<Tensor> {
+pub(crate) fn constant(x: &Tensor, at: Line) -> Result<Tensor> {
     match current().filter(|_| x.dtype().is_float()) {
         Some(trace) => trace.stop(x, at),
         None => Ok(x.clone()),
@@ -362,7 +355,7 @@ pub(crate) fn constant(x: &Tensor, at: &'static Location<'static>) -> Result<Ten
 }
 
 /// The tensor as the innermost body sees it: from outside, a plain variable.
-pub(crate) fn lift(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+pub(crate) fn lift(x: &Tensor, at: Line) -> Tensor {
     match current() {
         Some(trace) if trace.is_body() && !trace.owns(x) => fail::or_raise(trace.lift(x, at)),
         _ => x.clone(),
@@ -376,11 +369,7 @@ pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
 }
 
 /// What is left of a tensor's history and tangents inside the innermost trace.
-pub(crate) fn strip(
-    x: &Tensor,
-    operand: &mut apply::Operand,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
     let mut older = operand.tangents.iter().any(is_older);
@@ -415,7 +404,7 @@ pub(crate) fn touch(
     leaf: &Arc<Leaf>,
     slot: &mut Option<Tensor>,
     (looked, changed): (bool, bool),
-    at: &'static Location<'static>,
+    at: Line,
 ) {
     let Some(inner) = current() else { return };
     if let (Kind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
@@ -424,7 +413,7 @@ pub(crate) fn touch(
         fail::raise(error.hint("compute it with grad(..) and return it"));
     }
     let whole = |all: &Vec<Rc<Trace>>| all.iter().rev().find(|t| !t.is_body()).cloned();
-    let Some(trace) = GOING_ON.with_borrow(whole) else { return };
+    let Some(trace) = ACTIVE.with_borrow(whole) else { return };
     if leaf.seq >= trace.first_node || !trace.log.borrow_mut().touched.insert(leaf.seq) {
         return;
     }
@@ -436,9 +425,7 @@ pub(crate) fn touch(
         input = Some(made.clone());
         *slot = Some(made);
     }
-    if ledger::is_on() {
-        ledger::touches(leaf, before.as_ref(), input.as_ref());
-    }
+    events::gradient_met(leaf, before.as_ref(), input.as_ref());
     trace.log.borrow_mut().leaves.push(Touched { leaf: leaf.clone(), before, looked, input });
 }
 
@@ -452,7 +439,7 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
     }
     let Some(trace) = current() else { return Ok(()) };
     let key = Arc::as_ptr(&x.0.storage) as usize;
-    if GOING_ON.with_borrow(|all| all.iter().any(|t| t.log.borrow().constants.contains(&key))) {
+    if ACTIVE.with_borrow(|all| all.iter().any(|t| t.log.borrow().constants.contains(&key))) {
         return Ok(());
     }
     let there = match trace.kind {
@@ -473,7 +460,7 @@ pub(crate) fn knows(x: &Tensor) -> bool {
 
 /// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
 pub(crate) fn is_here(x: &Tensor) -> bool {
-    let here = |id: u64| GOING_ON.with_borrow(|all| all.iter().any(|t| t.id == id));
+    let here = |id: u64| ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == id));
     x.0.storage.as_traced().is_none_or(|traced| here(traced.trace))
 }
 
@@ -490,19 +477,19 @@ pub(crate) fn note_constant(x: &Tensor) {
 }
 
 /// A key for what goes on in a body, from the generator outside; none outside a body.
-pub(crate) fn key_from_outside(device: Device, at: &'static Location<'static>) -> Option<Key> {
+pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
         (Kind::Whole, _) => None,
         (Kind::Body(_), Some(lanes)) => {
             let draw = || crate::next_key_on(device);
-            let keys = outside(|| mode::speaking_for(at, || draw().split_tensor(lanes)));
+            let keys = outside(|| mode::with_line(at, || draw().split_tensor(lanes)));
             let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
         (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
-            Some(outside(|| mode::speaking_for(at, || crate::next_key_on(device))))
+            Some(outside(|| mode::with_line(at, || crate::next_key_on(device))))
         }
         (Kind::Body(name), None) => {
             let message =

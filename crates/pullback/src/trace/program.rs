@@ -2,8 +2,7 @@
 
 use super::{Kind, Recorded, record};
 use crate::{Result, Spec, Tensor, Tree, mode};
-use pullback_ir::Program;
-use std::panic::Location;
+use pullback_ir::{Line, Program};
 
 /// Records what a function does to arguments of these specs, and computes nothing.
 ///
@@ -23,7 +22,7 @@ use std::panic::Location;
 /// If the function reads a traced value, or anything else in it fails: the error names the line.
 #[track_caller]
 pub fn trace<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, specs: &[Spec]) -> Result<Program> {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let recorded = whole(f, specs, at)?.1;
     Ok(recorded.program.renumbered())
 }
@@ -32,7 +31,7 @@ pub fn trace<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, specs: &[Spec]) -> Result<
 pub(crate) fn whole<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Y,
     specs: &[Spec],
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<(Y, Recorded)> {
     crate::fail::catch(|| {
         record(Kind::Whole, None, specs, at, |arguments| {

@@ -2,7 +2,7 @@
 
 use super::vmap::vmap;
 use crate::{Error, Result, Tensor, Tree, cat, fail, mode, stack};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// All prefixes of the elements along an axis, put together by an associative function: x₀, f(x₀, x₁), f(f(x₀, x₁), x₂), … where each x
 /// is an element of every tensor of `xs`. A [`scan`](crate::scan) takes as many steps one after the other as there are elements; this takes 2·log₂ of them, each
@@ -28,7 +28,7 @@ use std::panic::Location;
 /// If the tensors are not equally long along the axis, or `f` gives other specs than it is given.
 #[track_caller]
 pub fn associative_scan<T: Tree>(f: impl Fn(&T, &T) -> T, xs: &T, axis: isize) -> T {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::or_raise(prefixes(&f, xs, axis, false, at).map_err(|e| e.at(at)))
 }
 
@@ -45,7 +45,7 @@ pub fn associative_scan<T: Tree>(f: impl Fn(&T, &T) -> T, xs: &T, axis: isize) -
 /// As [`associative_scan`].
 #[track_caller]
 pub fn associative_scan_reverse<T: Tree>(f: impl Fn(&T, &T) -> T, xs: &T, axis: isize) -> T {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     fail::or_raise(prefixes(&f, xs, axis, true, at).map_err(|e| e.at(at)))
 }
 
@@ -54,7 +54,7 @@ fn prefixes<T: Tree>(
     xs: &T,
     axis: isize,
     reverse: bool,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<T> {
     let op = "associative_scan";
     let leaves = xs.leaves();
@@ -68,14 +68,14 @@ fn prefixes<T: Tree>(
         let x = x.move_axis(axis, 0);
         if reverse { x.flip(0) } else { x }
     };
-    let rows: Vec<Tensor> = mode::speaking_for(at, || leaves.iter().map(front).collect());
+    let rows: Vec<Tensor> = mode::with_line(at, || leaves.iter().map(front).collect());
     let n = rows.first().map_or(0, |x| x.shape()[0]);
     if rows.iter().any(|x| x.shape()[0] != n) {
         let message = format!("the tensors are not equally long along axis {axis}");
         return Err(Error::shape(op, message).on(leaves.iter().map(Tensor::spec)));
     }
     // Many pairs at once: `f` names its own lines, the rest speaks for the caller.
-    let pairs = vmap(|(a, b): &(T, T)| mode::speaking_for_itself(|| f(a, b)), 0, 0);
+    let pairs = vmap(|(a, b): &(T, T)| mode::with_own_lines(|| f(a, b)), 0, 0);
     let combine = |a: &[Tensor], b: &[Tensor]| -> Result<Vec<Tensor>> {
         let made = pairs(&(xs.with_leaves(a), xs.with_leaves(b))).leaves();
         if !made.iter().map(Tensor::spec).eq(a.iter().map(Tensor::spec)) {
@@ -89,7 +89,7 @@ fn prefixes<T: Tree>(
         }
         Ok(made)
     };
-    mode::speaking_for(at, || {
+    mode::with_line(at, || {
         let all = scanned(&combine, &rows, n)?;
         let back = |x: &Tensor| {
             let x = if reverse { x.flip(0) } else { x.clone() };

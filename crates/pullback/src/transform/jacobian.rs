@@ -6,10 +6,10 @@ use super::vmap::along_directions;
 use crate::inplace::undo::{self, Writes};
 use crate::random::{self, Draws};
 use crate::{DType, Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
+use pullback_ir::Line;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::Location;
 
 /// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of them. Its Jacobian has the same
 /// structure, with a tree shaped as the argument in place of each tensor. For structs there is [`jacobian_tree`], which gives a list.
@@ -95,14 +95,14 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
 /// A transform of `f`: what it does itself is done for the caller's line, and what `f` does names its own lines.
 fn spoken<T, Y, R>(
-    caller: &'static Location<'static>,
+    caller: Line,
     f: impl Fn(&T) -> Y,
     derivative: impl Fn(&dyn Fn(&T) -> Y, &T) -> R,
 ) -> impl Fn(&T) -> R {
     move |x| {
-        let outside = mode::speaker();
-        let own = |x: &T| mode::speaking_as(outside, || f(x));
-        mode::speaking_for(mode::user_line(caller), || derivative(&own, x))
+        let outside = mode::set_line();
+        let own = |x: &T| mode::with_lines_of(outside, || f(x));
+        mode::with_line(mode::user_line(caller), || derivative(&own, x))
     }
 }
 
@@ -118,7 +118,7 @@ fn spoken<T, Y, R>(
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
 #[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    spoken(Location::caller(), f, |f, x| {
+    spoken(Line::caller(), f, |f, x| {
         let (y, pullback) = vjp(f, x);
         y.filled(&mut rows(x, &y, pullback).into_iter())
     })
@@ -177,7 +177,7 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// one found, and what the last one wrote stays: so it is written once, here and in [`jacobian`] and [`hessian`].
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    let at = Location::caller();
+    let at = Line::caller();
     spoken(at, f, move |f, x| {
         // The structure of the results, as the last call saw it.
         let seen = RefCell::new(None);
@@ -234,13 +234,13 @@ fn zeros_of(x: &Tensor) -> Tensor {
 /// Calls of one function for one derivative, as if there had been one. It may write to memory from outside: each call finds what the first one found, and what
 /// the last one wrote stays. And each draws from the global generator what the first one drew.
 struct Calls {
-    at: &'static Location<'static>,
+    at: Line,
     last: RefCell<Writes>,
     draws: RefCell<Option<Draws>>,
 }
 
 impl Calls {
-    fn new(at: &'static Location<'static>) -> Calls {
+    fn new(at: Line) -> Calls {
         Calls { at: mode::user_line(at), last: RefCell::default(), draws: RefCell::default() }
     }
 
@@ -381,7 +381,7 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// ```
 #[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    let at = Location::caller();
+    let at = Line::caller();
     spoken(at, f, move |f, x| {
         let (y, rows) = either(f, x, at);
         y.filled(&mut rows.into_iter())
@@ -407,16 +407,12 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// ```
 #[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
-    let at = Location::caller();
+    let at = Line::caller();
     spoken(at, f, move |f, x| either(f, x, at).1)
 }
 
 /// The results and the derivatives of each, by the mode that takes fewer passes.
-fn either<T: Tree, Y: Tree>(
-    f: &dyn Fn(&T) -> Y,
-    x: &T,
-    at: &'static Location<'static>,
-) -> (Y, Vec<T>) {
+fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T, at: Line) -> (Y, Vec<T>) {
     let calls = Calls::new(at);
     let (y, pullback) = calls.call(|| vjp(f, x));
     let inputs: usize = x.leaves().iter().map(Tensor::len).sum();
@@ -461,8 +457,8 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 /// ```
 #[track_caller]
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
-    let caller = Location::caller();
-    spoken(caller, f, |f, x: &T| {
+    let caller = Line::caller();
+    spoken(caller, f, move |f, x: &T| {
         let leaves = x.leaves();
         if !leaves.is_empty() && !leaves.iter().any(|x| x.dtype().is_float()) {
             let message = "only floats have second derivatives, and there are none";

@@ -2,7 +2,7 @@
 
 use super::modes::vjp;
 use crate::{Error, Spec, Tensor, Tree, fail, mode};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// The value of a function and its derivative at this point, as a map of directions that can be applied any number of times: each is a
 /// [`jvp`](crate::jvp) that does not run the function again.
@@ -26,11 +26,11 @@ pub fn linearize<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     f: F,
     x: &T,
 ) -> (Y, impl Fn(&T) -> Y + use<T, Y, F>) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
-    mode::speaking_for(at, || {
+    mode::with_line(at, || {
         // What the user wrote names its own lines.
-        let (y, pullback) = vjp(|x: &T| mode::speaking_for_itself(|| f(x)), x);
+        let (y, pullback) = vjp(|x: &T| mode::with_own_lines(|| f(x)), x);
         let zeros = y.map(&mut |y| mode::set_recording(false, || y.detach().zeros_like()));
         let (_, push) = vjp(move |dy: &Y| pullback(dy), &zeros);
         // The map comes from the tape of the pullback. Nobody outside follows it, unless the value or a direction is followed.

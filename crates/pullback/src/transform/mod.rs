@@ -8,6 +8,7 @@ mod jacobian;
 pub(crate) mod levels;
 mod linearize;
 mod modes;
+pub(crate) mod reach;
 mod vmap;
 
 pub use associative::{associative_scan, associative_scan_reverse};

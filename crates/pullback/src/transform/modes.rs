@@ -1,12 +1,15 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
 
 use super::levels::{self, Level};
+use super::reach::{Plan, plan};
+use crate::grad::BackwardOptions;
 use crate::own::Since;
-use crate::tape::backward::{Manner, Plan, of_targets, plan};
+use crate::tape::backward::of_targets;
+use crate::tape::record::record_as;
 use crate::tape::{History, Key};
 use crate::tensor::Tangents;
-use crate::{Error, Op, Tensor, Tree, apply, fail, mode};
-use std::panic::Location;
+use crate::{Error, Op, Tensor, Tree, fail, mode};
+use pullback_ir::Line;
 
 /// The gradient of a scalar function.
 ///
@@ -92,7 +95,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
 pub fn value_and_grad_aux<T: Tree, A: Tree>(
     f: impl Fn(&T) -> (Tensor, A),
 ) -> impl Fn(&T) -> ((Tensor, A), T) {
-    let caller = Location::caller();
+    let caller = Line::caller();
     move |x| {
         let at = mode::user_line(caller);
         let start = Since::now();
@@ -112,13 +115,13 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let beside = aux.leaves();
         // What is beside the loss may depend on something out there that the loss does not.
         let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
-        let one = mode::speaking_for(at, || y.ones_like_splat());
+        let one = mode::with_line(at, || y.ones_like_splat());
         let record = frame.recorded && outside;
         let mut grads = frame.pull(
             std::slice::from_ref(&y),
             &[one],
             plan,
-            Manner {
+            BackwardOptions {
                 retain: record || (frame.recorded && beside_outside),
                 create: record,
                 constant: None,
@@ -129,7 +132,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         grads.push(frame.value(&y, outside));
         grads.extend(beside.iter().map(|a| frame.value(a, beside_outside)));
         frame.settle(at);
-        let own = mode::speaking_for(at, || start.own_all(grads));
+        let own = mode::with_line(at, || start.own_all(grads));
         let aux = aux.with_leaves(&own[count + 1..]);
         ((own[count].clone(), aux), x.with_leaves(&own[..count]))
     }
@@ -195,7 +198,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     f: F,
     x: &T,
 ) -> (Y, impl Fn(&Y) -> T + use<T, Y, A, F>, A) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let start = Since::now();
     let frame = Frame::enter(x, at);
     let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
@@ -205,7 +208,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     let beside_outside = frame.plan(&aux.leaves(), at).outside;
     let aux = aux.map(&mut |a| frame.value(a, beside_outside));
     frame.settle(at);
-    let (value, aux) = mode::speaking_for(at, || start.own((value, aux)));
+    let (value, aux) = mode::with_line(at, || start.own((value, aux)));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
         if cotangents.len() != results.len() {
@@ -224,9 +227,9 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
             || cotangents.iter().chain(&all_tangents(&cotangents, at)).any(Tensor::is_tracked);
         let create = mode::is_grad_enabled() && (outside || tracked());
         let plan = frame.plan(&results, at);
-        let manner = Manner { retain: true, create, constant: None };
-        let grads = frame.pull(&results, &cotangents, plan, manner, at);
-        frame.inputs.with_leaves(&mode::speaking_for(at, || start.own_all(grads)))
+        let options = BackwardOptions { retain: true, create, constant: None };
+        let grads = frame.pull(&results, &cotangents, plan, options, at);
+        frame.inputs.with_leaves(&mode::with_line(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
 }
@@ -243,13 +246,13 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 /// If the direction has other specs than the argument. That for a buffer has no effect: see [`grad`].
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let start = Since::now();
     let (value, derivatives) = pushforward(f, x, tangent, at);
     let mut derivatives = derivatives.into_iter();
     let derivative =
         value.map(&mut |y| derivatives.next().flatten().unwrap_or_else(|| zeros_of(y, at)));
-    mode::speaking_for(at, || start.own((value, derivative)))
+    mode::with_line(at, || start.own((value, derivative)))
 }
 
 /// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.
@@ -279,7 +282,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
     f: impl FnOnce(&T) -> Y,
     x: &T,
     tangent: &T,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> (Y, Vec<Option<Tensor>>) {
     let directions = tangent.leaves();
     let level = Level::enter();
@@ -330,7 +333,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
 }
 
 /// The tangents of tensors, those of the tangents themselves, and so on.
-fn all_tangents(of: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
+fn all_tangents(of: &[Tensor], at: Line) -> Vec<Tensor> {
     let mut all: Vec<Tensor> = Vec::new();
     let push = |x: &Tensor, all: &mut Vec<Tensor>| {
         all.extend(
@@ -347,8 +350,8 @@ fn all_tangents(of: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
 }
 
 /// Zeros that no transform outside sees.
-fn zeros_of(x: &Tensor, at: &'static Location<'static>) -> Tensor {
-    mode::set_recording(false, || mode::speaking_for(at, || x.detach().zeros_like()))
+fn zeros_of(x: &Tensor, at: Line) -> Tensor {
+    mode::set_recording(false, || mode::with_line(at, || x.detach().zeros_like()))
 }
 
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
@@ -364,7 +367,7 @@ struct Frame<T> {
 }
 
 impl<T: Tree> Frame<T> {
-    fn enter(x: &T, at: &'static Location<'static>) -> Frame<T> {
+    fn enter(x: &T, at: Line) -> Frame<T> {
         let recorded = mode::is_grad_enabled();
         let is_buffer = x.buffers();
         let (mut leaves, mut buffers) = (Vec::new(), Vec::new());
@@ -372,7 +375,7 @@ impl<T: Tree> Frame<T> {
             if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
                 // A constant stands for it where gradients are collected.
                 let zero = || x.zeros_like_splat();
-                leaves.push(mode::speaking_for(at, zero));
+                leaves.push(mode::with_line(at, zero));
                 buffers.push(x.clone());
                 return x.clone();
             }
@@ -388,7 +391,7 @@ impl<T: Tree> Frame<T> {
     }
 
     /// What the function wrote to buffers is a constant outside, unless it depends on something out there.
-    fn settle(&self, at: &'static Location<'static>) {
+    fn settle(&self, at: Line) {
         for x in &self.buffers {
             let written = matches!(x.lock().history, History::Node(..));
             if written && !self.plan(std::slice::from_ref(x), at).outside {
@@ -398,7 +401,7 @@ impl<T: Tree> Frame<T> {
     }
 
     /// A result whose history stays when buffers lose theirs.
-    fn kept(&self, y: Tensor, at: &'static Location<'static>) -> Tensor {
+    fn kept(&self, y: Tensor, at: Line) -> Tensor {
         if !self.buffers.iter().any(|x| x.is_same(&y)) {
             return y;
         }
@@ -411,7 +414,7 @@ impl<T: Tree> Frame<T> {
         self.leaves.iter().map(|x| x.lock().history.key().unwrap_or((0, 0))).collect()
     }
 
-    fn plan(&self, results: &[Tensor], at: &'static Location<'static>) -> Plan {
+    fn plan(&self, results: &[Tensor], at: Line) -> Plan {
         let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
         let histories: Vec<History> =
             results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
@@ -422,7 +425,7 @@ impl<T: Tree> Frame<T> {
     }
 
     /// Whether the results' tangents depend on something tracked out there: then those of the gradients do, whoever pushes them.
-    fn moves_outside(&self, results: &[Tensor], at: &'static Location<'static>) -> bool {
+    fn moves_outside(&self, results: &[Tensor], at: Line) -> bool {
         let tangents = all_tangents(results, at);
         !tangents.is_empty() && self.plan(&tangents, at).outside
     }
@@ -433,8 +436,8 @@ impl<T: Tree> Frame<T> {
         results: &[Tensor],
         cotangents: &[Tensor],
         plan: Plan,
-        manner: Manner,
-        at: &'static Location<'static>,
+        options: BackwardOptions,
+        at: Line,
     ) -> Vec<Tensor> {
         let targets = self.targets();
         // The results' own histories: seen from inside a `vmap` over the pullback they would be none.
@@ -442,7 +445,7 @@ impl<T: Tree> Frame<T> {
             |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
         let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
-        let found = fail::or_raise(of_targets(roots, &known, plan, manner, at));
+        let found = fail::or_raise(of_targets(roots, &known, plan, options, at));
         let mut found = found.into_iter();
         let gradient = |(x, key): (&Tensor, Key)| match key.0 {
             0 => zeros_of(x, at),
@@ -475,12 +478,12 @@ impl<T> Drop for Frame<T> {
 }
 
 /// An argument that has no derivative.
-fn integers(x: &Tensor, at: &'static Location<'static>) -> Tensor {
+fn integers(x: &Tensor, at: Line) -> Tensor {
     let state = fail::or_raise(x.state(at));
     x.argument(state.history, state.tangents)
 }
 
-fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
+fn fresh(x: &Tensor, recorded: bool, at: Line) -> Tensor {
     let state = fail::or_raise(x.state(at));
     if !(recorded && state.history.is_tracked()) {
         let leaf = x.argument(History::None, state.tangents);
@@ -488,6 +491,6 @@ fn fresh(x: &Tensor, recorded: bool, at: &'static Location<'static>) -> Tensor {
         return leaf;
     }
     let copy = x.argument(History::None, Tangents::new());
-    fail::or_raise(apply::record_as(Op::Copy, &[x], &copy, at));
+    fail::or_raise(record_as(Op::Copy, &[x], &copy, at));
     copy
 }

@@ -9,8 +9,7 @@ use crate::own::Since;
 use crate::tensor::Frozen;
 use crate::trace::{self, Kind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
-use pullback_ir::{ErrorKind, Program};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Line, Program};
 
 /// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
 ///
@@ -91,7 +90,7 @@ pub fn vmap<T: Tree, Y: Tree>(
     in_axes: impl Into<BatchAxes>,
     out_axes: impl Into<BatchAxes>,
 ) -> impl Fn(&T) -> Y {
-    let (from, to, caller) = (in_axes.into(), out_axes.into(), Location::caller());
+    let (from, to, caller) = (in_axes.into(), out_axes.into(), Line::caller());
     move |x| {
         let at = mode::user_line(caller);
         fail::or_raise(mapped(&f, &from, &to, x, true, at).map_err(|e| e.at(at)))
@@ -101,7 +100,7 @@ pub fn vmap<T: Tree, Y: Tree>(
 /// `f` of every part of `x` along its first axis, as one computation: what it draws from the global generator is drawn once, for all of them.
 #[track_caller]
 pub(crate) fn along_directions<Y: Tree>(f: &impl Fn(&Tensor) -> Y, x: &Tensor) -> Y {
-    let (first, at) = (BatchAxes::from(0), mode::user_line(Location::caller()));
+    let (first, at) = (BatchAxes::from(0), mode::user_line(Line::caller()));
     fail::or_raise(mapped(f, &first, &first, x, false, at).map_err(|e| e.at(at)))
 }
 
@@ -111,7 +110,7 @@ fn mapped<T: Tree, Y: Tree>(
     to: &BatchAxes,
     x: &T,
     own_keys: bool,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Result<Y> {
     let start = Since::now();
     let leaves = x.leaves();
@@ -168,9 +167,9 @@ fn mapped<T: Tree, Y: Tree>(
             Some(axis) => lane.spread(n).move_axis(0, axis),
             None => lane.value,
         };
-        mode::speaking_for(at, || buffer.copy_(value));
+        mode::with_line(at, || buffer.copy_(value));
     }
-    Ok(y.with_leaves(&mode::speaking_for(at, || start.own_all(results))))
+    Ok(y.with_leaves(&mode::with_line(at, || start.own_all(results))))
 }
 
 /// A buffer that all examples share was written with what differs between them.

@@ -52,7 +52,7 @@ pub struct Family {
 
 /// All families, by file.
 pub fn families() -> Vec<Family> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/ops");
     let mut files = Vec::new();
     sources(&root, &mut files);
     files.sort();

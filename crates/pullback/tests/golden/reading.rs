@@ -14,7 +14,7 @@ pub type Read<T> = Result<T, String>;
 pub fn folder() -> PathBuf {
     match std::env::var_os("PULLBACK_GOLDEN") {
         Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden"),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../golden"),
     }
 }
 

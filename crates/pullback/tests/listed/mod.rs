@@ -6,7 +6,7 @@ fn every_file_here_is_run() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let read = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path();
-    let entries: Vec<_> = std::fs::read_dir(root.join("tests")).unwrap().map(read).collect();
+    let entries: Vec<_> = std::fs::read_dir(root).unwrap().map(read).collect();
     let stem = |path: &std::path::Path| path.file_stem().unwrap().to_str().unwrap().to_string();
     let sources = entries.iter().filter(|path| path.extension().is_some_and(|e| e == "rs"));
     let groups: Vec<String> = sources

@@ -1,12 +1,12 @@
 //! The gradients of batch normalisation.
 
 use super::{Lines, Plan, STRETCH, Step, Sum, into_lines, lanes, row, stretch};
-use crate::dot::{Shared, scratch};
-use crate::elem::Elem;
-use crate::norm::lanes::{Float, Results, Scratch, Work, is_streamed, padded, vectorised};
-use crate::norm::with_float;
+use crate::dot::scratch;
+use crate::elem::{Elem, with_elem};
+use crate::norm::lanes::{Float, Results, Scratch, is_streamed, padded};
 use crate::operand::{Sink, Source};
-use crate::simd::Isa;
+use crate::par::Shared;
+use crate::simd::{Isa, Work, vectorised};
 
 /// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
 pub(crate) fn batch_norm_vjp(
@@ -17,7 +17,7 @@ pub(crate) fn batch_norm_vjp(
     dx: Sink<'_>,
     dw_db: [Sink<'_>; 2],
 ) {
-    with_float!(w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+    with_elem!(float w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
 }
 
 struct Backward<'a, E: Elem> {

@@ -259,7 +259,7 @@ fn only_one_branch_runs() {
     yes.outputs = vec![head, tanh(&mut yes, x)];
     let mut no = Program::default();
     let (x, index) = operands(&mut no);
-    let at = Place::new("src/main.rs", 3, 4);
+    let at = Line::named("src/main.rs", 3, 4);
     let taken = no.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     no.outputs = vec![taken, x];
     let mut p = Program::default();
@@ -301,7 +301,7 @@ fn the_turn_that_fails_is_named() {
     let mut body = Program::default();
     let (x, c) = (body.input(f32s(&[3])), body.input(f32s(&[1])));
     let index = body.input(Spec::cpu(DType::I64, [1].as_slice()));
-    let at = Place::new("src/main.rs", 8, 1);
+    let at = Line::named("src/main.rs", 8, 1);
     let y = body.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     body.outputs = vec![add(&mut body, c, y)];
     let scan = Scan { body, length: 4, reverse: false, shared: 1, carry: 1, kept: 0 };
@@ -344,7 +344,7 @@ fn threads_do_not_change_a_scan() {
     assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }
 
-/// `cargo test --release -p pullback-cpu turn_latency -- --ignored --nocapture`
+/// `cargo test --profile bench -p pullback-cpu-tests turn_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn turn_latency() {

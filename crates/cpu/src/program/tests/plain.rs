@@ -3,8 +3,8 @@
 use super::*;
 use crate::par;
 use pullback_ir::{
-    Adam, Attention, Axes, Binary, Combine, Compare, Conv, Cumulation, Extreme, Fft, Fused, Linalg,
-    Padding, Random, Real, Reduction, Role, Span, Unary, View, Window,
+    Adam, Attention, Axes, Binary, Combine, Compare, Conv, Cumulation, Device, Extreme, Fft, Fused,
+    Linalg, Padding, Random, Real, Reduction, Role, Span, Unary, View, Window,
 };
 use smallvec::smallvec;
 use std::slice::from_ref;
@@ -268,7 +268,7 @@ fn an_error_names_the_line_and_changes_nothing() {
         program.input(f32s(&[3])),
         program.input(Spec::cpu(DType::I64, [2].as_slice())),
     );
-    let at = Place::new("src/main.rs", 12, 9);
+    let at = Line::named("src/main.rs", 12, 9);
     let new = push(&mut program, Op::Binary(Binary::Add), &[p, x])[0];
     let taken = program.push(Op::Gather(0), &[x, index], Some(at)).expect("operands that fit")[0];
     program.outputs = vec![new, taken];

@@ -360,41 +360,46 @@ impl Writer {
         let held = self.at_least(x, -1000.0);
         self.f(Mul, &[held, s])
     }
+}
 
-    pub(super) fn gelu_vjp(&mut self, x: usize, dy: usize) -> usize {
-        let (cdf, e) = self.normal(x);
-        let held = self.hold(x, -100.0, 100.0);
-        let density = self.times(0.398_942_3, held);
-        let slope = self.f(Fma, &[density, e, cdf]);
-        self.f(Mul, &[dy, slope])
+/// Derivatives times cotangents, by the names of their functions.
+pub(super) mod slope {
+    use super::{Fma, GELU, Mul, Writer};
+
+    pub(in super::super) fn gelu(w: &mut Writer, x: usize, dy: usize) -> usize {
+        let (cdf, e) = w.normal(x);
+        let held = w.hold(x, -100.0, 100.0);
+        let density = w.times(0.398_942_3, held);
+        let slope = w.f(Fma, &[density, e, cdf]);
+        w.f(Mul, &[dy, slope])
     }
 
-    pub(super) fn gelu_tanh_vjp(&mut self, x: usize, dy: usize) -> usize {
-        let x = self.hold(x, -100.0, 100.0);
-        let (u, square) = self.gelu_inner(x);
-        let (third, first) = (self.c(3.0 * GELU[1]), self.c(GELU[0]));
-        let du = self.f(Fma, &[third, square, first]);
-        let (s, c) = self.halves(u);
-        let xdu = self.f(Mul, &[x, du]);
-        let xdus = self.f(Mul, &[xdu, s]);
-        let slope = self.f(Fma, &[xdus, c, s]);
-        self.f(Mul, &[dy, slope])
+    pub(in super::super) fn gelu_tanh(w: &mut Writer, x: usize, dy: usize) -> usize {
+        let x = w.hold(x, -100.0, 100.0);
+        let (u, square) = w.gelu_inner(x);
+        let (third, first) = (w.c(3.0 * GELU[1]), w.c(GELU[0]));
+        let du = w.f(Fma, &[third, square, first]);
+        let (s, c) = w.halves(u);
+        let xdu = w.f(Mul, &[x, du]);
+        let xdus = w.f(Mul, &[xdu, s]);
+        let slope = w.f(Fma, &[xdus, c, s]);
+        w.f(Mul, &[dy, slope])
     }
 
-    pub(super) fn silu_vjp(&mut self, x: usize, dy: usize) -> usize {
-        let x = self.hold(x, -1000.0, 1000.0);
-        let (s, c) = self.halves(x);
-        let one = self.c(1.0);
-        let more = self.f(Fma, &[x, c, one]);
-        let slope = self.f(Mul, &[s, more]);
-        self.f(Mul, &[dy, slope])
+    pub(in super::super) fn silu(w: &mut Writer, x: usize, dy: usize) -> usize {
+        let x = w.hold(x, -1000.0, 1000.0);
+        let (s, c) = w.halves(x);
+        let one = w.c(1.0);
+        let more = w.f(Fma, &[x, c, one]);
+        let slope = w.f(Mul, &[s, more]);
+        w.f(Mul, &[dy, slope])
     }
 
-    pub(super) fn erf_vjp(&mut self, x: usize, dy: usize) -> usize {
-        let a = self.abs(x);
-        let a = self.at_most(a, 10.2);
-        let e = self.exp_square(a, 1.0);
-        let slope = self.times(std::f32::consts::FRAC_2_SQRT_PI, e);
-        self.f(Mul, &[dy, slope])
+    pub(in super::super) fn erf(w: &mut Writer, x: usize, dy: usize) -> usize {
+        let a = w.abs(x);
+        let a = w.at_most(a, 10.2);
+        let e = w.exp_square(a, 1.0);
+        let slope = w.times(std::f32::consts::FRAC_2_SQRT_PI, e);
+        w.f(Mul, &[dy, slope])
     }
 }

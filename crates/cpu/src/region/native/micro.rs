@@ -3,8 +3,9 @@
 //! Every formula here is the one in `pointwise::float`, operation by operation: nothing is fused, reordered or approximated, so the
 //! bits are the same.
 
+use super::recipes::{binary, unary, vjp};
 use crate::region::plan::{At, Group, Plan, Ref};
-use pullback_ir::{Binary, Compare as Test, DType, Error, Inst, Op, Result, Unary};
+use pullback_ir::{Compare as Test, DType, Error, Inst, Op, Pointwise, Result};
 use std::collections::HashMap;
 
 /// What a register holds.
@@ -26,18 +27,18 @@ impl Lane {
 }
 
 /// Rounding, as instructions number it.
-const NEAREST: u8 = 8;
-const DOWN: u8 = 9;
-const UP: u8 = 10;
-const CUT: u8 = 11;
+pub(super) const NEAREST: u8 = 8;
+pub(super) const DOWN: u8 = 9;
+pub(super) const UP: u8 = 10;
+pub(super) const CUT: u8 = 11;
 
 /// Tests, as instructions number them; none of them complains about NaN.
-const EQ: u8 = 0;
-const NE: u8 = 4;
-const LT: u8 = 0x11;
-const LE: u8 = 0x12;
-const GT: u8 = 0x1E;
-const GE: u8 = 0x1D;
+pub(super) const EQ: u8 = 0;
+pub(super) const NE: u8 = 4;
+pub(super) const LT: u8 = 0x11;
+pub(super) const LE: u8 = 0x12;
+pub(super) const GT: u8 = 0x1E;
+pub(super) const GE: u8 = 0x1D;
 
 /// What is done to registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,89 +129,13 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
     if !from.iter().all(known) || !known(&to) {
         return false;
     }
-    let of_truth = from[0] == DType::Bool;
-    let single = from[0] == DType::F32;
-    match op {
-        Op::Unary(f) => match f {
-            Unary::Not => true,
-            Unary::Neg
-            | Unary::Abs
-            | Unary::Sign
-            | Unary::Floor
-            | Unary::Ceil
-            | Unary::Round
-            | Unary::Trunc
-            | Unary::Stop
-            | Unary::Square
-            | Unary::Sqrt
-            | Unary::Rsqrt
-            | Unary::Recip
-            | Unary::Relu => true,
-            Unary::Exp
-            | Unary::Log
-            | Unary::Tanh
-            | Unary::Erf
-            | Unary::Sigmoid
-            | Unary::Gelu
-            | Unary::GeluTanh
-            | Unary::Silu => single,
-            Unary::Exp2
-            | Unary::Expm1
-            | Unary::Log2
-            | Unary::Log10
-            | Unary::Log1p
-            | Unary::Sin
-            | Unary::Cos
-            | Unary::Tan
-            | Unary::Asin
-            | Unary::Acos
-            | Unary::Atan
-            | Unary::Sinh
-            | Unary::Cosh
-            | Unary::Asinh
-            | Unary::Acosh
-            | Unary::Atanh
-            | Unary::Erfc
-            | Unary::Erfcx
-            | Unary::Erfinv
-            | Unary::LogNdtr
-            | Unary::Ndtri
-            | Unary::Lgamma
-            | Unary::Digamma
-            | Unary::I0
-            | Unary::I0e
-            | Unary::I1
-            | Unary::I1e => false,
-        },
-        Op::UnaryVjp(Unary::Gelu | Unary::GeluTanh | Unary::Silu | Unary::Erf) => single,
-        Op::UnaryVjp(f) => matches!(
-            f,
-            Unary::Tanh
-                | Unary::Sigmoid
-                | Unary::Relu
-                | Unary::Sqrt
-                | Unary::Rsqrt
-                | Unary::Recip
-                | Unary::Log
-                | Unary::Abs
-                | Unary::Square
-        ),
-        Op::Binary(f) => match f {
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Copysign => true,
-            Binary::Maximum | Binary::Minimum => true,
-            Binary::And | Binary::Or | Binary::Xor => of_truth,
-            Binary::Remainder
-            | Binary::Fmod
-            | Binary::FloorDiv
-            | Binary::Pow
-            | Binary::Atan2
-            | Binary::Zeta
-            | Binary::Gammainc
-            | Binary::Gammaincc => false,
-        },
-        Op::Compare(_) => !of_truth,
-        Op::Select | Op::Cast(_) => true,
-        _ => false,
+    match op.pointwise() {
+        Some(Pointwise::Unary(f)) => unary(f).fits(from[0]),
+        Some(Pointwise::UnaryVjp(f)) => vjp(f).fits(from[0]),
+        Some(Pointwise::Binary(f)) => binary(f).fits(from[0]),
+        Some(Pointwise::Compare(_)) => from[0] != DType::Bool,
+        Some(Pointwise::Select | Pointwise::Cast(_)) => true,
+        Some(Pointwise::Copy) | None => false,
     }
 }
 
@@ -297,7 +222,7 @@ impl Writer {
     }
 
     /// The same number in every lane.
-    fn number(&mut self, lane: Lane, number: f64) -> usize {
+    pub(super) fn number(&mut self, lane: Lane, number: f64) -> usize {
         self.bits(
             lane,
             match lane {
@@ -335,35 +260,11 @@ impl Writer {
         use Micro::*;
         let l = lane(to);
         let [a, b, c] = x;
-        Ok(match op {
-            Op::Unary(f) => return self.unary(*f, a, l),
-            Op::UnaryVjp(f) => return self.vjp(*f, a, b, l),
-            Op::Binary(f) => match f {
-                Binary::Add => self.does(l, Add, &[a, b]),
-                Binary::Sub => self.does(l, Sub, &[a, b]),
-                Binary::Mul => self.does(l, Mul, &[a, b]),
-                Binary::Div => self.does(l, Div, &[a, b]),
-                Binary::Maximum => self.does(l, Max, &[a, b]),
-                Binary::Minimum => self.does(l, Min, &[a, b]),
-                Binary::And => self.does(l, Both, &[a, b]),
-                Binary::Or => self.does(l, Either, &[a, b]),
-                Binary::Xor => self.does(l, Differ, &[a, b]),
-                Binary::Copysign => {
-                    let (sign, others) = (self.sign(l, false), self.sign(l, true));
-                    let (size, sign) =
-                        (self.does(l, And, &[a, others]), self.does(l, And, &[b, sign]));
-                    self.does(l, Or, &[size, sign])
-                }
-                Binary::Remainder
-                | Binary::Fmod
-                | Binary::FloorDiv
-                | Binary::Pow
-                | Binary::Atan2
-                | Binary::Zeta
-                | Binary::Gammainc
-                | Binary::Gammaincc => return none(op),
-            },
-            Op::Compare(f) => {
+        Ok(match op.pointwise() {
+            Some(Pointwise::Unary(f)) => return unary(f).write(self, [a], l, op),
+            Some(Pointwise::UnaryVjp(f)) => return vjp(f).write(self, [a, b], l, op),
+            Some(Pointwise::Binary(f)) => return binary(f).write(self, [a, b], l, op),
+            Some(Pointwise::Compare(f)) => {
                 let test = match f {
                     Test::Eq => EQ,
                     Test::Ne => NE,
@@ -374,12 +275,12 @@ impl Writer {
                 };
                 self.does(Lane::Mask, Micro::Compare(test), &[a, b])
             }
-            Op::Select if l == Lane::Mask => {
+            Some(Pointwise::Select) if l == Lane::Mask => {
                 let (yes, no) = (self.does(l, Both, &[a, b]), self.does(l, Without, &[a, c]));
                 self.does(l, Either, &[yes, no])
             }
-            Op::Select => self.does(l, Select, &[a, b, c]),
-            Op::Cast(_) => match (lane(from), l) {
+            Some(Pointwise::Select) => self.does(l, Select, &[a, b, c]),
+            Some(Pointwise::Cast(_)) => match (lane(from), l) {
                 (Lane::F32, Lane::F64) => self.does(l, Widen, &[a]),
                 (Lane::F64, Lane::F32) => self.does(l, Narrow, &[a]),
                 (Lane::Mask, Lane::F32 | Lane::F64) => {
@@ -393,125 +294,12 @@ impl Writer {
                 (Lane::F32, Lane::F32) | (Lane::F64, Lane::F64) | (Lane::Mask, Lane::Mask) => a,
                 (Lane::I64, _) | (_, Lane::I64) => return none(op),
             },
-            other => return none(other),
-        })
-    }
-
-    fn unary(&mut self, f: Unary, x: usize, l: Lane) -> Result<usize> {
-        use Micro::*;
-        Ok(match f {
-            Unary::Not => self.does(l, Not, &[x]),
-            Unary::Neg => {
-                let sign = self.sign(l, false);
-                self.does(l, Xor, &[x, sign])
-            }
-            Unary::Abs => {
-                let others = self.sign(l, true);
-                self.does(l, And, &[x, others])
-            }
-            Unary::Sign => {
-                let (zero, one, less) =
-                    (self.number(l, 0.0), self.number(l, 1.0), self.number(l, -1.0));
-                let negative = self.does(Lane::Mask, Compare(LT), &[x, zero]);
-                let rest = self.does(l, Select, &[negative, less, x]);
-                let positive = self.does(Lane::Mask, Compare(GT), &[x, zero]);
-                self.does(l, Select, &[positive, one, rest])
-            }
-            Unary::Floor => self.does(l, Round(DOWN), &[x]),
-            Unary::Ceil => self.does(l, Round(UP), &[x]),
-            Unary::Round => self.does(l, Round(NEAREST), &[x]),
-            Unary::Trunc => self.does(l, Round(CUT), &[x]),
-            Unary::Stop => x,
-            Unary::Square => self.does(l, Mul, &[x, x]),
-            Unary::Sqrt => self.does(l, Sqrt, &[x]),
-            Unary::Rsqrt => {
-                let (one, root) = (self.number(l, 1.0), self.does(l, Sqrt, &[x]));
-                self.does(l, Div, &[one, root])
-            }
-            Unary::Recip => {
-                let one = self.number(l, 1.0);
-                self.does(l, Div, &[one, x])
-            }
-            Unary::Relu => {
-                let zero = self.number(l, 0.0);
-                let low = self.does(Lane::Mask, Compare(LE), &[x, zero]);
-                self.does(l, Select, &[low, zero, x])
-            }
-            Unary::Exp => self.exp(x),
-            Unary::Log => self.log(x),
-            Unary::Tanh => self.tanh(x),
-            Unary::Erf => self.erf(x),
-            Unary::Sigmoid => self.sigmoid(x),
-            Unary::Gelu => self.gelu(x),
-            Unary::GeluTanh => self.gelu_tanh(x),
-            Unary::Silu => self.silu(x),
-            other => return none(&Op::Unary(other)),
-        })
-    }
-
-    /// `dy · f'`, from the kept value.
-    fn vjp(&mut self, f: Unary, y: usize, dy: usize, l: Lane) -> Result<usize> {
-        use Micro::*;
-        Ok(match f {
-            Unary::Tanh => {
-                let (one, square) = (self.number(l, 1.0), self.does(l, Mul, &[y, y]));
-                let rest = self.does(l, Sub, &[one, square]);
-                self.does(l, Mul, &[dy, rest])
-            }
-            Unary::Sigmoid => {
-                let one = self.number(l, 1.0);
-                let rest = self.does(l, Sub, &[one, y]);
-                let slope = self.does(l, Mul, &[y, rest]);
-                self.does(l, Mul, &[dy, slope])
-            }
-            Unary::Relu => {
-                let zero = self.number(l, 0.0);
-                let low = self.does(Lane::Mask, Compare(LE), &[y, zero]);
-                self.does(l, Select, &[low, zero, dy])
-            }
-            Unary::Sqrt => {
-                let half = self.number(l, 0.5);
-                let half = self.does(l, Mul, &[half, dy]);
-                self.does(l, Div, &[half, y])
-            }
-            Unary::Rsqrt => {
-                let half = self.number(l, -0.5);
-                let half = self.does(l, Mul, &[half, dy]);
-                let square = self.does(l, Mul, &[y, y]);
-                let cube = self.does(l, Mul, &[square, y]);
-                self.does(l, Mul, &[half, cube])
-            }
-            Unary::Recip => {
-                let sign = self.sign(l, false);
-                let minus = self.does(l, Xor, &[dy, sign]);
-                let square = self.does(l, Mul, &[y, y]);
-                self.does(l, Mul, &[minus, square])
-            }
-            Unary::Log => self.does(l, Div, &[dy, y]),
-            Unary::Square => {
-                let two = self.number(l, 2.0);
-                let twice = self.does(l, Mul, &[two, y]);
-                self.does(l, Mul, &[twice, dy])
-            }
-            Unary::Abs => {
-                let (zero, sign) = (self.number(l, 0.0), self.sign(l, false));
-                let product = self.does(l, Mul, &[y, dy]);
-                let minus = self.does(l, Xor, &[dy, sign]);
-                let negative = self.does(Lane::Mask, Compare(LT), &[y, zero]);
-                let rest = self.does(l, Select, &[negative, minus, product]);
-                let positive = self.does(Lane::Mask, Compare(GT), &[y, zero]);
-                self.does(l, Select, &[positive, dy, rest])
-            }
-            Unary::Gelu => self.gelu_vjp(y, dy),
-            Unary::GeluTanh => self.gelu_tanh_vjp(y, dy),
-            Unary::Silu => self.silu_vjp(y, dy),
-            Unary::Erf => self.erf_vjp(y, dy),
-            other => return none(&Op::UnaryVjp(other)),
+            Some(Pointwise::Copy) | None => return none(op),
         })
     }
 }
 
-fn none<T>(op: &Op) -> Result<T> {
+pub(super) fn none<T>(op: &Op) -> Result<T> {
     Err(Error::argument(op.name(), "has no native code"))
 }
 

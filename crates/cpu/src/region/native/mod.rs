@@ -17,6 +17,7 @@ mod codes;
 mod emit;
 mod functions;
 mod micro;
+mod recipes;
 mod registers;
 mod store;
 pub(crate) mod straight;

@@ -11,7 +11,7 @@ use super::store::{Code, Function, Source};
 use crate::region::How;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
-use pullback_ir::{Binary, Compare, DType, Error, Op, Result, Scalar, Unary};
+use pullback_ir::{Binary, Compare, DType, Error, Ints, Op, Pointwise, Result, Scalar};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -235,18 +235,26 @@ enum Whole {
 }
 
 fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
-    Some(match op {
-        Op::Unary(Unary::Stop) => Whole::Same,
-        Op::Unary(Unary::Neg) => Whole::Minus,
-        Op::Binary(f) => Whole::Does(match f {
+    Some(match op.pointwise()? {
+        // Of the functions that take integers, those that straight code meets.
+        Pointwise::Unary(f) => match f.ints()? {
+            Ints::Same => Whole::Same,
+            Ints::Neg => Whole::Minus,
+            Ints::Abs | Ints::Sign | Ints::Not | Ints::Square | Ints::Relu => return None,
+        },
+        Pointwise::UnaryVjp(_) | Pointwise::Copy => return None,
+        Pointwise::Binary(f) => Whole::Does(match f {
             Binary::Add => Micro::WideAdd,
             Binary::Sub => Micro::WideSub,
             Binary::Mul => Micro::WideMul,
             Binary::Maximum => Micro::WideMax,
             Binary::Minimum => Micro::WideMin,
-            _ => return None,
+            Binary::Div | Binary::Remainder | Binary::Fmod | Binary::FloorDiv => return None,
+            Binary::Pow | Binary::Atan2 | Binary::Copysign => return None,
+            Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => return None,
+            Binary::And | Binary::Or | Binary::Xor => return None,
         }),
-        Op::Compare(f) => Whole::Does(Micro::WideCompare(match f {
+        Pointwise::Compare(f) => Whole::Does(Micro::WideCompare(match f {
             Compare::Eq => 0,
             Compare::Lt => 1,
             Compare::Le => 2,
@@ -254,14 +262,13 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
             Compare::Ge => 5,
             Compare::Gt => 6,
         })),
-        Op::Select => Whole::Select,
-        Op::Cast(_) => match (from[0], to) {
+        Pointwise::Select => Whole::Select,
+        Pointwise::Cast(_) => match (from[0], to) {
             (DType::I64, DType::I64) => Whole::Same,
             (DType::I64, DType::F64) => Whole::Float,
             (DType::Bool, DType::I64) => Whole::One,
             _ => return None,
         },
-        _ => return None,
     })
 }
 

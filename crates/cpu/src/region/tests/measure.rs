@@ -1,6 +1,6 @@
 //! Regions beside loops written by hand for the same instruction set.
 //!
-//! `cargo test --release -p pullback-cpu region::tests::measure -- --ignored --nocapture`
+//! `cargo test --profile bench -p pullback-cpu-tests region::tests::measure -- --ignored --nocapture`
 
 use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
@@ -282,7 +282,7 @@ fn ratios() {
                 let inputs = data.iter().map(|x| of(x)).collect();
                 let setup = Setup { region: chain(n), inputs, over: vec![] };
                 let mut y = vec![0f32; n];
-                let to = crate::dot::Shared(y.as_mut_ptr());
+                let to = crate::par::Shared(y.as_mut_ptr());
                 let rounds = (1 << 28) / n;
                 for how in [How::Best, How::Avx2, How::Slices] {
                     setup.run(how, |run| {
@@ -311,7 +311,7 @@ fn ratios() {
             let setup =
                 Setup { region: softmax(rows, row, DType::F32), inputs: vec![x], over: vec![] };
             let mut y = vec![0f32; rows * row];
-            let to = crate::dot::Shared(y.as_mut_ptr());
+            let to = crate::par::Shared(y.as_mut_ptr());
             for how in [How::Best, How::Avx2, How::Slices] {
                 setup.run(how, |run| {
                     let [ours, hand] = race(60, run, || {
@@ -340,14 +340,14 @@ fn ratios() {
                 inputs.push(Dense::of(Spec::cpu(DType::F32, Shape::new()), || 1.5));
             }
             let setup = Setup { region: adam(n), inputs, over: vec![(0, 0), (1, 2), (2, 3)] };
-            let [p, g, m, v] = [0, 1, 2, 3].map(|k| crate::dot::Shared(data[k].as_mut_ptr()));
+            let [p, g, m, v] = [0, 1, 2, 3].map(|k| crate::par::Shared(data[k].as_mut_ptr()));
             for how in [How::Best, How::Avx2, How::Slices] {
                 setup.run(how, |run| {
                     let [ours, hand] = race(200, run, || {
                         shared(n, 1 << 15, |i, j| {
                             // SAFETY: each task has a part of its own.
                             unsafe {
-                                let part = |x: crate::dot::Shared<f32>| {
+                                let part = |x: crate::par::Shared<f32>| {
                                     std::slice::from_raw_parts_mut(x.at(i), j - i)
                                 };
                                 adam_by_hand(part(p), part(g), part(m), part(v), [1.5, 1.5]);

@@ -182,7 +182,8 @@ fn peak(program: &Program) -> usize {
 
 /// The least that is named when nothing is allowed.
 fn least(program: &Program) -> usize {
-    let error = budget(program, 0).expect_err("nothing is never enough").to_string();
+    let error =
+        budget(program, 0, Target::default()).expect_err("nothing is never enough").to_string();
     let (_, rest) = error.split_once("at least ").expect("a bound");
     rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number")
 }
@@ -190,7 +191,7 @@ fn least(program: &Program) -> usize {
 /// The chain in segments of as many blocks each: its peak, and the work that is done again.
 fn evenly(blocks: usize, segments: usize) -> (usize, u64) {
     let program = chain(blocks);
-    let base = dead_code(&remat(&program));
+    let base = dead_code(&remat_where(&program, Target::default().recompute));
     let lives = Lives::of(&base);
     // A block is four equations; the last of them makes what the next block takes.
     let (forward, each) = (4 * blocks, 4 * blocks / segments);
@@ -224,7 +225,7 @@ fn it_is_no_worse_than_even_segments() {
 /// The least peak with nothing computed more than twice.
 fn least_once(program: &Program) -> usize {
     let rest = Pipeline::after_budget(Target::default());
-    let search = Search::new(program, 0, &rest).expect("a program");
+    let search = Search::new(program, 0, Target::default(), &rest).expect("a program");
     let base = search.base.clone();
     let lives = Lives::of(&base);
     let cuts = Cuts::new(&lives, worst(&lives), true);
@@ -337,5 +338,8 @@ fn small_programs_are_refused_with_a_sentence() {
 fn programs_that_fit_stay_as_they_are() {
     let program = chain(4);
     let found = budget(&program, usize::MAX, Target::default()).expect("it fits");
-    assert_eq!((found.program, found.report.again), (dead_code(&remat(&program)), 0));
+    assert_eq!(
+        (found.program, found.report.again),
+        (dead_code(&remat_where(&program, Target::default().recompute)), 0)
+    );
 }

@@ -188,7 +188,7 @@ struct Parts {
     made: Vec<(Var, usize)>,
     /// Where the last of its equations was.
     last: usize,
-    at: Option<crate::Place>,
+    at: Option<crate::Line>,
 }
 
 impl Parts {

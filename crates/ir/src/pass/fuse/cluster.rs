@@ -185,7 +185,13 @@ impl<'a> Clusters<'a> {
                 let shape = &spec(&e.inputs[0]).shape;
                 row_length(shape, axes).filter(|&n| n > 0).map_or(Kind::Alone, Kind::Reduce)
             }
-            _ => Kind::Alone,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Kind::Alone,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => Kind::Alone,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => Kind::Alone,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Kind::Alone,
+            Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Kind::Alone,
+            Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) => Kind::Alone,
+            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => Kind::Alone,
         }
     }
 

@@ -6,7 +6,7 @@
 use super::super::rebuild::Rebuild;
 use super::is_point;
 use crate::infer::view_shape;
-use crate::{Op, Place, Program, Var, Vars, View};
+use crate::{Line, Op, Program, Var, Vars, View};
 
 /// How many ops a view moves past.
 const FURTHEST: usize = 24;
@@ -79,13 +79,7 @@ impl Moving<'_> {
             && self.new.made_by(v).is_some_and(|e| is_point(&e.op))
     }
 
-    fn seen_through(
-        &mut self,
-        v: Var,
-        view: &View,
-        depth: usize,
-        at: Option<Place>,
-    ) -> Option<Var> {
+    fn seen_through(&mut self, v: Var, view: &View, depth: usize, at: Option<Line>) -> Option<Var> {
         let made = self.new.made_by(v).map(|e| (e.op.clone(), e.inputs.clone(), e.at));
         match made {
             Some((Op::Literal { value, dtype, device, .. }, _, at)) => {

@@ -51,7 +51,7 @@ mod slots;
 pub use share::{Sharing, added, piece, sharing};
 
 use super::Target;
-use crate::{Layout, Place, Program, Var};
+use crate::{Layout, Line, Program, Var};
 use std::fmt;
 
 /// Bytes between constants in their block.
@@ -135,7 +135,7 @@ pub struct Live {
     /// Bytes that it takes.
     pub bytes: usize,
     /// The line of the user's program that it belongs to.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Memory of an equation, not of its results.
     pub scratch: bool,
 }
@@ -180,8 +180,8 @@ impl Plan {
     }
 
     /// Bytes taken at the peak by source line, the most first. What has no line comes under `None`.
-    pub fn by_place(&self) -> Vec<(Option<Place>, usize)> {
-        let mut lines: Vec<(Option<Place>, usize)> = Vec::new();
+    pub fn by_place(&self) -> Vec<(Option<Line>, usize)> {
+        let mut lines: Vec<(Option<Line>, usize)> = Vec::new();
         for live in &self.live {
             match lines.iter_mut().find(|line| line.0 == live.at) {
                 Some(line) => line.1 = line.1.saturating_add(live.bytes),

@@ -1,7 +1,7 @@
 //! Which results may be written over which operands: one table.
 
 use super::super::Target;
-use crate::{Binary, Flow, Fused, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
+use crate::{Binary, Flow, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
 use rustc_hash::FxHashSet;
 
 /// How a result may share the memory of an operand that nobody reads afterwards.
@@ -33,16 +33,9 @@ pub(super) fn sharing_by(
 ) -> Sharing {
     let if_it = |holds: bool, sharing: Sharing| if holds { sharing } else { Sharing::Never };
     match op {
-        Op::Unary(_)
-        | Op::UnaryVjp(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast(_)
-        | Op::Copy => Sharing::InStep,
         // The base is there already; only the part is written.
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
-        Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => if_it(operand == result, Sharing::InStep),
+        Op::Fused(f) => if_it(f.updates() && operand == result, Sharing::InStep),
         Op::Region(region) => {
             let last = |facts: &Facts| facts.last[region.outputs[result]];
             let over = in_step(region, operand)
@@ -64,41 +57,14 @@ pub(super) fn sharing_by(
                 if_it(carried, Sharing::Alone)
             }
         },
-        Op::Literal { .. }
-        | Op::Iota { .. }
-        | Op::Random { .. }
-        | Op::View(_)
-        | Op::To(_)
-        | Op::After
-        | Op::Pad(_)
-        | Op::Cat(_)
-        | Op::Gather(_)
-        | Op::Reduce(..)
-        | Op::ArgReduce(..)
-        | Op::Cumulate { .. }
-        | Op::Sort { .. }
-        | Op::Ranks { .. }
-        | Op::Dot
-        | Op::Conv(_)
-        | Op::Pool(_)
-        | Op::Linalg(_)
-        | Op::Fft(_)
-        | Op::Custom(_)
-        | Op::Fused(
-            Fused::Softmax(_)
-            | Fused::SoftmaxVjp(_)
-            | Fused::LogSoftmax(_)
-            | Fused::LogSoftmaxVjp(_)
-            | Fused::LogSumExp(_)
-            | Fused::LayerNorm(_)
-            | Fused::LayerNormVjp(_)
-            | Fused::BatchNorm(_)
-            | Fused::BatchNormVjp(_)
-            | Fused::CrossEntropy
-            | Fused::CrossEntropyVjp
-            | Fused::Attention(_)
-            | Fused::AttentionVjp(_),
-        ) => Sharing::Never,
+        Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Sharing::Never,
+        Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Sharing::InStep,
+        Op::Select | Op::Cast(_) | Op::Copy => Sharing::InStep,
+        Op::To(_) => Sharing::Never,
+        Op::View(_) | Op::After | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Sharing::Never,
+        Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Sharing::Never,
+        Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Sharing::Never,
+        Op::Linalg(_) | Op::Fft(_) | Op::Custom(_) => Sharing::Never,
     }
 }
 

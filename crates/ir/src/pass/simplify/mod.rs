@@ -13,7 +13,7 @@ mod values;
 mod views;
 
 use super::rebuild::{Rebuild, with_programs};
-use crate::{Equation, Op, Place, Program, Scalar, Var, Vars};
+use crate::{Equation, Line, Op, Program, Scalar, Var, Vars};
 
 /// One rule.
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ pub static REWRITES: &[Rewrite] = &[
 /// The program so far, for rules to look at.
 struct Seen<'a, 'b> {
     new: &'a mut Rebuild<'b>,
-    at: Option<Place>,
+    at: Option<Line>,
     /// The result is an output of the program, so it must not be an input or another output.
     output: bool,
     outputs: &'a [bool],

@@ -49,7 +49,7 @@ pub struct Csv {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meaning {
     Class,
-    Number,
+    StoredType,
 }
 
 /// What a file held.
@@ -58,7 +58,8 @@ pub struct Table {
     pub columns: Vec<String>,
     /// The features, `[rows, columns]`.
     pub features: Tensor,
-    /// The label of each row where a label column was named: `i64` classes, or numbers of the dtype of the features.
+    /// The label of each row where a label column was named: `i64` classes, or numbers of the dtype
+    /// of the features.
     pub labels: Option<Tensor>,
     /// The names of the classes, sorted; none where the labels are numbers in the file.
     pub classes: Vec<String>,
@@ -117,7 +118,7 @@ impl Csv {
         Csv { header, ..self }
     }
 
-    /// What stands between fields: `b';'`, `b'\t'`.
+    /// The separator of fields: `b';'`, `b'\t'`.
     #[must_use]
     pub fn delimiter(self, delimiter: u8) -> Csv {
         Csv { delimiter, ..self }
@@ -129,7 +130,8 @@ impl Csv {
         Csv { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// The column that holds the class of a row: numbers as they are, or names, which are numbered in sorted order.
+    /// The column that holds the class of a row: numbers as they are, or names, which are numbered
+    /// in sorted order.
     #[must_use]
     pub fn label(self, name: impl Into<String>) -> Csv {
         Csv { label: Some((name.into(), Meaning::Class)), ..self }
@@ -138,7 +140,7 @@ impl Csv {
     /// The column that holds the number to predict for a row.
     #[must_use]
     pub fn target(self, name: impl Into<String>) -> Csv {
-        Csv { label: Some((name.into(), Meaning::Number)), ..self }
+        Csv { label: Some((name.into(), Meaning::StoredType)), ..self }
     }
 
     /// A feature column that holds names, which are numbered in sorted order.
@@ -163,13 +165,13 @@ impl Csv {
     /// Reads a file; one whose name ends in `.gz` is decompressed.
     ///
     /// # Errors
-    /// If it cannot be read, or does not hold what is asked for: naming the file, the line and the column.
+    /// If it cannot be read, or lacks what is requested: naming the file, the line and the column.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
         let path = path.as_ref();
         self.read_from(open(FORMAT, path)?, &path.display().to_string())
     }
 
-    /// Reads from anything; `name` stands for it in errors.
+    /// Reads from anything; errors call it `name`.
     ///
     /// # Errors
     /// As [`Csv::read`].
@@ -205,10 +207,11 @@ impl Csv {
             return Err(wrong(FORMAT, name, "there is nothing in it"));
         }
         fields.columns.resize_with(header.len(), Vec::new);
-        Reading { csv: self, file: name, header, fields }.table()
+        CsvReading { csv: self, file: name, header, fields }.table()
     }
 
-    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes it a compressed file.
+    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes
+    /// it a compressed file.
     ///
     /// # Errors
     /// If the tensor is no matrix with as many columns as names, or the file cannot be written.
@@ -248,14 +251,14 @@ struct Fields {
 }
 
 /// A file that was read, on its way to a table.
-struct Reading<'a> {
+struct CsvReading<'a> {
     csv: &'a Csv,
     file: &'a str,
     header: Vec<String>,
     fields: Fields,
 }
 
-impl Reading<'_> {
+impl CsvReading<'_> {
     fn table(self) -> Result<Table> {
         let label = match &self.csv.label {
             Some((name, meaning)) => Some((self.find(name)?, *meaning)),
@@ -286,7 +289,7 @@ impl Reading<'_> {
         }
         let (labels, classes) = match label {
             None => (None, Vec::new()),
-            Some((column, Meaning::Number)) => {
+            Some((column, Meaning::StoredType)) => {
                 (Some(Tensor::from(self.numbers(column)?).cast(self.csv.dtype)), Vec::new())
             }
             Some((column, Meaning::Class)) => {
@@ -351,7 +354,8 @@ impl Reading<'_> {
         Ok(out)
     }
 
-    /// The column as integers, if it holds nothing else. `2.0` is one: other programs write them so where values are missing.
+    /// The column as integers, if it holds nothing else. `2.0` is one: other programs write them so
+    /// where values are missing.
     fn whole_numbers(&self, column: usize) -> Option<Vec<i64>> {
         let whole = |x: &f64| x.fract() == 0.0 && x.abs() < 2f64.powi(53);
         let number = |field: &String| {

@@ -7,42 +7,44 @@ use std::io::Read;
 const MOST_AXES: usize = 64;
 
 /// A result whose error is the end of a sentence: who reads the file puts its name before it.
-pub(super) type Said<T> = std::result::Result<T, String>;
+pub(super) type OrMessage<T> = std::result::Result<T, String>;
 
-/// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has all their values.
+/// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has
+/// all their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[rustfmt::skip]
-pub(super) enum Number { F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, Bool }
+pub(super) enum StoredType { F64, F32, BF16, F16, I64, I32, I16, I8, U64, U32, U16, U8, Bool }
 
-impl Number {
+impl StoredType {
     /// Bytes per number.
     pub fn size(self) -> usize {
         match self {
-            Number::F64 | Number::I64 | Number::U64 => 8,
-            Number::F32 | Number::I32 | Number::U32 => 4,
-            Number::BF16 | Number::F16 | Number::I16 | Number::U16 => 2,
-            Number::I8 | Number::U8 | Number::Bool => 1,
+            StoredType::F64 | StoredType::I64 | StoredType::U64 => 8,
+            StoredType::F32 | StoredType::I32 | StoredType::U32 => 4,
+            StoredType::BF16 | StoredType::F16 | StoredType::I16 | StoredType::U16 => 2,
+            StoredType::I8 | StoredType::U8 | StoredType::Bool => 1,
         }
     }
 }
 
-impl From<DType> for Number {
-    fn from(dtype: DType) -> Number {
+impl From<DType> for StoredType {
+    fn from(dtype: DType) -> StoredType {
         match dtype {
-            DType::F64 => Number::F64,
-            DType::F32 => Number::F32,
-            DType::BF16 => Number::BF16,
-            DType::F16 => Number::F16,
-            DType::I64 => Number::I64,
-            DType::I32 => Number::I32,
-            DType::U8 => Number::U8,
-            DType::Bool => Number::Bool,
+            DType::F64 => StoredType::F64,
+            DType::F32 => StoredType::F32,
+            DType::BF16 => StoredType::BF16,
+            DType::F16 => StoredType::F16,
+            DType::I64 => StoredType::I64,
+            DType::I32 => StoredType::I32,
+            DType::U8 => StoredType::U8,
+            DType::Bool => StoredType::Bool,
         }
     }
 }
 
-/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is allocated for it.
-pub(super) fn byte_count(number: Number, shape: &[usize]) -> Said<usize> {
+/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is
+/// allocated for it.
+pub(super) fn byte_count(number: StoredType, shape: &[usize]) -> OrMessage<usize> {
     if shape.len() > MOST_AXES {
         return Err(format!("an array with {} axes", shape.len()));
     }
@@ -56,8 +58,9 @@ pub(super) fn byte_count(number: Number, shape: &[usize]) -> Said<usize> {
     }
 }
 
-/// Exactly `count` bytes, taken as they come: a file that is shorter than it says costs no more memory than it has bytes.
-pub(super) fn exactly(from: &mut dyn Read, count: usize) -> Said<Vec<u8>> {
+/// Exactly `count` bytes, taken as they come: a file that is shorter than it says costs no more
+/// memory than it has bytes.
+pub(super) fn exactly(from: &mut dyn Read, count: usize) -> OrMessage<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(count as u64).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     match bytes.len() == count {
@@ -67,7 +70,7 @@ pub(super) fn exactly(from: &mut dyn Read, count: usize) -> Said<Vec<u8>> {
 }
 
 /// Whether anything is left to read. Reading to the end also lets archives compare their checksums.
-pub(super) fn has_more(from: &mut dyn Read) -> Said<bool> {
+pub(super) fn has_more(from: &mut dyn Read) -> OrMessage<bool> {
     let mut next = Vec::new();
     from.take(1).read_to_end(&mut next).map_err(|e| e.to_string())?;
     Ok(!next.is_empty())
@@ -75,32 +78,32 @@ pub(super) fn has_more(from: &mut dyn Read) -> Said<bool> {
 
 /// The array that these bytes hold, as many as its shape says.
 pub(super) fn decode(
-    number: Number,
+    number: StoredType,
     shape: &[usize],
     bytes: &[u8],
     big_endian: bool,
 ) -> Result<Tensor> {
     let lay = Lay { shape, bytes, big_endian };
     match number {
-        Number::F64 => lay.tensor(f64::from_le_bytes),
-        Number::F32 => lay.tensor(f32::from_le_bytes),
-        Number::BF16 => lay.tensor(bf16::from_le_bytes),
-        Number::F16 => lay.tensor(f16::from_le_bytes),
-        Number::I64 => lay.tensor(i64::from_le_bytes),
-        Number::I32 => lay.tensor(i32::from_le_bytes),
-        Number::I16 => lay.tensor(|b| i32::from(i16::from_le_bytes(b))),
-        Number::I8 => lay.tensor(|b| i32::from(i8::from_le_bytes(b))),
-        Number::U32 => lay.tensor(|b| i64::from(u32::from_le_bytes(b))),
-        Number::U16 => lay.tensor(|b| i32::from(u16::from_le_bytes(b))),
-        Number::U8 => lay.tensor(|[b]: [u8; 1]| b),
-        Number::U64 => {
+        StoredType::F64 => lay.tensor(f64::from_le_bytes),
+        StoredType::F32 => lay.tensor(f32::from_le_bytes),
+        StoredType::BF16 => lay.tensor(bf16::from_le_bytes),
+        StoredType::F16 => lay.tensor(f16::from_le_bytes),
+        StoredType::I64 => lay.tensor(i64::from_le_bytes),
+        StoredType::I32 => lay.tensor(i32::from_le_bytes),
+        StoredType::I16 => lay.tensor(|b| i32::from(i16::from_le_bytes(b))),
+        StoredType::I8 => lay.tensor(|b| i32::from(i8::from_le_bytes(b))),
+        StoredType::U32 => lay.tensor(|b| i64::from(u32::from_le_bytes(b))),
+        StoredType::U16 => lay.tensor(|b| i32::from(u16::from_le_bytes(b))),
+        StoredType::U8 => lay.tensor(|[b]: [u8; 1]| b),
+        StoredType::U64 => {
             let large = |b: &u64| i64::try_from(*b).is_err();
             match lay.values(u64::from_le_bytes).iter().position(large) {
                 Some(i) => Err(Error::dtype("", format!("element {i} is more than i64 holds"))),
                 None => lay.tensor(|b| u64::from_le_bytes(b) as i64),
             }
         }
-        Number::Bool => match bytes.iter().position(|b| *b > 1) {
+        StoredType::Bool => match bytes.iter().position(|b| *b > 1) {
             Some(i) => {
                 let message =
                     format!("element {i} is the byte {}, which is no truth value", bytes[i]);

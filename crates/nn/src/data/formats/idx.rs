@@ -1,8 +1,9 @@
 //! IDX: the format of MNIST.
 //!
-//! Two zero bytes, a byte for the kind of number, one for the count of axes, the length of each axis, the elements: all big-endian.
+//! Two zero bytes, a byte for the kind of number, one for the count of axes, the length of each
+//! axis, the elements: all big-endian.
 
-use super::elements::{Number, byte_count, decode, encode, exactly, has_more};
+use super::elements::{StoredType, byte_count, decode, encode, exactly, has_more};
 use super::{open, wrong};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -13,16 +14,17 @@ use std::path::Path;
 const FORMAT: &str = "idx";
 
 #[rustfmt::skip]
-const NUMBERS: [(u8, Number); 6] = [
-    (0x08, Number::U8),
-    (0x09, Number::I8),
-    (0x0B, Number::I16),
-    (0x0C, Number::I32),
-    (0x0D, Number::F32),
-    (0x0E, Number::F64),
+const NUMBERS: [(u8, StoredType); 6] = [
+    (0x08, StoredType::U8),
+    (0x09, StoredType::I8),
+    (0x0B, StoredType::I16),
+    (0x0C, StoredType::I32),
+    (0x0D, StoredType::F32),
+    (0x0E, StoredType::F64),
 ];
 
-/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed integers widen to `i32`.
+/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed
+/// integers widen to `i32`.
 ///
 /// # Errors
 /// If the file cannot be read, or is not such a file: naming it and what is wrong.
@@ -31,7 +33,7 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
     parse_idx(&mut *open(FORMAT, path)?, &path.display().to_string())
 }
 
-/// Reads an array from anything; `name` stands for it in errors.
+/// Reads an array from anything; errors call it `name`.
 ///
 /// # Errors
 /// As [`read_idx`].
@@ -58,7 +60,8 @@ pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
     decode(number, &shape, &bytes, true).map_err(|e| said(e.message().to_string()))
 }
 
-/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed file.
+/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed
+/// file.
 ///
 /// # Errors
 /// If the format has no such numbers, an axis is too long for it, or the file cannot be written.
@@ -66,7 +69,7 @@ pub fn write_idx(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let name = path.display().to_string();
     let said = |what: String| wrong(FORMAT, &name, what);
-    let number = Number::from(x.dtype());
+    let number = StoredType::from(x.dtype());
     let code = NUMBERS.into_iter().find(|(_, known)| *known == number);
     let (code, _) = code.ok_or_else(|| said(format!("the format has no {}", x.dtype())))?;
     let axes =

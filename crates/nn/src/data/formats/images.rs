@@ -29,17 +29,19 @@ pub enum Pixels {
     },
 }
 
-/// A folder whose folders are classes and hold PNG and JPEG files: items are `([channels, height, width], class)`.
+/// A folder whose folders are classes and hold PNG and JPEG files: items are
+/// `([channels, height, width], class)`.
 ///
-/// Classes are the folders in sorted order, and the files of a class come in sorted order, those of folders in it too. Files that
-/// do not end like images are left alone; one that does and is none is an error that names it, when it is asked for.
+/// Classes are the folders in sorted order, and the files of a class come in sorted order, those of
+/// folders in it too. Files that do not end like images are left alone; one that does and is none
+/// is an error that names it, when it is read.
 ///
 /// ```no_run
-/// use pullback_nn::data::{ImageFolder, Loader};
+/// use pullback_nn::data::{ImageFolder, DataLoader};
 ///
 /// let pictures = ImageFolder::open("pets/train")?.resize(64, 64);
 /// println!("{:?}", pictures.classes());
-/// for batch in Loader::new(pictures).batch_size(32).shuffle(0).workers(4).iter() {
+/// for batch in DataLoader::new(pictures).batch_size(32).shuffle(0).num_workers(4).iter() {
 ///     let (images, labels) = batch?; // f32[32,3,64,64], i64[32]
 /// }
 /// # Ok::<(), pullback::Error>(())
@@ -53,7 +55,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the files of a folder; they are read when they are asked for.
+    /// Lists the files of a folder; they are read on access.
     ///
     /// # Errors
     /// If it cannot be listed, or there is no class, or a class without an image.
@@ -181,7 +183,8 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Calls `found` with every image in a folder and the folders in it. Links to folders are not followed: they may lead round.
+/// Calls `found` with every image in a folder and the folders in it. Links to folders are not
+/// followed: they may lead round.
 fn gather(folder: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
     for path in listed(folder)? {
         if path.is_dir() {

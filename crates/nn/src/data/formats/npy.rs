@@ -1,10 +1,11 @@
 //! NumPy's `.npy`: one array.
 //!
-//! A file is the bytes `\x93NUMPY`, a version, the length of the header, the header (a Python dictionary in text), and the elements.
-//! Numbers that tensors do not have widen: 8- and 16-bit integers to `i32`, `u32` and `u64` to `i64`. NumPy has no name for `bf16`;
-//! what `ml_dtypes` writes (`<V2`) is read as such, and written.
+//! A file is the bytes `\x93NUMPY`, a version, the length of the header, the header (a Python
+//! dictionary in text), and the elements. Numbers that tensors do not have widen: 8- and 16-bit
+//! integers to `i32`, `u32` and `u64` to `i64`. NumPy has no name for `bf16`; what `ml_dtypes`
+//! writes (`<V2`) is read as such, and written.
 
-use super::elements::{Number, Said, byte_count, decode, encode, exactly};
+use super::elements::{OrMessage, StoredType, byte_count, decode, encode, exactly};
 use super::{open, wrong};
 use pullback::{DType, Result, Tensor, catch};
 use std::io::Read;
@@ -24,7 +25,7 @@ pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
     parse_npy(&mut *open(FORMAT, path)?, &path.display().to_string())
 }
 
-/// Reads an array from anything; `name` stands for it in errors.
+/// Reads an array from anything; errors call it `name`.
 ///
 /// # Errors
 /// As [`read_npy`].
@@ -107,15 +108,15 @@ fn descr(dtype: DType) -> &'static str {
 
 /// What the header says.
 struct Header {
-    number: Number,
+    number: StoredType,
     big_endian: bool,
     fortran: bool,
     shape: Vec<usize>,
 }
 
 impl Header {
-    fn parse(text: &str) -> Said<Header> {
-        let mut rest = Cursor(text.trim());
+    fn parse(text: &str) -> OrMessage<Header> {
+        let mut rest = HeaderText(text.trim());
         let (mut kind, mut fortran, mut shape) = (None, None, None);
         rest.expect("{")?;
         while !rest.eat("}") {
@@ -143,7 +144,7 @@ impl Header {
 }
 
 /// A kind of number and whether it is big-endian, by NumPy's name: `<f4`.
-fn number(descr: &str) -> Said<(Number, bool)> {
+fn number(descr: &str) -> OrMessage<(StoredType, bool)> {
     let unknown = || format!("elements of type `{descr}` are not numbers that tensors hold");
     let (order, kind) = descr.split_at_checked(1).ok_or_else(unknown)?;
     let big_endian = match order {
@@ -153,28 +154,28 @@ fn number(descr: &str) -> Said<(Number, bool)> {
         _ => return Err(unknown()),
     };
     let number = match kind {
-        "f8" => Number::F64,
-        "f4" => Number::F32,
-        "f2" => Number::F16,
-        "V2" => Number::BF16,
-        "i8" => Number::I64,
-        "i4" => Number::I32,
-        "i2" => Number::I16,
-        "i1" => Number::I8,
-        "u8" => Number::U64,
-        "u4" => Number::U32,
-        "u2" => Number::U16,
-        "u1" => Number::U8,
-        "b1" => Number::Bool,
+        "f8" => StoredType::F64,
+        "f4" => StoredType::F32,
+        "f2" => StoredType::F16,
+        "V2" => StoredType::BF16,
+        "i8" => StoredType::I64,
+        "i4" => StoredType::I32,
+        "i2" => StoredType::I16,
+        "i1" => StoredType::I8,
+        "u8" => StoredType::U64,
+        "u4" => StoredType::U32,
+        "u2" => StoredType::U16,
+        "u1" => StoredType::U8,
+        "b1" => StoredType::Bool,
         _ => return Err(unknown()),
     };
     Ok((number, big_endian))
 }
 
 /// What is left of the text of a header.
-struct Cursor<'a>(&'a str);
+struct HeaderText<'a>(&'a str);
 
-impl<'a> Cursor<'a> {
+impl<'a> HeaderText<'a> {
     fn eat(&mut self, what: &str) -> bool {
         let rest = self.0.trim_start();
         let found = rest.strip_prefix(what);
@@ -182,7 +183,7 @@ impl<'a> Cursor<'a> {
         found.is_some()
     }
 
-    fn expect(&mut self, what: &str) -> Said<()> {
+    fn expect(&mut self, what: &str) -> OrMessage<()> {
         if self.eat(what) {
             Ok(())
         } else {
@@ -190,7 +191,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn quoted(&mut self) -> Said<&'a str> {
+    fn quoted(&mut self) -> OrMessage<&'a str> {
         let quote = ["'", "\""].into_iter().find(|quote| self.eat(quote));
         let text = quote.and_then(|quote| self.0.split_once(quote));
         let (text, rest) =
@@ -199,7 +200,7 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
-    fn truth(&mut self) -> Said<bool> {
+    fn truth(&mut self) -> OrMessage<bool> {
         match (self.eat("True"), self.eat("False")) {
             (true, _) => Ok(true),
             (_, true) => Ok(false),
@@ -207,7 +208,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn lengths(&mut self) -> Said<Vec<usize>> {
+    fn lengths(&mut self) -> OrMessage<Vec<usize>> {
         let mut out = Vec::new();
         self.expect("(")?;
         while !self.eat(")") {

@@ -24,7 +24,7 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     parse_npz(BufReader::new(file), &name)
 }
 
-/// Reads arrays from anything that seeks; `name` stands for it in errors.
+/// Reads arrays from anything that seeks; errors call it `name`.
 ///
 /// # Errors
 /// As [`read_npz`].

@@ -1,6 +1,6 @@
 //! Safetensors: named tensors and a few notes, as PyTorch users exchange them.
 
-use super::elements::{Number, byte_count, decode, encode};
+use super::elements::{StoredType, byte_count, decode, encode};
 use super::wrong;
 use pullback::{DType, Error, Result, Tensor};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView};
@@ -38,7 +38,7 @@ pub fn read_safetensors(path: impl AsRef<Path>) -> Result<Named> {
     parse_safetensors(&bytes, &name)
 }
 
-/// Reads tensors from the bytes of a file; `name` stands for it in errors.
+/// Reads tensors from the bytes of a file; errors call it `name`.
 ///
 /// # Errors
 /// As [`read_safetensors`].
@@ -94,21 +94,21 @@ pub fn write_safetensors(
     std::fs::write(path, bytes).map_err(|e| wrong(FORMAT, &name, e))
 }
 
-fn number(dtype: Dtype) -> Option<Number> {
+fn number(dtype: Dtype) -> Option<StoredType> {
     Some(match dtype {
-        Dtype::F64 => Number::F64,
-        Dtype::F32 => Number::F32,
-        Dtype::BF16 => Number::BF16,
-        Dtype::F16 => Number::F16,
-        Dtype::I64 => Number::I64,
-        Dtype::I32 => Number::I32,
-        Dtype::I16 => Number::I16,
-        Dtype::I8 => Number::I8,
-        Dtype::U64 => Number::U64,
-        Dtype::U32 => Number::U32,
-        Dtype::U16 => Number::U16,
-        Dtype::U8 => Number::U8,
-        Dtype::BOOL => Number::Bool,
+        Dtype::F64 => StoredType::F64,
+        Dtype::F32 => StoredType::F32,
+        Dtype::BF16 => StoredType::BF16,
+        Dtype::F16 => StoredType::F16,
+        Dtype::I64 => StoredType::I64,
+        Dtype::I32 => StoredType::I32,
+        Dtype::I16 => StoredType::I16,
+        Dtype::I8 => StoredType::I8,
+        Dtype::U64 => StoredType::U64,
+        Dtype::U32 => StoredType::U32,
+        Dtype::U16 => StoredType::U16,
+        Dtype::U8 => StoredType::U8,
+        Dtype::BOOL => StoredType::Bool,
         _ => return None,
     })
 }

@@ -1,20 +1,21 @@
-use super::{Pass, RandomSampler, Sampler, SequentialSampler};
+use super::{EpochSeed, RandomSampler, Sampler, SequentialSampler};
 use pullback::{Error, Result};
 
-/// What happens to the items that do not go evenly into the processes.
+/// What happens to the items that cannot be divided evenly among the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The first items come again, so that every process has as many.
+    /// The first items are repeated, so that every process has the same number.
     Pad,
-    /// They are left out in this epoch.
+    /// They are left out in this epoch (PyTorch's `drop_last`).
     Drop,
 }
 
-/// One process's share of the items: process `rank` of `world` takes every `world`-th index of an order that is the same in all.
+/// One process's share of the items: process `rank` of `num_replicas` takes every `num_replicas`-th
+/// index of an order that is the same in all.
 ///
 /// ```
-/// use pullback_nn::data::{DistributedSampler, Pass, Sampler, Tail};
-/// let pass = Pass { seed: 0, epoch: 3 };
+/// use pullback_nn::data::{DistributedSampler, EpochSeed, Sampler, Tail};
+/// let pass = EpochSeed { seed: 0, epoch: 3 };
 /// let mut all: Vec<usize> = (0..3)
 ///     .flat_map(|rank| DistributedSampler::new(rank, 3, Tail::Drop).unwrap().indices(9, pass).unwrap())
 ///     .collect();
@@ -24,51 +25,52 @@ pub enum Tail {
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedSampler {
     rank: usize,
-    world: usize,
+    num_replicas: usize,
     tail: Tail,
     shuffle: bool,
 }
 
 impl DistributedSampler {
-    /// The share of process `rank` of `world`, shuffled.
+    /// The share of process `rank` of `num_replicas`, shuffled.
     ///
     /// # Errors
     /// If the rank is not below the number of processes.
-    pub fn new(rank: usize, world: usize, tail: Tail) -> Result<DistributedSampler> {
-        if rank >= world {
-            let message = format!("there is no process {rank} of {world}");
+    pub fn new(rank: usize, num_replicas: usize, tail: Tail) -> Result<DistributedSampler> {
+        if rank >= num_replicas {
+            let message = format!("there is no process {rank} of {num_replicas}");
             return Err(Error::argument("DistributedSampler", message));
         }
-        Ok(DistributedSampler { rank, world, tail, shuffle: true })
+        Ok(DistributedSampler { rank, num_replicas, tail, shuffle: true })
     }
 
-    /// Takes the items as they stand.
+    /// Takes the items in order.
     #[must_use]
+    #[doc(alias = "shuffle")]
     pub fn in_order(self) -> DistributedSampler {
         DistributedSampler { shuffle: false, ..self }
     }
 }
 
 impl Sampler for DistributedSampler {
-    fn indices(&self, len: usize, pass: Pass) -> Result<Vec<usize>> {
+    fn indices(&self, len: usize, pass: EpochSeed) -> Result<Vec<usize>> {
         let order = match self.shuffle {
             true => RandomSampler.indices(len, pass)?,
             false => SequentialSampler.indices(len, pass)?,
         };
-        let mine = order.iter().cycle().skip(self.rank).step_by(self.world);
+        let mine = order.iter().cycle().skip(self.rank).step_by(self.num_replicas);
         Ok(mine.take(self.count(len)).copied().collect())
     }
 
     fn count(&self, len: usize) -> usize {
         match self.tail {
-            Tail::Pad => len.div_ceil(self.world),
-            Tail::Drop => len / self.world,
+            Tail::Pad => len.div_ceil(self.num_replicas),
+            Tail::Drop => len / self.num_replicas,
         }
     }
 
     /// Without the rank: a position saved by one process is that of all.
     fn describe(&self) -> String {
         let order = if self.shuffle { "shuffled" } else { "sequential" };
-        format!("{order}, one of {} shares, tail {:?}", self.world, self.tail).to_lowercase()
+        format!("{order}, one of {} shares, tail {:?}", self.num_replicas, self.tail).to_lowercase()
     }
 }

@@ -1,11 +1,11 @@
-use super::{Pass, Sampler};
+use super::{EpochSeed, Sampler};
 use pullback::Result;
 
-/// Every item once, in an order drawn anew for each epoch.
+/// Every item once, in a new random order each epoch.
 ///
 /// ```
-/// use pullback_nn::data::{Pass, RandomSampler, Sampler};
-/// let order = |epoch| RandomSampler.indices(100, Pass { seed: 1, epoch }).unwrap();
+/// use pullback_nn::data::{EpochSeed, RandomSampler, Sampler};
+/// let order = |epoch| RandomSampler.indices(100, EpochSeed { seed: 1, epoch }).unwrap();
 /// assert_eq!(order(0), order(0));
 /// assert_ne!(order(0), order(1));
 /// ```
@@ -13,7 +13,7 @@ use pullback::Result;
 pub struct RandomSampler;
 
 impl Sampler for RandomSampler {
-    fn indices(&self, len: usize, pass: Pass) -> Result<Vec<usize>> {
+    fn indices(&self, len: usize, pass: EpochSeed) -> Result<Vec<usize>> {
         let order = pass.key().permutation(len).try_to_vec::<i64>()?;
         Ok(order.into_iter().map(|i| i as usize).collect())
     }

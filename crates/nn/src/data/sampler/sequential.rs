@@ -1,12 +1,12 @@
-use super::{Pass, Sampler};
+use super::{EpochSeed, Sampler};
 use pullback::Result;
 
-/// The items as they stand: 0, 1, 2, …
+/// The items in order: 0, 1, 2, …
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SequentialSampler;
 
 impl Sampler for SequentialSampler {
-    fn indices(&self, len: usize, _: Pass) -> Result<Vec<usize>> {
+    fn indices(&self, len: usize, _: EpochSeed) -> Result<Vec<usize>> {
         Ok((0..len).collect())
     }
 

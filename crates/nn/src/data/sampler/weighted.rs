@@ -1,35 +1,36 @@
-use super::{Pass, Sampler};
+use super::{EpochSeed, Sampler};
 use pullback::{Error, Result, Tensor, catch};
 
-/// Items drawn as often as their weights say: rare classes more often, say.
+/// Items drawn in proportion to their weights, such as rare classes more often.
 ///
 /// ```
-/// use pullback_nn::data::{Pass, Sampler, WeightedSampler};
-/// let sampler = WeightedSampler::new([0.0, 1.0, 3.0], 100, true)?;
-/// let drawn = sampler.indices(3, Pass { seed: 0, epoch: 0 })?;
+/// use pullback_nn::data::{EpochSeed, Sampler, WeightedRandomSampler};
+/// let sampler = WeightedRandomSampler::new([0.0, 1.0, 3.0], 100, true)?;
+/// let drawn = sampler.indices(3, EpochSeed { seed: 0, epoch: 0 })?;
 /// assert!(drawn.iter().all(|&i| i > 0));
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct WeightedSampler {
+pub struct WeightedRandomSampler {
     weights: Vec<f64>,
     samples: usize,
     replacement: bool,
 }
 
-impl WeightedSampler {
-    /// `samples` items an epoch by these weights, one weight an item; they need not sum to one. Without replacement no item comes
-    /// twice in an epoch.
+impl WeightedRandomSampler {
+    /// `samples` items an epoch by these weights, one weight an item; they need not sum to one.
+    /// Without replacement no item comes twice in an epoch.
     ///
     /// # Errors
-    /// If a weight is negative or not finite, or without replacement there are fewer positive weights than samples.
+    /// If a weight is negative or not finite, or without replacement there are fewer positive
+    /// weights than samples.
     pub fn new(
         weights: impl Into<Vec<f64>>,
         samples: usize,
         replacement: bool,
-    ) -> Result<WeightedSampler> {
+    ) -> Result<WeightedRandomSampler> {
         let weights = weights.into();
-        let refuse = |message: String| Err(Error::argument("WeightedSampler", message));
+        let refuse = |message: String| Err(Error::argument("WeightedRandomSampler", message));
         if let Some(i) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return refuse(format!("weight {i} is {}, not a finite number from 0 on", weights[i]));
         }
@@ -42,16 +43,16 @@ impl WeightedSampler {
                 "{samples} samples without replacement need as many positive weights, and there are {positive}"
             ));
         }
-        Ok(WeightedSampler { weights, samples, replacement })
+        Ok(WeightedRandomSampler { weights, samples, replacement })
     }
 }
 
-impl Sampler for WeightedSampler {
-    fn indices(&self, len: usize, pass: Pass) -> Result<Vec<usize>> {
+impl Sampler for WeightedRandomSampler {
+    fn indices(&self, len: usize, pass: EpochSeed) -> Result<Vec<usize>> {
         if self.weights.len() != len {
             let n = self.weights.len();
             let message = format!("there are {n} weights for {len} items");
-            return Err(Error::argument("WeightedSampler", message));
+            return Err(Error::argument("WeightedRandomSampler", message));
         }
         let weights = Tensor::from(&self.weights[..]);
         let drawn = catch(|| pass.key().multinomial(&weights, self.samples, self.replacement))?;

@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::Pass;
+use crate::data::EpochSeed;
 use pullback::Result;
 
 /// See [`Stream::chain`].
@@ -17,7 +17,7 @@ impl<A, B> Chain<A, B> {
 impl<A: Stream, B: Stream<Item = A::Item>> Stream for Chain<A, B> {
     type Item = A::Item;
 
-    fn open(&self, pass: Pass) -> Result<Items<A::Item>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<A::Item>> {
         Ok(Box::new(self.first.open(pass)?.chain(self.second.open(pass.below())?)))
     }
 }

@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::Pass;
+use crate::data::EpochSeed;
 use pullback::Result;
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ impl<S> Cycle<S> {
 impl<S: Stream> Stream for Cycle<S> {
     type Item = S::Item;
 
-    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<S::Item>> {
         let items = self.stream.open(round(pass, 0))?;
         Ok(Box::new(Rounds { stream: self.stream.clone(), items, pass, round: 0, fresh: true }))
     }
 }
 
 /// Round `n` of a pass, as an epoch of its own.
-fn round(pass: Pass, n: u64) -> Pass {
-    Pass { epoch: (pass.epoch << 32).wrapping_add(n), ..pass }
+fn round(pass: EpochSeed, n: u64) -> EpochSeed {
+    EpochSeed { epoch: (pass.epoch << 32).wrapping_add(n), ..pass }
 }
 
 struct Rounds<S: Stream> {
     stream: Arc<S>,
     items: Items<S::Item>,
-    pass: Pass,
+    pass: EpochSeed,
     round: u64,
     /// Whether this round gave nothing yet.
     fresh: bool,

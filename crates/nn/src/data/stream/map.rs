@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::{Draw, Pass};
+use crate::data::{EpochSeed, ItemSeed};
 use pullback::{Key, Result};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ where
 {
     type Item = B;
 
-    fn open(&self, pass: Pass) -> Result<Items<B>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<B>> {
         let f = self.f.clone();
         let items = self.stream.open(pass)?;
         Ok(Box::new(Mapped { items, place: 0, f: move |item, _| f(item) }))
@@ -50,10 +50,10 @@ where
 {
     type Item = B;
 
-    fn open(&self, pass: Pass) -> Result<Items<B>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<B>> {
         let f = self.f.clone();
         let items = self.stream.open(pass.below())?;
-        let f = move |item, place| f(item, Draw::new(pass.seed, pass.epoch, place).key());
+        let f = move |item, place| f(item, ItemSeed::new(pass.seed, pass.epoch, place).key());
         Ok(Box::new(Mapped { items, place: 0, f }))
     }
 }

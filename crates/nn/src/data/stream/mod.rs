@@ -12,24 +12,26 @@ pub use map::{StreamMap, StreamMapRandom};
 pub use shuffle::Shuffle;
 pub use take::Take;
 
-use super::Pass;
+use super::EpochSeed;
 use pullback::{Key, Result};
 
 /// The items of a stream, one after the other.
 ///
-/// A stream that can skip cheaply writes [`Iterator::nth`]: threads that share a stream, and a loader that resumes, skip through it.
+/// A stream that can skip cheaply writes [`Iterator::nth`]: threads that share a stream, and a
+/// loader that resumes, skip through it.
 pub type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
 
 /// A data set that is read from front to back: a log, files too large for memory, a simulation.
 ///
-/// Opening it twice for one pass gives the same items. Threads share a stream by each opening it and skipping what the others take, so
-/// what is costly belongs into a [`Stream::map`] at the end, which does nothing for an item that is skipped.
+/// Opening it twice for one pass gives the same items. Threads share a stream by each opening it
+/// and skipping what the others take, so put what is expensive into a [`Stream::map`] at the end,
+/// which does nothing for an item that is skipped.
 ///
 /// ```
-/// use pullback_nn::data::{Pass, Stream, stream};
+/// use pullback_nn::data::{EpochSeed, Stream, stream};
 ///
 /// let numbers = stream(|_| Ok((0..5).map(Ok))).map(|n: i64| Ok(n * n));
-/// let pass = Pass { seed: 0, epoch: 0 };
+/// let pass = EpochSeed { seed: 0, epoch: 0 };
 /// let squares: Vec<i64> = numbers.open(pass)?.collect::<Result<_, _>>()?;
 /// assert_eq!(squares, [0, 1, 4, 9, 16]);
 /// # Ok::<(), pullback::Error>(())
@@ -42,7 +44,7 @@ pub trait Stream: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the source cannot be opened.
-    fn open(&self, pass: Pass) -> Result<Items<Self::Item>>;
+    fn open(&self, pass: EpochSeed) -> Result<Items<Self::Item>>;
 
     /// `f` of each item; not called for items that are skipped.
     fn map<B, F>(self, f: F) -> StreamMap<Self, F>
@@ -54,7 +56,8 @@ pub trait Stream: Send + Sync + 'static {
         StreamMap::new(self, f)
     }
 
-    /// `f` of each item and a key: random augmentation. The key is that of the item's place in its epoch.
+    /// `f` of each item and a key: random augmentation. The key is that of the item's place in its
+    /// epoch.
     fn map_random<B, F>(self, f: F) -> StreamMapRandom<Self, F>
     where
         Self: Sized,
@@ -66,7 +69,7 @@ pub trait Stream: Send + Sync + 'static {
 
     /// Shuffles through a buffer: each item is drawn from the `size` items that are in it.
     ///
-    /// What is skipped goes through the buffer too, so put this before what is costly.
+    /// Items that are skipped pass through the buffer too, so put this before what is expensive.
     fn shuffle(self, size: usize) -> Shuffle<Self>
     where
         Self: Sized,
@@ -82,9 +85,10 @@ pub trait Stream: Send + Sync + 'static {
         Take::new(self, count)
     }
 
-    /// The stream again and again, each round in an order of its own where it is shuffled. One without items stays so.
+    /// The stream repeated, each round in another order if it is shuffled. A stream without items
+    /// stays empty.
     ///
-    /// Rounds that are skipped are read all the same, so put this before what is costly.
+    /// Rounds that are skipped are still read, so put this before what is expensive.
     fn cycle(self) -> Cycle<Self>
     where
         Self: Sized,
@@ -94,7 +98,8 @@ pub trait Stream: Send + Sync + 'static {
 
     /// These items, and after them those of another stream.
     ///
-    /// Items of the first that are skipped are made all the same, because it must be known when they end; so put this before what is costly.
+    /// Items of the first that are skipped are still made, as its end must be known; so put this
+    /// before what is expensive.
     fn chain<S: Stream<Item = Self::Item>>(self, other: S) -> Chain<Self, S>
     where
         Self: Sized,
@@ -111,7 +116,7 @@ pub fn stream<T, I, F>(open: F) -> FromOpen<F>
 where
     T: Send + 'static,
     I: Iterator<Item = Result<T>> + Send + 'static,
-    F: Fn(Pass) -> Result<I> + Send + Sync + 'static,
+    F: Fn(EpochSeed) -> Result<I> + Send + Sync + 'static,
 {
     FromOpen(open)
 }
@@ -120,11 +125,11 @@ impl<T, I, F> Stream for FromOpen<F>
 where
     T: Send + 'static,
     I: Iterator<Item = Result<T>> + Send + 'static,
-    F: Fn(Pass) -> Result<I> + Send + Sync + 'static,
+    F: Fn(EpochSeed) -> Result<I> + Send + Sync + 'static,
 {
     type Item = T;
 
-    fn open(&self, pass: Pass) -> Result<Items<T>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<T>> {
         Ok(Box::new((self.0)(pass)?))
     }
 }

@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::Pass;
+use crate::data::EpochSeed;
 use pullback::{Key, Result};
 
 /// See [`Stream::shuffle`].
@@ -17,12 +17,12 @@ impl<S> Shuffle<S> {
 impl<S: Stream> Stream for Shuffle<S> {
     type Item = S::Item;
 
-    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<S::Item>> {
         Ok(Box::new(Buffered {
             items: self.stream.open(pass.below())?,
             held: Vec::new(),
             size: self.size,
-            dice: Dice { key: pass.key(), drawn: Vec::new(), round: 0 },
+            dice: RandomIndices { key: pass.key(), drawn: Vec::new(), round: 0 },
         }))
     }
 }
@@ -31,7 +31,7 @@ struct Buffered<T> {
     items: Items<T>,
     held: Vec<T>,
     size: usize,
-    dice: Dice,
+    dice: RandomIndices,
 }
 
 impl<T> Iterator for Buffered<T> {
@@ -54,13 +54,13 @@ impl<T> Iterator for Buffered<T> {
 }
 
 /// Random numbers, drawn many at a time.
-struct Dice {
+struct RandomIndices {
     key: Key,
     drawn: Vec<i64>,
     round: u64,
 }
 
-impl Dice {
+impl RandomIndices {
     fn below(&mut self, n: usize) -> usize {
         if self.drawn.is_empty() {
             self.drawn = self.key.fold_in(self.round).randint([1024], 0, i64::MAX).to_vec();

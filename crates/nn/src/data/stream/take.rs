@@ -1,5 +1,5 @@
 use super::{Items, Stream};
-use crate::data::Pass;
+use crate::data::EpochSeed;
 use pullback::Result;
 
 /// See [`Stream::take`].
@@ -17,7 +17,7 @@ impl<S> Take<S> {
 impl<S: Stream> Stream for Take<S> {
     type Item = S::Item;
 
-    fn open(&self, pass: Pass) -> Result<Items<S::Item>> {
+    fn open(&self, pass: EpochSeed) -> Result<Items<S::Item>> {
         Ok(Box::new(self.stream.open(pass)?.take(self.count)))
     }
 }

@@ -12,7 +12,8 @@ use tokenizers::tokenizer::Tokenizer;
 
 const FORMAT: &str = "tokenizer";
 
-/// A tokeniser of `tokenizers`: one loaded from its `tokenizer.json`, or a small byte-level one trained here.
+/// A tokeniser of `tokenizers`: one loaded from its `tokenizer.json`, or a small byte-level one
+/// trained here.
 ///
 /// ```
 /// use pullback_nn::data::{Bpe, Tokens, text};
@@ -49,7 +50,8 @@ impl Bpe {
         Ok(Bpe::new(Tokenizer::from_bytes(bytes).map_err(|e| wrong(FORMAT, &name, e))?))
     }
 
-    /// Learns an encoding of `size` tokens from a text. It works on bytes, so that every text can be written.
+    /// Learns an encoding of `size` tokens from a text. It works on bytes, so that every text can
+    /// be written.
     ///
     /// # Errors
     /// If the size is below 256: each byte is a token.

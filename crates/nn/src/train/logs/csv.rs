@@ -1,15 +1,15 @@
 //! A log as a table.
 
-use super::row::{FIXED, Row};
+use super::row::{FIXED, LogRow};
 use crate::state::replace_file;
-use crate::train::{Callback, Flow, Now};
+use crate::train::{Callback, LoopControl, TrainState};
 use pullback::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes a table with a row for each step, as soon as it is there. A metric that comes up later gets a column then; cells of what was
-/// not measured are empty.
+/// Writes a table with a row for each step, at once. A metric that appears later gets a column
+/// then; cells without a value are empty.
 pub struct CsvLog {
     path: PathBuf,
     every: u64,
@@ -24,14 +24,14 @@ impl CsvLog {
         CsvLog { path: path.into(), every: 1, columns: Vec::new(), file: None }
     }
 
-    /// A row every so many steps, and whenever something was evaluated or an epoch ended.
+    /// A row every `steps` steps, and at each evaluation and end of an epoch.
     #[must_use]
     pub fn every(self, steps: u64) -> CsvLog {
         CsvLog { every: steps, ..self }
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::argument("log", format!("{} could not be written: {error}", self.path.display()))
+        Error::argument("log", format!("{} cannot be written: {error}", self.path.display()))
     }
 
     /// The whole rows that are in the file, up to a step.
@@ -53,7 +53,7 @@ impl CsvLog {
         (columns, rows.into_iter().filter(early).collect())
     }
 
-    /// Writes the file anew with these rows, under all columns.
+    /// Rewrites the file with these rows, under all columns.
     fn rewrite(&mut self, rows: Vec<Vec<String>>) -> Result<()> {
         let width = self.columns.len();
         let mut text = String::new();
@@ -77,7 +77,7 @@ impl CsvLog {
 }
 
 impl Callback for CsvLog {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         let (columns, rows) = if now.step == 0 { Default::default() } else { self.rows(now.step) };
         self.columns = columns;
         if self.columns.is_empty() {
@@ -86,8 +86,8 @@ impl Callback for CsvLog {
         self.rewrite(rows)
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
-        let Some(row) = Row::due(now, self.every) else { return Ok(Flow::Continue(())) };
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
+        let Some(row) = LogRow::due(now, self.every) else { return Ok(LoopControl::Continue(())) };
         let known = self.columns.len();
         for (name, _) in row.metrics.iter() {
             if !self.columns.iter().any(|column| column == name) {
@@ -104,6 +104,6 @@ impl Callback for CsvLog {
         let line = self.line(fixed.into_iter().chain(metrics).collect(), 0)?;
         let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(line.as_bytes()));
         written.map_err(|error| self.failed(&error))?;
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }

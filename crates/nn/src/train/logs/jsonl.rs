@@ -1,14 +1,14 @@
 //! A log of one JSON object a line.
 
-use super::row::Row;
+use super::row::LogRow;
 use crate::state::replace_file;
-use crate::train::{Callback, Flow, Now};
+use crate::train::{Callback, LoopControl, TrainState};
 use pullback::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes one JSON object a line, each step's as soon as it is there. [`read_log`](super::read_log) reads it.
+/// Writes one JSON object per line and step, at once. [`read_log`](super::read_log) reads it.
 pub struct JsonLog {
     path: PathBuf,
     every: u64,
@@ -22,24 +22,24 @@ impl JsonLog {
         JsonLog { path: path.into(), every: 1, file: None }
     }
 
-    /// A line every so many steps, and whenever something was evaluated or an epoch ended.
+    /// A line every `steps` steps, and at each evaluation and end of an epoch.
     #[must_use]
     pub fn every(self, steps: u64) -> JsonLog {
         JsonLog { every: steps, ..self }
     }
 
     fn failed(&self, error: &std::io::Error) -> Error {
-        Error::argument("log", format!("{} could not be written: {error}", self.path.display()))
+        Error::argument("log", format!("{} cannot be written: {error}", self.path.display()))
     }
 }
 
 impl Callback for JsonLog {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         let old =
             if now.step == 0 { Vec::new() } else { std::fs::read(&self.path).unwrap_or_default() };
         let old = String::from_utf8_lossy(&old);
         let kept = old.split_inclusive('\n').filter(|line| {
-            line.ends_with('\n') && Row::from_json(line).is_some_and(|row| row.step <= now.step)
+            line.ends_with('\n') && LogRow::from_json(line).is_some_and(|row| row.step <= now.step)
         });
         let kept: String = kept.collect();
         replace_file("log", &self.path, kept.as_bytes())?;
@@ -48,12 +48,13 @@ impl Callback for JsonLog {
         Ok(())
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
-        if let (Some(row), Some(file)) = (Row::due(now, self.every), &mut self.file) {
-            // One write, so that a process that is killed leaves at most one line that is not whole.
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
+        if let (Some(row), Some(file)) = (LogRow::due(now, self.every), &mut self.file) {
+            // One write, so that a process that is killed leaves at most one line that is not
+            // whole.
             let line = format!("{}\n", row.json());
             file.write_all(line.as_bytes()).map_err(|error| self.failed(&error))?;
         }
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }

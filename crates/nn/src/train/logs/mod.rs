@@ -1,7 +1,7 @@
 //! Logs as files: a line for each step.
 //!
-//! A log that is opened again, because a run is resumed, loses what comes after the step that the run goes on from, so that no step is in it
-//! twice; and a last line that a killed process did not finish.
+//! When a run is resumed, its log is truncated after the step it resumes from, so that no step is
+//! in it twice; an incomplete last line is removed.
 
 mod csv;
 mod jsonl;
@@ -9,4 +9,4 @@ mod row;
 
 pub use csv::CsvLog;
 pub use jsonl::JsonLog;
-pub use row::{Row, read_log};
+pub use row::{LogRow, read_log};

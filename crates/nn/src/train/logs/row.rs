@@ -1,13 +1,13 @@
-//! What a log says about one step.
+//! A row of a log.
 
-use super::super::{Metrics, Now};
+use super::super::{Metrics, TrainState};
 use pullback::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// What a log says about one step.
+/// A row of a log.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct LogRow {
     /// How many steps were taken.
     pub step: u64,
     /// How many epochs were finished.
@@ -21,13 +21,14 @@ pub struct Row {
 /// The columns that every row has.
 pub(super) const FIXED: [&str; 3] = ["step", "epoch", "seconds"];
 
-impl Row {
-    /// The row of now, if it is due: every so many steps, and whenever more than the step itself was measured.
-    pub(super) fn due(now: &Now, every: u64) -> Option<Row> {
+impl LogRow {
+    /// The current row, if it is due: every `every` steps, and whenever more than the step itself
+    /// was measured.
+    pub(super) fn due(now: &TrainState, every: u64) -> Option<LogRow> {
         let more = |name: &str| name.starts_with("val_") || name.starts_with("epoch_");
         let due =
             now.step.is_multiple_of(every.max(1)) || now.metrics.iter().any(|(name, _)| more(name));
-        due.then(|| Row {
+        due.then(|| LogRow {
             step: now.step,
             epoch: now.epoch,
             seconds: (now.seconds * 1e6).round() / 1e6,
@@ -35,7 +36,8 @@ impl Row {
         })
     }
 
-    /// As JSON. What is not finite is null: JSON has no word for it. A metric that is named as one of the columns that every row has is left out.
+    /// As JSON. What is not finite is null: JSON cannot represent it. A metric that is named as one
+    /// of the columns that every row has is left out.
     pub(super) fn json(&self) -> Value {
         let mut map = Map::new();
         let metrics = self.metrics.iter().filter(|(name, _)| !FIXED.contains(name));
@@ -47,11 +49,11 @@ impl Row {
     }
 
     /// From JSON, if it is such a row.
-    pub(super) fn from_json(text: &str) -> Option<Row> {
+    pub(super) fn from_json(text: &str) -> Option<LogRow> {
         let value: Map<String, Value> = serde_json::from_str(text).ok()?;
         let metrics = value.iter().filter(|(name, _)| !FIXED.contains(&name.as_str()));
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        Some(Row {
+        Some(LogRow {
             step: value.get("step")?.as_u64()?,
             epoch: value.get("epoch")?.as_u64()?,
             seconds: value.get("seconds")?.as_f64()?,
@@ -61,17 +63,18 @@ impl Row {
     }
 }
 
-/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left out.
+/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left
+/// out.
 ///
 /// # Errors
 /// If the file cannot be read, or a line is no row: the error names it.
-pub fn read_log(path: impl AsRef<Path>) -> Result<Vec<Row>> {
+pub fn read_log(path: impl AsRef<Path>) -> Result<Vec<LogRow>> {
     let path = path.as_ref();
     let wrong = |what: String| Error::argument("log", format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let row = |(i, line)| {
-        Row::from_json(line).ok_or_else(|| wrong(format!("line {} is no row of a log", i + 1)))
+        LogRow::from_json(line).ok_or_else(|| wrong(format!("line {} is no row of a log", i + 1)))
     };
     whole.lines().enumerate().map(row).collect()
 }

@@ -24,18 +24,19 @@ impl Confusion {
     /// Of nothing yet, for so many classes.
     ///
     /// # Panics
-    /// If memory does not hold a table of so many classes.
+    /// If a table of this size cannot be allocated.
     #[track_caller]
     #[must_use]
     pub fn new(classes: usize) -> Confusion {
         let mut all = Vec::<u64>::new();
         let fits = classes.checked_mul(classes).is_some_and(|n| all.try_reserve_exact(n).is_ok());
-        demand(fits, "Confusion", || format!("{classes} classes are more than memory holds"));
+        demand(fits, "Confusion", || format!("cannot allocate a table of {classes} classes"));
         drop(all);
         Confusion { counts: vec![vec![0; classes]; classes] }
     }
 
-    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are no class are left out.
+    /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are
+    /// no class are left out.
     ///
     /// # Panics
     /// If the scores are not of as many classes, or there are not as many labels as rows of scores.

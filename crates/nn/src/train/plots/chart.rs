@@ -62,7 +62,8 @@ impl Chart {
         self
     }
 
-    /// Adds a line of noisy values: they are pale, and in front of them are means over about `reach` points to each side.
+    /// Adds a line of noisy values: they are pale, and in front of them are means over about
+    /// `reach` points to each side.
     pub fn noisy_line(mut self, name: &str, points: Vec<(f64, f64)>, reach: usize) -> Chart {
         let colour = self.colours();
         let smooth = smoothed(&points, reach);
@@ -107,10 +108,11 @@ impl Chart {
     }
 }
 
-/// The mean of each point and its neighbours. It reaches as far to one side as to the other, so that it does not lag behind; towards the
-/// ends that is less far, but not nothing.
+/// The mean of each point and its neighbours. It reaches as far to one side as to the other, so
+/// that it does not lag behind; towards the ends that is less far, but not nothing.
 fn smoothed(points: &[(f64, f64)], reach: usize) -> Vec<(f64, f64)> {
-    // The sums and counts of all finite values before each point: those of a stretch are differences.
+    // The sums and counts of all finite values before each point: those of a stretch are
+    // differences.
     let mut sums = vec![(0.0, 0.0)];
     for &(_, y) in points {
         let (sum, count) = sums[sums.len() - 1];

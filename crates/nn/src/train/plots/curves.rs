@@ -1,17 +1,19 @@
 //! Learning curves from a log.
 
 use super::Chart;
-use crate::train::{Callback, Now, Outcome, Row, read_log};
+use crate::train::{Callback, LogRow, Outcome, TrainState, read_log};
 use pullback::{Error, Result};
 use std::path::PathBuf;
 
 /// How many points make a line worth smoothing.
 const MANY: usize = 60;
 
-/// The curve of a metric over the steps of a log: of the steps, and of evaluations, where it was measured.
+/// The curve of a metric over the steps of a log: of the steps, and of evaluations, where it was
+/// measured.
 ///
-/// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a logarithmic axis.
-pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
+/// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a
+/// logarithmic axis.
+pub fn learning_curves(rows: &[LogRow], metric: &str) -> Chart {
     let points = |name: &str| -> Vec<(f64, f64)> {
         rows.iter().filter_map(|row| Some((row.step as f64, row.metrics.get(name)?))).collect()
     };
@@ -24,7 +26,7 @@ pub fn learning_curves(rows: &[Row], metric: &str) -> Chart {
     let chart = Chart::new(&title).x_label("step").y_label(metric).log_y(log);
     let chart = match train.len() {
         0 => chart,
-        n if n > MANY && metric != "rate" => chart.noisy_line("train", train, n / 40),
+        n if n > MANY && metric != "lr" => chart.noisy_line("train", train, n / 40),
         _ => chart.line("train", train),
     };
     if val.is_empty() { chart } else { chart.line("val", val) }
@@ -35,15 +37,16 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG and PNG. A resumed run has those from
-/// before, because the log has them.
+/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG
+/// and PNG. A resumed run has those from before, because the log has them.
 pub struct Plots {
     log: PathBuf,
     folder: PathBuf,
 }
 
 impl Plots {
-    /// Of this log, into this folder: `loss.svg`, `loss.png`, and so on. The log's callback must be there too.
+    /// Of this log, into this folder: `loss.svg`, `loss.png`, and so on. The log's callback must be
+    /// there too.
     #[must_use]
     pub fn new(log: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> Plots {
         Plots { log: log.into(), folder: folder.into() }
@@ -51,11 +54,11 @@ impl Plots {
 }
 
 impl Callback for Plots {
-    fn on_end(&mut self, _: &Now, _: &Outcome) -> Result<()> {
+    fn on_end(&mut self, _: &TrainState, _: &Outcome) -> Result<()> {
         let rows = read_log(&self.log)?;
         let folder = self.folder.display();
         std::fs::create_dir_all(&self.folder).map_err(|error| {
-            Error::argument("plot", format!("{folder} could not be made: {error}"))
+            Error::argument("plot", format!("{folder} cannot be made: {error}"))
         })?;
         let mut metrics: Vec<&str> = Vec::new();
         for (name, _) in rows.iter().flat_map(|row| row.metrics.iter()) {

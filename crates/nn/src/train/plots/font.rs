@@ -6,7 +6,8 @@ pub(super) const WIDTH: usize = 5;
 /// How many rows are above the base line.
 pub(super) const BASE: usize = 7;
 
-/// The rows of a letter from the top, the leftmost pixel in the highest of five bits. A letter that the font does not have is a box.
+/// The rows of a letter from the top, the leftmost pixel in the highest of five bits. A letter that
+/// the font does not have is a box.
 pub(super) fn glyph(letter: char) -> [u8; 9] {
     const BOX: [u8; 9] = [0x1F, 0x11, 0x11, 0x11, 0x11, 0x11, 0x1F, 0, 0];
     match letter {

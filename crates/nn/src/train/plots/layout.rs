@@ -1,7 +1,7 @@
 //! A chart as shapes on a page: where everything goes.
 
 use super::chart::{Chart, Series};
-use super::ticks::Axis;
+use super::ticks::ChartAxis;
 
 /// The size of the page, in units of which a letter of plain text is six wide.
 pub(super) const WIDTH: f64 = 720.0;
@@ -41,32 +41,39 @@ pub(super) enum Anchor {
 
 /// How large a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum TextSize {
     Plain,
     Title,
 }
 
 /// What there is on a page, in the order in which it is drawn.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
+pub(super) enum Mark {
     /// A line through points. Pale ones let what is behind them through.
     Line { points: Vec<(f64, f64)>, colour: Colour, width: f64, pale: bool },
     /// A text; the point is on its base line. Rotated ones go upwards.
-    Text { at: (f64, f64), text: String, size: Size, anchor: Anchor, colour: Colour, upwards: bool },
+    Text {
+        at: (f64, f64),
+        text: String,
+        size: TextSize,
+        anchor: Anchor,
+        colour: Colour,
+        upwards: bool,
+    },
 }
 
 /// The shapes of a chart.
-pub(super) fn shapes(chart: &Chart) -> Vec<Shape> {
+pub(super) fn shapes(chart: &Chart) -> Vec<Mark> {
     let all = || chart.series.iter().flat_map(|series| &series.points);
     let drawn = |y: f64| y.is_finite() && (!chart.log_y || y > 0.0);
-    let x_axis = Axis::around(all().filter(|p| drawn(p.1)).map(|p| p.0), false, 0.0);
-    let y_axis = Axis::around(all().map(|p| p.1), chart.log_y, 0.05);
+    let x_axis = ChartAxis::around(all().filter(|p| drawn(p.1)).map(|p| p.0), false, 0.0);
+    let y_axis = ChartAxis::around(all().map(|p| p.1), chart.log_y, 0.05);
     let x_at = |x: f64| LEFT + x_axis.place(x) * (RIGHT - LEFT);
     let y_at = |y: f64| BOTTOM - y_axis.place(y) * (BOTTOM - TOP);
 
     let mut out = Vec::new();
     let straight =
-        |from, to, colour| Shape::Line { points: vec![from, to], colour, width: 1.0, pale: false };
+        |from, to, colour| Mark::Line { points: vec![from, to], colour, width: 1.0, pale: false };
     for (y, label) in y_axis.ticks(6) {
         out.push(straight((LEFT, y_at(y)), (RIGHT, y_at(y)), GRID));
         out.push(text((LEFT - 8.0, y_at(y) + 3.5), label, Anchor::End, QUIET));
@@ -90,9 +97,9 @@ pub(super) fn shapes(chart: &Chart) -> Vec<Shape> {
                 // A point alone is a dot: a short and thick line.
                 [(x, y)] => {
                     let points = vec![(x - 0.01, y), (x + 0.01, y)];
-                    out.push(Shape::Line { points, colour, width: 5.0, pale: series.pale });
+                    out.push(Mark::Line { points, colour, width: 5.0, pale: series.pale });
                 }
-                _ => out.push(Shape::Line { points, colour, width, pale: series.pale }),
+                _ => out.push(Mark::Line { points, colour, width, pale: series.pale }),
             }
         }
     }
@@ -105,12 +112,12 @@ pub(super) fn shapes(chart: &Chart) -> Vec<Shape> {
     out
 }
 
-fn text(at: (f64, f64), text: String, anchor: Anchor, colour: Colour) -> Shape {
-    Shape::Text { at, text, size: Size::Plain, anchor, colour, upwards: false }
+fn text(at: (f64, f64), text: String, anchor: Anchor, colour: Colour) -> Mark {
+    Mark::Text { at, text, size: TextSize::Plain, anchor, colour, upwards: false }
 }
 
-fn titles(chart: &Chart, out: &mut Vec<Shape>) {
-    let title = |at, text: &str, anchor, size, upwards| Shape::Text {
+fn titles(chart: &Chart, out: &mut Vec<Mark>) {
+    let title = |at, text: &str, anchor, size, upwards| Mark::Text {
         at,
         text: text.to_string(),
         size,
@@ -119,24 +126,25 @@ fn titles(chart: &Chart, out: &mut Vec<Shape>) {
         upwards,
     };
     let (across, down) = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
-    out.push(title((LEFT, 28.0), &chart.title, Anchor::Start, Size::Title, false));
-    out.push(title((across, 426.0), &chart.x_label, Anchor::Middle, Size::Plain, false));
-    out.push(title((18.0, down), &chart.y_label, Anchor::Middle, Size::Plain, true));
+    out.push(title((LEFT, 28.0), &chart.title, Anchor::Start, TextSize::Title, false));
+    out.push(title((across, 426.0), &chart.x_label, Anchor::Middle, TextSize::Plain, false));
+    out.push(title((18.0, down), &chart.y_label, Anchor::Middle, TextSize::Plain, true));
 }
 
 /// A row of names under the title, each beside a piece of its line.
-fn legend(chart: &Chart, out: &mut Vec<Shape>) {
+fn legend(chart: &Chart, out: &mut Vec<Mark>) {
     let mut x = LEFT;
     for series in chart.series.iter().filter(|series| !series.name.is_empty()) {
         let colour = COLOURS[series.colour % COLOURS.len()];
         let points = vec![(x + 1.0, 45.0), (x + 17.0, 45.0)];
-        out.push(Shape::Line { points, colour, width: 3.0, pale: false });
+        out.push(Mark::Line { points, colour, width: 3.0, pale: false });
         out.push(text((x + 24.0, 48.5), series.name.clone(), Anchor::Start, INK));
         x += 24.0 + 6.0 * series.name.chars().count() as f64 + 20.0;
     }
 }
 
-/// At most four points for each unit across: the first, lowest, highest and last of those that fall on it. The line looks the same.
+/// At most four points for each unit across: the first, lowest, highest and last of those that fall
+/// on it. The line looks the same.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= 4 * WIDTH as usize {
         return points;

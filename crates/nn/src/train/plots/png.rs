@@ -1,7 +1,7 @@
 //! Shapes as a PNG image.
 
 use super::font;
-use super::layout::{Anchor, HEIGHT, Shape, Size, WIDTH};
+use super::layout::{Anchor, HEIGHT, Mark, TextSize, WIDTH};
 use super::raster::Page;
 use image::ImageFormat;
 use pullback::{Error, Result};
@@ -11,19 +11,19 @@ use std::io::Cursor;
 const SCALE: f64 = 2.0;
 
 /// The bytes of a PNG file.
-pub(super) fn bytes(shapes: &[Shape]) -> Result<Vec<u8>> {
+pub(super) fn bytes(shapes: &[Mark]) -> Result<Vec<u8>> {
     let mut page = Page::new((WIDTH * SCALE) as u32, (HEIGHT * SCALE) as u32);
     for shape in shapes {
         match shape {
-            Shape::Line { points, colour, width, pale } => {
+            Mark::Line { points, colour, width, pale } => {
                 let points: Vec<(f64, f64)> =
                     points.iter().map(|(x, y)| (x * SCALE, y * SCALE)).collect();
                 page.line(&points, width * SCALE, *colour, if *pale { 0.3 } else { 1.0 });
             }
-            Shape::Text { at, text, size, anchor, colour, upwards } => {
+            Mark::Text { at, text, size, anchor, colour, upwards } => {
                 let scale = match size {
-                    Size::Plain => 2,
-                    Size::Title => 3,
+                    TextSize::Plain => 2,
+                    TextSize::Title => 3,
                 };
                 let count = text.chars().count() as f64;
                 let width = (count * (font::WIDTH as f64 + 1.0) - 1.0).max(0.0) * f64::from(scale);

@@ -1,7 +1,8 @@
 //! Lines and letters on pixels.
 //!
-//! A line covers a pixel by how far it is from the pixel's middle: all of it within half the line's width, none of it one pixel further. The
-//! coverage of a whole line through many points is the largest of its pieces', so joints are round and pale lines do not darken where they meet.
+//! A line covers a pixel by how far it is from the pixel's middle: all of it within half the line's
+//! width, none of it one pixel further. The coverage of a whole line through many points is the
+//! largest of its pieces', so joints are round and pale lines do not darken where they meet.
 
 use super::font;
 use super::layout::Colour;
@@ -53,7 +54,8 @@ impl Page {
         }
     }
 
-    /// A text whose letters are as high as seven times `scale` pixels, from a point on its base line; to the right, or upwards.
+    /// A text whose letters are as high as seven times `scale` pixels, from a point on its base
+    /// line; to the right, or upwards.
     pub fn text(&mut self, at: (f64, f64), text: &str, scale: u32, colour: Colour, upwards: bool) {
         let (left, base) = (at.0.round() as i64, at.1.round() as i64);
         let scale = i64::from(scale);

@@ -1,10 +1,10 @@
 //! Shapes as SVG.
 
-use super::layout::{Anchor, Colour, HEIGHT, Shape, Size, WIDTH};
+use super::layout::{Anchor, Colour, HEIGHT, Mark, TextSize, WIDTH};
 use std::fmt::Write as _;
 
 /// The text of an SVG file.
-pub(super) fn text(shapes: &[Shape]) -> String {
+pub(super) fn text(shapes: &[Mark]) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
@@ -12,7 +12,7 @@ pub(super) fn text(shapes: &[Shape]) -> String {
     for shape in shapes {
         // Writing to a string cannot fail.
         let _ = match shape {
-            Shape::Line { points, colour, width, pale } => {
+            Mark::Line { points, colour, width, pale } => {
                 let points: Vec<String> =
                     points.iter().map(|(x, y)| format!("{},{}", number(*x), number(*y))).collect();
                 let opacity = if *pale { " stroke-opacity=\"0.3\"" } else { "" };
@@ -24,8 +24,8 @@ pub(super) fn text(shapes: &[Shape]) -> String {
                     hex(*colour)
                 )
             }
-            Shape::Text { text, .. } if text.is_empty() => Ok(()),
-            Shape::Text { at: (x, y), text, size, anchor, colour, upwards } => {
+            Mark::Text { text, .. } if text.is_empty() => Ok(()),
+            Mark::Text { at: (x, y), text, size, anchor, colour, upwards } => {
                 let (x, y) = (number(*x), number(*y));
                 let anchor = match anchor {
                     Anchor::Start => "start",
@@ -33,8 +33,8 @@ pub(super) fn text(shapes: &[Shape]) -> String {
                     Anchor::End => "end",
                 };
                 let font = match size {
-                    Size::Plain => "font-size=\"11\"",
-                    Size::Title => "font-size=\"16\" font-weight=\"600\"",
+                    TextSize::Plain => "font-size=\"11\"",
+                    TextSize::Title => "font-size=\"16\" font-weight=\"600\"",
                 };
                 let turned = match upwards {
                     true => format!(" transform=\"rotate(-90 {x} {y})\""),

@@ -2,15 +2,15 @@
 
 /// An axis from one value to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct ChartAxis {
     pub low: f64,
     pub high: f64,
     pub log: bool,
 }
 
-impl Axis {
+impl ChartAxis {
     /// The axis of these values. Where there are none, it goes from 0 to 1.
-    pub fn around(values: impl Iterator<Item = f64>, log: bool, margin: f64) -> Axis {
+    pub fn around(values: impl Iterator<Item = f64>, log: bool, margin: f64) -> ChartAxis {
         let usable = values.filter(|v| v.is_finite() && (!log || *v > 0.0));
         let ends = usable.fold(None, |ends: Option<(f64, f64)>, v| {
             Some(ends.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
@@ -27,8 +27,8 @@ impl Axis {
         };
         let (low, high) = (low - pad, high + pad);
         match log {
-            true => Axis { low: 10f64.powf(low), high: 10f64.powf(high), log },
-            false => Axis { low, high, log },
+            true => ChartAxis { low: 10f64.powf(low), high: 10f64.powf(high), log },
+            false => ChartAxis { low, high, log },
         }
     }
 
@@ -45,7 +45,8 @@ impl Axis {
         if self.log { self.log_ticks(count) } else { linear(self.low, self.high, count) }
     }
 
-    /// Powers of ten; with few of those, also twice and five times them; with none, as on a linear axis.
+    /// Powers of ten; with few of those, also twice and five times them; with none, as on a linear
+    /// axis.
     fn log_ticks(&self, count: usize) -> Vec<(f64, String)> {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let within = |v: &f64| *v >= self.low * (1.0 - 1e-9) && *v <= self.high * (1.0 + 1e-9);
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     fn labels(low: f64, high: f64, log: bool) -> Vec<String> {
-        Axis { low, high, log }.ticks(5).into_iter().map(|(_, label)| label).collect()
+        ChartAxis { low, high, log }.ticks(5).into_iter().map(|(_, label)| label).collect()
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_axis_holds_its_values() {
-        let axis = Axis::around([1.0, f64::NAN, 3.0].into_iter(), false, 0.05);
+        let axis = ChartAxis::around([1.0, f64::NAN, 3.0].into_iter(), false, 0.05);
         assert_eq!((axis.low, axis.high), (0.9, 3.1));
         for (values, log) in [
             (vec![], false),
@@ -139,7 +140,7 @@ mod tests {
             (vec![0.0], false),
             (vec![5.0, 5.0], true),
         ] {
-            let axis = Axis::around(values.iter().copied(), log, 0.0);
+            let axis = ChartAxis::around(values.iter().copied(), log, 0.0);
             assert!(
                 axis.low < axis.high && axis.low.is_finite() && axis.high.is_finite(),
                 "{values:?}"
@@ -149,7 +150,7 @@ mod tests {
                 "{values:?} {axis:?}"
             );
         }
-        let log = Axis { low: 0.01, high: 1.0, log: true };
+        let log = ChartAxis { low: 0.01, high: 1.0, log: true };
         assert!((log.place(0.1) - 0.5).abs() < 1e-12);
     }
 }

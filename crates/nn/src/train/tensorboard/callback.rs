@@ -1,11 +1,12 @@
-//! TensorBoard as one that looks on.
+//! The TensorBoard callback.
 
 use super::EventWriter;
-use crate::train::{Callback, Flow, Now};
+use crate::train::{Callback, LoopControl, TrainState};
 use pullback::Result;
 use std::path::PathBuf;
 
-/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for TensorBoard.
+/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for
+/// TensorBoard.
 pub struct TensorBoard {
     folder: PathBuf,
     scalars: u64,
@@ -20,13 +21,13 @@ impl TensorBoard {
         TensorBoard { folder: folder.into(), scalars: 1, histograms: 0, events: None }
     }
 
-    /// Scalars of steps only every so many; those of evaluations and epochs always.
+    /// Scalars of steps every `steps` steps; those of evaluations and epochs always.
     #[must_use]
     pub fn every(self, steps: u64) -> TensorBoard {
         TensorBoard { scalars: steps, ..self }
     }
 
-    /// Histograms of all weights and gradients every so many steps.
+    /// Histograms of all weights and gradients every `steps` steps.
     #[must_use]
     pub fn histograms_every(self, steps: u64) -> TensorBoard {
         TensorBoard { histograms: steps, ..self }
@@ -34,7 +35,7 @@ impl TensorBoard {
 }
 
 impl Callback for TensorBoard {
-    fn on_start(&mut self, now: &Now) -> Result<()> {
+    fn on_start(&mut self, now: &TrainState) -> Result<()> {
         let mut events = EventWriter::create(&self.folder)?;
         if now.step > 0 {
             events.restart(now.step + 1)?;
@@ -43,8 +44,8 @@ impl Callback for TensorBoard {
         Ok(())
     }
 
-    fn on_step(&mut self, now: &Now) -> Result<Flow> {
-        let Some(events) = &mut self.events else { return Ok(Flow::Continue(())) };
+    fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
+        let Some(events) = &mut self.events else { return Ok(LoopControl::Continue(())) };
         for (name, value) in now.metrics.iter() {
             let (group, name) = match name.split_once('_') {
                 Some(("val", name)) => ("val", name),
@@ -63,6 +64,6 @@ impl Callback for TensorBoard {
                 }
             }
         }
-        Ok(Flow::Continue(()))
+        Ok(LoopControl::Continue(()))
     }
 }

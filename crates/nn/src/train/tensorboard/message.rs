@@ -1,4 +1,5 @@
-//! Messages in the encoding of protocol buffers, as much of it as events need: a field is a number with a wire type, then its value.
+//! Messages in the encoding of protocol buffers, as much of it as events need: a field is a number
+//! with a wire type, then its value.
 
 /// A message that is being put together.
 #[derive(Default)]

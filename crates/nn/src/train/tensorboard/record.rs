@@ -1,4 +1,5 @@
-//! Records as TFRecord files have them: length, checksum of the length, bytes, checksum of the bytes.
+//! Records as TFRecord files have them: length, checksum of the length, bytes, checksum of the
+//! bytes.
 
 /// A record with these bytes.
 pub(super) fn framed(bytes: &[u8]) -> Vec<u8> {
@@ -11,7 +12,8 @@ pub(super) fn framed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A CRC-32C that is turned and shifted, because a checksum of bytes that hold their own checksum is of little use.
+/// A CRC-32C that is turned and shifted, because a checksum of bytes that hold their own checksum
+/// is of little use.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes events that TensorBoard shows, each as soon as it is there.
+/// Writes event files for TensorBoard, each event at once.
 ///
 /// ```
 /// use pullback_nn::train::EventWriter;
@@ -33,7 +33,8 @@ fn now() -> f64 {
 }
 
 impl EventWriter {
-    /// A new file in this folder, which is made if need be. TensorBoard shows all files of a folder as one run.
+    /// A new file in this folder, which is made if need be. TensorBoard shows all files of a folder
+    /// as one run.
     ///
     /// # Errors
     /// If the file cannot be made.
@@ -69,7 +70,7 @@ impl EventWriter {
         self.summary(step, message::scalar(tag, value))
     }
 
-    /// How many of these values lie where. Those that are not finite are left out.
+    /// A histogram of these values, without those that are not finite.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -86,7 +87,7 @@ impl EventWriter {
         self.summary(step, message::text(tag, text))
     }
 
-    /// Says that a run goes on at this step: what earlier files hold from it on is void.
+    /// Marks that a run resumes at this step: TensorBoard ignores later steps of earlier files.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -105,7 +106,7 @@ impl EventWriter {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
-    Error::argument("tensorboard", format!("{} could not be written: {error}", path.display()))
+    Error::argument("tensorboard", format!("{} cannot be written: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{Field, Ode, steps};
 use crate::implicit::flat::Watch;
 use crate::{Tensor, cat, custom_vjp, kinks, mode, scan_reverse, stack, trace, vjp};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// The solution at the times, with the derivative by the adjoint equation. If the field is the user's own, what it uses besides its arguments has not been looked at.
@@ -14,7 +14,7 @@ pub(super) fn solve(
     theta: &[Tensor],
     y0: &Tensor,
     times: &Tensor,
-    (own, at): (bool, &'static Location<'static>),
+    (own, at): (bool, Line),
 ) -> Tensor {
     if y0.is_empty() {
         return times.unsqueeze(1) * y0.unsqueeze(0);
@@ -68,7 +68,7 @@ fn pull(
     times: &Tensor,
     ys: &Tensor,
     dys: &Tensor,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> (Vec<Tensor>, Tensor, Tensor) {
     let (steps, n) = (times.len() - 1, ys.shape()[1]);
     let layout = Arc::new(Floats::of(theta));

@@ -17,7 +17,7 @@ use super::flat::{Flat, solving};
 use crate::custom::hollow;
 use crate::read_only::ReadOnly;
 use crate::{DType, Error, Tensor, Tree, fail, kinks, mode, trace};
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// dy/dt, from the parameters (the leaves of a tree), t and y.
@@ -135,7 +135,7 @@ impl Ode {
         T: Tree + Send + Sync + 'static,
         Y: Tree + Send + Sync + 'static,
     {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         if let Err(error) = self.check(times) {
             fail::raise(error.at(at));
         }
@@ -144,7 +144,7 @@ impl Ode {
         let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([t, y]));
             let (y, theta) = (inside.split(y), like.with_leaves(theta));
-            let run = || mode::speaking_for_itself(|| f(t, &y, &theta));
+            let run = || mode::with_own_lines(|| f(t, &y, &theta));
             inside.join(&kinks::with_state(conventions, run))
         });
         solving(at, || {

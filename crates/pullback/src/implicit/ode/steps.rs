@@ -4,7 +4,7 @@ use super::Ode;
 use crate::implicit::flat::{known, only_if};
 use crate::implicit::krylov::spacing;
 use crate::{DType, Error, Tensor, Tree, cat, cond, scan, while_loop};
-use std::panic::Location;
+use pullback_ir::Line;
 
 // Times and weights of the stages; the last stage is the first one of the next step.
 const TIMES: [f64; 6] = [0.2, 0.3, 0.8, 8.0 / 9.0, 1.0, 1.0];
@@ -58,7 +58,7 @@ pub(super) fn solve(
     theta: &[Tensor],
     y0: &Tensor,
     times: &Tensor,
-    at: &'static Location<'static>,
+    at: Line,
 ) -> Tensor {
     let f = |t: &Tensor, y: &Tensor| field(theta, t, y);
     let n = times.len();

@@ -1,9 +1,7 @@
 //! Making values again: in a loop, whatever the length of the chain, and within the budget as far as that can be.
 
 use super::ledger::{Book, Recipe};
-use crate::memory::report::ledger;
-use crate::mode::extra::KEPT;
-use crate::mode::{self, EXTRAS};
+use crate::events::{self, LEDGER};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor, backend, trace};
 use pullback_ir::ErrorKind;
@@ -138,13 +136,11 @@ impl Book {
         let operands: SmallVec<[&Tensor; 4]> = operands.iter().collect();
         let at = self.entries[target].at;
         let run = || {
-            if ledger::is_on() {
-                ledger::begins(&recipe.op, &operands, at);
-            }
+            events::op_starts(&recipe.op, &operands, at);
             backend::compute(&recipe.op, &operands)
         };
         // As it ran before: nothing is cast, noted or looked at. But it takes memory.
-        let results = mode::with(&EXTRAS, mode::extras() & KEPT, || trace::computing(run))?;
+        let results = events::only(LEDGER, || trace::computing(run))?;
         self.tally.again += 1;
         self.tally.work_again += recipe.work;
         for (k, id) in wanted {

@@ -16,13 +16,12 @@ use super::BudgetUse;
 use super::candidates::Candidates;
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
-use crate::{Op, Tensor, tape};
+use crate::{Op, Tensor, sequence};
 use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
-use pullback_ir::{DType, Device, Layout, Program, Spec};
+use pullback_ir::{DType, Device, Layout, Line, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 /// Values of so many bytes are kept as they are, and not counted: a note of how they are made would take more.
@@ -82,7 +81,7 @@ pub(super) struct Entry {
     /// Where it is among the candidates for being dropped.
     pub place: Option<(u64, (u64, u64, usize))>,
     pub name: &'static str,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 /// How values were made.
@@ -138,10 +137,10 @@ impl Entry {
 /// as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
-    match op {
-        Op::Custom(_) => false,
-        Op::Flow(flow) => flow.programs().into_iter().all(all),
-        _ => true,
+    match op.structure() {
+        Some(Structure::Custom(_)) => false,
+        Some(Structure::Flow(flow)) => flow.programs().into_iter().all(all),
+        Some(Structure::Region(_) | Structure::DotRegion(_)) | None => true,
     }
 }
 
@@ -169,7 +168,7 @@ impl Book {
     /// A scope begins: what is there already is not its own, unless another one of the account is open.
     pub fn open(&mut self) {
         if self.scopes == 0 {
-            self.since = tape::take_number();
+            self.since = sequence::take_number();
         }
         self.scopes += 1;
         self.start.get_or_insert_with(live_bytes);
@@ -244,12 +243,7 @@ impl Book {
     }
 
     /// The entry of a value, without a recipe if it was not known.
-    pub fn entry_of(
-        &mut self,
-        storage: &Arc<Storage>,
-        name: &'static str,
-        at: &'static Location<'static>,
-    ) -> usize {
+    pub fn entry_of(&mut self, storage: &Arc<Storage>, name: &'static str, at: Line) -> usize {
         if let Some(id) = self.known(storage) {
             return id;
         }
@@ -260,12 +254,7 @@ impl Book {
         self.insert(storage, name, at)
     }
 
-    fn insert(
-        &mut self,
-        storage: &Arc<Storage>,
-        name: &'static str,
-        at: &'static Location<'static>,
-    ) -> usize {
+    fn insert(&mut self, storage: &Arc<Storage>, name: &'static str, at: Line) -> usize {
         let bytes = storage.read().len();
         let tiny = bytes <= TINY;
         self.numbers += 1;
@@ -303,13 +292,7 @@ impl Book {
     }
 
     /// Notes how an op made its results.
-    pub fn note(
-        &mut self,
-        op: &Op,
-        inputs: &[&Tensor],
-        outs: &[Tensor],
-        at: &'static Location<'static>,
-    ) {
+    pub fn note(&mut self, op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
         self.tick();
         self.predict(self.at_work(inputs, outs));
         let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
@@ -502,8 +485,8 @@ impl Book {
     }
 
     /// What is held and cannot be made again, by line, the most first.
-    pub fn pinned_by_line(&self) -> Vec<(&'static Location<'static>, &'static str, usize)> {
-        let mut lines: Vec<(&'static Location<'static>, &'static str, usize)> = Vec::new();
+    pub fn pinned_by_line(&self) -> Vec<(Line, &'static str, usize)> {
+        let mut lines: Vec<(Line, &'static str, usize)> = Vec::new();
         let pinned = |e: &&Entry| e.held.is_some() && e.recipe.is_none() && e.bytes > 0;
         for entry in self.entries.iter().filter(pinned) {
             match lines.iter_mut().find(|l| l.0 == entry.at && l.1 == entry.name) {

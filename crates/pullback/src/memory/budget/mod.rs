@@ -37,19 +37,17 @@ mod overwrite;
 mod packer;
 mod room;
 
+use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
 use crate::memory::door::{self, Pack};
 use crate::memory::report::ledger as report;
-use crate::mode::extra::NOTING;
-use crate::mode::{self, EXTRAS};
 use crate::storage::Storage;
-use crate::{Error, Op, Tensor, backend, fail, trace};
+use crate::{Error, Op, Tensor, backend, fail, mode, trace};
 use ledger::Book;
 use packer::{Overflow, Packer};
-use pullback_ir::ErrorKind;
+use pullback_ir::{ErrorKind, Line};
 use std::cell::RefCell;
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What packing costs unless told otherwise, in operations for a byte: a disk takes and gives back some hundred megabytes to a gigabyte a second, and a core
@@ -76,7 +74,7 @@ const PACKING: f64 = 64.0;
 /// See [`MemoryBudget::run`].
 #[track_caller]
 pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
-    MemoryBudget::new(bytes).run_at(f, mode::user_line(Location::caller()))
+    MemoryBudget::new(bytes).run_at(f, mode::user_line(Line::caller()))
 }
 
 /// A number of bytes that the values saved for backward may take, and the account of what is kept, dropped and computed again.
@@ -163,7 +161,7 @@ impl MemoryBudget {
     #[must_use]
     #[track_caller]
     pub fn packing_costs(mut self, operations_per_byte: f64) -> MemoryBudget {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         let wrong = |message: String| {
             fail::raise(Error::new(ErrorKind::Memory, "packing_costs", message).at(at))
         };
@@ -185,10 +183,10 @@ impl MemoryBudget {
     /// the budget is given to what compiles it. (In a prediction, [`predict_memory`](crate::predict_memory), `f` runs as it is.)
     #[track_caller]
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.run_at(f, mode::user_line(Location::caller()))
+        self.run_at(f, mode::user_line(Line::caller()))
     }
 
-    fn run_at<R>(&self, f: impl FnOnce() -> R, at: &'static Location<'static>) -> R {
+    fn run_at<R>(&self, f: impl FnOnce() -> R, at: Line) -> R {
         // Which values would be dropped depends on what is alive, and a prediction has no memory that could be short.
         if report::is_predicting() {
             return f();
@@ -208,7 +206,7 @@ impl MemoryBudget {
         let packer = Packer { ledger: self.ledger.clone(), overflow: self.overflow.clone() };
         let all =
             LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
-        let noted = || mode::with(&EXTRAS, mode::extras() | NOTING, f);
+        let noted = || events::with(BUDGET, f);
         with_ledgers(all, || door::with_packing(Arc::new(packer), noted))
     }
 
@@ -317,21 +315,8 @@ fn with_ledgers<R>(ledgers: Vec<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Whether ops are noted.
-pub(crate) fn is_noting() -> bool {
-    mode::extras() & NOTING != 0
-}
-
-/// Runs a backward pass. If nothing of it is recorded, nothing of it will be asked for again.
-pub(crate) fn backward<R>(recorded: bool, f: impl FnOnce() -> R) -> R {
-    match is_noting() && !recorded {
-        true => mode::with(&EXTRAS, mode::extras() & !NOTING, f),
-        false => f(),
-    }
-}
-
 /// Notes how an op made its results.
-pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Location<'static>) {
+pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     LEDGERS.with_borrow(|all| {
         if let Some(ledger) = all.last() {
             ledger.book().note(op, inputs, outs, at);
@@ -341,7 +326,7 @@ pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: &'static Lo
 
 /// Memory is about to be written in place.
 pub(crate) fn before_write(written: &Tensor) {
-    if !is_noting() || trace::active() {
+    if trace::active() {
         return;
     }
     let copy = |whole: &Tensor| -> Arc<Storage> {

@@ -5,8 +5,7 @@ use super::ledger::Book;
 use crate::memory::door::{Pack, Packed, SavedValue};
 use crate::storage::Storage;
 use crate::{Error, Result, Spec, Tensor, trace};
-use pullback_ir::{ErrorKind, Layout};
-use std::panic::Location;
+use pullback_ir::{ErrorKind, Layout, Line};
 use std::sync::{Arc, Weak};
 
 /// How many lines an error names.
@@ -150,7 +149,7 @@ struct Ticket {
     original: Weak<Storage>,
     version: u64,
     name: &'static str,
-    at: &'static Location<'static>,
+    at: Line,
     is_output: bool,
 }
 

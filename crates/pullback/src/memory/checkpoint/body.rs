@@ -10,17 +10,12 @@ use crate::custom::{Handle, Role, Rule};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, Kind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
-use pullback_ir::{Custom, Op, Program, Work};
+use pullback_ir::{Custom, Line, Op, Program, Work};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Calls the function as one equation of the body that is being traced.
-pub(super) fn call<Y: Tree>(
-    f: impl FnOnce(&[Tensor]) -> Y,
-    arguments: &[Tensor],
-    at: &'static Location<'static>,
-) -> Y {
+pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor], at: Line) -> Y {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
     let traced = trace::record(Kind::Body("checkpoint"), None, &specs, at, |arguments| {
         let y = f(arguments);
@@ -33,7 +28,7 @@ pub(super) fn call<Y: Tree>(
     let custom = Custom::new("checkpoint", Work::Body(body), Arc::new(Handle(rule)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(recorded.captures.iter().map(|c| &c.tensor)).collect();
-    let made = mode::speaking_for(at, || apply_all(Op::Custom(Arc::new(custom)), &operands));
+    let made = mode::with_line(at, || apply_all(Op::Custom(Arc::new(custom)), &operands));
     y.with_leaves(&made)
 }
 

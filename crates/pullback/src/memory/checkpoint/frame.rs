@@ -1,23 +1,24 @@
 //! The first run of a checkpointed function: what is noted of it.
 
 use super::replay;
+use crate::events::{self, CHECKPOINT};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::memory::kept::{Kept, Window};
 use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
 use crate::random::States;
+use crate::sequence::{moment, take_number};
 use crate::storage::Storage;
-use crate::tape::saved::{Kept, Window};
-use crate::tape::{History, moment, take_number};
+use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random, trace,
 };
-use pullback_ir::{ErrorKind, Layout};
+use pullback_ir::{ErrorKind, Layout, Line};
 use rustc_hash::{FxHashSet, FxHasher};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hash::Hasher;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Runs the function again on these arguments; its results are thrown away.
@@ -25,7 +26,7 @@ pub(super) type Again = Box<dyn Fn(&[Tensor]) + Send + Sync>;
 
 /// A checkpointed call.
 pub(super) struct Frame {
-    pub at: &'static Location<'static>,
+    pub at: Line,
     pub again: Again,
     pub arguments: Vec<Argument>,
     /// Memory that is older than this is from outside.
@@ -95,7 +96,7 @@ pub(super) struct Notes {
 /// A value that a node of the first run saved.
 pub(super) struct Slot {
     pub name: String,
-    pub at: &'static Location<'static>,
+    pub at: Line,
     pub spec: Spec,
     pub hash: Option<u64>,
     /// The value: until the function has returned, and between its recomputation and its use.
@@ -108,7 +109,7 @@ pub(super) struct Read {
     pub storage: Weak<Storage>,
     pub version: u64,
     pub spec: Spec,
-    pub at: &'static Location<'static>,
+    pub at: Line,
 }
 
 pub(super) struct Written {
@@ -129,19 +130,14 @@ struct Ticket {
 struct Window0(Spec, Layout, u64);
 
 impl Frame {
-    pub fn open(
-        leaves: &[Tensor],
-        again: Again,
-        verify: bool,
-        at: &'static Location<'static>,
-    ) -> Arc<Frame> {
+    pub fn open(leaves: &[Tensor], again: Again, verify: bool, at: Line) -> Arc<Frame> {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
             let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
             let tracked = Tracked::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };
-        let random = (!trace::active()).then(|| mode::speaking_for(at, random::states));
+        let random = (!trace::active()).then(|| mode::with_line(at, random::states));
         let arguments = leaves.iter().map(keep).collect();
         // Between what was there before and what the function makes.
         let number = take_number();
@@ -261,7 +257,6 @@ pub(super) fn hash(x: &Tensor) -> u64 {
 }
 
 thread_local! {
-    static ANY: Cell<bool> = const { Cell::new(false) };
     /// The checkpointed calls that are going on, the outermost first.
     static FRAMES: RefCell<Vec<Arc<Frame>>> = const { RefCell::new(Vec::new()) };
 }
@@ -270,19 +265,19 @@ pub(super) fn with_frames<R>(frames: Vec<Arc<Frame>>, f: impl FnOnce() -> R) -> 
     struct Return(Vec<Arc<Frame>>);
     impl Drop for Return {
         fn drop(&mut self) {
-            ANY.set(!self.0.is_empty());
+            events::switch(CHECKPOINT, !self.0.is_empty());
             FRAMES.set(std::mem::take(&mut self.0));
         }
     }
     let any = !frames.is_empty();
     let _return = Return(FRAMES.replace(frames));
-    ANY.set(any);
+    events::switch(CHECKPOINT, any);
     f()
 }
 
 /// Whether a checkpointed function runs for the first time.
 pub(crate) fn is_watching() -> bool {
-    ANY.get()
+    events::is_on(CHECKPOINT)
 }
 
 /// Runs `f`, what it reads and writes being nobody's business.
@@ -294,7 +289,7 @@ pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Notes which memory from outside an op reads.
-pub(crate) fn note_reads(inputs: &[&Tensor], at: &'static Location<'static>) {
+pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
     FRAMES.with_borrow(|all| {
         for frame in all {
             for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
@@ -322,12 +317,7 @@ fn whole(root: &Tensor) -> Tensor {
 }
 
 /// Notes that memory from outside is about to be written, with what is there.
-pub(crate) fn note_write(
-    name: &'static str,
-    root: &Tensor,
-    tracked: bool,
-    at: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: Line) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
     // What a trace inside the function notes has not happened.
     let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_outside(&root.0.storage);

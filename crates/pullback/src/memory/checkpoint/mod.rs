@@ -30,14 +30,14 @@ mod frame;
 mod replay;
 
 pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
-pub(crate) use replay::{forget_since, is_replaying, mark, note_replayed_write, walking_with};
+pub(crate) use replay::{Replays, is_replaying, note_replayed_write, walking_with};
 
 use crate::own::Since;
 use crate::read_only::ReadOnly;
 use crate::tensor::Frozen;
 use crate::{Tensor, Tree, kinks, mode, trace};
 use frame::Frame;
-use std::panic::Location;
+use pullback_ir::Line;
 use std::sync::Arc;
 
 /// `f(x)`, without keeping what backward needs of it: `f` runs again when backward gets there.
@@ -117,10 +117,10 @@ impl Checkpoint {
         Y: Tree,
         F: Fn(&T) -> Y + Send + Sync + 'static,
     {
-        self.call_at(f, x, mode::user_line(Location::caller()))
+        self.call_at(f, x, mode::user_line(Line::caller()))
     }
 
-    fn call_at<T, Y, F>(self, f: F, x: &T, at: &'static Location<'static>) -> Y
+    fn call_at<T, Y, F>(self, f: F, x: &T, at: Line) -> Y
     where
         T: Tree + Send + Sync + 'static,
         Y: Tree,
@@ -131,7 +131,7 @@ impl Checkpoint {
             let held = ReadOnly::of(&x.leaves());
             let y = f(x);
             drop(held);
-            return mode::speaking_for(at, || start.own(y));
+            return mode::with_line(at, || start.own(y));
         }
         let leaves = x.leaves();
         if trace::in_body() {
@@ -140,11 +140,11 @@ impl Checkpoint {
                 let held = ReadOnly::of(&leaves);
                 let y = f(x);
                 drop(held);
-                return mode::speaking_for(at, || start.own(y));
+                return mode::with_line(at, || start.own(y));
             }
             return body::call(|arguments| f(&x.with_leaves(arguments)), &leaves, at);
         }
-        let template = mode::speaking_for(at, || x.map(&mut |x| Tensor::zeros_of(x.spec())));
+        let template = mode::with_line(at, || x.map(&mut |x| Tensor::zeros_of(x.spec())));
         let f = Arc::new(f);
         let again = {
             let f = f.clone();
@@ -154,12 +154,12 @@ impl Checkpoint {
         let arguments = frozen(&leaves, at);
         let y = frame.run(|| f(&x.with_leaves(&arguments)));
         frame.seal();
-        mode::speaking_for(at, || start.own(y))
+        mode::with_line(at, || start.own(y))
     }
 }
 
 /// The arguments as the function sees them: not to be written to.
-fn frozen(leaves: &[Tensor], at: &'static Location<'static>) -> Vec<Tensor> {
+fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
     let freeze = |x: &Tensor| {
         let state = crate::fail::or_raise(x.state(at));
         let x = x.alias(state.history, state.tangents);
@@ -207,7 +207,7 @@ where
     T: Tree + Send + Sync + 'static,
     F: Fn(&T) -> T + Clone + Send + Sync + 'static,
 {
-    let at = mode::user_line(Location::caller());
+    let at = mode::user_line(Line::caller());
     let count = segments.unwrap_or_else(|| (layers.len() as f64).sqrt().round().max(1.0) as usize);
     if count == 0 {
         let message = "there must be at least one segment";

@@ -2,14 +2,15 @@
 
 use super::frame::{Frame, Tracked, Written, hash, with_frames};
 use crate::apply::apply;
+use crate::events::{self, REPLAY};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
+use crate::memory::kept::{Kept, Window};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
-use crate::tape::saved::{Kept, Window};
-use crate::tape::{self, History};
+use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::transform::levels;
-use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, random, trace};
+use crate::{Error, Key, Op, Result, Tensor, autocast, fail, kinks, mode, random, sequence, trace};
 use pullback_ir::ErrorKind;
 use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,6 @@ thread_local! {
     static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
     /// Calls whose values were computed again by the backward passes that are going on, on this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
-    static REPLAYING: Cell<bool> = const { Cell::new(false) };
     /// Memory that was put back, and how often functions that run for the second time wrote it since.
     static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
     /// How many turns this thread has.
@@ -29,24 +29,33 @@ thread_local! {
 
 /// Whether a checkpointed function runs for the second time.
 pub(crate) fn is_replaying() -> bool {
-    REPLAYING.get()
+    events::is_on(REPLAY)
 }
 
-/// Where the list of replayed calls ends now.
-pub(crate) fn mark() -> usize {
-    REPLAYED.with_borrow(Vec::len)
+/// The calls that are run again during a backward pass. With it the values go that were computed again
+/// and that nothing asked for.
+pub(crate) struct Replays {
+    /// Where the list of replayed calls ended.
+    mark: usize,
 }
 
-/// Drops the values that were computed again since then and that nothing asked for: a backward pass is over.
-pub(crate) fn forget_since(mark: usize) {
-    let ended = REPLAYED.with_borrow_mut(|all| match all.len() > mark {
-        true => all.split_off(mark),
-        false => Vec::new(),
-    });
-    for frame in ended.iter().filter_map(Weak::upgrade) {
-        let left: Vec<Option<Window>> =
-            frame.notes().slots.iter_mut().map(|s| s.value.take()).collect();
-        drop(left);
+impl Replays {
+    pub fn since_now() -> Replays {
+        Replays { mark: REPLAYED.with_borrow(Vec::len) }
+    }
+}
+
+impl Drop for Replays {
+    fn drop(&mut self) {
+        let ended = REPLAYED.with_borrow_mut(|all| match all.len() > self.mark {
+            true => all.split_off(self.mark),
+            false => Vec::new(),
+        });
+        for frame in ended.iter().filter_map(Weak::upgrade) {
+            let left: Vec<Option<Window>> =
+                frame.notes().slots.iter_mut().map(|s| s.value.take()).collect();
+            drop(left);
+        }
     }
 }
 
@@ -112,15 +121,15 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let contents = OldContents::put_back(frame);
     let run = || fail::catch(|| (frame.again)(&arguments));
     let run = || with_frames(Vec::new(), run);
-    let run = || mode::with(&REPLAYING, true, run);
+    let run = || events::with(REPLAY, run);
     let run = || door::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
     let run = || autocast::with_state(frame.autocast, run);
     // Counted in the first run.
-    let run = || kinks::settled(|| kinks::with_state(frame.conventions, run));
+    let run = || kinks::off(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
-    let run = || levels::reviving(&frame.levels, || tape::as_of(frame.moment, run));
-    mode::recording_in(frame.no_grad, || mode::speaking_for_itself(run))?;
+    let run = || levels::reviving(&frame.levels, || sequence::as_of(frame.moment, run));
+    mode::recording_in(frame.no_grad, || mode::with_own_lines(run))?;
     contents.undisturbed(frame)?;
     drop(contents);
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));

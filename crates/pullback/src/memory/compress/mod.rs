@@ -14,7 +14,8 @@ use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::piece::{Kept, Memo, Piece, with_bytes};
 use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
-use need::{NEAR, Need, Range};
+pub(crate) use need::Need;
+use need::{NEAR, Range};
 use pullback_cpu::{HostElement, elements};
 use pullback_ir::{Layout, Unary};
 use std::fmt;
@@ -125,7 +126,7 @@ impl Compress {
     pub fn half(mut self, dtype: DType) -> Compress {
         if !matches!(dtype, DType::BF16 | DType::F16) {
             let message = format!("saved values are kept in bf16 or f16, not in {dtype}");
-            let at = crate::mode::user_line(std::panic::Location::caller());
+            let at = crate::mode::user_line(pullback_ir::Line::caller());
             crate::raise(Error::argument("compress", message).at(at));
         }
         self.half = Some(dtype);

@@ -6,18 +6,17 @@
 //! `1 - x²` near 1, of `exp(x - y)` at 300, of `x - mean(x)`, or of a comparison of two saved values stands neither. And a slope that is bounded and
 //! smooth in x, such as that of gelu, stands an error of x that is small beside 1, whatever it is beside x.
 //!
-//! So every op has a line here, and what is not argued for is kept whole. The numbers in the comments are of how many ε the derivative is off: of
+//! So every op has a line, here or in the rows of `ops/`, and what is not argued for is kept whole. The numbers in the comments are of how many ε the derivative is off: of
 //! itself, or, for functions whose slope stays below about 1, of 1. None is above [`NEAR`], which is the bound that the documentation gives.
 
-use crate::{DType, Op};
-use pullback_ir::{Binary, Fused, Unary};
+use crate::{DType, Op, ops};
 
 /// How many ε a derivative is off at most; and so the largest |x| of which a sine is computed from an approximation, for it is off by |x| of them.
 pub(super) const NEAR: f64 = 4.0;
 
 /// What a derivative needs of a saved value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(crate) enum Need {
     /// All of it.
     Whole,
     /// Whether elements are negative, zero or positive.
@@ -34,7 +33,7 @@ pub(super) enum Need {
 
 /// The magnitudes of the elements of a value, NaN aside.
 #[derive(Clone, Copy)]
-pub(super) struct Range {
+pub(crate) struct Range {
     /// That of the smallest element that is not 0; infinite if all are.
     pub smallest: f64,
     pub largest: f64,
@@ -43,9 +42,9 @@ pub(super) struct Range {
 impl Need {
     pub fn of(op: &Op) -> Need {
         match op {
-            Op::Unary(f) => unary(*f),
-            Op::Binary(f) => binary(*f),
-            Op::Fused(f) => fused(*f),
+            Op::Unary(f) => ops::unary::need(*f),
+            Op::Binary(f) => ops::binary::need(*f),
+            Op::Fused(f) => ops::fused::need(*f),
             // Sums of products.
             Op::Dot | Op::Conv(_) => Need::Largest,
             // They save nothing, or indices and truth values.
@@ -85,68 +84,5 @@ impl Need {
             Need::Largest => Some(f64::INFINITY),
             Need::Smooth | Need::Near => Some(NEAR),
         }
-    }
-}
-
-/// The slopes are in `ops/pointwise.rs`.
-fn unary(f: Unary) -> Need {
-    use Unary::*;
-    match f {
-        // Nothing is saved.
-        Neg | Sign | Floor | Ceil | Round | Trunc | Not | Stop => Need::Whole,
-        Abs | Relu => Need::Sign,
-        // Powers of what is saved: 1, 2, 3.
-        Square | Exp | Exp2 | Recip | Rsqrt => Need::Largest,
-        // y + 1, off by 1 of y, which is below 1 or below the slope; 1 + y², by 2.
-        Expm1 | Tan => Need::Largest,
-        // 1 − y², off by 2 of 1 as |y| ≤ 1; y·(1 − y), by 1.
-        Tanh | Sigmoid => Need::Largest,
-        // Quotients: 1.
-        Sqrt | Log | Log2 | Log10 => Need::Each,
-        // Powers of 1 + x²: 2 and 1 of themselves. The second derivative is below 1 as well, as eight bits need it.
-        Atan | Asinh => Need::Smooth,
-        // x times the second derivative, and that itself, are below 1. (log_ndtr grows like −x, and is then off by 1 of itself.)
-        Erf | Erfc | LogNdtr | Gelu | GeluTanh | Silu => Need::Smooth,
-        // Off by |x| of 1.
-        Sin | Cos => Need::Near,
-        // A pole at 1 or −1, of which an x near it loses the distance.
-        Log1p | Asin | Acos | Acosh | Atanh => Need::Whole,
-        // exp(y²), off by 2y².
-        Erfinv | Ndtri => Need::Whole,
-        // Differences of saved values, poles, and slopes that grow like exp(x).
-        Sinh | Cosh | Erfcx | Lgamma | Digamma | I0 | I0e | I1 | I1e => Need::Whole,
-    }
-}
-
-fn binary(f: Binary) -> Need {
-    use Binary::*;
-    match f {
-        // Nothing is saved.
-        Add | Sub | FloorDiv | And | Or | Xor => Need::Whole,
-        Mul => Need::Largest,
-        // dy/b and −dy/b·y: 1 and 2. b/(a² + b²), where nothing cancels: 3.
-        Div | Atan2 => Need::Each,
-        Copysign => Need::Sign,
-        // A quotient near an integer is rounded to another one.
-        Remainder | Fmod => Need::Whole,
-        // Exponents multiply errors.
-        Pow | Zeta | Gammainc | Gammaincc => Need::Whole,
-        // They compare.
-        Maximum | Minimum => Need::Whole,
-    }
-}
-
-fn fused(f: Fused) -> Need {
-    match f {
-        // y·(dy − Σ y·dy): off by 3 of y·max|dy|. dy − exp(y)·Σ dy: off by |y|·exp(y), which is below ½, of Σ dy.
-        Fused::Softmax(_) | Fused::LogSoftmax(_) => Need::Each,
-        // Exponentials of differences of saved values.
-        Fused::LogSumExp(_) | Fused::CrossEntropy | Fused::Attention(_) => Need::Whole,
-        // x − mean(x).
-        Fused::LayerNorm(_) | Fused::BatchNorm(_) => Need::Whole,
-        // Differentiated as simpler ops.
-        Fused::SoftmaxVjp(_) | Fused::LogSoftmaxVjp(_) | Fused::LayerNormVjp(_) => Need::Whole,
-        Fused::BatchNormVjp(_) | Fused::CrossEntropyVjp | Fused::AttentionVjp(_) => Need::Whole,
-        Fused::Sgd(_) | Fused::Adam(_) => Need::Whole,
     }
 }

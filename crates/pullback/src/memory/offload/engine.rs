@@ -12,13 +12,13 @@
 use super::OffloadStats;
 use super::file::{Create, OnFile};
 use super::room::{Claim, Room};
+use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
 use crate::storage::Storage;
-use crate::tape::saved::Window;
 use crate::{Error, ErrorKind, Result, SavedValue, Tensor};
+use pullback_ir::Line;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -81,7 +81,7 @@ pub(super) struct Entry {
     /// Who saved it, for errors.
     pub saver: String,
     /// Who saved it, for a report on memory.
-    pub saved_at: (Here, &'static str, &'static Location<'static>),
+    pub saved_at: (Here, &'static str, Line),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,9 +20,8 @@ use crate::memory::piece::{Kept, Piece};
 use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
 use engine::{Engine, Options, Ticket};
 use file::Create;
-use pullback_ir::Layout;
+use pullback_ir::{Layout, Line};
 use std::fmt;
-use std::panic::Location;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -110,7 +109,7 @@ impl Offload {
     /// If no file can be written there, or no thread can be started.
     #[track_caller]
     pub fn to_disk(dir: impl AsRef<Path>) -> Result<Offload> {
-        let (dir, at) = (dir.as_ref(), mode::user_line(Location::caller()));
+        let (dir, at) = (dir.as_ref(), mode::user_line(Line::caller()));
         let failed = |error: std::io::Error| {
             let message = format!("no file can be written in {}: {error}", dir.display());
             Error::new(ErrorKind::Memory, "offload", message).at(at)
@@ -235,7 +234,7 @@ struct Away {
     /// How it lies on what comes back.
     layout: Layout,
     name: String,
-    at: &'static Location<'static>,
+    at: Line,
 }
 
 impl Packed for Away {

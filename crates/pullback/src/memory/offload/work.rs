@@ -2,7 +2,7 @@
 
 use super::engine::{Options, Shared, State, Step, upgrade};
 use super::file::{OnFile, Unwritten};
-use crate::tape::saved::Window;
+use crate::memory::kept::Window;
 use crate::{Error, ErrorKind, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Shared {
                 match read {
                     Some(x) => {
                         let (here, op, at) = &entry.saved_at;
-                        here.arrives(&x, op, at);
+                        here.arrives(&x, op, *at);
                         entry.memory = Some(Window::of(&x));
                         entry.ahead = true;
                         spare.insert(number);

@@ -4,7 +4,6 @@ use super::ledger::{Ledger, Life};
 use super::{
     LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryReport, PartMemory, PoolPeak,
 };
-use pullback_ir::Place;
 
 pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
     let timeline = timeline(book);
@@ -75,7 +74,7 @@ fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
             *sum += change;
             *bytes.slot(kind) = *sum as u64;
         }
-        let at = moment.at.map(Place::from);
+        let at = moment.at;
         out.push(MemoryMoment { op: moment.op, at, phase: moment.phase, alive: bytes });
     }
     out
@@ -86,7 +85,7 @@ fn by_line(book: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
     let mut lines: Vec<LineMemory> = Vec::new();
     let mut places = rustc_hash::FxHashMap::default();
     for life in book.lives.iter().filter(|life| life.bytes > 0 && counts(life)) {
-        let (op, at, kind) = (life.op, life.at.map(Place::from), life.kind());
+        let (op, at, kind) = (life.op, life.at, life.kind());
         let place = *places.entry((op, at, kind)).or_insert(lines.len());
         if place == lines.len() {
             lines.push(LineMemory { op, at, kind, bytes: 0, count: 0 });

@@ -1,7 +1,7 @@
 //! The report as JSON, for tools.
 
 use super::{LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryReport};
-use pullback_ir::Place;
+use pullback_ir::Line;
 use std::fmt::Write;
 
 impl MemoryReport {
@@ -100,7 +100,7 @@ fn line(out: &mut String, line: &LineMemory) {
     let _ = write!(out, ",\"kind\":\"{kind}\",\"bytes\":{},\"count\":{}}}", line.bytes, line.count);
 }
 
-fn place(out: &mut String, at: Option<Place>) {
+fn place(out: &mut String, at: Option<Line>) {
     let Some(at) = at else { return out.push_str("null") };
     out.push_str("{\"file\":");
     string(out, at.file());

@@ -1,15 +1,14 @@
 //! Who is alive when: the book that a report is made of.
 
 use super::{MemoryKind, MemoryPhase};
-use crate::mode::extra::KEPT;
-use crate::mode::{self, EXTRAS};
+use crate::events::{self, LEDGER as ON};
+use crate::leaf::Leaf;
+use crate::sequence::take_number;
 use crate::storage::{Storage, Traced};
-use crate::tape::{Leaf, take_number};
-use crate::{Tensor, trace};
-use pullback_ir::Op;
+use crate::{Tensor, mode, trace};
+use pullback_ir::{Line, Op};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A ledger that tickets refer to.
@@ -22,7 +21,7 @@ pub(super) struct Life {
     pub born: usize,
     pub died: usize,
     pub op: &'static str,
-    pub at: Option<&'static Location<'static>>,
+    pub at: Option<Line>,
     pub part: Option<usize>,
     /// What it was there for before the step.
     pub known: Option<MemoryKind>,
@@ -39,7 +38,7 @@ impl Life {
         bytes: usize,
         born: usize,
         op: &'static str,
-        at: Option<&'static Location<'static>>,
+        at: Option<Line>,
         part: Option<usize>,
     ) -> Life {
         Life {
@@ -74,7 +73,7 @@ impl Life {
 /// An op, by number.
 pub(super) struct Moment {
     pub op: &'static str,
-    pub at: Option<&'static Location<'static>>,
+    pub at: Option<Line>,
     pub phase: MemoryPhase,
 }
 
@@ -93,7 +92,7 @@ pub(super) struct Ledger {
     /// The parts of leaves, by their numbers.
     leaves: FxHashMap<u64, usize>,
     /// The op that runs, and whether it has a moment.
-    op: Option<(&'static str, &'static Location<'static>, bool)>,
+    op: Option<(&'static str, Line, bool)>,
     /// Whether it is the literal 1.
     one: bool,
     /// How many backward passes are going on, and whether one has ended.
@@ -135,12 +134,12 @@ pub(super) fn with<R>(ledger: &Shared, f: impl FnOnce() -> R) -> R {
         }
     }
     let _return = Return(LEDGER.replace(Some(ledger.clone())));
-    mode::with(&EXTRAS, mode::extras() | KEPT, f)
+    events::with(ON, f)
 }
 
 /// Whether a ledger is kept on this thread.
 pub(crate) fn is_on() -> bool {
-    mode::extras() & KEPT != 0
+    events::is_on(ON)
 }
 
 /// The ledger that is kept.
@@ -191,7 +190,7 @@ impl Ledger {
         }
     }
 
-    fn push_moment(&mut self, op: &'static str, at: Option<&'static Location<'static>>) {
+    fn push_moment(&mut self, op: &'static str, at: Option<Line>) {
         let phase = self.phase();
         self.moments.push(Moment { op, at, phase });
     }
@@ -216,7 +215,7 @@ impl Ledger {
     }
 
     /// What runs, for something that it makes: its name and line, in a moment of its own.
-    fn maker(&mut self) -> (&'static str, Option<&'static Location<'static>>) {
+    fn maker(&mut self) -> (&'static str, Option<Line>) {
         let Some((name, line, has_moment)) = self.op else { return ("tensor", None) };
         // A view that had to be copied, or a value that came back.
         if !has_moment {
@@ -229,7 +228,10 @@ impl Ledger {
 
 /// Which life in this ledger a storage has.
 fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
-    let tickets = storage.tickets();
+    if storage.marks.is_empty() {
+        return None;
+    }
+    let tickets = storage.marks.tickets();
     let mine = |ticket: &&Ticket| std::ptr::eq(ticket.ledger.as_ptr(), Arc::as_ptr(ledger));
     tickets.iter().find(mine).map(|ticket| ticket.number)
 }
@@ -237,7 +239,7 @@ fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
 /// Gives a storage a life.
 fn admit(ledger: &Shared, storage: &Storage, life: Life) {
     let ticket = Ticket { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
-    let mut tickets = storage.tickets();
+    let mut tickets = storage.marks.tickets();
     tickets.retain(|old| old.ledger.strong_count() > 0);
     tickets.push(ticket);
 }
@@ -281,7 +283,7 @@ fn counts_here(ledger: &Shared) -> bool {
 }
 
 /// An op is about to run.
-pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>) {
+pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     inputs.iter().for_each(|x| meet_operand(&ledger, x));
     let mut book = of(&ledger);
@@ -294,11 +296,7 @@ pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: &'static Location<'static>
 }
 
 /// Something that is not an op of its own is about to work over these tensors, in place.
-pub(crate) fn works<'a>(
-    name: &'static str,
-    on: impl Iterator<Item = &'a Tensor>,
-    at: &'static Location<'static>,
-) {
+pub(crate) fn works<'a>(name: &'static str, on: impl Iterator<Item = &'a Tensor>, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     on.for_each(|x| meet_operand(&ledger, x));
     let mut book = of(&ledger);
@@ -307,7 +305,7 @@ pub(crate) fn works<'a>(
 }
 
 /// The arena of a compiled function, which is lent to it for the call.
-pub(crate) fn takes_arena(bytes: usize, at: &'static Location<'static>) {
+pub(crate) fn takes_arena(bytes: usize, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let mut book = of(&ledger);
     let now = book.now();
@@ -365,7 +363,7 @@ pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) 
 }
 
 /// An op is about to have a value back that was packed for it: what is made for that without an op of its own is made by this one.
-pub(crate) fn unpacks(op: &Op, at: &'static Location<'static>) {
+pub(crate) fn unpacks(op: &Op, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     of(&ledger).op = Some((op.name(), at, false));
 }
@@ -470,18 +468,19 @@ pub(crate) fn is_one(x: &Tensor) -> bool {
     number(&ledger, &x.0.storage).is_some_and(|number| of(&ledger).lives[number].one)
 }
 
-/// Runs `f`, a backward pass.
-pub(crate) fn backward<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave(Shared);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            let mut book = of(&self.0);
-            book.walks -= 1;
-            book.walked = true;
-        }
+/// A backward pass that is going on.
+pub(crate) struct Walk(Shared);
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        let mut book = of(&self.0);
+        book.walks -= 1;
+        book.walked = true;
     }
-    let Some(ledger) = kept() else { return f() };
+}
+
+pub(crate) fn walk_starts() -> Option<Walk> {
+    let ledger = kept()?;
     of(&ledger).walks += 1;
-    let _leave = Leave(ledger);
-    f()
+    Some(Walk(ledger))
 }

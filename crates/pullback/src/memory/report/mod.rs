@@ -26,9 +26,8 @@ use crate::trace::{self, Kind};
 use crate::{Error, Result, Tensor, fail, mode};
 use ledger::Ledger;
 use pullback_cpu::buffer;
-use pullback_ir::{ErrorKind, Place};
+use pullback_ir::{ErrorKind, Line};
 use std::fmt;
-use std::panic::Location;
 use std::path::Path;
 
 const OP: &str = "memory_report";
@@ -145,7 +144,7 @@ pub struct LineMemory {
     /// The op that made it.
     pub op: &'static str,
     /// The user's line; in a backward pass, that of the forward op. `None` where a tensor was made without an op.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// What it is for.
     pub kind: MemoryKind,
     /// How much it is.
@@ -171,7 +170,7 @@ pub struct MemoryMoment {
     /// The op; `start` for the moment before the first, `end` for the one after the last, when the step has returned.
     pub op: &'static str,
     /// The user's line.
-    pub at: Option<Place>,
+    pub at: Option<Line>,
     /// Where in the step it is.
     pub phase: MemoryPhase,
     /// What is alive.
@@ -230,7 +229,7 @@ impl MemoryReport {
     /// If the name ends otherwise, or the file cannot be written.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (path, at) = (path.as_ref(), mode::user_line(Location::caller()));
+        let (path, at) = (path.as_ref(), mode::user_line(Line::caller()));
         let text = match path.extension().and_then(|ending| ending.to_str()) {
             Some("txt") => self.to_string(),
             Some("json") => self.to_json(),
@@ -380,7 +379,7 @@ impl MemoryReporter {
     /// As [`predict_memory`].
     #[track_caller]
     pub fn predict<R>(self, f: impl FnOnce() -> Result<R>) -> Result<MemoryReport> {
-        let at = mode::user_line(Location::caller());
+        let at = mode::user_line(Line::caller());
         refuse_inside(at)?;
         let ledger = Ledger::new(&self.known, self.parts);
         let done = ledger::with(&ledger, || {
@@ -403,7 +402,7 @@ impl MemoryReporter {
     /// As [`memory_report`].
     #[track_caller]
     pub fn measure<R>(self, f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryReport)> {
-        refuse_inside(mode::user_line(Location::caller()))?;
+        refuse_inside(mode::user_line(Line::caller()))?;
         let before = buffer::stats().live_bytes;
         let ledger = Ledger::new(&self.known, self.parts);
         let (done, rise) = buffer::rise(|| ledger::with(&ledger, || fail::catch(f)));
@@ -416,7 +415,7 @@ impl MemoryReporter {
 }
 
 /// Refuses to begin a report where one cannot be made.
-fn refuse_inside(at: &'static Location<'static>) -> Result<()> {
+fn refuse_inside(at: Line) -> Result<()> {
     let message = match (ledger::is_on(), trace::active()) {
         (true, _) => "a report on memory is being made already",
         (_, true) => "a function is being traced here, so nothing takes memory",

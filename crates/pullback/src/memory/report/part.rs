@@ -3,8 +3,8 @@
 use super::MemoryPhase;
 use super::ledger::{self, Ledger, Life, Shared, kept, of};
 use crate::Tensor;
+use pullback_ir::Line;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -78,7 +78,7 @@ pub(crate) fn here() -> Here {
 
 impl Here {
     /// Another thread has made this, to be ready when backward asks for what an op saved here.
-    pub fn arrives(&self, x: &Tensor, op: &'static str, at: &'static Location<'static>) {
+    pub fn arrives(&self, x: &Tensor, op: &'static str, at: Line) {
         let Some((ledger, part)) = &self.0 else { return };
         // The report may be over.
         let Some(ledger) = ledger.upgrade() else { return };

@@ -4,14 +4,14 @@ use super::{Signal, several};
 #[cfg(doc)]
 use super::{fft, rfft};
 use crate::{DType, Error, Tensor, fail, mode};
-use std::panic::Location;
+use pullback_ir::Line;
 
 #[track_caller]
 fn counted(op: &'static str, n: usize, d: f64) {
     if n == 0 || d == 0.0 {
         let error =
             Error::argument(op, format!("there are no frequencies of {n} samples {d} apart"));
-        fail::raise(error.at(mode::user_line(Location::caller())));
+        fail::raise(error.at(mode::user_line(Line::caller())));
     }
 }
 

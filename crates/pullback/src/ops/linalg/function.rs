@@ -3,7 +3,7 @@
 use super::factor::{eigen, singular_values};
 use super::{MatrixNorm, identity, inv, matrices, matrix_norm, refuse, solve, square};
 use crate::{DType, Error, Tensor, fail, mode, while_loop};
-use std::panic::Location;
+use pullback_ir::Line;
 
 /// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is exact to the last digit of f64.
 const PADE: [f64; 14] = [
@@ -137,8 +137,7 @@ pub fn multi_dot(matrices: &[&Tensor]) -> Tensor {
     let op = "multi_dot";
     let Some((&first, &last)) = matrices.first().zip(matrices.last()) else {
         fail::raise(
-            Error::argument(op, "takes at least one matrix")
-                .at(mode::user_line(Location::caller())),
+            Error::argument(op, "takes at least one matrix").at(mode::user_line(Line::caller())),
         )
     };
     if matrices.len() == 1 {

@@ -1,0 +1,186 @@
+//! Batches of a data set.
+
+use super::loader_options::{CollateFn, Epoch, LoaderOptions, SharedPosition, loader_options};
+use super::workers::{Maker, Workers, attempt};
+use super::{
+    BatchSampler, Collate, Dataset, EpochSeed, ItemSeed, Position, RandomSampler, Sampler,
+    SequentialSampler,
+};
+use pullback::Result;
+use std::sync::Arc;
+
+/// Batches of a data set, epoch after epoch, prefetched by threads: `torch.utils.data.DataLoader`.
+///
+/// The batches depend on the data, the seed and the epoch, not on the number of threads.
+///
+/// ```
+/// use pullback_nn::data::{DataLoader, from_fn};
+///
+/// let loader = DataLoader::new(from_fn(10, |i| Ok(i as i64))).batch_size(4).num_workers(2);
+/// let sizes: Vec<usize> = loader.iter().map(|batch| batch.unwrap().len()).collect();
+/// assert_eq!(sizes, [4, 4, 2]);
+/// assert_eq!(loader.state().epoch, 1);
+/// ```
+///
+/// # Positions
+///
+/// A loader has a position: the epoch, and how many of its batches were returned.
+/// [`DataLoader::iter`] continues from there to the end of the epoch, so an iterator that is
+/// dropped in mid-epoch loses nothing; [`DataLoader::set_epoch`] moves to the start of an epoch.
+/// [`DataLoader::state`] and [`DataLoader::resume`] carry a position to another process.
+pub struct DataLoader<D: Dataset, B> {
+    data: Arc<D>,
+    collate_fn: Arc<CollateFn<D::Item, B>>,
+    sampler: Arc<dyn Sampler>,
+    options: LoaderOptions,
+    position: SharedPosition,
+}
+
+impl<D: Dataset> DataLoader<D, <D::Item as Collate>::Batch>
+where
+    D::Item: Collate,
+{
+    /// Batches of one item, in order, made by the calling thread: the methods below change that.
+    pub fn new(data: D) -> Self {
+        DataLoader::with_collate_fn(data, D::Item::collate)
+    }
+}
+
+impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
+    /// A loader whose batches are made of items by `collate_fn`:
+    /// [`pad_sequences`](super::pad_sequences), for example.
+    pub fn with_collate_fn(
+        data: D,
+        collate_fn: impl Fn(Vec<D::Item>) -> Result<B> + Send + Sync + 'static,
+    ) -> Self {
+        DataLoader {
+            data: Arc::new(data),
+            collate_fn: Arc::new(collate_fn),
+            sampler: Arc::new(SequentialSampler),
+            options: LoaderOptions::default(),
+            position: SharedPosition::default(),
+        }
+    }
+
+    loader_options!();
+
+    /// A new order each epoch, drawn from this seed.
+    #[must_use]
+    pub fn shuffle(self, seed: u64) -> Self {
+        self.sampler(RandomSampler).seed(seed)
+    }
+
+    /// The order of another sampler.
+    #[must_use]
+    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
+        self.sampler = Arc::new(sampler);
+        self
+    }
+
+    /// How many batches an epoch has.
+    pub fn len(&self) -> usize {
+        self.batches().count(self.data.len())
+    }
+
+    /// Whether an epoch has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &D {
+        &self.data
+    }
+
+    /// The epoch that the next batch belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.position.get().0
+    }
+
+    /// The position, for a checkpoint. Batches that were only prefetched do not count.
+    pub fn state(&self) -> Position {
+        let items = Some(self.data.len());
+        self.options.at(self.position.get(), items, self.sampler.describe())
+    }
+
+    /// Moves to a saved position. The number of threads may differ.
+    ///
+    /// # Errors
+    /// If it is a position in other data, or in another order or other batches of it.
+    pub fn resume(&self, state: &Position) -> Result<()> {
+        state.check(&self.state())?;
+        let batches = self.len();
+        // The end of an epoch is the start of the next one.
+        self.position.set(match state.batch {
+            n if n > 0 && n >= batches => (state.epoch.wrapping_add(1), 0),
+            n => (state.epoch, n),
+        });
+        Ok(())
+    }
+
+    /// The batches from the position to the end of the epoch.
+    ///
+    /// After the last one the position is the start of the next epoch. An item that fails or panics
+    /// is an `Err` that names its index, and ends the iteration.
+    pub fn iter(&self) -> Epoch<B> {
+        let (epoch, first) = self.position.get();
+        let (workers, batches) = match self.start(epoch, first) {
+            Ok((workers, batches)) => (Ok(workers), batches),
+            Err(error) => (Err(error), self.len()),
+        };
+        Epoch::new(workers, self.position.clone(), Some(batches))
+    }
+
+    fn batches(&self) -> BatchSampler {
+        let LoaderOptions { batch_size, drop_last, .. } = self.options;
+        BatchSampler { sampler: self.sampler.clone(), batch_size, drop_last }
+    }
+
+    fn start(&self, epoch: u64, first: usize) -> Result<(Workers<(usize, B)>, usize)> {
+        let LoaderOptions { seed, num_workers, prefetch_factor, .. } = self.options;
+        let batches = self.batches().batches(self.data.len(), EpochSeed { seed, epoch })?;
+        let count = batches.len();
+        let batches = Arc::new(batches);
+        let threads = num_workers.min(count.saturating_sub(first));
+        let workers =
+            Workers::start(first, threads, prefetch_factor, |stop| -> Maker<(usize, B)> {
+                let (data, collate_fn) = (self.data.clone(), self.collate_fn.clone());
+                let batches = batches.clone();
+                Box::new(move |number| {
+                    let indices = batches.get(number)?;
+                    let mut items = Vec::with_capacity(indices.len());
+                    for &index in indices {
+                        if stop.is_raised() {
+                            return None;
+                        }
+                        let seed = ItemSeed::new(seed, epoch, index);
+                        match attempt(|| format!("item {index}"), || data.draw(index, seed)) {
+                            Ok(item) => items.push(item),
+                            Err(error) => return Some(Err(error)),
+                        }
+                    }
+                    let what = || format!("batch {number} of items {}", listed(indices));
+                    let count = items.len();
+                    Some(attempt(what, || collate_fn(items)).map(|made| (count, made)))
+                })
+            })?;
+        Ok((workers, count))
+    }
+}
+
+/// The first few of the indices.
+fn listed(indices: &[usize]) -> String {
+    const SHOWN: usize = 32;
+    let shown: Vec<String> = indices.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = if indices.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+impl<D: Dataset, B: Send + 'static> IntoIterator for &DataLoader<D, B> {
+    type Item = Result<B>;
+    type IntoIter = Epoch<B>;
+
+    fn into_iter(self) -> Epoch<B> {
+        self.iter()
+    }
+}

@@ -1,0 +1,106 @@
+//! The scope of a module's `forward`: for summaries, memory reports and the lines in errors.
+//!
+//! Nothing is recorded unless a [`Summary`](crate::Summary) or a memory report is being made.
+
+use crate::memory;
+use crate::refuse::called;
+use pullback::{MemoryPart, OnBehalf, Tensor, Tree};
+use std::cell::RefCell;
+
+/// A call of a layer.
+pub(crate) struct LayerCall {
+    /// The type of the layer.
+    pub kind: &'static str,
+    /// Its first tensor, which distinguishes it from others of its type.
+    pub first: Option<Tensor>,
+    /// How many tensors it has.
+    pub tensors: usize,
+    /// The shape of its output.
+    pub shape: Vec<usize>,
+    /// The bytes of its output.
+    pub bytes: usize,
+    /// Its multiply-adds, without those of its parts.
+    pub macs: usize,
+}
+
+thread_local! {
+    static CALLS: RefCell<Option<Vec<LayerCall>>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` and lists the calls of layers in it, in the order in which they returned.
+pub(crate) fn watched<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
+    struct Restore(Option<Vec<LayerCall>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CALLS.set(self.0.take());
+        }
+    }
+    let _restore = Restore(CALLS.replace(Some(Vec::new())));
+    let result = f();
+    (result, CALLS.take().unwrap_or_default())
+}
+
+/// Opens the scope of a module's `forward`. A module of your own calls it first and passes its
+/// output to [`ModuleScope::output`]: then [`Summary`](crate::Summary) lists its output shape,
+/// [`memory_report`](crate::memory_report()) lists its allocations under its path, and layers of
+/// this crate name the caller's line in errors.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::{Layer, Linear, module_scope};
+///
+/// #[derive(Tree)]
+/// struct Net {
+///     first: Linear,
+///     second: Linear,
+/// }
+///
+/// impl Layer for Net {
+///     fn forward(&self, x: &Tensor) -> Tensor {
+///         let scope = module_scope(self);
+///         scope.output(self.second.forward(&self.first.forward(x).relu()))
+///     }
+/// }
+///
+/// let net = Net { first: Linear::new(4, 8), second: Linear::new(8, 2) };
+/// assert_eq!(net.forward(&Tensor::zeros([3, 4])).shape(), [3, 2]);
+/// ```
+#[track_caller]
+pub fn module_scope<M: Tree>(module: &M) -> ModuleScope<'_, M> {
+    ModuleScope { module, _part: memory::enter(module), _line: called() }
+}
+
+/// The scope of a module's `forward`, until it is dropped: see [`module_scope()`].
+#[must_use = "the scope ends when this is dropped"]
+pub struct ModuleScope<'a, M> {
+    module: &'a M,
+    _part: Option<MemoryPart>,
+    /// Lines of this crate are those of its caller.
+    _line: OnBehalf,
+}
+
+impl<M: Tree> ModuleScope<'_, M> {
+    /// Records and returns the module's output.
+    pub fn output(&self, y: Tensor) -> Tensor {
+        self.output_with_macs(y, |_| 0)
+    }
+
+    /// [`ModuleScope::output`], with the number of multiply-adds of the module itself, without
+    /// those of its parts.
+    pub fn output_with_macs(&self, y: Tensor, macs: impl FnOnce(&Tensor) -> usize) -> Tensor {
+        CALLS.with_borrow_mut(|calls| {
+            if let Some(calls) = calls {
+                let leaves = self.module.leaves();
+                calls.push(LayerCall {
+                    kind: self.module.outline().kinds.first().map_or("", |(_, kind)| kind),
+                    first: leaves.first().cloned(),
+                    tensors: leaves.len(),
+                    shape: y.shape().to_vec(),
+                    bytes: y.len() * y.dtype().size(),
+                    macs: macs(&y),
+                });
+            }
+        });
+        y
+    }
+}

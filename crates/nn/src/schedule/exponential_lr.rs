@@ -1,0 +1,16 @@
+//! A factor at each step.
+
+use super::Schedule;
+
+/// Multiplied by `gamma` at each step: `torch.optim.lr_scheduler.ExponentialLR`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExponentialLr {
+    /// What the learning rate is multiplied by.
+    pub gamma: f64,
+}
+
+impl Schedule for ExponentialLr {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        base * self.gamma.powf(step as f64)
+    }
+}

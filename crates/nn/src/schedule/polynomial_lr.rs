@@ -1,0 +1,20 @@
+//! A power of the fraction of steps that is left.
+
+use super::Schedule;
+use super::linear_lr::progress;
+
+/// From the base to 0, as (1 − step/total_iters) to a power:
+/// `torch.optim.lr_scheduler.PolynomialLR`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PolynomialLr {
+    /// How many steps it takes.
+    pub total_iters: u64,
+    /// The power: 1 is linear.
+    pub power: f64,
+}
+
+impl Schedule for PolynomialLr {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        base * (1.0 - progress(step, self.total_iters)).powf(self.power)
+    }
+}

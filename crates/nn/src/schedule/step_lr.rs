@@ -1,0 +1,18 @@
+//! A factor every so many steps.
+
+use super::Schedule;
+
+/// Multiplied by `gamma` every `step_size` steps: `torch.optim.lr_scheduler.StepLR`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepLr {
+    /// How many steps the learning rate stays the same.
+    pub step_size: u64,
+    /// What it is multiplied by then.
+    pub gamma: f64,
+}
+
+impl Schedule for StepLr {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        base * self.gamma.powf((step / self.step_size.max(1)) as f64)
+    }
+}

@@ -1,0 +1,28 @@
+//! A linear rise before another schedule.
+
+use super::Schedule;
+
+/// Rises linearly from `start_factor` times the base to the base in `total_iters` steps; then
+/// `then` applies, from its own step 0. In PyTorch, `SequentialLR` of `LinearLR` and another.
+///
+/// With a [`CosineAnnealingLr`](super::CosineAnnealingLr) after it, this is the usual schedule of
+/// transformers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Warmup<S> {
+    /// How many steps the rise takes.
+    pub total_iters: u64,
+    /// What the base is multiplied by at step 0.
+    pub start_factor: f64,
+    /// The schedule after it.
+    pub then: S,
+}
+
+impl<S: Schedule> Schedule for Warmup<S> {
+    fn lr(&self, base: f64, step: u64) -> f64 {
+        if step >= self.total_iters {
+            return self.then.lr(base, step - self.total_iters);
+        }
+        let Warmup { start_factor, total_iters, .. } = *self;
+        base * (start_factor + (1.0 - start_factor) * step as f64 / total_iters as f64)
+    }
+}

@@ -1,0 +1,299 @@
+//! What happens on a thread, and who is told.
+//!
+//! Reports on memory, budgets, checkpoints, the watch for overflow and the counting of kinks follow
+//! what the heart of the library does. The heart does not know them: it says here what happens (an op
+//! ran, memory was allocated, a value was saved, unpacked, written), and this file is the list of who
+//! listens to what.
+//!
+//! One mask per thread says who listens at the moment. Where nobody does, an event costs one load and
+//! one branch; there are no boxed closures.
+
+use crate::leaf::Leaf;
+use crate::memory::report::ledger::{self, Ticket};
+use crate::memory::{budget, checkpoint};
+use crate::mode::{self, Restore};
+use crate::storage::{Storage, Traced};
+use crate::{Result, Tensor, kinks, watch};
+use pullback_ir::{Line, Op};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The low dtype of `autocast`, if there is one.
+pub(crate) const LOW: u16 = 0b11;
+/// Values are looked at: `watch_overflow`.
+pub(crate) const WATCH: u16 = 0b100;
+/// Elements on kinks are counted: `kink_report`, `strict_kinks`.
+pub(crate) const COUNT: u16 = 0b1000;
+/// A convention is not the default: `with_conventions`.
+pub(crate) const AGREED: u16 = 0b1_0000;
+/// Lives of storages are written down: `memory_report`.
+pub(crate) const LEDGER: u16 = 0b10_0000;
+/// It is noted how values were made: `memory_budget`.
+pub(crate) const BUDGET: u16 = 0b100_0000;
+/// A checkpointed function runs for the first time.
+pub(crate) const CHECKPOINT: u16 = 0b1000_0000;
+/// A checkpointed function runs again.
+pub(crate) const REPLAY: u16 = 0b1_0000_0000;
+
+/// Those that look at an op as a whole, before or after it runs.
+const OPS: u16 = LOW | WATCH | COUNT | AGREED | LEDGER;
+
+thread_local! {
+    static MASK: Cell<u16> = const { Cell::new(0) };
+}
+
+/// The bits of those who listen on this thread.
+#[inline]
+pub(crate) fn mask() -> u16 {
+    MASK.get()
+}
+
+#[inline]
+pub(crate) fn is_on(bits: u16) -> bool {
+    MASK.get() & bits != 0
+}
+
+/// Whether somebody has a say in how ops run, or looks at them.
+#[inline]
+pub(crate) fn is_instrumented() -> bool {
+    is_on(OPS)
+}
+
+/// Runs `f` with these bits on.
+pub(crate) fn with<R>(bits: u16, f: impl FnOnce() -> R) -> R {
+    mode::with(&MASK, mask() | bits, f)
+}
+
+/// Runs `f` with these bits off.
+pub(crate) fn without<R>(bits: u16, f: impl FnOnce() -> R) -> R {
+    match mask() & bits {
+        0 => f(),
+        _ => mode::with(&MASK, mask() & !bits, f),
+    }
+}
+
+/// Runs `f` with those bits of `bits` on that are in `on`, and the others of `bits` off.
+pub(crate) fn replacing<R>(bits: u16, on: u16, f: impl FnOnce() -> R) -> R {
+    mode::with(&MASK, mask() & !bits | on, f)
+}
+
+/// Runs `f` with nobody listening but these, where they do already. A checkpoint always does.
+pub(crate) fn only<R>(bits: u16, f: impl FnOnce() -> R) -> R {
+    mode::with(&MASK, mask() & (bits | CHECKPOINT | REPLAY), f)
+}
+
+/// Switches bits on or off, for a scope that restores them itself.
+pub(crate) fn switch(bits: u16, on: bool) {
+    MASK.set(if on { mask() | bits } else { mask() & !bits });
+}
+
+/// What listeners keep with a storage: its lives in reports on memory. Nearly always nothing, and then
+/// one word that nobody locks.
+#[derive(Default)]
+pub(crate) struct Marks(OnceLock<Box<Mutex<Vec<Ticket>>>>);
+
+impl Marks {
+    pub fn tickets(&self) -> MutexGuard<'_, Vec<Ticket>> {
+        self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
+}
+
+/// Memory was allocated, or a value of a trace begins.
+#[inline]
+pub(crate) fn memory_born(bytes: usize, traced: Option<&Traced>) -> Marks {
+    let marks = Marks::default();
+    if is_on(LEDGER) {
+        marks.tickets().extend(ledger::born(bytes, traced));
+    }
+    marks
+}
+
+/// Values are about to be read.
+#[inline]
+pub(crate) fn values_read(of: &[&Tensor], at: Line) {
+    if is_on(CHECKPOINT) {
+        checkpoint::note_reads(of, at);
+    }
+}
+
+/// An op is about to run.
+#[inline]
+pub(crate) fn op_starts(op: &Op, inputs: &[&Tensor], at: Line) {
+    if is_on(LEDGER) {
+        ledger::begins(op, inputs, at);
+    }
+}
+
+/// Something that is no op of its own is about to work over these tensors.
+#[inline]
+pub(crate) fn work_starts<'a>(
+    name: &'static str,
+    on: impl IntoIterator<Item = &'a Tensor>,
+    at: Line,
+) {
+    if is_on(LEDGER) {
+        ledger::works(name, on.into_iter(), at);
+    }
+}
+
+/// The results of an op were computed, and nothing holds them yet.
+#[inline]
+pub(crate) fn op_computed(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
+    if is_on(BUDGET) {
+        budget::note(op, inputs, outs, at);
+    }
+}
+
+/// An op ran, and its results are on the tape.
+pub(crate) fn op_ran(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
+    if is_on(WATCH) {
+        watch::look(op, inputs, outs, at);
+    }
+    match is_on(COUNT) {
+        true => kinks::look(op, inputs, outs, at),
+        false => Ok(()),
+    }
+}
+
+/// A value is kept for backward, in its own memory.
+#[inline]
+pub(crate) fn value_saved(storage: &Storage) {
+    if is_on(LEDGER) {
+        ledger::saves(storage);
+    }
+}
+
+/// Runs `f`, which packs a value that is kept for backward.
+pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
+    match is_on(LEDGER) {
+        true => ledger::packing(storage, f),
+        false => f(),
+    }
+}
+
+/// An op is about to get a value back that was packed for it.
+#[inline]
+pub(crate) fn unpacking(op: &Op, at: Line) {
+    if is_on(LEDGER) {
+        ledger::unpacks(op, at);
+    }
+}
+
+/// Runs `f`, which unpacks what a node kept, for a cotangent of that node.
+pub(crate) fn unpacking_for<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R) -> R {
+    checkpoint::walking_with(cotangent, f)
+}
+
+/// A value that was packed is back.
+#[inline]
+pub(crate) fn unpacked(x: &Tensor) {
+    if is_on(LEDGER) {
+        ledger::comes_back(x);
+    }
+}
+
+/// Somebody asks to write in place to memory of this tensor.
+#[inline]
+pub(crate) fn write_wanted(
+    name: &'static str,
+    root: &Tensor,
+    tracked: bool,
+    at: Line,
+) -> Result<()> {
+    match is_on(CHECKPOINT) {
+        true => checkpoint::note_write(name, root, tracked, at),
+        false => Ok(()),
+    }
+}
+
+/// The memory of a tensor is about to be written in place.
+#[inline]
+pub(crate) fn writing(x: &Tensor) {
+    if is_on(BUDGET) {
+        budget::before_write(x);
+    }
+}
+
+/// Memory was written in place.
+#[inline]
+pub(crate) fn written(storage: &Storage) {
+    if is_on(REPLAY) {
+        checkpoint::note_replayed_write(storage);
+    }
+}
+
+/// A write in place made a new value: so it is in a trace, which has no memory.
+#[inline]
+pub(crate) fn written_as(new: &Tensor) {
+    if is_on(LEDGER) {
+        ledger::overwrites(new);
+    }
+}
+
+/// `new` was made of `old`, which nobody else sees.
+#[inline]
+pub(crate) fn replaced(old: &Tensor, new: &Tensor) {
+    if is_on(LEDGER) {
+        ledger::continues(old, new);
+    }
+}
+
+/// This is the gradient of a leaf, or becomes a part of it.
+#[inline]
+pub(crate) fn gradient_of(leaf: &Leaf, x: &Tensor) {
+    if is_on(LEDGER) {
+        ledger::is_gradient(leaf, x);
+    }
+}
+
+/// A trace sees the gradient of a leaf that was there `before`, as `seen`, or clears it.
+#[inline]
+pub(crate) fn gradient_met(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor>) {
+    if is_on(LEDGER) {
+        ledger::touches(leaf, before, seen);
+    }
+}
+
+/// A compiled function borrows an arena.
+#[inline]
+pub(crate) fn arena_taken(bytes: usize, at: Line) {
+    if is_on(LEDGER) {
+        ledger::takes_arena(bytes, at);
+    }
+}
+
+/// A backward pass runs; when this is dropped, all is as it was before.
+pub(crate) struct BackwardPass {
+    _recording: Restore<bool>,
+    _mask: Restore<u16>,
+    _node: Option<watch::AtNode>,
+    _ledger: Option<ledger::Walk>,
+    /// The last to be dropped: what the pass ran again may run code of users when it goes.
+    _replays: checkpoint::Replays,
+}
+
+/// A backward pass starts; `recorded` where it is put on the tape itself. Dtypes and conventions were
+/// decided in the forward pass. What it computes is noted for a budget only if it is recorded:
+/// otherwise nobody will ask for it again.
+pub(crate) fn backward_starts(recorded: bool) -> BackwardPass {
+    let off = LOW | COUNT | AGREED | if recorded { 0 } else { BUDGET };
+    BackwardPass {
+        _replays: checkpoint::Replays::since_now(),
+        _ledger: is_on(LEDGER).then(ledger::walk_starts).flatten(),
+        _node: is_on(WATCH).then(watch::AtNode::remember),
+        _mask: Restore::set(&MASK, mask() & !off),
+        _recording: mode::recording(recorded),
+    }
+}
+
+/// The backward pass arrives at the node of this op.
+#[inline]
+pub(crate) fn backward_of(op: &Op, at: Line) {
+    if is_on(WATCH) {
+        watch::backward_of(op, at);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a rule is given to work with.
+
+use crate::rule::Maybe;
+use crate::{Error, Op, Spec, Tensor, fail};
+use smallvec::SmallVec;
+use std::cell::OnceCell;
+
+/// A value that a rule may be computed from; naming it makes the tape keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Val {
+    In(usize),
+    Out(usize),
+}
+
+/// The input of a unary op, or the first operand of a binary one.
+pub(crate) const X: Val = Val::In(0);
+pub(crate) const A: Val = Val::In(0);
+pub(crate) const B: Val = Val::In(1);
+pub(crate) const Y: Val = Val::Out(0);
+
+/// What a rule knows about the op it differentiates: the specs, and the values that its row keeps.
+pub(crate) struct Facts<'a> {
+    pub op: &'a Op,
+    in_specs: &'a [Spec],
+    out_specs: &'a [Spec],
+    inputs: Maybe,
+    outputs: Maybe,
+    /// Which operands want a gradient.
+    needs: SmallVec<[bool; 4]>,
+    /// Where each operand begins in the result, where that was asked.
+    starts: OnceCell<Vec<usize>>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(
+        op: &'a Op,
+        in_specs: &'a [Spec],
+        out_specs: &'a [Spec],
+        needs: SmallVec<[bool; 4]>,
+    ) -> Facts<'a> {
+        let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
+        needs.iter().for_each(|_| inputs.push(None));
+        out_specs.iter().for_each(|_| outputs.push(None));
+        Facts { op, in_specs, out_specs, inputs, outputs, needs, starts: OnceCell::new() }
+    }
+
+    pub fn set(&mut self, val: Val, tensor: Tensor) {
+        match val {
+            Val::In(i) => self.inputs[i] = Some(tensor),
+            Val::Out(k) => self.outputs[k] = Some(tensor),
+        }
+    }
+
+    /// An operand that the row keeps.
+    pub fn x(&self, i: usize) -> &Tensor {
+        self.value(Val::In(i))
+    }
+
+    /// An output that the row keeps.
+    pub fn y(&self, k: usize) -> &Tensor {
+        self.value(Val::Out(k))
+    }
+
+    pub fn value(&self, val: Val) -> &Tensor {
+        let found = match val {
+            Val::In(i) => &self.inputs[i],
+            Val::Out(k) => &self.outputs[k],
+        };
+        match found {
+            Some(tensor) => tensor,
+            None => fail::raise(Error::gradient(
+                self.op.name(),
+                format!("its row does not keep {val:?}"),
+            )),
+        }
+    }
+
+    /// The spec of an operand.
+    pub fn in_spec(&self, i: usize) -> &Spec {
+        // Pointwise ops of one dtype do not store them: they are as the output.
+        self.in_specs.get(i).unwrap_or(&self.out_specs[0])
+    }
+
+    pub fn in_shape(&self, i: usize) -> &[usize] {
+        &self.in_spec(i).shape
+    }
+
+    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all operands, as there may be very many.
+    pub fn start(&self, i: usize, axis: usize) -> usize {
+        let add_up = || {
+            let mut end = 0;
+            let start = |j| {
+                end += self.in_shape(j)[axis];
+                end - self.in_shape(j)[axis]
+            };
+            (0..self.needs.len()).map(start).collect()
+        };
+        self.starts.get_or_init(add_up)[i]
+    }
+
+    /// The spec of a result.
+    pub fn out_spec(&self, k: usize) -> &Spec {
+        &self.out_specs[k]
+    }
+
+    /// How many operands and results there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.needs.len(), self.out_specs.len())
+    }
+
+    pub fn needs(&self, i: usize) -> bool {
+        self.needs[i]
+    }
+
+    /// Operand `i` has got its gradient in some other way.
+    pub fn satisfied(&mut self, i: usize) {
+        self.needs[i] = false;
+    }
+}

@@ -1,0 +1,67 @@
+//! Fused ops: one row each.
+
+use super::{attention, batch_norm, norm, update};
+use crate::autocast::Policy;
+use crate::batch::{self, Batching};
+use crate::memory::Need;
+use crate::rule::Grad;
+use pullback_ir::{Fused, Op};
+
+/// Turns rows into one lookup for each column.
+macro_rules! rows {
+    ($($f:pat => $policy:ident $need:ident $batch:expr, $grad:expr;)*) => {
+        /// How the op differentiates.
+        #[allow(unused_variables)]
+        pub(crate) fn grad(f: Fused) -> Grad {
+            match f { $($f => $grad),* }
+        }
+
+        /// What [`autocast`](crate::autocast()) does with its operands.
+        #[allow(unused_variables)]
+        pub(crate) fn policy(f: Fused) -> Policy {
+            match f { $($f => Policy::$policy),* }
+        }
+
+        /// What its derivative needs of a saved value.
+        #[allow(unused_variables)]
+        pub(crate) fn need(f: Fused) -> Need {
+            match f { $($f => Need::$need),* }
+        }
+
+        /// How it takes many examples.
+        pub(crate) fn batching(f: Fused) -> Batching {
+            use Batching::{Hand, Leading};
+            match f { $($f => $batch),* }
+        }
+    };
+}
+
+fn along(f: Fused) -> Batching {
+    Batching::Axes(Op::Fused(f))
+}
+
+// A `…Vjp` is met in backward, whose dtypes are those of forward, and is differentiated as simpler
+// ops, which are asked what they need themselves. `need`:
+// - `Each`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which is
+//   below ½, of Σ dy.
+// - `Whole`: exponentials of differences of saved values (logsumexp, cross entropy, attention);
+//   x − mean(x) (layer and batch norm).
+#[rustfmt::skip]
+rows! {
+    //                            policy need  many examples, derivative
+    Fused::Softmax(axis)       => F32     Each  along(Fused::Softmax(axis + 1)), norm::SOFTMAX;
+    Fused::SoftmaxVjp(axis)    => Promote Whole along(Fused::SoftmaxVjp(axis + 1)), Grad::Decompose(norm::softmax_slope);
+    Fused::LogSoftmax(axis)    => F32     Each  along(Fused::LogSoftmax(axis + 1)), norm::LOG_SOFTMAX;
+    Fused::LogSoftmaxVjp(axis) => Promote Whole along(Fused::LogSoftmaxVjp(axis + 1)), Grad::Decompose(norm::log_softmax_slope);
+    Fused::LogSumExp(axis)     => F32     Whole along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
+    Fused::LayerNorm(_)        => F32     Whole Hand(batch::norm::layer_norm), norm::LAYER_NORM;
+    Fused::LayerNormVjp(_)     => Promote Whole Hand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
+    Fused::BatchNorm(_)        => F32     Whole Hand(batch::batch_norm::batch_norm), batch_norm::row();
+    Fused::BatchNormVjp(_)     => Promote Whole Hand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
+    Fused::CrossEntropy        => F32     Whole Hand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
+    Fused::CrossEntropyVjp     => Promote Whole Hand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
+    Fused::Attention(_)        => Low     Whole Hand(batch::attention::attention), attention::row();
+    Fused::AttentionVjp(_)     => Promote Whole Leading, attention::vjp_row();
+    Fused::Sgd(_)              => Promote Whole Hand(batch::update::step), Grad::Decompose(update::sgd);
+    Fused::Adam(_)             => Promote Whole Hand(batch::update::step), Grad::Decompose(update::adam);
+}

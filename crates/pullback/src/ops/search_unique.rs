@@ -1,0 +1,229 @@
+//! Searching, distinct elements, and where things are. The results are indices, or gathers by them.
+
+use crate::ops::selection::positions;
+use crate::{DType, Error, Tensor, cat, stack};
+
+/// The distinct elements (or slices) of a tensor.
+#[derive(Clone, Debug)]
+pub struct Unique {
+    /// Each of them once.
+    pub values: Tensor,
+    /// For each element of the tensor (or slice of the axis), its number among the values.
+    pub inverse: Tensor,
+    /// How often each value occurs.
+    pub counts: Tensor,
+}
+
+impl Tensor {
+    /// Where each of `values` belongs in this sorted sequence: the number of elements before it; with `right`, after
+    /// those that equal it. The sequence is the last axis; it is one for all values, or has one for each line of them.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let sorted = Tensor::from([1.0, 3.0, 5.0]);
+    /// let values = Tensor::from([3.0, 4.0]);
+    /// assert_eq!(sorted.searchsorted(&values, false).to_vec::<i64>(), [1, 2]);
+    /// assert_eq!(sorted.searchsorted(&values, true).to_vec::<i64>(), [2, 2]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Tensor {
+        let (Some((&n, lines)), wanted) = (self.shape().split_last(), values.shape()) else {
+            let error = Error::shape("searchsorted", "a 0-d tensor is no sequence");
+            return self.checked(Err(error.on([self.spec(), values.spec()])));
+        };
+        let alike = wanted.len() == self.rank() && &wanted[..lines.len()] == lines;
+        if !lines.is_empty() && !alike {
+            let message =
+                format!("{} and {} differ in an axis before the last", self.spec(), values.spec());
+            let error = Error::shape("searchsorted", message);
+            return self.checked(Err(error.on([self.spec(), values.spec()])));
+        }
+        let dtype = match (self.dtype(), values.dtype()) {
+            (DType::Bool, DType::Bool) => DType::U8,
+            (a, b) if a == b => a,
+            (a, b) if a.is_float() || b.is_float() => DType::F64,
+            _ => DType::I64,
+        };
+        let (sorted, x) = (self.detach().cast(dtype), values.detach().cast(dtype));
+        let x = if lines.is_empty() { x.reshape([x.len()]) } else { x };
+        // A binary search for all values at once: the answer lies between low and high.
+        let mut low = x.new_zeros_with(x.shape(), DType::I64);
+        let mut high = low.full_like(n as i64);
+        for _ in 0..(n + 1).next_power_of_two().ilog2() {
+            let open = low.lt(&high);
+            let middle = (&low + &high).floor_div(2);
+            let found = sorted.gather(-1, &middle.clamp_max(n as i64 - 1));
+            // NaN on either side is neither above nor equal: it comes after all.
+            let after = if right { found.gt(&x) } else { found.ge(&x) };
+            high = open.logical_and(&after).select(&middle, &high);
+            low = open.logical_and(after.logical_not()).select(&middle + 1, &low);
+        }
+        low.reshape(wanted)
+    }
+
+    /// The number of the bin that each element falls into, between sorted `boundaries`: [`Tensor::searchsorted`] the
+    /// other way round.
+    ///
+    /// Derivative: none (an index).
+    #[track_caller]
+    #[must_use]
+    pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
+        if boundaries.rank() != 1 {
+            let message = format!("boundaries must be a vector, not {}", boundaries.spec());
+            return self.checked(Err(Error::shape("bucketize", message).on([boundaries.spec()])));
+        }
+        boundaries.searchsorted(self, right)
+    }
+
+    /// Where each element is one of those of `other`.
+    ///
+    /// Derivative: none (a truth value).
+    /// PyTorch's name: `isin`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([1, 2, 3]).is_in(&Tensor::from([3, 1]));
+    /// assert_eq!(y.to_vec::<bool>(), [true, false, true]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn is_in(&self, other: &Tensor) -> Tensor {
+        if other.is_empty() {
+            return self.new_zeros_with(self.shape(), DType::Bool);
+        }
+        let dtype = self.dtype().promote(other.dtype());
+        let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
+        let (x, other) = (self.detach().cast(dtype), other.detach().cast(dtype));
+        let sorted = other.reshape([other.len()]).sort(0, false).0;
+        let place = sorted.searchsorted(&x, false).clamp_max(other.len() as i64 - 1);
+        sorted.take(&place).eq(&x)
+    }
+
+    /// The distinct elements in ascending order. Each NaN is its own.
+    ///
+    /// Derivative: for the values, `dy` to one element that equals each.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let u = Tensor::from([3, 1, 3]).unique();
+    /// assert_eq!(u.values.to_vec::<i32>(), [1, 3]);
+    /// assert_eq!(u.inverse.to_vec::<i64>(), [1, 0, 1]);
+    /// assert_eq!(u.counts.to_vec::<i64>(), [1, 2]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn unique(&self) -> Unique {
+        let flat = self.reshape([self.len()]);
+        let order = flat.detach().sort(0, false).1;
+        let found = flat.grouped(0, &order);
+        Unique { inverse: found.inverse.reshape(self.shape()), ..found }
+    }
+
+    /// The distinct slices of an axis, in ascending (lexicographic) order.
+    ///
+    /// Derivative: for the values, `dy` to one slice that equals each.
+    /// PyTorch's name: `unique`.
+    #[track_caller]
+    #[must_use]
+    pub fn unique_over(&self, axis: isize) -> Unique {
+        let n = self.length("unique", axis);
+        let rows = self.detach().move_axis(axis, 0).reshape([n, self.len() / n.max(1)]);
+        // Stable sorts from the last column to the first: the first decides.
+        let mut order = self.new_iota(n);
+        for k in (0..rows.shape()[1]).rev() {
+            let keys = rows.select_at(1, k as isize).index_select(0, &order);
+            order = order.index_select(0, &keys.sort(0, false).1);
+        }
+        self.grouped(axis, &order)
+    }
+
+    /// The elements (in row-major order) without those that equal the one before.
+    ///
+    /// Derivative: for the values, `dy` to the first element of each run.
+    #[track_caller]
+    #[must_use]
+    pub fn unique_consecutive(&self) -> Unique {
+        let flat = self.reshape([self.len()]);
+        let found = flat.grouped(0, &self.new_iota(self.len()));
+        Unique { inverse: found.inverse.reshape(self.shape()), ..found }
+    }
+
+    /// The slices of an axis without those that equal the one before.
+    ///
+    /// Derivative: for the values, `dy` to the first slice of each run.
+    /// PyTorch's name: `unique_consecutive`.
+    #[track_caller]
+    #[must_use]
+    pub fn unique_consecutive_over(&self, axis: isize) -> Unique {
+        let n = self.length("unique_consecutive", axis);
+        self.grouped(axis, &self.new_iota(n))
+    }
+
+    /// Runs of equal slices of an axis, taken in this order.
+    #[track_caller]
+    fn grouped(&self, axis: isize, order: &Tensor) -> Unique {
+        let n = order.len();
+        if n == 0 {
+            let none = self.new_zeros_with([0], DType::I64);
+            return Unique { values: self.deep_clone(), inverse: none.clone(), counts: none };
+        }
+        let sorted = self.index_select(axis, order);
+        let rows = sorted.detach().move_axis(axis, 0).reshape([n, self.len() / n]);
+        let differ = rows.narrow(0, 1, n - 1).ne(rows.narrow(0, 0, n - 1)).any_over(1);
+        let first = self.new_tensor([true]);
+        let starts = cat(&[&first, &differ], 0);
+        let number = starts.cast(DType::I64).cumsum(0) - 1;
+        let inverse = self.new_zeros_with([n], DType::I64).scatter(0, order, &number);
+        Unique {
+            values: sorted.index_select(axis, &positions(&starts)),
+            inverse,
+            counts: number.bincount(None, 0),
+        }
+    }
+
+    /// The indices of the elements that are not zero, one per row, in row-major order. The number of rows depends on the
+    /// values.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[0, 5], [7, 0]]).nonzero();
+    /// assert_eq!(y.to_vec::<i64>(), [0, 1, 1, 0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn nonzero(&self) -> Tensor {
+        let flat = positions(self);
+        let columns = flat.unravel_index(self.shape());
+        match columns.is_empty() {
+            true => self.new_zeros_with([flat.len(), 0], DType::I64),
+            false => stack(&columns.iter().collect::<Vec<_>>(), 1),
+        }
+    }
+
+    /// Indices into a flattened tensor of this shape, as one index for each of its axes.
+    ///
+    /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let at = Tensor::from([5i64]).unravel_index(&[2, 3]);
+    /// assert_eq!((at[0].to_vec::<i64>(), at[1].to_vec::<i64>()), (vec![1], vec![2]));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn unravel_index(&self, shape: &[usize]) -> Vec<Tensor> {
+        let mut flat = self.detach().cast(DType::I64);
+        let mut columns = Vec::with_capacity(shape.len());
+        for &n in shape.iter().rev() {
+            columns.push(flat.remainder(n.max(1) as i64));
+            flat = flat.floor_div(n.max(1) as i64);
+        }
+        columns.reverse();
+        columns
+    }
+}

@@ -1,0 +1,48 @@
+//! Slopes: the derivative of a pointwise op with respect to one operand, as a formula.
+
+use crate::apply::apply;
+use crate::facts::Facts;
+use crate::rule::{Val, chain};
+use crate::{Op, Tensor};
+use smallvec::SmallVec;
+
+/// One partial derivative, from the values that it names.
+pub(crate) struct Slope {
+    pub uses: &'static [Val],
+    pub slope: fn(&[&Tensor]) -> Tensor,
+    /// The formula, for the documentation.
+    pub text: &'static str,
+}
+
+/// Slopes of a pointwise op, one per operand: `slopes!(Y => |y| 1.0 - y * y)`.
+///
+/// Expands to `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
+macro_rules! slopes {
+    ($($($val:ident)* => |$($v:ident),*| $body:expr);+ $(;)?) => {
+        $crate::rule::Grad::Slopes(const { &[$($crate::rule::Slope {
+            uses: &[$($crate::rule::$val),*],
+            slope: |values| {
+                let &[$($v),*] = values else { unreachable!("a slope is given what it uses") };
+                $body
+            },
+            text: stringify!($body),
+        }),+] })
+    };
+}
+pub(crate) use slopes;
+
+impl Slope {
+    /// `slope · d`, in one pass where there is a kernel for it.
+    pub fn times(&self, facts: &Facts, d: &Tensor) -> Tensor {
+        let mut values: SmallVec<[&Tensor; 3]> = SmallVec::new();
+        self.uses.iter().for_each(|&v| values.push(facts.value(v)));
+        match facts.op {
+            Op::Unary(f) if f.fused_vjp().is_some() => apply(Op::UnaryVjp(*f), &[values[0], d]),
+            _ => chain(d, &(self.slope)(&values)),
+        }
+    }
+
+    pub fn of(&self, values: &[&Tensor]) -> Tensor {
+        (self.slope)(values)
+    }
+}

@@ -1,0 +1,115 @@
+//! How an op gets on the tape.
+
+use super::saved::Saved;
+use super::{History, Node};
+use crate::apply::{Operand, Operands};
+use crate::cut::{Cut, CutReason};
+use crate::rule::{Grad, Val};
+use crate::tensor::Tangents;
+use crate::{Result, Tensor, events, forward, mode, ops};
+use pullback_ir::infer::Specs;
+use pullback_ir::{Line, Op};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Puts the results of an op on the tape and gives them their tangents.
+pub(crate) fn record(
+    op: Op,
+    row: &Grad,
+    inputs: &[&Tensor],
+    mut operands: Operands,
+    outs: &[Tensor],
+    at: Line,
+) {
+    let (recording, dual) =
+        (mode::is_grad_enabled(), operands.iter().any(|o| !o.tangents.is_empty()));
+    let reaches = |i: usize, x: &Tensor| x.dtype().is_float() && row.reaches(i);
+    // Rows that ask which operands are tracked have at most three.
+    let (mut tracked, mut any) = ([false; 4], false);
+    for (i, (x, o)) in inputs.iter().zip(&operands).enumerate() {
+        let on = o.history.is_tracked() && reaches(i, x);
+        any |= on;
+        if let Some(slot) = tracked.get_mut(i) {
+            *slot = on;
+        }
+    }
+    let why = if recording { CutReason::Constant } else { CutReason::NoGrad };
+    let cut = |operands: &Operands, op: &Op| {
+        Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history))
+    };
+    let floats = outs.iter().filter(|y| y.dtype().is_float()).count();
+    if !(any && recording && floats > 0) {
+        let off = |o: &Operand| o.cut || (!recording && o.history.is_tracked());
+        let severed = matches!(op, Op::View(_)) && operands.iter().any(off);
+        for y in outs {
+            let mut state = y.lock();
+            (state.history, state.severed) = (cut(&operands, &op), severed);
+        }
+        if dual {
+            forward::push(&op, row, inputs, &operands, outs, at);
+        }
+        return;
+    }
+    let saved = keep(row, (&op, at), inputs, &operands, outs, &tracked);
+    // What the edges take is needed again only where there are tangents or constant results.
+    let again = (dual || floats < outs.len()).then(|| op.clone());
+    let mut edges = SmallVec::new();
+    for (i, (x, o)) in inputs.iter().zip(&mut operands).enumerate() {
+        edges.push(match &mut o.history {
+            history if history.is_tracked() && !reaches(i, x) => {
+                Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
+            }
+            history if again.is_some() => history.clone(),
+            history => std::mem::take(history),
+        });
+    }
+    let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
+    let in_specs = match uniform {
+        true => Box::default(),
+        false => inputs.iter().map(|x| x.spec().clone()).collect(),
+    };
+    let mut out_specs = Specs::new();
+    outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
+    let node = Arc::new(Node::new(op, at, edges, in_specs, out_specs, saved));
+    for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
+        y.lock().history = History::Node(node.clone(), k as u32);
+    }
+    let Some(op) = again else { return };
+    for y in outs.iter().filter(|y| !y.dtype().is_float()) {
+        y.lock().history = cut(&operands, &op);
+    }
+    if dual {
+        forward::push(&op, row, inputs, &operands, outs, at);
+    }
+}
+
+/// The values that the row wants for backward.
+fn keep(
+    row: &Grad,
+    saver: (&Op, Line),
+    inputs: &[&Tensor],
+    operands: &Operands,
+    outs: &[Tensor],
+    tracked: &[bool],
+) -> Vec<Saved> {
+    let mut saved = Vec::new();
+    for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
+        if row.keeps(Val::In(i), tracked) {
+            saved.push(Saved::pack(Val::In(i), x, &o.tangents, saver, &o.history));
+        }
+    }
+    for (k, y) in outs.iter().enumerate() {
+        if row.keeps(Val::Out(k), tracked) {
+            saved.push(Saved::pack(Val::Out(k), y, &Tangents::new(), saver, &History::None));
+        }
+    }
+    saved
+}
+
+/// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
+pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
+    events::values_read(inputs, at);
+    let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<Operands>>()?;
+    record(op.clone(), &ops::row(&op), inputs, operands, std::slice::from_ref(out), at);
+    Ok(())
+}

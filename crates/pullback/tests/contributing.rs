@@ -1,0 +1,240 @@
+//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things that
+//! were added: the files that name them are the files that are listed, and no more than promised.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Something that was added once.
+struct Example {
+    /// The section that says how.
+    section: &'static str,
+    /// Only these crates know such things (others may have a thing of that name).
+    crates: &'static [&'static str],
+    /// Words of which its files have one, outside of comments: `Erf`, `fn erf`, `Fused::Softmax`.
+    words: &'static [&'static str],
+    /// Its files, at most.
+    most: usize,
+}
+
+const KERNELS: &[&str] = &["ir", "cpu", "pullback"];
+
+#[rustfmt::skip]
+const EXAMPLES: &[Example] = &[
+    // With code of its own for f32, f64 and fused loops, and a fused derivative.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Erf", "fn erf", "fn erf_vjp"] },
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Silu", "fn silu", "fn silu_vjp"] },
+    // A formula.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt"] },
+    // In f64 alone.
+    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Digamma", "fn digamma"] },
+    Example { section: "fused kernel", crates: KERNELS, most: 9,
+        words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "fn layer_norm_vjp", "mod layer_norm"] },
+    Example { section: "pass", crates: &["ir"], most: 3, words: &["epilogue"] },
+    Example { section: "layer", crates: &["nn"], most: 2, words: &["RmsNorm"] },
+    Example { section: "optimiser", crates: &["nn", "cli"], most: 2, words: &["Rprop"] },
+];
+
+/// Where `CONTRIBUTING.md` is.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = here.ancestors().find(|dir| dir.join("CONTRIBUTING.md").is_file());
+    found.expect("the tests are inside the repository").to_path_buf()
+}
+
+/// The sources below a folder, without tests and what only tests use.
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        match path.is_dir() {
+            true if name != "tests" => sources(&path, found),
+            false if name.ends_with(".rs") && name != "tests.rs" && name != "slow.rs" => {
+                found.push(path);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a line of code has a word, not as a part of another one.
+fn names(line: &str, word: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + word.len()..].chars().next();
+        !before.is_some_and(|c| part(c) && word.starts_with(part)) && !after.is_some_and(part)
+    })
+}
+
+/// The files that name an example.
+fn touched(example: &Example) -> BTreeSet<String> {
+    let root = root();
+    let mut files = Vec::new();
+    example
+        .crates
+        .iter()
+        .for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
+    let has = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).expect("a source");
+        // Unit tests at the end of a file are tests.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        code.lines().any(|line| example.words.iter().any(|word| names(line, word)))
+    };
+    let relative = |path: PathBuf| {
+        path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned()
+    };
+    files.into_iter().filter(has).map(relative).collect()
+}
+
+/// The source files that a section lists; one that ends in `/` is a folder.
+fn listed(section: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
+    let heading =
+        |title: &str| title.split(" in ten").next().is_some_and(|t| t.trim().ends_with(section));
+    let part = text.split("\n## ").find(|part| heading(part.lines().next().unwrap_or_default()));
+    let part = part.unwrap_or_else(|| panic!("no section about adding a {section}"));
+    let quoted = part.split('`').skip(1).step_by(2);
+    let source = |path: &&str| path.starts_with("crates/") && path.contains("/src/");
+    let test = |path: &str| path.ends_with("tests.rs");
+    quoted.filter(source).filter(|path| !test(path)).map(str::to_string).collect()
+}
+
+#[test]
+fn the_lists_of_places_are_true() {
+    let mut wrong = Vec::new();
+    for example in EXAMPLES {
+        let (files, list) = (touched(example), listed(example.section));
+        let on_list = |file: &String| {
+            list.iter().any(|path| match path.ends_with('/') {
+                true => file.starts_with(path.as_str()),
+                false => file == path,
+            })
+        };
+        let what = example.words[0];
+        for file in files.iter().filter(|file| !on_list(file)) {
+            wrong.push(format!("{what} is named in {file}, which the section does not list"));
+        }
+        if files.len() > example.most || files.is_empty() {
+            let most = example.most;
+            wrong.push(format!(
+                "{what} is in {} files, promised are {most}: {files:?}",
+                files.len()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_place_is_listed_for_nothing() {
+    let sections: BTreeSet<&str> = EXAMPLES.iter().map(|e| e.section).collect();
+    for section in sections {
+        let of = EXAMPLES.iter().filter(|e| e.section == section);
+        let files: BTreeSet<String> = of.flat_map(touched).collect();
+        for path in listed(section) {
+            assert!(root().join(&path).exists(), "{path} is listed and is not there");
+            let named = files.iter().any(|file| file.starts_with(path.as_str()));
+            assert!(named, "{section}: {path} is listed, and no example is there: {files:?}");
+        }
+    }
+}
+
+/// What a `match` of three kinds of ops or more does not list it may do for all others alike: these
+/// are no tables, but a general way and exceptions from it.
+#[rustfmt::skip]
+const GENERAL: &[(&str, &str)] = &[
+    ("crates/cpu/src/program/code.rs",           "all other ops are kernels"),
+    ("crates/ir/src/pass/layout.rs",             "rewrites of three patterns"),
+    ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
+    ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),
+    ("crates/ir/src/pass/schedule.rs",           "all others have memory of their own"),
+    ("crates/ir/src/text/dot.rs",                "all others are drawn by their name"),
+    ("crates/pullback/src/kinks/conventions.rs", "the ops whose derivative can be chosen"),
+];
+
+/// The text from an opening brace to the one that closes it, without both.
+fn block(text: &str) -> &str {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[1..at];
+        }
+    }
+    ""
+}
+
+/// The matches of a source in which three variants of ops or more are named at the heads of arms
+/// and one arm takes all others.
+fn open_tables(code: &str) -> Vec<String> {
+    const OPS: [&str; 7] = ["Op", "Unary", "Binary", "Fused", "Linalg", "Pointwise", "Cumulation"];
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("match ") {
+        let Some(open) = code[at..].find('{') else { continue };
+        let (head, body) = (&code[at..at + open], block(&code[at + open..]));
+        if head.contains(';') || head.contains('\n') {
+            continue;
+        }
+        let depths = body.char_indices().scan(0, |depth, (i, c)| {
+            match c {
+                '{' | '(' | '[' => *depth += 1,
+                '}' | ')' | ']' => *depth -= 1,
+                _ => {}
+            }
+            Some((i, c, *depth))
+        });
+        let outer: String = depths.filter(|&(_, _, depth)| depth == 0).map(|(_, c, _)| c).collect();
+        let arms: Vec<&str> = outer.lines().map(|l| l.trim().trim_start_matches("| ")).collect();
+        let variant = |arm: &&str| OPS.iter().any(|op| arm.starts_with(&format!("{op}::")));
+        let heads = arms.iter().filter(|arm| variant(arm)).map(|arm| arm.split(" =>").next());
+        let words = heads.flat_map(|head| head.unwrap_or_default().split([' ', ',', ')', '}']));
+        let named: BTreeSet<&str> = words.filter(variant).collect();
+        let all_others = |arm: &&str| {
+            let pattern = arm.split(" =>").next().unwrap_or_default();
+            arm.contains(" =>")
+                && !pattern.is_empty()
+                && pattern.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                && !["true", "false"].contains(&pattern)
+        };
+        if named.len() >= 3 && arms.iter().any(|arm| all_others(arm)) {
+            found.push(format!("{head}: {named:?}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn tables_over_ops_have_no_arm_for_all_others() {
+    let (root, mut files, mut wrong) = (root(), Vec::new(), Vec::new());
+    KERNELS.iter().for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
+    for path in files {
+        let name = path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code: String = code
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or_default())
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let open = open_tables(&code);
+        let general = GENERAL.iter().any(|(file, _)| *file == name);
+        assert!(!general || !open.is_empty(), "{name} has no such match any more: take it off");
+        if !general {
+            wrong.extend(open.into_iter().map(|table| format!("{name}: {table}")));
+        }
+    }
+    assert!(wrong.is_empty(), "an arm for all other ops in:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arm_for_all_others_is_found() {
+    let table = "fn f(op: &Op) -> usize {\n    match op {\n        Op::Dot => 1,\n        Op::Sort { .. } => 2,\n        \
+                 Op::Cat(_) | Op::Pad(_) => 3,\n        _ => 0,\n    }\n}\n";
+    assert_eq!(open_tables(table).len(), 1);
+    assert!(open_tables(&table.replace("_ => 0", "Op::Copy => 0")).is_empty());
+}
