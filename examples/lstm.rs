@@ -3,8 +3,8 @@
 //! `cargo run --release --example lstm`
 //!
 //! It learns to predict the next value of sine waves of many frequencies. Then it hears the
-//! beginning of waves it has not seen and continues by itself: each prediction is its next input, and
-//! its state goes from call to call.
+//! beginning of waves it has not seen and continues by itself: each prediction is its next input,
+//! and its state goes from call to call.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};

@@ -261,7 +261,7 @@ fn empty_data_and_batches_of_nothing() {
     assert_eq!(DataLoader::new(from_vec(Vec::<i64>::new())).num_workers(2).iter().count(), 0);
     let all: Vec<_> = DataLoader::new(from_vec(vec![1i64])).batch_size(0).iter().collect();
     assert_eq!(all.len(), 1);
-    assert!(all[0].as_ref().unwrap_err().to_string().contains("0 items"));
+    assert!(all[0].as_ref().unwrap_err().to_string().contains("`batch_size` is 0"));
     assert_eq!(
         DataLoader::new(from_vec(vec![1i64, 2])).batch_size(3).drop_last(true).iter().count(),
         0

@@ -289,8 +289,8 @@ fn located(error: &toml::de::Error, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The configuration of a run that an earlier version wrote is read; a user's file with an earlier
-    /// name is refused with the present one.
+    /// The configuration of a run that an earlier version wrote is read; a user's file with an
+    /// earlier name is refused with the present one.
     #[test]
     fn earlier_names_of_options() {
         let folder = tempfile::tempdir().unwrap();

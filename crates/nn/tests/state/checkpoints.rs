@@ -19,8 +19,8 @@ fn names(checkpoints: &Checkpoints) -> Vec<String> {
     list.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_string()).collect()
 }
 
-/// Checkpoints of earlier versions call the learning rate `rate`; a list of optimisers has its index
-/// before it.
+/// Checkpoints of earlier versions call the learning rate `rate`; a list of optimisers has its
+/// index before it.
 #[test]
 fn the_state_of_an_optimizer_of_an_earlier_version_is_restored() {
     let folder = tempfile::tempdir().unwrap();
