@@ -34,6 +34,7 @@ mod scan;
 mod simd;
 mod sort;
 mod special;
+mod target;
 mod update;
 mod walk;
 
@@ -43,3 +44,4 @@ pub use program::{Bound, Executable, Timed};
 pub use run::{
     Input, Output, Outputs, Target, add_product, copy_into, run, run_all, run_in_place, run_over,
 };
+pub use target::TARGET;

@@ -274,7 +274,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
         Op::Select => pointwise::select(x[0], x[1], x[2], y),
         Op::Cast(_) => pointwise::cast(x[0], y),
-        Op::Copy | Op::After => pointwise::copy(x[0], y),
+        Op::Copy | Op::To(_) | Op::After => pointwise::copy(x[0], y),
         // A view that had to be run is a reshape of elements that are not evenly spaced.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
         Op::Put(views) => movement::put(views, x[0], x[1], y),

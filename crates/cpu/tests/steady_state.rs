@@ -83,10 +83,10 @@ fn layer() -> Program {
         amsgrad: false,
         maximize: false,
     };
-    let one = Op::Literal { value: 1.into(), shape: [].as_slice().into(), dtype: DType::I64 };
+    let one = Op::literal(1.into(), Spec::cpu(DType::I64, []));
     let one = push(&mut p, one, &[]);
     let next = push(&mut p, Op::Binary(Binary::Add), &[count, one]);
-    let rate = Op::Literal { value: 0.1.into(), shape: [].as_slice().into(), dtype: DType::F32 };
+    let rate = Op::literal(0.1.into(), Spec::cpu(DType::F32, []));
     let rate = push(&mut p, rate, &[]);
     let inputs = [w, m, v, g, next, rate];
     let new = p.push(Op::Fused(Fused::Adam(adam)), &inputs, None).expect("operands that fit");

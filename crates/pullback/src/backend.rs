@@ -2,15 +2,39 @@
 
 use crate::rule::Outs;
 use crate::storage::Storage;
-use crate::{Error, Result, Tensor, custom, lock};
+use crate::{Error, Result, Tensor, custom, device, lock};
 use pullback_cpu::Output;
 use pullback_ir::infer::infer_one;
-use pullback_ir::{Layout, Op, View};
+use pullback_ir::pass::Target;
+use pullback_ir::{Device, Layout, Op, View};
 use smallvec::smallvec;
 use std::sync::Arc;
 
+/// The devices that there are, the CPU first.
+pub(crate) fn devices() -> Vec<Device> {
+    vec![Device::Cpu]
+}
+
+/// What passes are told of a device; of several, of the CPU.
+pub(crate) fn target(device: Option<Device>) -> Target {
+    match device {
+        None | Some(Device::Cpu | Device::Cuda(_)) => pullback_cpu::TARGET,
+    }
+}
+
+/// Memory is made where the operands are, by all ops but these.
+fn check_device(op: &Op) -> Result<()> {
+    match op {
+        Op::Literal { device, .. } | Op::Iota { device, .. } | Op::To(device) => {
+            device::check(op.name(), *device)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A tensor that stands for a variable of a program has no memory to run on.
 fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
+    check_device(op)?;
     match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
         Some(traced) => Err(traced.escaped(op.name())),
         None => Ok(()),

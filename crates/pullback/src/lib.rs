@@ -85,6 +85,7 @@ mod control;
 mod create;
 mod custom;
 mod cut;
+mod device;
 mod display;
 mod events;
 mod facts;
@@ -129,6 +130,7 @@ pub use custom::{
     CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
     UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,
 };
+pub use device::{Devices, IntoDevice, default_device, with_default_device};
 pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};
@@ -173,7 +175,9 @@ pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{
     DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };
-pub use random::{Key, manual_seed, next_key, random_state, set_random_state};
+pub use random::{
+    Key, manual_seed, next_key, next_key_on, random_state, random_state_on, set_random_state,
+};
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{

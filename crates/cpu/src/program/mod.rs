@@ -37,6 +37,7 @@ use crate::Buffer;
 use crate::buffer::Arena;
 use crate::region::native_counts;
 use crate::run::{Input, Output, Outputs, check, inside};
+use crate::target::TARGET;
 use code::{Code, allocate};
 use pullback_ir::pass::plan::{Base, Plan, plan_bound};
 use pullback_ir::pass::{has_bodies, inline};
@@ -134,7 +135,7 @@ impl Executable {
                 &inlined
             }
         };
-        let plan = plan_bound(program, &layouts);
+        let plan = plan_bound(program, &layouts, TARGET);
         let before = native_counts();
         let code = Code::new(program, &plan)?;
         let now = native_counts();

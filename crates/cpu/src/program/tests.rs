@@ -174,6 +174,6 @@ fn push(program: &mut Program, op: Op, inputs: &[Var]) -> Vars {
 }
 
 fn number(program: &mut Program, value: impl Into<Scalar>, spec: &Spec) -> Var {
-    let op = Op::Literal { value: value.into(), shape: spec.shape.clone(), dtype: spec.dtype };
+    let op = Op::literal(value.into(), spec.clone());
     push(program, op, &[])[0]
 }

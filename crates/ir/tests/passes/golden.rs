@@ -18,7 +18,9 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "fuse" => Box::new(fuse),
         "epilogue" => Box::new(epilogue),
         "schedule" => Box::new(schedule),
-        "standard" => Box::new(|p| Pipeline::standard(evaluate).verified(true).run(p).unwrap()),
+        "standard" => Box::new(|p| {
+            Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()
+        }),
         name => panic!("there is no pass `{name}`"),
     }
 }

@@ -10,7 +10,7 @@
 
 use super::compile::{Made, Request, Specialisation, Traced, passes};
 use crate::trace::Uncompiled;
-use crate::{Error, Result, Spec, Tensor, Tree};
+use crate::{Error, Result, Spec, Tensor, Tree, backend};
 use pullback_cpu::Executable;
 use pullback_cpu::buffer::reserve_arena;
 use pullback_ir::pass::plan::plan;
@@ -359,7 +359,10 @@ impl Open {
     /// Sees to it that there is memory for the longest, so that lengths that grow do not take a new
     /// block each.
     fn take_ahead(&self, longest: &[usize]) {
-        let bytes = self.optimised.at(longest).map(|program| plan(&schedule(&program)).arena);
+        let bytes = self
+            .optimised
+            .at(longest)
+            .map(|program| plan(&schedule(&program), backend::target(program.device())).arena);
         if let Some(bytes) = bytes.filter(|bytes| *bytes <= AHEAD) {
             reserve_arena(bytes);
         }

@@ -121,7 +121,7 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
     check_range(op, &x, &safe, 0);
     let counted = ended.logical_not();
     let marks =
-        Tensor::zeros_with(x.shape(), DType::I64).scatter_max(1, &safe, &counted.cast(DType::I64));
+        x.new_zeros_with(x.shape(), DType::I64).scatter_max(1, &safe, &counted.cast(DType::I64));
     let others = marks.eq(0);
     let own = x.gather(1, &safe);
     let short = (1.0 - own.unsqueeze(2) + x.unsqueeze(1)).relu();

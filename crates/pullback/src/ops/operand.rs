@@ -113,7 +113,7 @@ impl Tensor {
                 self.does_not_fit(&v, dtype);
             }
         }
-        Tensor::splat(value, self.shape(), dtype)
+        Tensor::splat(value, self.spec().with_dtype(dtype))
     }
 
     #[track_caller]

@@ -168,5 +168,5 @@ pub(super) fn positions(mask: &Tensor) -> Tensor {
     let found: Vec<i64> =
         flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
     let n = found.len();
-    Tensor::from_vec(found, [n])
+    mask.new_from_vec(found, [n])
 }

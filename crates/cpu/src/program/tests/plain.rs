@@ -3,8 +3,8 @@
 use super::*;
 use crate::par;
 use pullback_ir::{
-    Adam, Attention, Axes, Binary, Combine, Compare, Conv, Cumulation, Extreme, Fft, Fused, Linalg,
-    Padding, Random, Real, Reduction, Role, Span, Unary, View, Window,
+    Adam, Attention, Axes, Binary, Combine, Compare, Conv, Cumulation, Device, Extreme, Fft, Fused,
+    Linalg, Padding, Random, Real, Reduction, Role, Span, Unary, View, Window,
 };
 use smallvec::smallvec;
 use std::slice::from_ref;
@@ -79,7 +79,10 @@ fn every_family_of_ops() {
     let (m, i64s) = (f32s(&[4, 4]), |shape: &[usize]| Spec::cpu(DType::I64, shape));
     let random = |kind| Op::Random { kind, shape: [5].into(), dtype: DType::F32 };
     let programs = [
-        family(from_ref(&m), &[(Op::Iota { len: 7, dtype: DType::I32 }, &[]), (Op::Copy, &[1])]),
+        family(
+            from_ref(&m),
+            &[(Op::Iota { len: 7, dtype: DType::I32, device: Device::Cpu }, &[]), (Op::Copy, &[1])],
+        ),
         family(&[i64s(&[2])], &[(random(Random::Normal), &[0]), (random(Random::Uniform), &[0])]),
         family(
             from_ref(&m),
