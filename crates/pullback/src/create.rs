@@ -8,15 +8,13 @@ mod beside;
 pub(crate) use beside::number_beside;
 
 use crate::apply::apply;
-use crate::storage::Storage;
+use crate::backend::{HostElement, Memory};
 use crate::{
     DType, Device, Error, Scalar, Shape, Spec, Tensor, default_device, default_dtype, fail, mode,
     trace,
 };
 use half::{bf16, f16};
-use pullback_cpu::{Buffer, HostElement};
-use pullback_ir::{Few, Layout, Line, Op};
-use std::sync::Arc;
+use pullback_ir::{Few, Line, Op};
 
 /// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
 pub trait IntoShape {
@@ -115,8 +113,7 @@ impl Tensor {
     #[must_use]
     pub fn from_vec<T: HostElement>(values: impl AsRef<[T]>, shape: impl IntoShape) -> Tensor {
         let values = values.as_ref();
-        let device = default_device();
-        let spec = Spec::cpu(T::DTYPE, known_shape("from_vec", shape));
+        let spec = Spec::on(default_device(), T::DTYPE, known_shape("from_vec", shape));
         let at = mode::user_line(Line::caller());
         if values.len() != spec.len() {
             let message =
@@ -125,13 +122,13 @@ impl Tensor {
         }
         if let ([value], true) = (values, trace::active()) {
             // One number is part of a program's text.
-            return Tensor::splat(value.scalar(), spec.with_device(device));
+            return Tensor::splat(value.scalar(), spec);
         }
-        let buffer = fail::or_raise(Buffer::from_slice(values).map_err(|e| e.at(at)));
-        let made =
-            Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)));
+        let memory = Memory::upload(values, spec.device);
+        let memory = fail::or_raise(memory.map_err(|e| e.at(at)));
+        let made = Tensor::dense(spec, memory);
         trace::note_constant(&made);
-        made.to(device)
+        made
     }
 
     /// One value seen at every index: one element of memory, so not to be written in place.

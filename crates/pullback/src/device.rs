@@ -80,12 +80,17 @@ pub(crate) fn check(op: &str, device: Device) -> Result<()> {
     if device.is_available() {
         return Ok(());
     }
+    Err(missing(op, device))
+}
+
+/// The error of a device that is not there.
+pub(crate) fn missing(op: &str, device: Device) -> Error {
     let names: Vec<String> = Device::available().iter().map(Device::to_string).collect();
     let message = format!(
         "there is no device {device} in this build on this machine; available: {}",
         names.join(", ")
     );
-    Err(Error::new(ErrorKind::Device, op.to_string(), message))
+    Error::new(ErrorKind::Device, op.to_string(), message)
 }
 
 /// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`, `arange`, `rand`, [`Key::new`](crate::Key::new), and so

@@ -78,7 +78,8 @@ extern crate self as pullback;
 mod anomaly;
 mod apply;
 mod autocast;
-mod backend;
+#[doc(hidden)]
+pub mod backend;
 mod batch;
 pub mod check;
 mod control;
@@ -122,6 +123,10 @@ mod watch;
 
 pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
+pub use backend::{
+    HostElement, PoolStats, reset_peak, set_cache_limit, set_threads, stats as memory_stats,
+    threads, trim as trim_memory, with_threads,
+};
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
@@ -165,11 +170,6 @@ pub use ops::{
 pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
 pub use ops::{fft, linalg};
-pub use pullback_cpu::HostElement;
-pub use pullback_cpu::buffer::{
-    PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory,
-};
-pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{

@@ -4,6 +4,7 @@
 //! values, gradient and history. What may change (the history after an in-place write, the tangents
 //! of forward mode) sits behind one lock, in [`State`].
 
+use crate::backend::{self, Memory};
 use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
@@ -86,6 +87,12 @@ impl Tensor {
     /// A tensor without history.
     pub(crate) fn new(spec: Spec, layout: Layout, storage: Arc<Storage>) -> Tensor {
         Tensor::with_parent(spec, layout, storage, None)
+    }
+
+    /// A tensor without history that fills memory.
+    pub(crate) fn dense(spec: Spec, memory: Memory) -> Tensor {
+        let layout = Layout::dense(spec.shape.clone());
+        Tensor::new(spec, layout, Arc::new(Storage::new(memory)))
     }
 
     pub(crate) fn with_parent(
@@ -264,13 +271,19 @@ impl Tensor {
             return !self.is_tracked() && !self.carries_tangents();
         }
         let splat = self.strides().iter().all(|&s| s == 0);
-        if !splat || !trace::knows(self) || self.is_tracked() || self.carries_tangents() {
+        if !splat || !trace::sees(self) || self.is_tracked() || self.carries_tangents() {
             return false;
         }
-        let (buffer, at) = (self.0.storage.read(), self.0.layout.offset);
+        let one = |dtype| {
+            Tensor::new(
+                Spec::cpu(dtype, Shape::new()),
+                Layout { offset: self.0.layout.offset, ..Layout::dense(Shape::new()) },
+                self.0.storage.clone(),
+            )
+        };
         match self.dtype() {
-            DType::F64 => buffer.to_vec::<f64>(DType::F64, at, 1) == Some(vec![1.0]),
-            DType::F32 => buffer.to_vec::<f32>(DType::F32, at, 1) == Some(vec![1.0]),
+            DType::F64 => backend::to_vec::<f64>(&one(DType::F64)).ok() == Some(vec![1.0]),
+            DType::F32 => backend::to_vec::<f32>(&one(DType::F32)).ok() == Some(vec![1.0]),
             _ => false,
         }
     }

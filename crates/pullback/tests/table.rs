@@ -13,6 +13,9 @@ mod batching;
 mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
+mod device_second;
+#[path = "table/devices.rs"]
+mod devices;
 #[path = "table/failing.rs"]
 mod failing;
 #[path = "table/kernels.rs"]

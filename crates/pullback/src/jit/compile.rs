@@ -2,6 +2,7 @@
 
 use super::cache::Cache;
 use super::compiler_error;
+use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
 use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
@@ -9,7 +10,6 @@ use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
     mode,
 };
-use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
 use pullback_ir::{Line, Op, Program};
@@ -60,7 +60,7 @@ pub(super) struct Specialisation<Y> {
     pub measured: Option<usize>,
     pub timing: Timing,
     /// Where the outputs of a call are gathered, kept so that its memory is.
-    pub outputs: Vec<pullback_cpu::Buffer>,
+    pub outputs: Vec<Memory>,
 }
 
 /// What a pass did.

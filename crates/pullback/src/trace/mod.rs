@@ -458,6 +458,12 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
+/// Whether a value can be looked at without waiting for a device: what an op checks of its operands before it runs, and
+/// what it may choose a shorter way by. On other devices kernels check, and the way is the one of a trace.
+pub(crate) fn sees(x: &Tensor) -> bool {
+    knows(x) && x.device() == Device::Cpu
+}
+
 /// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
 pub(crate) fn is_here(x: &Tensor) -> bool {
     let here = |id: u64| ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == id));

@@ -45,9 +45,11 @@ mod compose;
 mod lend;
 mod overwrite;
 mod pack;
+mod planned;
 mod share;
 mod slots;
 
+pub use planned::Planned;
 pub use share::{Sharing, added, piece, sharing};
 
 use super::Target;

@@ -1,10 +1,10 @@
 //! The first run of a checkpointed function: what is noted of it.
 
 use super::replay;
+use crate::backend::with_bytes;
 use crate::events::{self, CHECKPOINT};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
-use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
 use crate::random::States;
 use crate::sequence::{moment, take_number};
@@ -252,7 +252,7 @@ impl Drop for Ticket {
 pub(super) fn hash(x: &Tensor) -> u64 {
     let mut hasher = FxHasher::default();
     let dense = unwatched(|| mode::set_recording(false, || x.detach().contiguous()));
-    with_bytes(&dense, |bytes| hasher.write(bytes));
+    fail::or_raise(with_bytes(&dense, |bytes| hasher.write(bytes)));
     hasher.finish()
 }
 
@@ -311,7 +311,7 @@ fn whole(root: &Tensor) -> Tensor {
     if storage.as_traced().is_some() {
         return root.alias(History::None, Tangents::new());
     }
-    let len = storage.read().len() / root.dtype().size();
+    let len = storage.bytes() / root.dtype().size();
     let spec = root.spec().with_shape([len].as_slice());
     Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
 }
