@@ -5,6 +5,7 @@ use crate::par;
 use pullback_ir::{Binary, Compare, Flow, Reduction, Scan, Span, Unary, View};
 use smallvec::smallvec;
 use std::sync::Arc;
+use std::time::Instant;
 
 fn add(p: &mut Program, a: Var, b: Var) -> Var {
     push(p, Op::Binary(Binary::Add), &[a, b])[0]

@@ -99,7 +99,7 @@ fn memory_by_its_bytes() {
             Ok(())
         })
     };
-    let buffer = filled(DType::U8, 7).unwrap();
+    let Memory::Host(buffer) = filled(DType::U8, 7).unwrap() else { panic!("not on the host") };
     assert_eq!(buffer.slice(0, 3), Some(&[0, 7, 0][..]));
     assert_eq!((buffer.slice(1, 3), buffer.slice(usize::MAX, 2)), (None, None));
     assert_eq!(buffer.slice(3, 0), Some(&[][..]));
