@@ -13,6 +13,8 @@ mod batching;
 mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
+#[path = "table/devices.rs"]
+mod devices;
 #[path = "table/failing.rs"]
 mod failing;
 #[path = "table/kernels.rs"]

@@ -458,6 +458,12 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
+/// Whether a value can be looked at without waiting for a device. What is checked about values is
+/// checked here only if this holds; elsewhere by the op, when it runs.
+pub(crate) fn on_host(x: &Tensor) -> bool {
+    x.device() == Device::Cpu && knows(x)
+}
+
 /// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
 pub(crate) fn is_here(x: &Tensor) -> bool {
     let here = |id: u64| ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == id));
