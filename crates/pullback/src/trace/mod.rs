@@ -458,10 +458,10 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
-/// Whether a value can be looked at without waiting for a device: what an op checks of its operands before it runs, and
-/// what it may choose a shorter way by. On other devices kernels check, and the way is the one of a trace.
-pub(crate) fn sees(x: &Tensor) -> bool {
-    knows(x) && x.device() == Device::Cpu
+/// Whether a value can be looked at without waiting for a device. What is checked about values is
+/// checked here only if this holds; elsewhere by the op, when it runs.
+pub(crate) fn on_host(x: &Tensor) -> bool {
+    x.device() == Device::Cpu && knows(x)
 }
 
 /// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
