@@ -223,6 +223,8 @@ impl Fitted {
 
     /// Writes everything, in place.
     pub fn write(self) -> Result<()> {
-        catch(|| no_grad(|| self.writes.iter().for_each(|(to, value)| drop(to.copy_(value)))))
+        // Files are read on the host.
+        let write = |(to, value): &(Tensor, Tensor)| drop(to.copy_(value.to(to.device())));
+        catch(|| no_grad(|| self.writes.iter().for_each(write)))
     }
 }
