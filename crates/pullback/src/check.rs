@@ -1,4 +1,4 @@
-//! Checking gradients against numbers.
+//! Checking gradients against numeric derivatives.
 //!
 //! [`check_grads`] compares both modes with central differences, entry by entry, and recurses:
 //! order 2 checks the gradient of the gradient in the same way.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub order: usize,
     /// `"reverse"` or `"forward"`.
     pub mode: &'static str,
-    /// Which argument, by its place among the leaves.
+    /// Which argument, by its index among the leaves.
     pub input: usize,
     /// Which element of it; for forward mode, which direction.
     pub index: Vec<usize>,
@@ -139,7 +139,7 @@ impl Check {
     ///
     /// # Errors
     /// If a derivative differs, or an argument is not `f64` (finite differences of narrower floats
-    /// say little).
+    /// are too inexact).
     #[track_caller]
     pub fn run<T: Tree, Y: Tree>(&self, f: impl Fn(&T) -> Y, x: &T) -> Result<Report> {
         let at = mode::user_line(Line::caller());

@@ -1,6 +1,6 @@
 //! Making tensors: from Rust values, and by formula.
 //!
-//! What is made without an operand is on the default device; beside a tensor, on its device
+//! What is made without an operand is on the default device; from a tensor, on its device
 //! (`create/beside.rs`).
 
 mod beside;
@@ -312,8 +312,8 @@ impl Tensor {
     }
 }
 
-/// How many steps lie in `a..b`, counted exactly where they are integers; none if they never
-/// arrive.
+/// How many steps lie in `a..b`, counted exactly where they are integers; none if the step has the
+/// wrong sign.
 fn steps_between(a: Scalar, b: Scalar, step: Scalar) -> Option<usize> {
     if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(step)) = (a, b, step) {
         let (way, step) = (i128::from(b) - i128::from(a), i128::from(step));

@@ -1,4 +1,4 @@
-//! Devices: which there are, on which new tensors are made, and how tensors move between them.
+//! Devices: which there are, where new tensors are allocated, and how tensors move between them.
 
 use crate::apply::apply;
 use crate::{Device, Error, ErrorKind, Op, Result, Tensor, backend, fail, mode};
@@ -31,7 +31,7 @@ impl Devices for Device {
 
 /// What can be given as a device: a [`Device`], or its name, `"cpu"` or `"cuda:0"`.
 pub trait IntoDevice {
-    /// The device that is meant.
+    /// The device it names.
     ///
     /// # Errors
     /// If no device has that name.
@@ -68,14 +68,14 @@ impl IntoDevice for &String {
     }
 }
 
-/// A device that is meant and there.
+/// The device it names, if it is available.
 pub(crate) fn found(op: &'static str, device: impl IntoDevice) -> Result<Device> {
     let device = device.into_device()?;
     check(op, device)?;
     Ok(device)
 }
 
-/// That a device is there.
+/// Checks that a device is available.
 pub(crate) fn check(op: &str, device: Device) -> Result<()> {
     if device.is_available() {
         return Ok(());
@@ -83,7 +83,7 @@ pub(crate) fn check(op: &str, device: Device) -> Result<()> {
     Err(missing(op, device))
 }
 
-/// The error of a device that is not there.
+/// The error of a device that is not available.
 pub(crate) fn missing(op: &str, device: Device) -> Error {
     let names: Vec<String> = Device::available().iter().map(Device::to_string).collect();
     let message = format!(
@@ -95,7 +95,7 @@ pub(crate) fn missing(op: &str, device: Device) -> Error {
 
 /// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`,
 /// `arange`, `rand`, [`Key::new`](crate::Key::new), and so the parameters of layers. Otherwise it
-/// is the CPU. What is made beside a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
+/// is the CPU. What is made from a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
 /// the device of that tensor.
 ///
 /// ```
@@ -105,7 +105,7 @@ pub(crate) fn missing(op: &str, device: Device) -> Error {
 /// ```
 ///
 /// # Panics
-/// If the device is not there.
+/// If the device is not available.
 #[doc(alias = "set_default_device")]
 #[track_caller]
 pub fn with_default_device<R>(device: impl IntoDevice, f: impl FnOnce() -> R) -> R {
@@ -135,7 +135,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the device is not there.
+    /// If the device is not available.
     #[track_caller]
     #[must_use]
     pub fn to(&self, device: impl IntoDevice) -> Tensor {

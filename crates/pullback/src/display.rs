@@ -40,7 +40,7 @@ impl fmt::Display for Tensor {
 }
 
 impl fmt::Debug for Tensor {
-    /// Spec, place in the graph, and values.
+    /// Spec, op in the graph, and values.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -115,7 +115,7 @@ impl Shown {
     }
 
     /// Writes axis `axis` of the part of `words` that starts at `start`. The first line is already
-    /// indented as far as the bracket; lines have room for `width`.
+    /// indented as far as the bracket; lines are `width` columns wide.
     fn axis(&self, axis: usize, start: usize, width: usize, out: &mut String) {
         let Some(&n) = self.shape.get(axis) else {
             out.push_str(&self.words[start]);
@@ -222,12 +222,12 @@ impl Style {
         style
     }
 
-    /// What stands before the point, after it, and in the exponent (which may be empty).
+    /// The digits before the point, after it, and of the exponent (which may be empty).
     fn digits(&self, value: f64) -> (String, String, String) {
         let text = match (self.scientific, self.zeros) {
             (true, true) => format!("{value:.*e}", self.fraction),
             (false, true) => format!("{value:.*}", self.fraction),
-            // As many digits as tell the number from its neighbours, but no more than allowed.
+            // As many digits as identify the number, but no more than allowed.
             (true, false) => {
                 let shortest = shortest(value, self.dtype);
                 let (mantissa, _) = shortest.split_once('e').unwrap_or((&shortest, ""));
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(shown([1i64, -20, 300]), "[  1 -20 300]");
         assert_eq!(shown([i64::MAX, i64::MIN]), "[ 9223372036854775807 -9223372036854775808]");
         assert_eq!(shown([1u8, 255]), "[  1 255]");
-        // In Rust's words, and no wider than needed.
+        // As Rust writes them, and no wider than needed.
         assert_eq!(shown([[true, false], [true, true]]), "[[ true false]\n [ true  true]]");
         assert_eq!(shown([true]), "[true]");
     }

@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
     outputs: Maybe,
     /// Which operands want a gradient.
     needs: SmallVec<[bool; 4]>,
-    /// Where each operand begins in the result, where that was asked.
+    /// Where each operand begins in the result, if computed.
     starts: OnceCell<Vec<usize>>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Facts<'a> {
         self.needs[i]
     }
 
-    /// Operand `i` has got its gradient in some other way.
+    /// The gradient of operand `i` has already been accumulated.
     pub fn satisfied(&mut self, i: usize) {
         self.needs[i] = false;
     }

@@ -1,4 +1,4 @@
-//! Flags: plain yes or no values that compiled functions look at.
+//! Flags: plain `bool` values that compiled functions depend on.
 
 use crate::memory::checkpoint;
 use crate::{Path, Tensor, Tree, trace};
@@ -6,11 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A yes or no that can be changed from outside, such as whether a layer is being trained.
+/// A `bool` that can be changed from outside, such as whether a layer is being trained.
 ///
 /// A `bool` that a compiled function captures is baked into its program. A flag is not: a function
-/// that [`jit`](crate::jit) compiled is compiled again where a flag that it looked at has changed
-/// since.
+/// that [`jit`](crate::jit) compiled is compiled again where a flag that it read has changed since.
 ///
 /// A clone is the same flag; [`Tree::map`] makes an independent one with the same value.
 ///
@@ -45,7 +44,7 @@ impl Flag {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Its value, looked at by nobody.
+    /// Its value, without noting that it was read.
     pub(crate) fn peek(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -69,7 +68,7 @@ impl Tree for Flag {
     }
 
     /// An independent flag. The copy is made for the value that this one has now, so it counts as
-    /// looking at it.
+    /// reading it.
     fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Flag {
         Flag::new(self.get())
     }

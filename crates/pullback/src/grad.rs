@@ -12,12 +12,12 @@ use pullback_ir::Line;
 /// How a backward pass treats the graph.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct BackwardOptions {
-    /// Saved values stay, so that the graph can be gone through again.
+    /// Saved values are kept, so that the graph can be run backward again.
     pub retain: bool,
     /// The pass itself is recorded, so that its results can be differentiated.
     pub create: bool,
     /// Where the gradients are constants to every derivative that is taken outside, in both modes:
-    /// the line that asked for them.
+    /// the line of the call.
     pub constant: Option<Line>,
 }
 
@@ -67,7 +67,7 @@ impl Tensor {
     }
 
     /// Switches whether this tensor is a leaf whose gradient `backward` computes, in place:
-    /// freezing a parameter and thawing it.
+    /// freezing and unfreezing a parameter.
     ///
     /// A frozen parameter has no gradient, and forgets the one it had. What was recorded before
     /// stays recorded.
@@ -196,7 +196,7 @@ impl Tensor {
         self.without_history(op, at)
     }
 
-    /// A gradient that is nobody's but the caller's, as a constant to every derivative.
+    /// A gradient without other references, as a constant to every derivative.
     pub(crate) fn constant(self, at: Line) -> Tensor {
         if trace::in_body() {
             return fail::or_raise(trace::constant(&self, at));
@@ -287,7 +287,7 @@ pub fn grad_of(
     Backward::at(outputs, Line::caller()).cotangents(cotangents).wrt(inputs)
 }
 
-/// A backward pass with its options spelled out.
+/// A backward pass with options.
 ///
 /// ```
 /// use pullback::{Backward, Tensor};
@@ -343,7 +343,7 @@ impl<'a> Backward<'a> {
         self
     }
 
-    /// Keeps the saved values, so that the graph can be gone through again.
+    /// Keeps the saved values, so that the graph can be run backward again.
     #[must_use]
     pub fn retain_graph(mut self) -> Backward<'a> {
         self.options.retain = true;
@@ -393,7 +393,7 @@ impl<'a> Backward<'a> {
             let history = x.state(self.at)?.history;
             match history.key() {
                 Some(key) => targets.push(key),
-                // A name for "nothing": no tracked value has number 0.
+                // The id of no value: no tracked value has id 0.
                 None if self.allow_unused => targets.push((0, 0)),
                 None => {
                     let error =

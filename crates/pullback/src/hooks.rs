@@ -1,4 +1,4 @@
-//! Hooks: code that runs when a gradient passes.
+//! Hooks: functions that run when a gradient has been computed.
 
 use crate::leaf::Leaf;
 use crate::read_only::ReadOnly;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 type GradHook = Arc<dyn Fn(&Tensor) -> Option<Tensor> + Send + Sync>;
 type ReadyHook = Arc<dyn Fn(&Tensor) + Send + Sync>;
 
-/// The hooks of a leaf or a node; nearly always none, and then one word that nobody locks.
+/// The hooks of a leaf or a node; nearly always none, and then one word that is never locked.
 #[derive(Default)]
 pub(crate) struct Hooks(OnceLock<Box<Mutex<Lists>>>);
 
@@ -147,7 +147,8 @@ impl Tensor {
     }
 
     /// Runs `hook` on `.grad()` of this leaf as soon as a backward pass has added its last
-    /// contribution, while the rest of the pass goes on: what overlapping communication needs.
+    /// contribution, while the rest of the pass continues: for overlapping communication with
+    /// computation.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -188,7 +189,7 @@ fn untracked(op: &'static str, x: &Tensor) -> Error {
         .hint("call requires_grad() on it, or on what it is computed from, first")
 }
 
-/// How many contributions each leaf will get, where someone waits for the last.
+/// How many contributions each leaf will get, where a ready hook waits for the last.
 pub(crate) fn contributions(roots: &[(History, Tensor)]) -> Option<FxHashMap<u64, usize>> {
     if !any_ready_hook() {
         return None;

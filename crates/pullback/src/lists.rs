@@ -1,7 +1,7 @@
 //! Lists whose length a user's number decides.
 //!
-//! Memory of tensors that cannot be had is an error of its own. A `Vec` that does not fit ends the
-//! process, so its size is checked before it is made.
+//! A tensor that cannot be allocated is an error. A `Vec` that cannot be allocated aborts the
+//! process, so its size is checked before.
 
 use crate::{Error, Spec, fail, mode};
 use pullback_ir::{ErrorKind, Line};
@@ -14,7 +14,7 @@ pub(crate) const TENSOR: usize = 256;
 #[track_caller]
 pub(crate) fn check_list(op: &'static str, count: usize, each: usize, operands: &[&Spec]) {
     let fits = |bytes: usize| {
-        // Asked of the system as well: a process may be given less than the machine has.
+        // The system is asked as well: a process may have a lower limit than the machine.
         bytes <= memory() && Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
     };
     if count < 1 << 16 || count.checked_mul(each).is_some_and(fits) {

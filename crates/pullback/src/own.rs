@@ -1,10 +1,9 @@
-//! Memory of their own for results that are not views.
+//! Results that are not views never alias their arguments.
 //!
 //! A view always shares the memory of what it was taken from, and says so in its documentation;
 //! everything else never does, whatever the arguments are, whether it is differentiated, and
 //! whether it is compiled. An op writes to new memory by itself. What needs care is a formula that
-//! has nothing to do in a special case (`powi(1)`), and a function of the user's that gives back
-//! what it was given.
+//! is the identity in a special case (`powi(1)`), and a user's function that returns its argument.
 
 use crate::{Tensor, Tree, sequence};
 use rustc_hash::FxHashSet;
@@ -21,7 +20,7 @@ impl Tensor {
     }
 }
 
-/// A moment: memory is from before it, or new.
+/// A point in time: memory was allocated before it, or is new.
 #[derive(Clone, Copy)]
 pub(crate) struct Since(u64);
 

@@ -88,7 +88,7 @@ mod tests {
             let popped = std::iter::from_fn(|| queue.pop()).map(|(n, _)| n.seq);
             assert_eq!(popped.collect::<Vec<_>>(), descending);
         }
-        // What is added between two steps takes its place.
+        // A node that is added between two steps replaces it.
         let mut queue = Queue::default();
         [1, 4].iter().for_each(|&i| _ = queue.grads(&nodes[i]));
         let mut popped = Vec::new();

@@ -1,8 +1,8 @@
 //! Random numbers as pure functions of a key.
 //!
-//! There is no hidden state in a draw: an element is determined by the key and its index alone, so
-//! the same key gives the same bits for any number of threads, and drawing again (as recomputation
-//! in a checkpoint does) gives the same values. Where new randomness is wanted, a new key is made:
+//! A draw has no hidden state: an element is determined by the key and its index alone, so the same
+//! key gives the same bits for any number of threads, and drawing again (as recomputation in a
+//! checkpoint does) gives the same values. Where new randomness is wanted, a new key is made:
 //! [`Key::split`] and [`Key::fold_in`] give keys whose draws are independent of each other and of
 //! those of the key they came from.
 //!
@@ -37,8 +37,8 @@ use pullback_ir::{Line, Random};
 #[derive(Clone, Debug)]
 pub struct Key(Tensor);
 
-/// Added to a key before new keys are drawn from it, so that they have nothing to do with the
-/// numbers drawn from it.
+/// Added to a key before new keys are drawn from it, so that they are independent of the numbers
+/// drawn from it.
 const SPLIT: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A bijection that spreads small differences over all bits (the finaliser of SplitMix64).
@@ -87,7 +87,7 @@ impl Key {
     /// ```
     ///
     /// # Panics
-    /// If the device is not there.
+    /// If the device is not available.
     #[track_caller]
     #[must_use]
     pub fn to(&self, device: impl IntoDevice) -> Key {
@@ -189,8 +189,8 @@ impl Key {
         Key(self.stream(offset).draw(Random::Bits, &[2], DType::I64))
     }
 
-    /// Numbers spread evenly over [low, high), of a float dtype. (Rounding may give `high` itself
-    /// where it is the neighbour of a number below it.)
+    /// Uniform numbers in [low, high), of a float dtype. (Rounding may give `high` itself where it
+    /// is the neighbour of a number below it.)
     ///
     /// ```
     /// # use pullback::{DType, Key};
@@ -250,8 +250,8 @@ impl Key {
         }
     }
 
-    /// 1 with the probability that `p` has at that place, 0 otherwise, in the dtype of `p`. The
-    /// gradient with respect to `p` is zero.
+    /// 1 with probability `p` of that element, 0 otherwise, in the dtype of `p`. The gradient with
+    /// respect to `p` is zero.
     ///
     /// ```
     /// # use pullback::{Key, Tensor};
@@ -344,7 +344,7 @@ impl Key {
     /// `i64[.., samples]`.
     ///
     /// Weights need not sum to one; one of zero is never drawn. Without replacement the indices of
-    /// a row are distinct, and stand in the order in which they were drawn.
+    /// a row are distinct, and are in the order in which they were drawn.
     ///
     /// ```
     /// # use pullback::{Key, Tensor};
@@ -385,7 +385,7 @@ impl Key {
         if trace::on_host(&w) {
             return drawn;
         }
-        // Looked at when the program runs: an index past the last, which no indexing takes.
+        // Checked when the program runs: an index past the last, which indexing refuses.
         let enough = if replacement { 1 } else { samples as i64 };
         let right = w.ge(0.0).logical_and(w.is_finite()).all_over(-1);
         let right = right.logical_and(positive.sum_over(-1).ge(enough)).unsqueeze(-1);
@@ -403,8 +403,7 @@ impl Key {
     }
 
     /// The inverse of the cumulative weights, found by sorting them together with uniform numbers:
-    /// before each number stand as many cumulative weights as are at most it, and that count is its
-    /// index.
+    /// the number of cumulative weights that are sorted before a number is its index.
     #[track_caller]
     fn with_replacement(&self, w: &Tensor, positive: &Tensor, shape: &[usize]) -> Tensor {
         let (k, samples) = (w.shape()[w.rank() - 1], shape[shape.len() - 1]);

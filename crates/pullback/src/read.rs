@@ -51,7 +51,7 @@ impl Tensor {
     ///
     /// A float of any dtype is read as any float type (the nearest value), an integer as any
     /// integer type it fits in, or as a float. A float is never read as an integer or a truth
-    /// value: that would drop digits without a word.
+    /// value: that would drop digits silently.
     ///
     /// ```
     /// # use pullback::{DType, Tensor};

@@ -1,7 +1,7 @@
-//! Values that a function of the user's is given to read. It may not write to them: their memory is
-//! the caller's, or shared with what is computed beside the function. Where the function is traced
-//! its arguments are frozen for good ([`Frozen`](crate::tensor::Frozen)); here the tensors
-//! themselves are given, and can be written to again when the function has returned.
+//! Values that a user's function gets to read. It may not write to them: their memory is the
+//! caller's, or shared with other computations. Where the function is traced its arguments are
+//! frozen permanently ([`Frozen`](crate::tensor::Frozen)); here the tensors themselves are given,
+//! and can be written to again when the function has returned.
 
 use crate::Tensor;
 use crate::tensor::Frozen;
@@ -19,7 +19,8 @@ impl ReadOnly {
         all
     }
 
-    /// And these. What is given already stays with who gave it first, and lives longer.
+    /// And these. A tensor that is read-only already stays with its first owner, which lives
+    /// longer.
     pub fn add<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) {
         for x in tensors {
             let mut state = x.lock();

@@ -1,8 +1,8 @@
-//! The tensor: a spec, a strided view of shared memory, and a place in the tape.
+//! The tensor: a spec, a strided view of shared memory, and an entry in the tape.
 //!
 //! `Tensor` has no type parameters and is a shared handle: a clone is the same tensor, with the
-//! same values, gradient and history. What may change (the history after an in-place write, the
-//! tangents of forward mode) sits behind one lock, in [`State`].
+//! same values, gradient and history. Mutable parts (the history after an in-place write, the
+//! tangents of forward mode) are behind one lock, in [`State`].
 
 use crate::backend::Memory;
 use crate::leaf::{Leaf, Owner};
@@ -59,7 +59,7 @@ pub(crate) struct State {
     /// Whether it may be written to.
     pub frozen: Frozen,
     /// A view that was made inside `no_grad` of a value that is differentiated: it stays a
-    /// constant, whatever becomes of that value.
+    /// constant, whatever is written to that value.
     pub severed: bool,
     /// For a leaf: what keeps its gradient.
     pub owner: Option<Arc<Owner>>,
@@ -165,7 +165,7 @@ impl Tensor {
         self.0.storage.version() > 0
     }
 
-    /// The state as it stands, not brought up to date: see [`Tensor::state`] in `inplace.rs`.
+    /// The stored state, not brought up to date: see [`Tensor::state`] in `inplace.rs`.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +215,7 @@ impl Tensor {
         &self.0.layout.strides
     }
 
-    /// Whether the elements lie dense in row-major order.
+    /// Whether the elements are contiguous in row-major order.
     pub fn is_contiguous(&self) -> bool {
         self.0.layout.is_dense()
     }
@@ -230,7 +230,7 @@ impl Tensor {
     /// ```
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         let same = |a: &Tensor, b: &Tensor| Arc::ptr_eq(&a.0.storage, &b.0.storage);
-        // In a body, a variable stands for what is from outside, and views are made of that.
+        // In a body, a variable represents a tensor from outside, and views are taken of that.
         let lifted = |a: &Tensor, b: &Tensor| trace::lifted(a).is_some_and(|a| same(&a, b));
         same(self, other) || trace::active() && (lifted(self, other) || lifted(other, self))
     }
@@ -280,16 +280,16 @@ impl Tensor {
         known && !self.is_tracked() && !self.carries_tangents()
     }
 
-    /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who
-    /// only remembers the memory counts too: what was packed (`memory/door.rs`) comes back from
-    /// memory that is still there.
+    /// Whether there is no other reference to this tensor or its memory, so that it may be
+    /// overwritten. Weak references count too: packed values (`memory/door.rs`) are restored from
+    /// memory that is still alive.
     pub(crate) fn is_sole_owner(&self) -> bool {
         let storage = &self.0.storage;
         storage.as_traced().is_none() && self.is_alone() && Arc::weak_count(storage) == 0
     }
 
-    /// Whether nobody else holds this tensor or what it lies in, be that memory or a value of a
-    /// trace.
+    /// Whether there is no other reference to this tensor or its storage, be that memory or a value
+    /// of a trace.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
     }

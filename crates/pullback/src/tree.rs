@@ -64,8 +64,8 @@ pub trait Tree: Sized {
         out
     }
 
-    /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants.
-    /// (Fields that are skipped are not known.)
+    /// The structure of the tree without its tensors: their paths, plain values, lengths, variants.
+    /// (Skipped fields are not part of it.)
     fn structure(&self) -> String {
         match described(self, Notes::Text(String::new()), &mut |_| ()) {
             Notes::Text(text) => text,
@@ -88,8 +88,8 @@ pub trait Tree: Sized {
     }
 }
 
-/// A tree that is borrowed, as part of an argument: a model beside a batch, say, that is neither
-/// cloned nor given away.
+/// A tree that is borrowed, as part of an argument: a model next to a batch, say, that is neither
+/// cloned nor moved.
 ///
 /// ```
 /// use pullback::{Lent, Tensor, Tree, grad, jit, lend};
@@ -185,10 +185,10 @@ pub struct Path {
     segments: Vec<String>,
     /// Whether what is here is a buffer.
     is_buffer: bool,
-    /// What is there besides tensors, where someone asks. In a cell, since tensors are noted where
-    /// the path is only lent.
+    /// What is there besides tensors, if requested. In a cell, since tensors are noted through a
+    /// shared borrow of the path.
     notes: Option<RefCell<Notes>>,
-    /// The types and flags that are there, where someone asks.
+    /// The types and flags that are there, if requested.
     outline: Option<Box<Outline>>,
 }
 
@@ -237,8 +237,7 @@ impl Path {
     }
 
     /// Notes something about this place that is not a tensor: a plain value, a length, a variant.
-    /// Two trees with the same notes, and tensors at the same paths, are told apart by nothing but
-    /// their tensors.
+    /// Two trees with the same notes, and tensors at the same paths, differ only in their tensors.
     pub fn note(&mut self, what: &dyn fmt::Debug) {
         if let Some(notes) = &self.notes {
             // Writing notes does not fail.
@@ -257,7 +256,7 @@ impl Path {
 /// What becomes of the notes about a tree.
 #[derive(Clone, Debug)]
 enum Notes {
-    /// They are written down.
+    /// They are written as text.
     Text(String),
     /// They are hashed.
     Hash(u64),
@@ -285,7 +284,7 @@ impl fmt::Write for Notes {
     }
 }
 
-/// Walks through a tree with notes taken.
+/// Walks through a tree and takes notes.
 fn described<T: Tree>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
     let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
     x.visit(&mut path, &mut |path, x| {

@@ -1,9 +1,9 @@
 //! Finding the op that overflowed.
 //!
-//! Inside [`watch_overflow`] the result of every op is looked at, in `apply`, forward and backward
-//! alike. The first one that is not finite although its operands were is noted. What passes `apply`
-//! by (sums into memory that nobody else sees, updates in one pass, compiled functions) goes op by
-//! op meanwhile: the same values, made where they can be seen.
+//! Inside [`watch_overflow`] the result of every op is checked, in `apply`, forward and backward
+//! alike. The first one that is not finite although its operands were is noted. What bypasses
+//! `apply` (accumulation into unshared memory, fused updates, compiled functions) runs op by op
+//! meanwhile: the same values, computed where they can be checked.
 
 use crate::events::{self, WATCH};
 use crate::mode::{self, Restore};
@@ -48,7 +48,7 @@ impl fmt::Display for Culprit {
 }
 
 /// Runs `f` and finds the first op in it, forward or backward, whose result is not finite although
-/// its operands are. Looking costs a pass over every value, and compiled functions run op by op:
+/// its operands are. Checking costs a pass over every value, and compiled functions run op by op:
 /// use it to find out where an overflow came from, not in every step.
 ///
 /// ```
@@ -65,7 +65,8 @@ pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
     struct Return(Option<Culprit>);
     impl Drop for Return {
         fn drop(&mut self) {
-            // What was found inside was found outside too, unless something was before.
+            // What an inner watch found is also reported by the outer one, unless it found
+            // something before.
             let inside = FOUND.take();
             FOUND.set(self.0.take().or(inside));
         }
@@ -82,17 +83,16 @@ pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
 
 thread_local! {
     static FOUND: RefCell<Option<Culprit>> = const { RefCell::new(None) };
-    /// The forward op that a backward pass is at.
+    /// The forward op of the current node of a backward pass.
     static BACKWARD_OF: Cell<Option<(&'static str, Line)>> = const { Cell::new(None) };
 }
 
-/// Whether values are looked at.
+/// Whether values are checked.
 pub(crate) fn is_looking() -> bool {
     events::is_on(WATCH)
 }
 
-/// The node that a backward pass is at, which it gets back when the pass inside it, in a hook, is
-/// over.
+/// The current node of a backward pass, restored when a nested pass, in a hook, ends.
 pub(crate) struct AtNode {
     _restore: Restore<Option<(&'static str, Line)>>,
 }
@@ -103,14 +103,14 @@ impl AtNode {
     }
 }
 
-/// Says which node the backward pass is at.
+/// Sets the current node of the backward pass.
 pub(crate) fn backward_of(op: &Op, at: Line) {
     BACKWARD_OF.set(Some((op.name(), at)));
 }
 
-/// Looks at what an op made.
+/// Checks the results of an op.
 pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
-    // A view shows what its operand holds; an op without operands makes what it was asked for.
+    // A view has the values of its operand; an op without operands makes the values it was given.
     let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy | Op::To(_));
     if makes_nothing || trace::active() || FOUND.with_borrow(Option::is_some) {
         return;
@@ -120,7 +120,7 @@ pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
         Op::Fused(Fused::Attention(_)) => outs.get(..1).unwrap_or_default(),
         _ => outs,
     };
-    // Unseen, or it would look at itself.
+    // Not counted, or it would recurse.
     let unseen = |f: &mut dyn FnMut()| events::only(0, || mode::set_recording(false, f));
     unseen(&mut || {
         let Some(result) = outs.iter().find(|y| !is_finite(y)) else { return };

@@ -1,25 +1,25 @@
-//! Mixed precision: inside `autocast` the ops that gain from a 16-bit dtype get one, and those that
-//! would lose by it get `f32`.
+//! Mixed precision: inside `autocast` ops that benefit from a 16-bit dtype use one, and ops that
+//! need more precision use `f32`.
 //!
 //! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op,
 //! before anything else: operands are cast, and then the op is an op like any other. The casts are
-//! ordinary ops too, so a gradient comes back through them in the dtype of what was cast: weights
+//! ordinary ops too, so gradients flow through them and have the dtype of what was cast: weights
 //! stay in `f32` (the master weights), and so do their gradients.
 //!
 //! What follows from that:
 //!
-//! - Dtypes are settled where an op is met first. What the library then does for it (a
+//! - Dtypes are decided where an op is first applied. What the library then does for it (a
 //!   decomposition, a backward rule, a tangent, the replay of a traced body) runs without autocast,
-//!   by [`off`]: it must see the dtypes that were settled, and no others.
+//!   by [`off`]: it must see the dtypes that were decided there.
 //! - Methods that promote their operands to one dtype lower them first ([`lowered`]), or a weight
 //!   would be cast up and down again. Methods that bring a weight to the dtype of the input (norms,
 //!   losses) raise that first ([`Tensor::up`]), or it would be rounded.
 //! - An operation in place keeps the dtype of what it writes to.
 //!
 //! A weight that several ops use is cast once ([`cast_leaf`]): the casts of leaves are kept until
-//! the outermost scope ends. What is kept is found by the tensor, and counts only for the version
-//! of its memory, for whether operations are recorded, and for the trace that it was made in. A
-//! trace has a cache of its own: what it keeps is nobody else's.
+//! the outermost scope ends. What is kept is found by the tensor, and is valid only for the version
+//! of its memory, for whether operations are recorded, and for the trace that it was made in. Each
+//! trace has its own cache.
 
 mod policy;
 
@@ -42,8 +42,8 @@ use std::sync::Arc;
 /// is given. Tensors of `f64` are left alone. [`autocast_policy`] lists the ops.
 ///
 /// Parameters stay in `f32` and get gradients in `f32`. Call `backward` and the optimiser outside
-/// or inside, as you like: neither is touched. Calls nest, and [`autocast_off`] makes an exception.
-/// `f16` has a small range: scale the loss.
+/// or inside, neither is affected. Calls nest, and [`autocast_off`] makes an exception. `f16` has a
+/// small range: scale the loss.
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast};
@@ -96,8 +96,8 @@ enum Low {
     F16 = 0b10,
 }
 
-/// Which dtypes hold: whether, and in which one, autocast is on, and what is made without data. It
-/// is what a specialisation is compiled for, and what a recomputation goes back to.
+/// The dtype state: whether autocast is on and in which dtype, and the default dtype. A
+/// specialisation is compiled for it, and a recomputation restores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     low: u16,
@@ -132,13 +132,13 @@ impl fmt::Display for State {
     }
 }
 
-/// How it is on this thread now.
+/// The state of this thread now.
 pub(crate) fn state() -> State {
     let (default, device) = (mode::default_dtype(), crate::default_device());
     State { low: events::mask() & LOW, default, device }
 }
 
-/// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
+/// Runs `f` in this state, with an empty cache of casts that is dropped afterwards.
 pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     struct Return(Cache);
     impl Drop for Return {
@@ -193,10 +193,10 @@ thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
 }
 
-/// Casts of leaves, by the address of the leaf's tensor and what else they hold for.
+/// Casts of leaves, by the address of the leaf's tensor and what else they are valid for.
 type Cache = FxHashMap<(usize, Held), Kept>;
 
-/// What a cast holds for.
+/// What a cast is valid for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Held {
     dtype: DType,
@@ -206,14 +206,14 @@ struct Held {
 }
 
 struct Kept {
-    /// Keeps the address its own.
+    /// Keeps the address from being reused.
     _original: Tensor,
     leaf: Arc<Leaf>,
     version: u64,
     cast: Tensor,
 }
 
-/// A tensor in another dtype; of a leaf, the one that was made before if it still holds.
+/// A tensor in another dtype; of a leaf, the one that was made before if it is still valid.
 #[track_caller]
 fn cast_leaf(x: &Tensor, dtype: DType) -> Tensor {
     let leaf = match &x.lock().history {
@@ -261,7 +261,7 @@ pub(crate) fn lowered<const N: usize>(operands: [&Tensor; N]) -> Option<[Tensor;
     if !operands.iter().all(fits) || operands.iter().all(|x| x.dtype() == low) {
         return None;
     }
-    // A loop, not a closure: that would not know the caller's line.
+    // A loop, not a closure: a closure would lose the caller's line.
     let mut list = operands.map(Tensor::clone);
     for x in &mut list {
         *x = cast_leaf(x, low);

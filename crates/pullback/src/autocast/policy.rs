@@ -10,14 +10,14 @@ pub enum Policy {
     Low,
     /// The low dtypes become `f32`.
     F32,
-    /// Operands stay as they are; where two dtypes meet, the wider one is taken, as always.
+    /// Operands stay as they are; two dtypes are promoted to the wider one, as always.
     Promote,
 }
 
 /// The row of an op. Products, convolutions and attention gain most from a low dtype and accumulate
-/// in `f32` anyway. What sums, or goes beyond the range or the precision of 16 bits on the way, is
-/// in `f32`. What chooses, moves or bounds its operands stays as it is, as do the `vjp` ops: they
-/// are met in backward, whose dtypes are those of forward.
+/// in `f32` anyway. Ops that sum, or whose intermediate values exceed the range or the precision of
+/// 16 bits, run in `f32`. Ops that select, move or clamp their operands keep their dtypes, as do
+/// the `vjp` ops: they occur in backward, whose dtypes are those of forward.
 #[rustfmt::skip]
 pub(super) fn policy(op: &Op) -> Policy {
     use Policy::{F32, Low, Promote};

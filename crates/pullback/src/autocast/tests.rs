@@ -1,5 +1,5 @@
-//! What can only be seen from inside: how many casts are kept, and how a recomputation goes back to
-//! where it was.
+//! What can only be seen from inside: how many casts are kept, and how a recomputation restores the
+//! state.
 
 use super::{autocast, autocast_off, kept, state, with_state};
 use crate::{DType, Tensor, jit, no_grad, vmap};
@@ -66,7 +66,7 @@ fn a_recomputation_goes_back_to_the_state_it_was_in() {
     let f = |x: &Tensor| x.linear(&w, None).tanh();
     let (then, first) = autocast(DType::F16, || (state(), f(&x)));
     assert_eq!(f(&x).dtype(), DType::F32);
-    // As a checkpoint would: later, elsewhere, and leaving nothing behind.
+    // As a checkpoint does: later, elsewhere, and without leaving casts behind.
     let again = with_state(then, || {
         let y = f(&x);
         let _ = f(&x);
@@ -83,7 +83,7 @@ fn a_recomputation_goes_back_to_the_state_it_was_in() {
             f(&x)
         });
         assert_eq!((y.dtype(), kept()), (DType::F16, 1));
-        // And from inside a scope it can go back to having been outside.
+        // And inside a scope it can restore the state outside of it.
         let none = autocast_off(state);
         assert_eq!(with_state(none, || f(&x)).dtype(), DType::F32);
     });

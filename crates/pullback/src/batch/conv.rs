@@ -6,11 +6,11 @@
 //! ```text
 //! y[image, (group, outer), p] = Σ  x[image, (group, inner), …] · w[(group, outer), inner, …]
 //! ```
-//! An axis of examples can join any index that is in just the arrays which have that axis. One is
-//! always the result. If both operands are batched, that is the group: every example is a group of
-//! its own. If only one is, it is the index that this operand and the result have alone, so that
-//! what is shared stays as it is: the image for a batch of inputs under one kernel, the outer
-//! channel for many kernels over one input, and so around for the two transposes.
+//! An axis of examples can join any index that is in just the arrays which have that axis. The
+//! result always has it. If both operands are batched, that index is the group: every example is
+//! its own group. If only one is, it is the index that only this operand and the result have, so
+//! that the shared operand is unchanged: the image for a batch of inputs with one kernel, the outer
+//! channel for many kernels over one input, and likewise for the two transposes.
 
 use super::{Lane, Lanes, join, merged, operands, part};
 use crate::apply::apply;
@@ -56,8 +56,8 @@ impl Lengths {
 pub(super) fn conv(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Conv(conv) = op else { unreachable!("called for Conv") };
     let y = match n {
-        // There are no convolutions of zero groups. So of no example at all, by way of one that is
-        // all zeros.
+        // There are no convolutions with zero groups, so zero examples are computed with one
+        // example of zeros.
         0 => {
             let one = lanes
                 .iter()
@@ -110,7 +110,7 @@ fn batched(conv: &Conv, lanes: &[Lane], n: usize) -> Tensor {
     parted(&y, in_y, at, lengths, n)
 }
 
-/// Where an index stands among those of an array.
+/// The position of an index among those of an array.
 fn place(has: Indices, at: Index) -> usize {
     has.iter().position(|&i| i == at).expect("an array with examples has the index that they join")
 }
@@ -124,7 +124,7 @@ fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
     x.view(View::Reshape(merged(x.shape(), place(has, Group))))
 }
 
-/// What [`joined`] put together, taken apart.
+/// The inverse of [`joined`].
 fn parted(y: &Tensor, has: Indices, at: Index, lengths: Lengths, n: usize) -> Tensor {
     let long = |i: Index| lengths.of(i) * if i == at { n } else { 1 };
     let apart = [&has.map(long)[..], &y.shape()[2..]].concat();

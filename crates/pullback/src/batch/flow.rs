@@ -1,9 +1,9 @@
 //! Control flow on many examples.
 //!
 //! Bodies are batched as programs: traced again, each value with the rows it has. Whether a carried
-//! value has a row for each example is found by going round until nothing changes. Where examples
-//! disagree on a condition, both branches are computed and each example takes its own; a loop turns
-//! until the last example is done, and those that are done stay as they are.
+//! value has a row for each example is found by iterating to a fixed point. Where examples disagree
+//! on a condition, both branches are computed and each example takes its own; a loop iterates until
+//! the last example is done, and finished examples keep their values.
 
 use super::{Lane, Lanes};
 use crate::control::{Traced, apply_flow, body, share_constants, traced};
@@ -77,8 +77,8 @@ fn beside(test: &Tensor, rank: usize, n: usize) -> Tensor {
 }
 
 /// The operands with each example that is not `meant` replaced by the first that is: no index is
-/// out of range and no slope infinite because of an example that does not go this way. No gradient
-/// flows into the copies.
+/// out of range and no slope infinite because of an example that takes the other branch. No
+/// gradient flows into the copies.
 fn safe(operands: &[Lane], meant: &Tensor, n: usize) -> Vec<Lane> {
     let first = meant.cast(DType::I64).argmax(0).reshape([1]);
     let replace = |x: &Lane| match x.batched {
@@ -96,8 +96,8 @@ fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lane
     let (test, operands) = (&lanes[0], &lanes[1..]);
     let given = flags(operands);
     if test.batched {
-        // Each branch is computed if an example takes it, and then on examples that do: those that
-        // do not stand in for nothing.
+        // Each branch is computed if an example takes it, on the examples that take it; the others
+        // are replaced by copies of those.
         let branch = |program: &Program, takes: &Tensor| -> Vec<Tensor> {
             let given: Vec<Tensor> =
                 safe(operands, takes, n).into_iter().map(|x| x.value).collect();
@@ -143,7 +143,7 @@ fn while_loop(
     loop {
         let asked = batch_program(test, "while_loop", &given, &[], n, at).outputs[0];
         let mut next = batch_program(step, "while_loop", &given, &given[shared..], n, at).outputs;
-        // Where examples stop at different turns, every value of the state has rows.
+        // Where examples stop at different iterations, every value of the state has rows.
         next.iter_mut().for_each(|rows| *rows |= asked);
         if next == given[shared..] {
             break;
@@ -165,7 +165,7 @@ fn while_loop(
     let (_, turned) = body("while_loop", &specs, at, |args| {
         let lanes = state(args);
         let test = go_on(&lanes);
-        // Examples that are done go along as copies of one that is not.
+        // Finished examples are replaced by copies of an active one.
         let going = match test.batched {
             true => safe(&lanes, &test.value, n),
             false => lanes.clone(),
@@ -224,7 +224,7 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
     body.inputs.rotate_right(constants.len());
     let shared = scan.shared + constants.len();
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
-    // What was kept for a derivative inside is a result like others to a derivative outside.
+    // A value saved for an inner derivative is an ordinary result for an outer one.
     let flow = Flow::Scan(Scan { body: body.renumbered(), shared, kept: 0, ..scan.clone() });
     let made = apply_flow(flow, &all, at);
     let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {

@@ -1,13 +1,12 @@
-//! Batching: an op that is meant for one example, applied to many at once. It is what `vmap` is
-//! made of.
+//! Batching: an op that is meant for one example, applied to many at once. `vmap` is built on it.
 //!
 //! # Lanes
 //!
 //! Each operand is a [`Lane`]: a tensor whose first axis counts the examples, or one that all
-//! examples share. An op none of whose operands is batched is simply applied, and its results are
-//! shared too: what does not depend on the example is computed once. (But for custom ops whose rule
-//! need not be linear, as clipping is not: each example has its own, so that what is clipped is the
-//! gradient of an example and not the sum of all.)
+//! examples share. An op without batched operands is applied as it is, and its results are shared
+//! too: what does not depend on the example is computed once. (Except custom ops whose rule may be
+//! nonlinear, such as clipping: each example has its own call, so that the gradient of each example
+//! is clipped and not the sum of all.)
 //!
 //! # Kinds
 //!
@@ -16,19 +15,19 @@
 //!
 //! | kind | what is applied |
 //! |---|---|
-//! | `Pointwise` | the op itself: an axis more is nothing to it |
-//! | `Leading` | the op itself: it takes leading axes for batches |
+//! | `Pointwise` | the op itself: it does not depend on the number of axes |
+//! | `Leading` | the op itself: it accepts leading batch axes |
 //! | `Axes` | the op with its axis numbers one higher |
 //! | `Hand` | what a function in this folder says |
 //!
-//! For the first three, shared operands are repeated by a view (stride 0). That is right for every
-//! op, but for some not the best: a weight that all examples share should meet them in *one*
-//! product, not in one for each, and its gradient should not exist once per example. So `Hand` is
-//! for ops in which the examples can join an axis that is there already: the rows of a product, the
-//! images, channels or groups of a convolution, the channels of a batch norm, the features of
-//! attended values, the columns of a linear system, the list of indices into a table. [`join`] and
-//! [`part`] are the two halves of that: a permutation and a reshape, which copies only where the
-//! examples do not follow each other on the axis they join.
+//! For the first three, shared operands are repeated by a view (stride 0). That is correct for
+//! every op, but slow for some: a weight that all examples share should multiply them in *one*
+//! product, not in one for each, and its gradient should not be materialised once per example. So
+//! `Hand` is for ops in which the examples can be merged into an existing axis: the rows of a
+//! product, the images, channels or groups of a convolution, the channels of a batch norm, the
+//! features of attended values, the columns of a linear system, the list of indices into a table.
+//! [`join`] and [`part`] do and undo that: a permutation and a reshape, which copies only where the
+//! examples are not contiguous with the axis they join.
 //!
 //! No op decomposes: each has a kernel that takes many examples. (A step of an optimiser that is at
 //! a different count in each example takes its formula.)
@@ -94,7 +93,7 @@ impl Lane {
         Lane { value: self.value.wide(), batched: self.batched }
     }
 
-    /// To be broadcast against examples of this rank by a pointwise operation:
+    /// For broadcasting against examples of this rank in a pointwise operation:
     /// `[n, 1, …, 1, shape…]` if batched.
     fn beside(&self, rank: usize) -> Tensor {
         let missing = rank - self.shape().len();
@@ -114,9 +113,9 @@ pub(crate) enum Batching {
     Pointwise,
     /// The op with every axis number one higher, and lengths with the number of examples in front.
     Axes(Op),
-    /// The op takes any axes in front of those it works on, if all its operands have them.
+    /// The op accepts any leading batch axes, if all its operands have them.
     Leading,
-    /// In a way of its own. At least one of the operands is batched, but for custom ops whose rule
+    /// By a function of its own. At least one operand is batched, except for custom ops whose rule
     /// is not linear.
     Hand(fn(&Op, &[Lane], usize) -> Lanes),
 }
@@ -180,8 +179,8 @@ fn transform(f: Fft) -> Fft {
 
 /// Applies `op`, meant for one example, to `n` examples at once.
 ///
-/// A result is batched if it depends on a batched operand. (One that does not, beside one that
-/// does, may be too: then it is the same in every lane.)
+/// A result is batched if it depends on a batched operand. (Another result of the same op may be
+/// batched too: then it is the same in every lane.)
 #[track_caller]
 pub(crate) fn batch(op: &Op, operands: &[Lane], n: usize) -> Lanes {
     if !operands.iter().any(|x| x.batched) && !for_each_example(op) {
@@ -235,7 +234,7 @@ fn join(x: &Tensor, axis: usize) -> Tensor {
     moved.view(View::Reshape(merged(moved.shape(), axis)))
 }
 
-/// Whether [`join`] is a view: the examples follow each other on the axis as they lie.
+/// Whether [`join`] is a view: the examples are contiguous with the axis.
 fn joins_in_place(x: &Tensor, axis: usize) -> bool {
     let order: Axes = (1..=axis).chain([0]).chain(axis + 1..x.rank()).collect();
     let moved = x.0.layout.view(&View::Permute(order));
@@ -250,7 +249,7 @@ fn merged(shape: &[usize], axis: usize) -> Shape {
     out
 }
 
-/// What [`join`] put together, taken apart: `[a…, n·len, b…]` as `[n, a…, len, b…]`.
+/// The inverse of [`join`]: `[a…, n·len, b…]` as `[n, a…, len, b…]`.
 #[track_caller]
 fn part(x: &Tensor, axis: usize, n: usize, len: usize) -> Tensor {
     let mut shape = x.dims().clone();

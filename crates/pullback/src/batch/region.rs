@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The same instructions over `[n, shape…]`. Random numbers are functions of an index in the domain
-/// of one example, so they are drawn before, and loaded.
+/// of one example, so they are drawn beforehand, and loaded.
 pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Region(region) = op else { unreachable!("called for Region") };
     let mut operands: SmallVec<[Lane; 4]> = lanes.iter().cloned().collect();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn normal(seed: u64, shape: &[usize]) -> Tensor {
-        // Tracked, so that regions run by way of their instructions.
+        // Tracked, so that regions run instruction by instruction.
         Key::new(seed).normal(shape, DType::F64, 0.0, 1.0).requires_grad()
     }
 

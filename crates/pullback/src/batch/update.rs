@@ -7,7 +7,7 @@ use crate::{Op, Tensor, ops};
 use pullback_ir::Fused;
 use smallvec::SmallVec;
 
-/// Pointwise, but for the number of the step and the rate. Examples that differ in one take the
+/// Pointwise, except for the step count and the learning rate. Examples that differ in one use the
 /// formula, whose operations broadcast.
 pub(crate) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let counts = match op {

@@ -31,7 +31,7 @@ pub(super) fn broadcast(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     one(Op::View(shifted(view, n)), &[&x.beside(shape.len())])
 }
 
-/// Waiting for one example is waiting for all of them; the value is as batched as it was.
+/// A barrier for one example is one for all of them; the value stays batched or shared.
 pub(super) fn after(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
     let values: SmallVec<[&Tensor; 4]> = lanes.iter().map(|lane| &lane.value).collect();
     smallvec![Lane { value: apply(op.clone(), &values), batched: lanes[0].batched }]

@@ -1,11 +1,11 @@
 //! Control flow on values: `cond`, `while_loop`, `fori_loop`, `scan`.
 //!
-//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape
-//! records it. What they give has memory of its own, as in a program: a branch that gives its
-//! operand gives a copy. Inside a trace the value is not known, so each body is traced into a
-//! program of its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`)
-//! and a rule for `vmap`. Bodies may use tensors from outside; those become operands, so their
-//! derivatives are not lost.
+//! In eager code these are the plain Rust constructs: the branch that is taken runs and the tape
+//! records it. Results have their own memory, as in a program: a branch that returns its operand
+//! returns a copy. Inside a trace the value is not known, so each body is traced into a program of
+//! its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`) and a rule
+//! for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are
+//! not lost.
 
 mod rule;
 mod split;
@@ -27,7 +27,7 @@ use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
 
 /// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed. The
-/// result has memory of its own: a branch that gives its operand gives a copy of it.
+/// result has its own memory: a branch that returns its operand returns a copy of it.
 ///
 /// ```
 /// use pullback::{Tensor, cond, grad};
@@ -74,11 +74,12 @@ pub fn cond<T: Tree, Y: Tree>(
 
 /// `state = body(state)` for as long as `test(state)` holds.
 ///
-/// Both modes differentiate it. In eager code the turns that ran are on the tape. Inside a trace
-/// their number is not known: the backward pass goes through the loop again and keeps some of its
-/// states, evenly spread over the turns, from which it goes back. It keeps 1024 of them, fewer
-/// where a state has more than a kilobyte, and 16 at least; so memory does not grow with the turns,
-/// and where there are more of them, turns run once more.
+/// Both modes differentiate it. In eager code the iterations that ran are on the tape. Inside a
+/// trace their number is not known: the backward pass runs the loop again, records evenly spaced
+/// checkpoints of its state, and runs backward from those. It keeps 1024 checkpoints, fewer where a
+/// state has more than a kilobyte, and at least 16; so memory does not grow with the number of
+/// iterations, and where there are more iterations than checkpoints, iterations are recomputed once
+/// more.
 ///
 /// ```
 /// use pullback::{Tensor, while_loop};
@@ -123,7 +124,7 @@ pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, 
     next.with_leaves(&apply_flow(flow, &operands, at))
 }
 
-/// [`while_loop`] for at most `bound` turns.
+/// [`while_loop`] for at most `bound` iterations.
 ///
 /// ```
 /// use pullback::{Tensor, grad, while_loop_bounded};
@@ -174,9 +175,9 @@ pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, 
     })
 }
 
-/// Goes through the rows of `xs` (along the first axis of each of its tensors) with a state that is
-/// carried from one to the next: `(state, y) = body(state, x)`. Gives the last state, and the ys
-/// stacked.
+/// Iterates over the rows of `xs` (along the first axis of each of its tensors) with a state that
+/// is carried from one to the next: `(state, y) = body(state, x)`. Returns the last state, and the
+/// ys stacked.
 ///
 /// ```
 /// use pullback::{Tensor, scan};
@@ -250,7 +251,8 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
 ) -> (S, Y) {
     let (carry, rows) = (init.leaves(), xs.leaves());
     let length = fail::or_raise(length_of(times, &rows).map_err(|e| e.at(at)));
-    // Where kinks are counted, turn by turn: inside a loop their values would not be known.
+    // Where kinks are counted, iteration by iteration: inside a loop their values would not be
+    // known.
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
         let (start, held) = (Since::now(), ReadOnly::of(&carry));
         let mut state = init.with_leaves(&carry);
@@ -270,8 +272,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
             held.add(&state.leaves());
-            // A later iteration may write to what is older than this one, and y is what it was
-            // here.
+            // A later iteration may write to older memory, and y has the value it had here.
             let given = mode::with_line(at, || before.own_all(y.leaves()));
             versions.extend(given.iter().map(|y| y.0.storage.version()));
             parts.push(given);
@@ -303,7 +304,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
     let ((state, y), recorded) = body("scan", &specs, at, |args| {
         let (s, x) = args.split_at(carry.len());
-        // A row is a tensor of the turn, not of the caller.
+        // A row is a tensor of the iteration, not of the caller.
         let x: Vec<Tensor> = x.iter().map(|x| x.argument(History::None, Tangents::new())).collect();
         let (next, y) = turn(&init.with_leaves(s), &xs.with_leaves(&x));
         (checked("scan", s, next, at), y)
@@ -404,7 +405,7 @@ fn one_bool(op: &'static str, x: &Tensor, at: Line) -> Tensor {
     if x.rank() == 0 { x.clone() } else { x.reshape(&[] as &[usize]) }
 }
 
-/// A state after a turn, whose tensors must be as before.
+/// A state after a iteration, whose tensors must be as before.
 fn checked<S: Tree>(op: &'static str, before: &[Tensor], after: S, at: Line) -> S {
     let (now, list) = (after.leaves(), |xs: &[Tensor]| {
         let texts: Vec<String> = xs.iter().map(|x| x.spec().to_string()).collect();

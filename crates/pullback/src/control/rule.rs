@@ -1,13 +1,13 @@
 //! How control flow differentiates.
 //!
-//! - `scan`: forward keeps, per turn, what backward reads (`split.rs`); backward is a scan the
-//!   other way round.
+//! - `scan`: forward keeps, per iteration, what backward reads (`split.rs`); backward is a scan in
+//!   reverse order.
 //! - `cond`: the pullback of the branch that was taken, computed by the branch again.
-//! - `while`: runs again and leaves a trail of states, from which backward goes through the turns
-//!   in reverse (`trail.rs`).
+//! - `while`: runs again and records checkpoints of the state, from which backward recomputes the
+//!   iterations in reverse (`checkpoints.rs`).
 //!
-//! Forward mode carries tangents beside values through the same construct. The rules are made of
-//! tensor operations and constructs again, so they nest.
+//! Forward mode carries tangents along with values through the same construct. The rules are made
+//! of tensor operations and constructs again, so they nest.
 
 use super::split::{
     Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
@@ -29,7 +29,7 @@ pub(crate) fn row(flow: &Flow) -> Grad {
     Grad::Flow(vjp_of, jvp_of, matches!(flow, Flow::Scan(_)))
 }
 
-/// What is applied instead of a construct whose result will be differentiated.
+/// What replaces a construct whose result will be differentiated.
 pub(crate) struct Prepared {
     pub op: Op,
     /// How many results are the construct's own.
@@ -69,7 +69,7 @@ pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
 
 /// Refuses a construct whose body has a custom function that captured a value which follows from an
 /// operand that is being differentiated: its rule would cut that gradient off. Rules of constructs
-/// go through their bodies with every float tracked, constants as well, so they cannot tell
+/// replay their bodies with every float tracked, constants as well, so they cannot detect this
 /// themselves.
 pub(crate) fn check_captured(op: &Op, differentiated: impl Fn(usize) -> bool) -> Result<()> {
     let Op::Flow(flow) = op else { return Ok(()) };
@@ -227,7 +227,7 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
 
 /// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being
 /// differentiated. To this one the kept values are results like others, and what it needs of the
-/// turns is not among them: so the turns are gone through again.
+/// iterations is not among them: so the iterations are recomputed.
 fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let whole = Op::Flow(Arc::new(Flow::Scan(Scan { kept: 0, ..scan.clone() })));
     let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| facts.x(i).clone()).collect();
@@ -291,12 +291,12 @@ pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
 
 /// A program on values and tangents.
 struct Pushed {
-    /// Inputs: its own in groups, each followed by the tangents of those in it that move, and
+    /// Inputs: its own in groups, each followed by the tangents of those in it that have one, and
     /// constants last. Outputs: its own, then tangents.
     turn: Traced,
-    /// Which of its own inputs have a tangent. What does not move has none, rather than one of
-    /// zeros: times an infinite slope (that of a power by its exponent, where the base is negative)
-    /// that would be NaN.
+    /// Which of its own inputs have a tangent. Constants have none, rather than one of zeros: times
+    /// an infinite slope (that of a power by its exponent, where the base is negative) that would
+    /// be NaN.
     moving: Vec<bool>,
     /// Which of its own outputs have one.
     moved: Vec<bool>,
@@ -346,8 +346,8 @@ impl Pushed {
         Pushed { turn, moving, moved }
     }
 
-    /// One turn of a loop whose state are the inputs from `from` on. A state that does not move at
-    /// first may do so after a turn.
+    /// One iteration of a loop whose state are the inputs from `from` on. A state without a tangent
+    /// at first may have one after an iteration.
     fn turn(
         program: &Program,
         moving: Vec<bool>,
@@ -370,7 +370,7 @@ impl Pushed {
         pushed
     }
 
-    /// Leaves the tangents of these outputs, and no others.
+    /// Keeps the tangents of these outputs only.
     fn give(&mut self, moved: &[bool]) {
         let mut at = 0;
         let own = moved.len();
@@ -381,12 +381,12 @@ impl Pushed {
         self.moved = moved.to_vec();
     }
 
-    /// How many of these inputs move.
+    /// How many of these inputs have a tangent.
     fn count(&self, range: Range<usize>) -> usize {
         self.moving[range].iter().filter(|m| **m).count()
     }
 
-    /// Those of these inputs that move.
+    /// Those of these inputs that have a tangent.
     fn those(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         range.filter(|&i| self.moving[i])
     }
@@ -400,7 +400,7 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
     let moves = |i: usize| tangents[i].is_some() && facts.in_spec(i).dtype.is_float();
     // For loops the constants are shared operands: the first of all.
     let constants_first = |t: &mut Traced| t.program.inputs.rotate_right(t.constants.len());
-    // The construct, its operands, which of the results move, and where the tangents of those come.
+    // The construct, its operands, which of the results have a tangent, and at which positions.
     let (flow, operands, moved, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
         Flow::Cond { yes, no } => {
             let push = |branch: &Program| {

@@ -1,10 +1,10 @@
 //! The body of a scan, differentiated and cut in two.
 //!
-//! Forward and backward of one turn are traced together, as one program: the turn, then its
-//! pullback of given cotangents. What does not depend on a cotangent is forward work; what does is
-//! backward work; what backward work reads of forward work is kept, stacked over the turns. So
-//! nothing is computed twice, as on the tape. Values that are cheap to have again (literals,
-//! counts, views) are not kept but made again; rows of the sequences and shared operands are there
+//! Forward and backward of one iteration are traced together, as one program: the iteration, then
+//! its pullback of given cotangents. What does not depend on a cotangent is forward work; what does
+//! is backward work; what backward work reads of forward work is saved, stacked over the
+//! iterations. So nothing is computed twice, as on the tape. Values that are cheap to recompute
+//! (literals, counts, views) are not saved; rows of the sequences and shared operands are available
 //! anyway.
 
 use super::body as trace_body;
@@ -16,11 +16,11 @@ use std::cell::RefCell;
 
 /// A scan's two halves.
 pub(crate) struct Split {
-    /// The turn, with what is kept as its last outputs.
+    /// The iteration, with what is kept as its last outputs.
     pub forward: Program,
     /// From shared operands, then the cotangents of the carry's floats and the gradients so far of
     /// the shared floats (its carry), then rows of the sequences, of what is kept, and of the
-    /// cotangents of float ys: the carry anew, then the gradients of the float rows.
+    /// cotangents of float ys: the new carry, then the gradients of the float rows.
     pub backward: Program,
     pub kept: usize,
     /// What both take after the shared operands.
@@ -29,22 +29,22 @@ pub(crate) struct Split {
     pub products: Vec<Product>,
 }
 
-/// The gradient of a shared matrix that is a sum over the turns of products: one product of the
-/// factors of all turns, side by side. Adding one thin product a turn would pass over the matrix at
-/// every turn.
+/// The gradient of a shared matrix that is a sum over the iterations of products: one product of
+/// the concatenated factors of all iterations. Adding one thin product per iteration would pass
+/// over the matrix at every iteration.
 pub(crate) struct Product {
-    /// Which operand of the turn it belongs to.
+    /// Which operand of the iteration it belongs to.
     pub operand: usize,
     pub factors: [Factor; 2],
 }
 
-/// A factor of every turn: a stack, seen through views of one turn.
+/// A factor of every iteration: a stack, seen through views of one iteration.
 pub(crate) struct Factor {
     pub stack: Stack,
     pub views: Vec<View>,
 }
 
-/// A stack of values of all turns.
+/// A stack of values of all iterations.
 #[derive(Clone, Copy)]
 pub(crate) enum Stack {
     /// A sequence that the backward scan takes.
@@ -87,7 +87,7 @@ pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> Traced {
             float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
             custom::with_captures_cut(|| evaluate(program, &all))
         };
-        // The other outputs have no cotangent; they come out of the same run.
+        // The other outputs have no cotangent; they are results of the same program.
         let all = RefCell::new(Vec::new());
         let (ys, pullback) = vjp(
             |point: &Vec<Tensor>| {
@@ -109,7 +109,7 @@ pub(crate) fn traced(recorded: Recorded) -> Traced {
     Traced { program: recorded.program.renumbered(), constants }
 }
 
-/// The turn itself, without what is kept of it.
+/// The iteration itself, without what is kept of it.
 fn own_turn(scan: &Scan) -> Program {
     let mut turn = scan.body.clone();
     turn.outputs.truncate(turn.outputs.len() - scan.kept);
@@ -155,14 +155,14 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     forward.equations = both.equations.iter().filter(|e| !is_late(e)).cloned().collect();
     forward.outputs = both.outputs[..results].to_vec();
 
-    // Backward: walked from its outputs; what it lacks is made again if that is cheap, and kept
+    // Backward: walked from its outputs; missing values are recomputed if that is cheap, and saved
     // otherwise.
     let gradients = &both.outputs[results..];
     let inputs = input_specs(&turn);
     let float_in = floats(&inputs);
     let place: FxHashMap<Var, usize> =
         both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
-    // Shared matrices whose gradient is a product of values of the turn.
+    // Shared matrices whose gradient is a product of values of the iteration.
     let turns_value = |v: Var| match (definitions[v.index()], place.get(&v)) {
         (None, Some(&i)) => (fixed..fixed_inputs).contains(&i),
         (None, None) => false,
@@ -215,8 +215,8 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     backward.equations =
         both.equations.iter().zip(&needed).filter(|(_, n)| **n).map(|(e, _)| e.clone()).collect();
 
-    // The gradients of the float inputs: shared ones add up, those of the carry go on, those of
-    // rows are given.
+    // The gradients of the float inputs: shared ones are accumulated, those of the carry are
+    // carried on, those of rows are returned.
     let of = |range: std::ops::Range<usize>| -> Vec<Var> {
         let inside = (float_in.iter().zip(gradients))
             .filter(|(i, _)| range.contains(*i) && !is_hoisted(**i));
@@ -281,7 +281,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
 /// A variable, and views of it.
 type Seen = (Var, Vec<View>);
 
-/// What a variable shows, and the views that lead from there to it.
+/// The variable that this one is a view of, and the views that lead from there to it.
 fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Seen {
     let (mut v, mut views) = (v, Vec::new());
     while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {
@@ -293,7 +293,7 @@ fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Se
     (v, views)
 }
 
-/// Whether a value is had again for next to nothing.
+/// Whether a value costs next to nothing to recompute.
 fn is_cheap(op: &Op) -> bool {
     matches!(op, Op::Literal { .. } | Op::Iota { .. } | Op::View(_))
 }

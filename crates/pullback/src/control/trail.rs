@@ -1,24 +1,24 @@
-//! The reverse derivative of a `while` loop whose number of turns nobody knows.
+//! The reverse derivative of a `while` loop whose number of iterations is not known in advance.
 //!
-//! Backward goes through the turns in reverse and needs the state before each of them. How many
-//! there will be is not known, and programs plan their memory before they run: so there is no stack
-//! to keep them on. Instead a *trail* is laid: a table of fixed length with the state of every
-//! turn, for as long as they fit; when it is full every second one is dropped, and from then on
-//! only every second (fourth, eighth, …) state is laid down.
+//! Backward visits the iterations in reverse and needs the state before each of them. Their number
+//! is not known, and programs allocate their memory before they run: so there is no stack to push
+//! them on. Instead *checkpoints* are recorded: a table of fixed length holds the state of every
+//! iteration for as long as they fit; when it is full every second one is dropped, and from then on
+//! only every second (fourth, eighth, …) state is recorded.
 //!
 //! ```text
 //! turns    0 1 2 3 4 5 6 7 8 9          a table of 4, after ten turns:
 //! laid     0       4       8            every = 4
 //! ```
 //!
-//! Backward takes the turns in *pieces* of the table's length, the last piece first. A piece starts
-//! from the nearest state on the trail, goes on to its own beginning, writes down the state of each
-//! of its turns and then walks back through them. If all turns fit into the table there is one
-//! piece, the trail itself. Otherwise each turn runs once more, and where the trail is so thin that
-//! several pieces lie between two of its states, a few times more.
+//! Backward processes the iterations in *segments* of the table's length, the last segment first. A
+//! segment starts from the nearest checkpoint before it, runs forward to its own first iteration,
+//! records the state of each of its iterations and then visits them in reverse. If all iterations
+//! fit into the table there is one segment, the checkpoints themselves. Otherwise each iteration is
+//! recomputed once, and where several segments lie between two checkpoints, a few times.
 //!
 //! A table has 1024 rows, or fewer where the state is larger than a kilobyte: it is filled and
-//! copied also where a loop turns three times, and should then cost little. Below `vmap` every
+//! copied even for a loop of three iterations, and should then cost little. Under `vmap` every
 //! example has its own.
 //!
 //! All of it is loops and indexing made of tensor operations, so it batches, nests and
@@ -33,12 +33,12 @@ use crate::{DType, Spec, Tensor, custom, vjp};
 use pullback_ir::Program;
 use smallvec::SmallVec;
 
-/// How many states the trail has room for, at most and at least. Few in this crate's unit tests, so
-/// that trails run out of room.
+/// The largest and smallest number of checkpoints. Few in this crate's unit tests, so that tables
+/// fill up.
 const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 
-/// Bytes that a trail of more than the fewest states may take, for one example: a table that is
-/// mostly empty should cost little.
+/// Bytes that a table of more than the smallest number of checkpoints may take, for one example: a
+/// table that is mostly empty should cost little.
 const ROOM: usize = 1 << 20;
 
 /// A loop, as the op holds it.
@@ -64,7 +64,7 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
         shared.iter().map(|&i| given[i].zeros_like_splat().contiguous()).collect();
     let float_in: Vec<usize> =
         shared.iter().copied().chain(carried.iter().map(|i| i + l.shared)).collect();
-    // One turn back: from the state before it and the cotangents after it.
+    // Backward of one iteration: from the state before it and the cotangents after it.
     let back = |state: &[Tensor], (d, sums): (&Vec<Tensor>, &Vec<Tensor>)| {
         let all = with(state);
         let point: Vec<Tensor> = float_in.iter().map(|&i| all[i].clone()).collect();
@@ -94,7 +94,7 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
                 |(left, state)| (left - 1, step(state)),
                 &(ahead, at(&trail, &nearest)),
             );
-            // Where every turn is on the trail, the trail is the piece.
+            // Where every iteration has a checkpoint, the checkpoints are the segment.
             let missing = every.eq(1).select(0i64, &count);
             let (_, _, states) = while_loop(
                 |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.lt(&missing),
@@ -121,26 +121,26 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
     out
 }
 
-/// How many states of this kind a trail holds: a power of two, so that pieces begin at states that
-/// are on it.
+/// How many checkpoints of such a state the table holds: a power of two, so that segments begin at
+/// a checkpoint.
 fn slots(state: &[Spec]) -> usize {
     let bytes: usize = state.iter().map(Spec::bytes).sum();
     let fit = ROOM / bytes.max(1);
     1 << fit.clamp(SLOTS.1, SLOTS.0).ilog2()
 }
 
-/// Runs the loop and lays the trail: how many turns there were, between how many turns a state was
-/// laid down, and the states.
+/// Runs the loop and records checkpoints: the number of iterations, the number of iterations
+/// between two checkpoints, and the states.
 fn lay(
     going: &dyn Fn(&[Tensor]) -> Tensor,
     step: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
     first: &[Tensor],
     slots: usize,
 ) -> (Tensor, Tensor, Vec<Tensor>) {
-    /// The state, the turns so far, the row that comes next, the turns until it does, and the
-    /// trail.
+    /// The state, the iterations so far, the next row, the iterations until it is written, and the
+    /// table.
     type Walk = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
-    // The last row takes what is not to be laid down.
+    // The last row takes the states that are not recorded.
     let table = |x: &Tensor| {
         let shape: Vec<usize> =
             std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
@@ -165,8 +165,8 @@ fn lay(
                 },
                 walk,
             );
-            // Every second row, if there is more to come: a loop of at most one turn, as a choice
-            // would copy what it leaves alone.
+            // Every second row, if the loop continues: a loop of at most one iteration, as a `cond`
+            // would copy what it does not change.
             let full = is_full(&row, &wait).logical_and(going(&state));
             let order = (row.new_iota(slots as usize + 1) * 2).minimum(slots);
             let thin = |(_, rows): &(Tensor, Vec<Tensor>)| {
@@ -203,7 +203,7 @@ fn put(table: &[Tensor], row: &Tensor, state: &[Tensor]) -> Vec<Tensor> {
 mod tests {
     use crate::{DType, Tensor, grad, hessian, jit, jvp, vmap, while_loop};
 
-    /// x ← sin(x) + w·x/2 for `turns` turns; with whole numbers in the state.
+    /// x ← sin(x) + w·x/2 for `iterations` iterations; with whole numbers in the state.
     fn f(turns: i64) -> impl Fn(&(Tensor, Tensor)) -> Tensor {
         move |(x, w)| {
             let (_, x) = while_loop(
@@ -224,8 +224,8 @@ mod tests {
         assert!(a.len() == b.len() && a.iter().zip(b).all(near), "{what}: {a:?} and {b:?}");
     }
 
-    /// Here the trail holds 16 states: 17 turns halve it, 300 leave pieces without a state of their
-    /// own.
+    /// Here the table holds 16 states: 17 iterations halve it, 300 leave segments without a
+    /// checkpoint of their own.
     #[test]
     fn compiled_gradients_are_those_of_the_tape() {
         for turns in [0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 300] {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_only_some_turns_use_gets_its_share() {
-        // w counts only while x is small; whether it does is decided by a truth value in the state.
+        // w counts only while x is small; whether it does is decided by a `bool` in the state.
         let f = |w: &Tensor| {
             let start = (Tensor::from(0.1), Tensor::from(true));
             let (x, _) = while_loop(

@@ -1,4 +1,4 @@
-//! Making tensors beside another, on its device: whatever a method makes inside is made so.
+//! Making tensors on the device of another: methods make all their constants this way.
 
 use crate::create::known_shape;
 use crate::{DType, Device, HostElement, IntoShape, Scalar, Shape, Spec, Tensor, mode};
@@ -135,7 +135,7 @@ pub(crate) fn number_beside<T: HostElement>(all: &[Tensor], value: T) -> Tensor 
 }
 
 /// Until this is dropped, what is made without an operand is made on the device of a tensor. Unlike
-/// a scope it calls no closure, so that lines of users stay theirs.
+/// a scope it calls no closure, so that the caller's line is kept.
 struct Here(Device);
 
 fn here(x: &Tensor) -> Here {

@@ -120,8 +120,8 @@ struct Each {
 }
 
 impl Each {
-    /// Whether a kernel that says it takes axes in front gives what it gives for one example after
-    /// the other: looked at once for given specs, at the values of this call where they are known.
+    /// Whether a kernel that claims to accept leading axes gives the same results as one call per
+    /// example: checked once for given specs, at the values of this call where they are known.
     fn agrees(&self, values: &[Tensor], results: usize, ticket: &Ticket) -> Result<()> {
         let specs: Vec<Spec> = values.iter().map(|x| x.spec().clone()).collect();
         let held = || ticket.leading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Each {
         }
         let known = values.iter().all(trace::knows);
         let run = |kernel: Arc<dyn Kernel>| {
-            // Without a rule: nobody differentiates this.
+            // Without a rule: this is never differentiated.
             let custom = Custom::new(self.name, Work::Kernel { kernel, results }, Arc::new(()));
             let run = || {
                 let values: Vec<Tensor> = match known {
@@ -308,7 +308,7 @@ impl Rule for Batched {
     fn role(&self, operand: usize) -> Role {
         match operand < self.rows.len() {
             true => handle(&self.one).rule().role(operand),
-            // What batching brought with it: constants of its own.
+            // Constants that batching added.
             false => Role::Captured,
         }
     }
@@ -342,7 +342,7 @@ impl Rule for Batched {
             },
         );
         for (&i, g) in wanted.iter().zip(made) {
-            // What all examples share has the sum of their gradients.
+            // The gradient of a shared operand is the sum over the examples.
             out[i] = Some(if self.rows[i] { g } else { g.sum_over(0) });
         }
         out

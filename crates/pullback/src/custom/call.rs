@@ -21,7 +21,7 @@ pub(crate) fn body(op: &Op) -> Option<&Program> {
     }
 }
 
-/// The results of a body, as values: how they came about is not recorded.
+/// The results of a body, as values without history.
 pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Outs {
     let (start, inputs) = (Since::now(), inputs.iter().map(|x| plain(x)).collect::<Vec<_>>());
     let run = || start.own_all(evaluate(body, &inputs));
@@ -38,11 +38,11 @@ pub(super) fn plain(x: &Tensor) -> Tensor {
 pub(super) enum Place {
     /// It is an operand.
     Input(usize),
-    /// It is a result of the op: one of the function's, or one that is there for this.
+    /// It is a result of the op: one of the function's, or one added for this.
     Output(usize),
 }
 
-/// How the values that are kept besides arguments and results are had again, with their history.
+/// How the residuals other than arguments and results are recomputed, with their history.
 pub(super) enum Again {
     /// By the function, which is given the same keys for what it draws.
     Function(Vec<Key>),
@@ -62,9 +62,9 @@ pub(super) struct Call {
     /// Of each residual.
     pub residuals: Vec<Place>,
     pub again: Again,
-    /// By which the function ran: its rule does too.
+    /// Those the function ran with: its rule runs with them too.
     pub conventions: Conventions,
-    /// How the dtypes of the function were settled. Those of its rule are given by arguments and
+    /// The dtype state of the function's call. The dtypes of its rule follow from arguments and
     /// cotangents.
     pub autocast: autocast::State,
     /// Where it is an equation of a program.
@@ -84,8 +84,8 @@ impl Call {
 /// A function that gives results and residuals.
 type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
 
-/// Applies a function that gives results and residuals. `rule` is made once it is known what became
-/// of the residuals, `ticket` where there is a program to take it along.
+/// Applies a function that gives results and residuals. `rule` is made once the residuals are
+/// classified, `ticket` only for an equation of a program.
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
@@ -112,7 +112,7 @@ fn eager(
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
     let start = Since::now();
     let inside: Vec<Tensor> = arguments.iter().map(plain).collect();
-    // The derivative is the user's: what bends inside is nobody's business.
+    // The derivative is the user's: kinks inside are not counted.
     let run = || kinks::uncounted(|| function(&inside));
     let ((ys, residuals), keys) = match noted {
         true => random::noting(run),
@@ -123,8 +123,7 @@ fn eager(
             fail::raise(captured(name, y.spec()).at(at));
         }
     }
-    // A result that shares memory with an argument would change with it. Each is given a place in
-    // the tape of its own.
+    // A result that aliases an argument would change with it. Each gets its own tape entry.
     let own = mode::set_recording(false, || start.own_all(ys.clone()));
     let mut outs: Vec<Tensor> =
         own.iter().map(|y| y.alias(History::None, Tangents::new())).collect();
@@ -212,7 +211,7 @@ fn depends(program: &Program, input: Var) -> bool {
     moved[input.index()] = program.spec(input).dtype.is_float();
     for e in &program.equations {
         let row = ops::row(&e.op);
-        // What a custom op inside captured is as much a part of its result as its arguments.
+        // The result of an inner custom op depends on its captures as on its arguments.
         let reaches = |i: usize| match &row {
             Grad::Custom(handle) => handle.rule().role(i) != Role::Constant,
             row => row.reaches(i),

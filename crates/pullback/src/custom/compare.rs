@@ -1,8 +1,8 @@
-//! A rule beside numbers.
+//! Comparing a rule with numeric derivatives.
 //!
 //! 1. Its reverse derivative is compared with differences of values (`differences.rs`): entry by
 //!    entry for leaves of few elements, along random directions for the others, each leaf alone and
-//!    all together, and then bisected for an entry that is wrong.
+//!    all together, and then bisected down to a wrong entry.
 //! 2. Its forward derivative is compared with the reverse one: they are transposes, if the rule is
 //!    linear as it must be.
 //! 3. The derivative of the gradient, through the rule's own code, is compared with differences of
@@ -12,16 +12,16 @@
 //! All in `f64`, where the function takes it; otherwise in its own dtype, with the wider tolerances
 //! of [`Precision`].
 //!
-//! Where kinks or rounding hide the derivative, the check moves a little and looks there, along
-//! directions of few entries, which few kinks are near to. A result that is not finite takes no
-//! part. Where nothing can be said at all, that is what is said ([`Said::Nothing`]).
+//! Where kinks or rounding mask the derivative, the check moves to a nearby point and uses sparse
+//! directions, which few kinks are near to. A result that is not finite is ignored. Where no
+//! comparison is possible, the outcome is [`Said::Nothing`].
 //!
-//! A rule that fits is looked at in one more place nearby: zeros, with which many programs begin,
-//! make too many formulas equal. There nothing needs to be said (the function may not be defined),
-//! but what is wrong there is wrong.
+//! A rule that fits is checked at one more point nearby: at zeros, a common starting value, too
+//! many formulas agree. A check there may be inconclusive (the function may not be defined), but a
+//! mismatch is an error.
 //!
-//! However large an argument is, a rule that is right costs some dozens of runs. A single wrong
-//! entry among n is seen if it is off by more than about √n/10⁵ of what is usual there.
+//! A correct rule costs some dozens of runs, however large the argument is. A single wrong entry
+//! among n is seen if it is off by more than about √n/10⁵ of what is usual there.
 
 use super::differences::{Given, Point, Precision, Reach, Verdict, index_of, verdict};
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
@@ -29,11 +29,11 @@ use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
 /// A function on the leaves of its argument and of its result, differentiated by its rule.
 pub(super) type Function<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
 
-/// What a check that finds nothing wrong says.
+/// The outcome of a check that finds nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Fits,
-    /// No difference says anything, for this reason.
+    /// Inconclusive, for this reason.
     Nothing(&'static str),
 }
 
@@ -41,14 +41,14 @@ pub(super) enum Said {
 const SMALL: usize = 64;
 /// The same beside larger ones.
 const BESIDE: usize = 16;
-/// Into so many groups leaves are put at most, each of which is moved alone.
+/// The maximum number of groups of leaves; each group is perturbed alone.
 const GROUPS: usize = 8;
 /// How many elements a sparse direction moves.
 const FEW: usize = 8;
-/// How often the check moves away from a kink.
+/// How many nearby points the check tries to avoid a kink.
 const TRIES: u64 = 4;
 
-/// Compares a rule with numbers at a point.
+/// Compares a rule with numeric derivatives at a point.
 pub(super) fn compare(
     name: &'static str,
     relative: Option<f64>,
@@ -60,7 +60,7 @@ pub(super) fn compare(
     let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype);
     let narrow = narrow.max_by(|a, b| coarse(a).total_cmp(&coarse(b)));
     let with = |precision: Precision| {
-        // Who asks for more than a narrow dtype can give gets what it can.
+        // A tolerance tighter than a narrow dtype allows is widened to what it allows.
         let least = if precision.rounding < 1e-9 { 0.0 } else { precision.relative };
         let relative = relative.map_or(precision.relative, |r| r.max(least));
         Checker { name, f, precision: Precision { relative, ..precision } }
@@ -102,7 +102,7 @@ struct Claim<'a> {
     partial: bool,
 }
 
-/// What lines say that find nothing wrong: whether some fit, and whether some met a kink.
+/// The outcome of lines that find nothing wrong: whether some fit, and whether some hit a kink.
 #[derive(Default)]
 struct Found {
     fits: bool,
@@ -135,7 +135,7 @@ impl Checker<'_> {
         let second = |x: &[Tensor]| -> Vec<Tensor> {
             vjp(|x: &Vec<Tensor>| reverse(x), &x.to_vec()).1(&again)
         };
-        // A rule whose own code refuses to be differentiated refuses to its users as well.
+        // A rule that refuses to be differentiated raises the same error for its users.
         if fail::catch(|| second(x)).is_err() {
             return Ok(said);
         }
@@ -209,7 +209,8 @@ impl Checker<'_> {
         let mut found = Found::default();
         let mut worst: Option<(usize, f64)> = None;
         for place in lines {
-            // Among entries the worst is found; of the others one is enough.
+            // For single entries the worst is reported; for other directions the first mismatch is
+            // enough.
             if worst.is_some() && !matches!(place, Line::Entry(_)) {
                 break;
             }
@@ -217,8 +218,8 @@ impl Checker<'_> {
             let [first, second] = &reaches;
             let mut kinked = false;
             for reach in if place.is_even() { [second, first] } else { [first, second] } {
-                // Beside a result that is not finite, neither need be the gradient of what it came
-                // from.
+                // Where a result is not finite, the gradient of its inputs need not be finite
+                // either.
                 let moves = |i: usize| !claim.partial || gradient[i].is_finite();
                 let part =
                     |(i, (d, by)): (usize, (&f64, &f64))| if moves(i) { d * by } else { 0.0 };
@@ -253,7 +254,7 @@ impl Checker<'_> {
         Err(self.wrong(what, &point, flat, expected, gradient[flat]))
     }
 
-    /// Looks at a rule that fits in one more place, where its function is defined.
+    /// Checks a rule that fits at one more point where its function is defined.
     fn nearby(&self, claim: &Claim, x: &[Tensor]) -> Result<()> {
         let place = self.beside(x);
         let lines = || (0..2).map(|k| Line::Scattered(usize::MAX, 31 + k)).collect();
@@ -310,7 +311,7 @@ impl Checker<'_> {
         let x = &x.to_vec();
         let direction = random_like(x, 3);
         let pushed = fail::catch(|| jvp(|x: &Vec<Tensor>| (self.f)(x), x, &direction).1);
-        // A rule that refuses one mode refuses it to its users as well.
+        // A rule that refuses one mode raises the same error for its users.
         let Ok(pushed) = pushed else { return Ok(()) };
         let (forward, backward) =
             (weighted(&pushed, cotangents), weighted(&reverse(x), &direction));
@@ -345,8 +346,8 @@ impl Checker<'_> {
         };
         let point = Point::of(x);
         let (expected, given) = (point.list(&expected), point.list(&given));
-        // In 16 bits, and where results are beyond the range, gradients overflow too: that is the
-        // business of a loss scale.
+        // In 16 bits, and where results are beyond the range, gradients overflow too: loss scaling
+        // handles that.
         let overflows = self.precision.steps == Precision::HALF.steps
             || results.iter().flat_map(values).any(|y| !y.is_finite());
         for leaf in point.starts.windows(2).map(|w| w[0]..w[1]) {
@@ -412,8 +413,8 @@ impl Line {
         all
     }
 
-    /// Whether numbers move evenly first: along a direction of many the small ones would have no
-    /// part otherwise.
+    /// Whether an even step is tried first: otherwise small numbers would not matter in a direction
+    /// of many.
     fn is_even(&self) -> bool {
         match self {
             Line::Entry(_) => false,
@@ -489,7 +490,7 @@ fn values(x: &Tensor) -> Vec<f64> {
     if x.dtype().is_float() { x.to_f64_vec() } else { Vec::new() }
 }
 
-/// Products of values and weights, over floats. What has no weight does not count, whatever it is.
+/// Products of values and weights, over floats. Entries without a weight are ignored, even NaN.
 fn weighted(of: &[Tensor], weights: &[Tensor]) -> Vec<f64> {
     let product = |(v, w): (f64, f64)| if w == 0.0 { 0.0 } else { v * w };
     let terms = |(v, w): (&Tensor, &Tensor)| -> Vec<f64> {
@@ -522,7 +523,7 @@ fn where_finite(weights: Vec<Tensor>, values: &[Tensor]) -> Vec<Tensor> {
 }
 
 fn inner(a: &[f64], b: &[f64]) -> f64 {
-    // An entry that does not move does not count, whatever it is.
+    // An entry that does not move is ignored, even NaN.
     a.iter().zip(b).filter(|(_, b)| **b != 0.0).map(|(a, b)| a * b).sum()
 }
 

@@ -1,23 +1,22 @@
-//! Differences of a function along a line, and what they say of a number that claims to be the
-//! derivative.
+//! Differences of a function along a line, compared with a claimed derivative.
 //!
 //! At a kink the derivative is a convention, and near one a difference is that of two pieces. So a
 //! number fits if it agrees with the central difference or with one of the one-sided ones, for some
 //! step of a ladder. Where none fits, it is wrong if the function is smooth there: both sides
 //! agree, and so do two steps (a jump makes the same large difference on both sides, twice as large
-//! at half the step). Otherwise the line says nothing.
+//! at half the step). Otherwise the line is inconclusive.
 //!
 //! # How far to move
 //!
-//! A step of a thousandth is nothing beside 10³⁰ and everything beside 10⁻⁵. So a number moves by a
-//! part of itself ([`Reach::OfEach`]); where that says nothing, because the function has a scale of
-//! its own, by the same amount as all others ([`Reach::Even`]).
+//! A step of a thousandth is negligible relative to 10³⁰ and huge relative to 10⁻⁵. So each number
+//! is perturbed relative to its magnitude ([`Reach::OfEach`]); where that is inconclusive, because
+//! the function has a scale of its own, by the same amount as all others ([`Reach::Even`]).
 //!
 //! # What rounding hides
 //!
-//! A difference is known as well as the values it is made of. A step whose rounding is more than
-//! the tolerance has no say, for or against: it would let anything pass. Where that is so at every
-//! step the line is [`Verdict::Hidden`].
+//! A difference is as accurate as the values it is made of. A step whose rounding error exceeds the
+//! tolerance is ignored: it would let anything pass. Where that is so at every step the line is
+//! [`Verdict::Hidden`].
 
 use crate::{DType, Tensor};
 
@@ -57,11 +56,11 @@ pub(super) enum Verdict {
     Wrong(f64),
     /// The function is not smooth here.
     Kink,
-    /// Rounding is larger than what is looked for.
+    /// The rounding error is larger than the tolerance.
     Hidden,
 }
 
-/// A number that claims to be a derivative.
+/// A claimed derivative.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     pub value: f64,
@@ -70,8 +69,8 @@ pub(super) struct Given {
     pub input: f64,
 }
 
-/// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are looked at one by one:
-/// those that do not move, however large, add no rounding.
+/// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are compared one by one:
+/// large terms that do not move add no rounding error.
 pub(super) fn verdict(
     precision: Precision,
     terms: &dyn Fn(f64) -> Vec<f64>,
@@ -102,7 +101,7 @@ pub(super) fn verdict(
             size = size.hypot([a, b, m, c, e].iter().fold(0.0, |most, v| v.abs().max(most)));
         }
         if !moved {
-            // A movement smaller than the rounding of any of them would not be seen.
+            // A change smaller than the rounding error of any of them would not be detected.
             size = middle.iter().fold(0.0, |size, m| m.hypot(size));
         }
         still &= !moved;

@@ -12,8 +12,8 @@ use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation by code of yours: a table lookup, a call of another library, anything that fills
-/// memory from memory.
+/// An operation implemented by your code: a table lookup, a call of another library, anything that
+/// computes output buffers from input buffers.
 ///
 /// ```
 /// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
@@ -59,8 +59,9 @@ pub trait CustomOp: Send + Sync + 'static {
     /// If it does not take these operands.
     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>>;
 
-    /// Computes the results, which are zeros before, from the operands. All lie dense, in row-major
-    /// order. Must be a pure function of the operands: it may be called never, or several times.
+    /// Computes the results, which are zeros before, from the operands. All are contiguous, in
+    /// row-major order. Must be a pure function of the operands: it may be called never, or several
+    /// times.
     ///
     /// # Errors
     /// If the values are not as they must be.
@@ -70,7 +71,7 @@ pub trait CustomOp: Send + Sync + 'static {
     fn derivative(&self) -> Derivative;
 
     /// For [`Derivative::Vjp`]: the gradients of the operands, from the operands, the results and
-    /// the gradients of the results. Those of integers are not looked at.
+    /// the gradients of the results. Those of integers are ignored.
     #[allow(unused_variables)]
     fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], cotangents: &[Tensor]) -> Vec<Tensor> {
         fail::raise(Error::gradient(self.name(), "says it has a vjp, and does not define it"))
@@ -98,7 +99,7 @@ pub enum Derivative {
     Jvp,
     /// It is zero.
     Zero,
-    /// There is none, for this reason: who asks for it gets an error.
+    /// There is none, for this reason: asking for it is an error.
     Refused(&'static str),
 }
 
@@ -107,7 +108,8 @@ pub enum Derivative {
 pub enum CustomBatching {
     /// One after the other.
     OneByOne,
-    /// All at once: shape rule and forward take further axes in front, the same for all operands.
+    /// All at once: shape rule and forward accept additional leading axes, the same for all
+    /// operands.
     LeadingAxes,
 }
 
@@ -183,7 +185,7 @@ pub struct External {
     made: Mutex<Option<Arc<Custom>>>,
 }
 
-/// Makes an operation of code: see [`CustomOp`].
+/// Wraps code as an operation: see [`CustomOp`].
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {
@@ -229,7 +231,8 @@ impl External {
         self.renewed()
     }
 
-    /// Without the check and without a mention: for rules of this library, which its tests check.
+    /// Without the check, and not listed as unchecked: for rules of this library, which its tests
+    /// check.
     pub(crate) fn trusted(mut self) -> External {
         self.gate.trust();
         self
@@ -250,7 +253,7 @@ impl External {
         self.renewed()
     }
 
-    /// Without the op of the last call, which has a ticket of the gate as it was.
+    /// Without the op of the last call, whose ticket is outdated.
     fn renewed(self) -> External {
         External { made: Mutex::default(), ..self }
     }
@@ -435,7 +438,7 @@ fn pick(all: &[Tensor], places: &[usize]) -> Vec<Tensor> {
     places.iter().map(|&i| all[i].clone()).collect()
 }
 
-/// Some tensors in their places, zeros in the others.
+/// Some tensors at their indices, zeros at the others.
 fn placed(some: &[Tensor], places: &[usize], specs: &[Spec]) -> Vec<Tensor> {
     let mut all: Vec<Tensor> = specs.iter().map(Tensor::zeros_of).collect();
     places.iter().zip(some).for_each(|(&i, x)| all[i] = x.clone());

@@ -1,22 +1,21 @@
-//! The gate: a rule is compared with numbers before it is used.
+//! The gate: a rule is compared with numeric derivatives before it is used.
 //!
-//! A wrong rule trains the wrong thing, silently. So at the first use for given specs (and plain
-//! values of the argument) the function is run a few times more, and its rule compared with
+//! A wrong rule silently gives wrong gradients. So at the first use for given specs (and plain
+//! values of the argument) the function runs a few more times, and its rule compared with
 //! differences of its values (`compare.rs`). What passed is remembered (`memo.rs`), and later calls
 //! only look that up.
 //!
 //! # On a thread of its own
 //!
-//! The check runs where nothing else goes on. A trace, `autocast`, a packer of saved values, a
-//! checkpoint that notes what is drawn and saved, a watch for overflow: all of them hold for the
-//! thread, and none has a part in this.
+//! The check runs in isolation: a trace, `autocast`, a packer of saved values, a checkpoint that
+//! records draws and saved values, a watch for overflow are thread-local, and none of them applies
+//! to it.
 //!
 //! # Where values are not known
 //!
-//! Inside a trace the rule is checked at sampled values, so that a wrong one does not get further.
-//! That is not the end of it: the op takes a [`Ticket`] along, and where values are known first
-//! (when `jit` has compiled the program, when `vmap` has its examples) the rule is checked at
-//! these, once.
+//! Inside a trace the rule is checked at sampled values, so that a wrong one is rejected early. In
+//! addition the op carries a [`Ticket`], and once values are known (when `jit` has compiled the
+//! program, when `vmap` has its examples) the rule is checked at these, once.
 
 use super::call::plain;
 use super::compare::{Said, compare};
@@ -31,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// thread.
 pub(super) type Shared<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + Sync + 'a;
 
-/// What stands before a custom function.
+/// The gate of a custom function.
 #[derive(Clone)]
 pub(super) struct Gate {
     site: Site,
@@ -42,11 +41,11 @@ pub(super) struct Gate {
     trusted: bool,
     /// That the rule is linear in cotangents is known, also where it is not checked.
     linear: bool,
-    /// For what this very object has passed: found without a lookup.
+    /// What this object has passed for: a cache in front of the memo.
     passed: Arc<Mutex<FxHashMap<u64, Vec<Passed>>>>,
 }
 
-/// What an op takes along from the gate.
+/// What an op carries from the gate.
 #[derive(Clone, Default)]
 pub(crate) struct Ticket {
     /// Why it was not checked, if it was not.
@@ -55,7 +54,7 @@ pub(crate) struct Ticket {
     pub later: Option<Arc<Later>>,
     /// How many operands are arguments, if not all are.
     pub arguments: Option<usize>,
-    /// The specs for which it is known that its code takes axes in front.
+    /// The specs for which its code is known to accept leading axes.
     pub leading: Arc<Mutex<Vec<Vec<Spec>>>>,
     /// Its rule need not be linear in cotangents: that of a sum is not the sum of those of its
     /// parts.
@@ -108,8 +107,8 @@ impl Gate {
         self.linear = true;
     }
 
-    /// Lets a call pass, or raises the error of a wrong rule. `structure` is what else there is to
-    /// know of the argument.
+    /// Passes a call, or raises the error of a wrong rule. `structure` describes the argument
+    /// besides its specs.
     pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &Shared) {
         if let Some(opened) = &self.opened {
             return opened.count();
@@ -123,7 +122,7 @@ impl Gate {
         fail::or_raise(self.once(&[x], structure, known, at, f));
     }
 
-    /// What an op of this function takes along.
+    /// What an op of this function carries.
     pub fn ticket(
         &self,
         structure: String,
@@ -210,13 +209,13 @@ pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
 }
 
 /// Calls `check` with the function as if each call were the first: where it draws random numbers,
-/// it draws the same ones. They come from a generator of this thread, which begins where the global
-/// one stands: that one stays there, and others may draw from it meanwhile.
+/// it draws the same ones. They come from a thread-local copy of the global generator, whose state
+/// does not change; other threads may draw from it meanwhile.
 fn replayed<R>(
     f: &Shared,
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,
 ) -> Result<R> {
-    // The thread has a generator of its own meanwhile: others go on drawing from theirs.
+    // The thread has its own generator meanwhile: others keep drawing from theirs.
     let start = random::states();
     let drawing =
         || random::Draws { state: start.copied().held(), keys: Vec::new(), trace: trace::number() };

@@ -1,4 +1,4 @@
-//! What has passed the gate, and what goes past it.
+//! Which rules passed the gate, and which skip it.
 
 use crate::{Spec, Tensor};
 use pullback_ir::Line;
@@ -8,13 +8,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a rule is known by: functions that are made anew at each call are the same if they are the
+/// The identity of a rule: functions that are constructed at each call are the same if they are the
 /// same code.
 ///
-/// What they captured may differ, and cannot be compared. So those that captured nothing are one
-/// rule, and of the others so many objects are checked as [`OBJECTS`] says, before a line is
-/// trusted: a rule that is wrong for the second value it captured is found, and one that is made
-/// anew at each step does not cost a check at each.
+/// What they captured may differ, and cannot be compared. So those without captures are one rule,
+/// and of the others [`OBJECTS`] objects are checked before a line is trusted: a rule that is wrong
+/// for the second value it captured is found, and one that is constructed at each step is not
+/// checked at each.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     pub name: &'static str,
@@ -48,8 +48,8 @@ impl Passed {
         Passed { specs, structure: structure.to_string(), known }
     }
 
-    /// Whether a call with this argument passes too. Who passed with values need not be looked at
-    /// where there are none.
+    /// Whether a call with this argument passes too. A rule that passed with values also passes
+    /// without.
     pub fn holds_for(&self, x: &[Tensor], structure: &str, known: bool) -> bool {
         (self.known || !known)
             && self.structure == structure
@@ -57,7 +57,7 @@ impl Passed {
     }
 }
 
-/// What is equal for the same specs and plain values: by this what has passed is found.
+/// Equal for the same specs and plain values: the key of the memo.
 pub(super) fn digest(x: &[Tensor], structure: &str) -> u64 {
     let mut hasher = FxHasher::default();
     x.iter().for_each(|x| x.spec().hash(&mut hasher));
@@ -121,7 +121,7 @@ impl Opened {
 
 static OPENED: Mutex<Vec<Arc<Opened>>> = Mutex::new(Vec::new());
 
-/// The entry for a rule that goes past the gate.
+/// The entry for a rule that skips the gate.
 pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<Opened> {
     let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let same = |o: &&Arc<Opened>| o.name == name && o.at == at && o.reason == reason;
@@ -135,8 +135,8 @@ pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<
 
 /// The custom rules of this process that are used without a check, in the order in which they were
 /// made: those that said so, and those that could not be checked (then with the line of their first
-/// use), because they met kinks wherever they were tried, rounding hid their derivative, or they
-/// gave nothing finite. The [`explain`](crate::Jit::explain) of a compiled function lists those in
+/// use), because every sampled point was at a kink, rounding error masked the derivative, or no
+/// result was finite. The [`explain`](crate::Jit::explain) of a compiled function lists those in
 /// it.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Custom ops in programs: checked where their values are known at last, and listed.
+//! Custom ops in programs: checked once their values are known, and listed.
 
 use super::gate::Ticket;
 use super::memo::UncheckedRule;
@@ -7,9 +7,9 @@ use crate::trace::{computing, evaluate};
 use crate::{Op, Result, Tensor, fail, mode};
 use pullback_ir::{Equation, Program, Structure, pass};
 
-/// Checks the rules of custom ops at the values that they meet for these inputs. Only what leads to
-/// them is computed. Those inside loops and choices were checked at sampled values, and are not met
-/// here.
+/// Checks the rules of custom ops at the values that they get for these inputs. Only their
+/// dependencies are computed. Those inside loops and branches were checked at sampled values, and
+/// are skipped here.
 ///
 /// # Errors
 /// If a rule is wrong.
@@ -27,7 +27,7 @@ pub(crate) fn check_at(
     let before = pass::dead_code(&before);
     let inputs = inputs()?;
     let run = || computing(|| mode::set_recording(false, || evaluate(&before, &inputs)));
-    // What fails here fails in the call itself, and is told there.
+    // An error here occurs in the call itself too, and is reported there.
     let Ok(values) = fail::catch(run) else { return Ok(()) };
     let mut values = &values[..];
     for e in waiting {

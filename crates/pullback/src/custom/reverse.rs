@@ -80,9 +80,9 @@ where
     /// own dtype against `f64`. Inside a trace, where values are not known, it is checked at
     /// [`CustomVjp::at`] or at random numbers between 0.5 and 1.5 (and zeros for integers), and
     /// once more at the values that a compiled function is first called with, or at the first and
-    /// the last example of a `vmap`; in the bodies of loops and choices the first check is all.
-    /// Later calls cost nothing more. A rule that captured something is checked for the first four
-    /// objects that are made on its line.
+    /// the last example of a `vmap`; in the bodies of loops and branches there is only the first
+    /// check. Later calls cost nothing more. A rule that captured something is checked for the
+    /// first four objects that are made on its line.
     ///
     /// # Panics
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
@@ -124,14 +124,15 @@ where
         self
     }
 
-    /// Without the check and without a mention: for rules of this library, which its tests check.
+    /// Without the check, and not listed as unchecked: for rules of this library, which its tests
+    /// check.
     pub(crate) fn trusted(mut self) -> Self {
         self.gate.trust();
         self
     }
 
-    /// Said of a rule that is not checked: it is linear in its second argument. Then examples of a
-    /// `vmap` that share the argument may have one call for all.
+    /// Declares an unchecked rule linear in its second argument. Then examples of a `vmap` that
+    /// share the argument may use one call for all.
     pub(crate) fn linear(mut self) -> Self {
         self.gate.linear();
         self
@@ -273,7 +274,8 @@ where
 {
     fn keeps(&self, val: Val) -> bool {
         match val {
-            // The derivative of what is kept besides is that of the function, which takes them all.
+            // The derivative of additional residuals is that of the function, which takes all
+            // cotangents.
             Val::In(i) => self.keeps_more() || self.call.residuals.contains(&Place::Input(i)),
             Val::Out(k) => self.call.residuals.contains(&Place::Output(k)),
         }

@@ -1,4 +1,4 @@
-//! What the rule of a custom op is, to those who differentiate.
+//! The rule of a custom op, as differentiation sees it.
 
 use super::gate::Ticket;
 use crate::apply::Operand;
@@ -24,12 +24,12 @@ pub(crate) trait Rule: Send + Sync {
     /// Forward mode, as [`crate::rule::Grad::jvp`].
     fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs;
 
-    /// What the gate gave it to take along, if it stands before this rule.
+    /// The ticket of the gate, if this rule has one.
     fn ticket(&self) -> Option<&Ticket> {
         None
     }
 
-    /// Whether the kernel takes axes of examples in front of those it works on.
+    /// Whether the kernel accepts leading axes of examples.
     fn takes_leading_axes(&self) -> bool {
         false
     }
@@ -95,8 +95,8 @@ thread_local! {
     static CAPTURES_CUT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, in which what custom functions captured counts as constant: it was looked at before
-/// whether one of them is differentiated (`control::check_captured`).
+/// Runs `f`, in which captures of custom functions count as constants: `control::check_captured`
+/// has checked that none of them is differentiated.
 pub(crate) fn with_captures_cut<R>(f: impl FnOnce() -> R) -> R {
     mode::with(&CAPTURES_CUT, true, f)
 }
@@ -134,8 +134,8 @@ pub(crate) fn captured(name: &'static str, spec: &Spec) -> Error {
 }
 
 /// What a rule gives for these values. It may have captured a tensor that is being differentiated,
-/// and where backward does not record, nobody would notice: so it records here, with values that
-/// have no history, and what has one afterwards has it from outside.
+/// and where backward does not record, that would go unnoticed: so it records here, with values
+/// without history, and a result with history depends on a capture.
 pub(super) fn uncut(
     name: &'static str,
     values: &[Tensor],
@@ -161,8 +161,8 @@ pub(super) fn uncut(
     given
 }
 
-/// A value without a history, and with tangents that have none: what is not recorded has no use for
-/// theirs, and a derivative inside would be recorded for it.
+/// A value without a history, and with tangents that have none: an unrecorded pass does not need
+/// theirs, and an inner derivative would be recorded for them.
 fn bare(x: &Tensor) -> Tensor {
     let tangents = x.lock().tangents.clone();
     x.alias(History::None, tangents.iter().map(|(level, t)| (*level, bare(t))).collect())
@@ -180,7 +180,7 @@ pub(super) fn transposed(
 }
 
 /// What a rule gave, which must have the shapes of what it is for. The dtype of floats follows:
-/// inside `autocast` a rule meets results of another one than its arguments have.
+/// inside `autocast` the results may have another dtype than the arguments.
 pub(super) fn checked<'a>(
     name: &'static str,
     rule: &str,

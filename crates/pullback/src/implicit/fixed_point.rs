@@ -36,8 +36,8 @@ pub struct FixedPoint {
 ///
 /// θ and x are trees. Derivative: with w the solution of w = x̄ + (∂f/∂x)ᵀ·w, θ̄ = (∂f/∂θ)ᵀ·w, at
 /// the fixed point: memory does not grow with the iterations. Both modes and all orders. The
-/// gradient of the guess is zero. [`autocast`](crate::autocast) does not reach f: 16 bits do not
-/// have the precision to which is iterated.
+/// gradient of the guess is zero. [`autocast`](crate::autocast) is not applied inside f: 16 bits
+/// are less precise than the tolerance.
 ///
 /// # Panics
 /// If it does not converge, with the residual; if f gives other specs than x, or depends on a
@@ -77,14 +77,14 @@ impl FixedPoint {
         self
     }
 
-    /// After how many calls of f to give up.
+    /// The maximum number of calls of f.
     #[must_use]
     pub fn max_iterations(mut self, most: usize) -> FixedPoint {
         self.most = most;
         self
     }
 
-    /// Which part of each step is taken, 1 being all: less, where the iteration swings.
+    /// The fraction of each step that is taken, 1 being all: less, where the iteration oscillates.
     #[must_use]
     pub fn damping(mut self, part: f64) -> FixedPoint {
         self.damping = part;

@@ -18,7 +18,7 @@ pub(super) struct Flat<X> {
 }
 
 impl<X: Tree> Flat<X> {
-    /// Of trees like this one, for an op whose user is here.
+    /// For trees like this one, and for an op called at this line.
     pub fn of(op: &'static str, x: &X, at: Line) -> Flat<X> {
         let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
         let fits =
@@ -69,8 +69,8 @@ impl<X: Tree> Flat<X> {
 }
 
 impl<X: Tree + Send + Sync + 'static> Flat<X> {
-    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own
-    /// lines, and have the conventions that hold here.
+    /// A function of parameters and unknowns, on leaves and vectors. Its operations carry their own
+    /// lines, and use the conventions that hold here.
     pub fn map<T: Tree + Send + Sync + 'static>(
         self: &Arc<Self>,
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
@@ -91,7 +91,7 @@ pub(super) fn norm(v: &Tensor) -> Tensor {
     v.abs().max()
 }
 
-/// A number, if it can be looked at.
+/// A number, if its value can be read.
 pub(super) fn known(x: &Tensor) -> Option<f64> {
     trace::knows(x).then(|| x.cast(DType::F64).item())
 }
@@ -106,17 +106,17 @@ pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error
     }
 }
 
-/// A solver at work for a user's line. It iterates to a tolerance that 16 bits do not have, so
-/// `autocast` does not reach it, nor the function. Conventions are for the function alone.
+/// A solver that runs for a user's line. It iterates to a tolerance that 16 bits do not have, so
+/// `autocast` applies neither to it nor to the function. Conventions apply to the function only.
 pub(super) fn solving<R>(at: Line, solve: impl FnOnce() -> R) -> R {
     autocast::off(|| kinks::decomposed(|| mode::with_line(at, solve)))
 }
 
 /// A function that depends on something that is being differentiated, though nothing that is given
-/// to it is, is refused: what is found with it has a derivative that would be cut off. Every call
-/// with a plain value is looked at, wherever the search leads: recording costs nothing there, as
-/// nothing is tracked unless it is hidden. Where the solver differentiates the function itself
-/// there is nothing to see. (Inside a program the trace sees what the function uses.)
+/// to it is, is refused: the solution has a derivative that would be lost. Every call with an
+/// untracked value is checked: recording costs nothing there, as nothing is tracked except such a
+/// capture. Where the solver differentiates the function itself there is nothing to check. (Inside
+/// a program the trace sees what the function uses.)
 pub(super) struct Watch {
     op: &'static str,
     at: Line,

@@ -1,5 +1,5 @@
-//! Solving A·x = b by products with A alone: CG, BiCGSTAB, GMRES. Textbook iterations, as loops
-//! over tensors.
+//! Solving A·x = b with matrix-vector products only: CG, BiCGSTAB, GMRES. Textbook iterations, as
+//! loops over tensors.
 
 use super::flat::known;
 use crate::{DType, Tensor, cat, linalg, stack, while_loop};
@@ -19,7 +19,7 @@ pub(super) struct Limits {
 pub(super) type Found = (Tensor, Tensor, Tensor);
 
 impl Limits {
-    /// Whether to go on with a residual of this norm after so many products. NaN ends it too.
+    /// Whether to continue with a residual of this norm after so many products. NaN stops it too.
     fn go_on(&self, residual: &Tensor, b: &Tensor, count: &Tensor) -> Tensor {
         residual.gt(norm(b) * self.tolerance).logical_and(count.lt(self.most))
     }
@@ -72,7 +72,7 @@ pub(super) fn bicgstab(a: Product, b: &Tensor, limits: &Limits) -> Found {
     (x, norm(&r), count)
 }
 
-/// Generalised minimal residuals, for any A, started anew every `restart` products.
+/// Generalised minimal residuals, for any A, restarted every `restart` products.
 pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> Found {
     type State = (Tensor, Tensor, Tensor); // x, residual, products
     let m = restart.min(b.len()).max(1);
@@ -89,7 +89,7 @@ pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> 
             let second = all.matmul(&w);
             let w = w - second.matmul(&all);
             let rest = norm(&w);
-            // What is rounding alone is no direction: the space is exhausted.
+            // A remainder of rounding error only is no direction: the Krylov space is exhausted.
             let fresh = rest.gt(norm(&first) * (64.0 * spacing(b.dtype())));
             columns.push((first + second, fresh.select(&rest, 0.0)));
             basis.push(fresh.select(w / rest, 0.0));
@@ -117,7 +117,7 @@ fn padded(above: &Tensor, below: &Tensor, m: usize) -> Tensor {
     cat(&[above, &below.reshape([1]), &rest], 0)
 }
 
-/// The distance of numbers at 1.
+/// The machine epsilon.
 pub(super) fn spacing(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }

@@ -22,7 +22,7 @@ pub enum LinearMethod {
     Cg,
     /// By stabilised biconjugate gradients: for any system, in little memory, without a guarantee.
     BiCgStab,
-    /// By generalised minimal residuals, started anew every 30 products: for any system.
+    /// By generalised minimal residuals, restarted every 30 products: for any system.
     Gmres,
 }
 
@@ -62,8 +62,8 @@ pub struct LinearSolve {
 ///
 /// Derivative: b̄ is the solution of the transposed system with x̄, and θ̄ = −(∂ a(θ, x)/∂θ)ᵀ·b̄.
 /// The transposed operator is the pullback of `a`. Both modes and all orders.
-/// [`autocast`](crate::autocast) does not reach `a`: 16 bits do not have the precision to which is
-/// iterated.
+/// [`autocast`](crate::autocast) is not applied inside `a`: 16 bits are less precise than the
+/// tolerance.
 ///
 /// # Panics
 /// If `a` is not linear, the system is singular or the iteration does not converge, with the
@@ -99,8 +99,7 @@ impl LinearSolve {
         self
     }
 
-    /// After how many products an iteration gives up: ten for each unknown, and at least a
-    /// thousand, if nothing is said.
+    /// The maximum number of products: by default ten for each unknown, and at least a thousand.
     #[must_use]
     pub fn max_products(mut self, most: usize) -> LinearSolve {
         self.max_products = Some(most);
@@ -130,8 +129,8 @@ impl LinearSolve {
         })
     }
 
-    /// The solution of a system whose operator depends on parameters. If it is the user's own, what
-    /// it uses besides them has not been looked at.
+    /// The solution of a system whose operator depends on parameters. If it is the user's own, its
+    /// captures have not been checked.
     #[track_caller]
     pub(super) fn apply(
         self,
@@ -176,8 +175,8 @@ impl LinearSolve {
     #[track_caller]
     pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
         let at = mode::user_line(Line::caller());
-        // What is not finite has no solution that is: a gradient that overflowed stays visible, and
-        // is no error here.
+        // A right side that is not finite has no finite solution: a gradient that overflowed stays
+        // visible, and is no error here.
         if b.is_empty() || known(&b.is_finite().all()) == Some(0.0) {
             return b * f64::NAN;
         }
@@ -226,8 +225,8 @@ impl LinearSolve {
     }
 }
 
-/// The right side, if the function is linear. One that is not has no matrix. Doubled and turned
-/// round its argument gives exactly that of its result, if it is.
+/// The right side, if the function is linear. For a linear function, negating and doubling the
+/// argument negates and doubles the result exactly.
 fn if_linear(name: &'static str, at: Line, a: krylov::Product, b: &Tensor) -> Tensor {
     if b.is_empty() {
         return b.clone();
@@ -250,8 +249,7 @@ fn transposed(a: &Operator) -> Operator {
     })
 }
 
-/// The matrix of an operator: its products with all unit vectors, at once unless it looks at
-/// values.
+/// The matrix of an operator: its products with all unit vectors, at once unless it reads values.
 fn matrix(a: krylov::Product, like: &Tensor) -> Tensor {
     let units = like.new_eye(like.len(), like.len(), like.dtype());
     match fail::catch(|| vmap(|v: &Tensor| a(v), 0, 1)(&units)) {

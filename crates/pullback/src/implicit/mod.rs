@@ -1,8 +1,8 @@
 //! Functions that are given by what their result satisfies: fixed points, roots, solutions of
 //! linear systems and of differential equations.
 //!
-//! How the result was found is of no interest to its derivative. If F(θ, x) = 0 and x is moved with
-//! θ so that it stays so, then F_x·dx + F_θ·dθ = 0, and a cotangent x̄ is pulled back by one linear
+//! The derivative does not depend on how the result was found. If F(θ, x) = 0 and x is moved with θ
+//! so that it stays so, then F_x·dx + F_θ·dθ = 0, and a cotangent x̄ is pulled back by one linear
 //! system,
 //!
 //! ```text
@@ -19,16 +19,17 @@
 //! - Parameters and unknowns are trees. What is differentiated must be among the parameters: a
 //!   function that uses a tracked tensor from outside is refused.
 //! - The initial guess has a gradient of zero.
-//! - Kinks count at the solution (of `ode`, at the given times), where the derivative is taken, and
-//!   not on the way. The function keeps the conventions of the call, in every backward pass.
-//! - [`autocast`](crate::autocast) does not reach the function: 16 bits do not have the precision
-//!   to which is iterated.
+//! - Kinks are counted at the solution (of `ode`, at the given times), where the derivative is
+//!   taken, and not during the iteration. The function keeps the conventions of the call, in every
+//!   backward pass.
+//! - [`autocast`](crate::autocast) is not applied inside the function: 16 bits are less precise
+//!   than the tolerance.
 //! - Iterations are [`while_loop`](crate::while_loop)s, so all of it compiles and batches. In eager
-//!   code one that fails is an error with a number; inside a program, where there is nobody to
-//!   tell, its result is NaN.
+//!   code one that fails is an error with the residual; inside a program, which cannot raise
+//!   errors, its result is NaN.
 //!
-//! The rules do not pass the gate: comparing them with differences takes hundreds of solves. The
-//! tests of this library do.
+//! The rules skip the gate: comparing them with differences takes hundreds of solves. The tests of
+//! this library do that.
 
 mod fixed_point;
 mod flat;
@@ -47,7 +48,7 @@ use flat::{Map, Watch};
 use pullback_ir::Line;
 use std::sync::Arc;
 
-/// Finds x from θ and a first guess, by calls of the function that are watched.
+/// Finds x from θ and a first guess, by checked calls of the function.
 type Find = dyn Fn(&[Tensor], &Tensor, &Watch) -> Tensor + Send + Sync;
 
 /// The x with F(θ, x) = 0 that `find` finds from a first guess.
@@ -92,7 +93,7 @@ fn slope_transposed(residual: &Map) -> linear::Operator {
     })
 }
 
-/// The tolerance that is meant where none is given.
+/// The default tolerance.
 fn usual_tolerance(dtype: DType) -> f64 {
     if dtype == DType::F64 { 1e-10 } else { 1e-5 }
 }

@@ -37,8 +37,8 @@ pub struct Root {
 /// computed.
 ///
 /// Derivative: with w the solution of (∂f/∂x)ᵀ·w = −x̄, θ̄ = (∂f/∂θ)ᵀ·w, at the root. Both modes
-/// and all orders. The gradient of the guess is zero. [`autocast`](crate::autocast) does not reach
-/// f: 16 bits do not have the precision to which is iterated.
+/// and all orders. The gradient of the guess is zero. [`autocast`](crate::autocast) is not applied
+/// inside f: 16 bits are less precise than the tolerance.
 ///
 /// # Panics
 /// If it does not converge, with |f|; if f gives other specs than x, or depends on a tracked tensor
@@ -72,7 +72,7 @@ impl Root {
         self
     }
 
-    /// After how many steps to give up.
+    /// The maximum number of steps.
     #[must_use]
     pub fn max_iterations(mut self, most: usize) -> Root {
         self.most = most;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 /// The derivative at a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtBound {
-    /// That of the inside, which passes.
+    /// That of the inside: the gradient passes.
     Inside,
     /// The mean of both sides.
     Half,
@@ -57,8 +57,8 @@ pub enum AtOrigin {
     Nan,
 }
 
-/// Which derivative is taken at kinks, where frameworks differ. A preset, changed by what is said
-/// after it:
+/// Which derivative is taken at kinks, where frameworks differ. A preset, changed by the methods
+/// called on it:
 ///
 /// ```
 /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
@@ -85,9 +85,9 @@ pub enum AtOrigin {
 ///
 /// `torch` and `jax` are as PyTorch 2.15 and JAX 0.10 ran
 /// (`crates/pullback/tests/data/conventions.py`); `tensorflow` is as documented, not run. What is
-/// in parentheses has no counterpart there, or (`jnp.hypot`: ½ to each) none here. Where no
-/// framework agrees with another by rule (`cummax` of equals in JAX depends on the shape of a
-/// tree), there is no choice.
+/// in parentheses has no counterpart there, or (`jnp.hypot`: ½ to each) none here. Where a
+/// framework has no fixed convention (`cummax` of equals in JAX depends on the reduction tree),
+/// there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct Conventions {
@@ -346,8 +346,8 @@ thread_local! {
 }
 
 /// Runs `f` with these derivatives at kinks. They hold for the ops that are applied inside, on this
-/// thread, in reverse and forward mode and at every order, and stay with them: it does not matter
-/// where the backward pass runs. Values are the same under all conventions.
+/// thread, in reverse and forward mode and at every order, and are recorded with them: it does not
+/// matter where the backward pass runs. Values are the same under all conventions.
 ///
 /// ```
 /// use pullback::{AtTie, Conventions, Tensor, with_conventions};
@@ -360,7 +360,7 @@ thread_local! {
 /// ```
 ///
 /// A function that is compiled inside is compiled for them: called under others, `jit` compiles it
-/// again. Hooks that run in a backward pass run without.
+/// again. Hooks that run in a backward pass use the defaults.
 pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> R {
     with_state(*conventions, f)
 }
@@ -373,15 +373,15 @@ pub(crate) fn conventions() -> Conventions {
     }
 }
 
-/// Runs `f` as it was when the conventions were taken.
+/// Runs `f` with the conventions that held when they were read.
 pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> R {
     let bit = if conventions == DEFAULT { 0 } else { AGREED };
     let run = || events::replacing(AGREED, bit, f);
     mode::with(&CONVENTIONS, conventions, run)
 }
 
-/// The result of an op by other ops, where its derivative is agreed to be another than that of its
-/// row.
+/// The result of an op by other ops, where the conventions choose another derivative than that of
+/// its row.
 pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
     let c = conventions();
     let differs = match op {

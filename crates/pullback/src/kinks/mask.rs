@@ -29,7 +29,7 @@ pub(crate) fn zero_or_one(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
 }
 
 pub(crate) fn integer(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
-    // Infinities are their own integer part.
+    // Infinities are integers here.
     x[0].floor().eq(&x[0]).logical_and(x[0].is_finite())
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn integer_not_above_zero(op: &Op, x: &[Tensor], y: &[Tensor]) -> Ten
     integer(op, x, y).logical_and(x[0].le(0.0))
 }
 
-/// In the middle between two integers.
+/// Halfway between two integers.
 pub(crate) fn half(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {
     (&x[0] - x[0].floor()).eq(0.5)
 }
@@ -102,7 +102,7 @@ pub(crate) fn placed(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     several(&x[0].eq(best), vec![axis])
 }
 
-/// A running extreme was there already when it was met again, and has stayed since.
+/// A running extreme that occurred again, and has not changed since.
 pub(crate) fn running(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let (axis, n) = (axis as isize, x[0].shape()[axis]);
@@ -175,7 +175,7 @@ pub(crate) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
 }
 
 /// The first and the last largest element of a window are not the same. The last is the first of
-/// the image that is turned over.
+/// the flipped image.
 pub(crate) fn pooled(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Pool(pool) = op else { unreachable!("called for Pool") };
     let (x, axes) = (&x[0], pool.frames.len());

@@ -1,34 +1,34 @@
-//! Kinks: the points where a function has no derivative, and a convention stands in for it.
+//! Kinks: the points where a function has no derivative, and a convention defines one.
 //!
-//! The derivative of `relu` at 0 is whatever was agreed. That is harmless as long as few elements
-//! sit there, and a silent bias where many do: dead units, masks of zeros, quantised inputs, ties.
-//! Three means:
+//! The derivative of `relu` at 0 is a convention. That is harmless as long as few elements are
+//! there, and a silent bias where many are: dead units, masks of zeros, quantised inputs, ties.
+//! Three tools:
 //!
-//! - [`kink_report`] counts, by op and line, how many elements sat exactly on such a point, and
+//! - [`kink_report`] counts, by op and line, how many elements were exactly at such a point, and
 //!   says which derivative was taken for them;
 //! - [`strict_kinks`] makes the first of them an error;
 //! - [`with_conventions`] chooses another derivative where frameworks differ.
 //!
 //! One table (`table.rs`) says for every op where its kinks are and what is taken there;
 //! `docs/conventions.md` holds the same lines, and a test compares them. `mask.rs` finds the
-//! elements, with ordinary ops. `apply` looks at each op once it has run. Functions made of smooth
-//! ops and a selection (`clamp`, `leaky_relu`, `norm`) have no op of their own and say themselves
-//! where they bend ([`at`]).
+//! elements, with ordinary ops. `apply` checks each op after it has run. Functions made of smooth
+//! ops and a selection (`clamp`, `leaky_relu`, `norm`) have no op of their own and report their
+//! kinks themselves ([`at`]).
 //!
 //! # What counts
 //!
 //! Elements of the *result*, of an op that is differentiated: an operand is tracked while
-//! operations are recorded, or carries a tangent. Elsewhere nobody asks for a derivative. A
-//! backward pass, a tangent, and a checkpointed function that runs again count nothing: the
-//! elements were counted when the function ran. So does the inside of a smooth function that is
-//! written with |x| ([`aside`]).
+//! operations are recorded, or carries a tangent. Elsewhere no derivative is taken. A backward
+//! pass, a tangent, and a checkpointed function that runs again count nothing: the elements were
+//! counted when the function ran. The inside of a smooth function that is written with |x| is not
+//! counted either ([`aside`]).
 //!
 //! # Inside a trace
 //!
 //! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap`
-//! computes its masks along with everything else and they are counted when the examples are in
-//! ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well. A
-//! `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the
+//! computes its masks along with everything else and they are counted when the batched program has
+//! run ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well.
+//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the
 //! example, scopes that begin inside) is listed as unseen, and refused in strict mode.
 //!
 //! # Conventions
@@ -36,9 +36,9 @@
 //! A convention other than the default makes another function of the op (`conventions.rs`): the
 //! same values, made of ops whose derivatives add up to the one that is wanted. So it holds for
 //! reverse and forward mode, for every order and every batch, and also where the backward pass runs
-//! outside of the scope. What the library does for an op (decompositions, rules, replays) runs
-//! without: it was decided before. User code that is called again later (a custom rule, a
-//! checkpointed function, the function of a solver) runs by the conventions of its call.
+//! outside of the scope. What the library does for an op (decompositions, rules, replays) uses the
+//! defaults: the op has been replaced before. User code that is called again later (a custom rule,
+//! a checkpointed function, the function of a solver) uses the conventions of its call.
 
 mod conventions;
 pub(crate) mod mask;
@@ -68,8 +68,8 @@ thread_local! {
     static NOTED: RefCell<Vec<(Scope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` and counts the elements of differentiated results that sat exactly on a point without a
-/// derivative, by op and line.
+/// Runs `f` and counts the elements of differentiated results that were exactly at a point without
+/// a derivative, by op and line.
 ///
 /// ```
 /// use pullback::{Tensor, kink_report};
@@ -121,19 +121,18 @@ pub(crate) fn is_counting() -> bool {
     events::is_on(COUNT)
 }
 
-/// Runs `f`, which follows from what was decided and counted before: by the default conventions,
+/// Runs `f`, the internals of an op that was counted already: with the default conventions,
 /// counting nothing.
 pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
     events::without(COUNT | AGREED, f)
 }
 
-/// Runs `f`, whose derivative is given by somebody else: what bends inside is of no interest.
+/// Runs `f`, whose derivative is given separately: kinks inside are not counted.
 pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
     events::without(COUNT, f)
 }
 
-/// Runs `f` for what it counts alone, and not at all where nothing is counted. What it saves nobody
-/// keeps.
+/// Runs `f` only to count, and not at all where nothing is counted. It saves nothing on the tape.
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
         let count = || events::only(COUNT | AGREED, f);
@@ -141,24 +140,24 @@ pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     }
 }
 
-/// Runs `f`, the simpler ops that stand for one: by the default conventions.
+/// Runs `f`, the decomposition of an op: with the default conventions.
 pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
     events::without(AGREED, f)
 }
 
-/// [`off`] for a part of a formula whose bends are not those of the whole.
+/// [`off`] for a part of a formula whose kinks are not kinks of the whole.
 #[track_caller]
 pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
     let at = mode::user_line(Line::caller());
     mode::with_line(at, || off(f))
 }
 
-/// Looks at an op that has run.
+/// Checks an op that has run.
 pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
     look_as(op.name(), op, inputs, outs, at)
 }
 
-/// [`look`] under another name, that of the function which the op is there for.
+/// [`look`] under the name of the function that the op is part of.
 pub(crate) fn look_as(
     name: &'static str,
     op: &Op,
@@ -173,7 +172,7 @@ pub(crate) fn look_as(
     })
 }
 
-/// Says where a function bends that has no op of its own.
+/// Reports the kinks of a function that has no op of its own.
 #[track_caller]
 pub(crate) fn at(
     name: &'static str,
@@ -211,7 +210,7 @@ fn note(
         return Ok(());
     }
     let differentiated = operands.iter().any(|x| is_differentiated(x));
-    // What a body does is differentiated where it is replayed, if at all.
+    // A body is differentiated where it is replayed, if at all.
     if !differentiated && !trace::in_body() {
         return Ok(());
     }
@@ -220,7 +219,7 @@ fn note(
     }
     let row = kind.row(&conventions());
     let known: SmallVec<[Tensor; 2]> = operands.iter().map(|x| (*x).clone()).collect();
-    // Unseen, or it would look at itself.
+    // Not counted, or it would recurse.
     let mask = events::only(0, || {
         let find = || {
             let operands: SmallVec<[Tensor; 2]> = operands.iter().map(|x| x.detach()).collect();
@@ -240,7 +239,7 @@ fn note(
     .count()
 }
 
-/// Whether somebody may take the derivative of what is made of this tensor now.
+/// Whether what is computed from this tensor now may be differentiated.
 fn is_differentiated(x: &Tensor) -> bool {
     let tracked = || mode::is_grad_enabled() && x.is_tracked();
     let dual = x.lock().tangents.iter().any(|t| t.0 >= mode::cut());
@@ -363,7 +362,7 @@ impl Collected {
     }
 }
 
-/// Counts what a body noted, now that its values are there.
+/// Counts what a body noted, once its values are computed.
 pub(crate) fn settle(collected: Collected, values: Vec<Tensor>) -> Result<()> {
     let mut values = values.into_iter();
     for noted in collected.0 {

@@ -105,7 +105,7 @@ pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
         // Met in backward passes.
         Op::UnaryVjp(_)         => None,
         Op::Binary(f)           => ops::binary::kink(*f),
-        // Truth values: what is selected by them bends where its user says.
+        // `bool` results: functions that select by them report their own kinks.
         Op::Compare(_) | Op::Select => None,
         Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => None,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
@@ -137,7 +137,8 @@ pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
         },
         // Smooth, or decomposed where they are differentiated.
         Op::Fft(_) | Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) => None,
-        // Branches and turns are looked at op by op; the derivative of a custom op is its user's.
+        // Branches and iterations are checked op by op; the derivative of a custom op is its
+        // user's.
         Op::Flow(_) | Op::Custom(_) => None,
     }
 }

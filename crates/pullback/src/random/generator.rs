@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 static GENERATORS: Mutex<States> = Mutex::new(States { seed: 0, by_device: Vec::new() });
 
 /// Generators, one for each device that was drawn on. Each is a seed and how many keys it has
-/// given, a tensor `i64[2]` there. A tensor, so that a compiled step draws anew at each call: the
-/// count is state that the step reads and writes. On the device, so that a step has all it needs
-/// there.
+/// given, a tensor `i64[2]` there. A tensor, so that a compiled step draws new numbers at each
+/// call: the count is state that the step reads and writes. On the device, so that a step has all
+/// it needs there.
 pub(crate) struct States {
     /// The seed of those to come.
     seed: i64,
@@ -36,7 +36,7 @@ impl States {
         &self.by_device[i]
     }
 
-    /// Generators of their own that stand where these do.
+    /// Copies of these generators, in the same state.
     pub fn copied(&self) -> States {
         let copies = || self.by_device.iter().map(Tensor::deep_clone).collect();
         States { seed: self.seed, by_device: mode::set_recording(false, copies) }
@@ -48,7 +48,7 @@ impl States {
     }
 }
 
-/// Where the generators stand, whatever is being traced.
+/// The state of the generators, whatever is being traced.
 pub(crate) fn states() -> States {
     trace::computing(|| generators(|states| states.copied()))
 }
@@ -56,7 +56,7 @@ pub(crate) fn states() -> States {
 /// What a function drew from the generator, so that it can run again and draw the same.
 #[derive(Clone)]
 pub(crate) struct Draws {
-    /// Where the generators stood when it began; inside a trace that is not known.
+    /// The state of the generators when it began; inside a trace that is not known.
     pub state: Option<Arc<Mutex<States>>>,
     /// The keys it was given, in order. Bodies inside it have keys of their own, made from these.
     pub keys: Vec<Key>,
@@ -69,8 +69,8 @@ thread_local! {
     static REPEATED: RefCell<Option<(Draws, usize)>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, which draws what was drawn before; the global generator stays where it is. What a
-/// function draws after that comes from the state that is given.
+/// Runs `f`, which draws what was drawn before; the state of the global generator does not change.
+/// What a function draws after that comes from the state that is given.
 pub(crate) fn repeating<R>(draws: Draws, f: impl FnOnce() -> R) -> R {
     struct Return(Option<(Draws, usize)>);
     impl Drop for Return {
@@ -156,8 +156,8 @@ pub fn manual_seed(seed: u64) {
     mode::with_line(at, || generators(seeded));
 }
 
-/// Where the global generator of the default device stands: its seed and how many keys it has
-/// given. [`set_random_state`] goes back there.
+/// The state of the global generator of the default device: its seed and how many keys it has
+/// given. [`set_random_state`] restores it.
 ///
 /// ```
 /// use pullback::{Tensor, random_state, set_random_state};
@@ -192,7 +192,7 @@ pub fn random_states() -> Vec<Tensor> {
     mode::with_line(at, || generators(copied))
 }
 
-/// Puts the global generator of the state's device where [`random_state`] found it.
+/// Restores the global generator of the state's device to a [`random_state`].
 ///
 /// # Panics
 /// If the tensor is not `i64[2]`.
@@ -210,9 +210,9 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 /// A fresh key from the global generator, a pure function of its seed and of how many it gave
 /// before.
 ///
-/// Inside [`jit`](crate::jit) every call draws anew. Inside `vmap` each example gets a key of its
-/// own. In the body of a loop the same key would come at every turn, so there it is an error: split
-/// a key beforehand and scan over the parts.
+/// Inside [`jit`](crate::jit) every call draws new numbers. Inside `vmap` each example gets a key
+/// of its own. In the body of a loop every iteration would get the same key, so there it is an
+/// error: split a key beforehand and scan over the parts.
 ///
 /// ```
 /// # use pullback::next_key;
@@ -234,7 +234,7 @@ pub fn next_key() -> Key {
 /// ```
 ///
 /// # Panics
-/// If the device is not there.
+/// If the device is not available.
 #[track_caller]
 #[must_use]
 pub fn next_key_on(device: impl IntoDevice) -> Key {
@@ -259,8 +259,8 @@ fn fresh_key(device: Device, at: Line) -> Key {
 }
 
 impl Tensor {
-    /// Numbers spread evenly over [0, 1), of the [default dtype](crate::default_dtype), from the
-    /// global generator.
+    /// Uniform numbers in [0, 1), of the [default dtype](crate::default_dtype), from the global
+    /// generator.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -1,5 +1,5 @@
-//! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced,
-//! taped, whatever goes on outside.
+//! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced or
+//! taped, depending on the context.
 
 use crate::apply::apply_all;
 use crate::{Tensor, autocast, kinks, mode};
@@ -29,13 +29,13 @@ pub(crate) fn evaluate_with<V: Clone>(
     };
     for e in &program.equations {
         let operands: Vec<V> = e.inputs.iter().map(|&v| get(&values, v)).collect();
-        // The program has the dtypes and the conventions that were settled when it was traced.
+        // The program has the dtypes and the conventions of the time it was traced.
         let run = || on_line_of(e.at, || apply(&e.op, &operands));
         let made = autocast::off(|| kinks::off(run));
         for (v, y) in e.outputs.iter().zip(made) {
             values[v.index()] = Some(y);
         }
-        // What nothing reads any more is let go.
+        // Values that are not read any more are dropped.
         for v in &e.inputs {
             left[v.index()] -= 1;
             if left[v.index()] == 0 {

@@ -1,5 +1,4 @@
-//! A trace that is going on: which variable each tensor is, and what was noted about the world
-//! outside.
+//! An active trace: which variable each tensor is, and what was noted about tensors from outside.
 
 use super::{ACTIVE, Before, Capture, Effect, Kind, Log, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
@@ -11,7 +10,7 @@ use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Unary, Var,
 use std::sync::Arc;
 
 impl Log {
-    /// Notes that `y` shows what `x` shows.
+    /// Notes that `y` has the values of `x`.
     pub(super) fn follow(&mut self, y: &Tensor, x: &Tensor) {
         self.followed += 1;
         // Now and then, so that it costs nothing for each.
@@ -33,13 +32,13 @@ impl Trace {
         matches!(self.kind, Kind::Body(_))
     }
 
-    /// Whether a `no_grad` was entered inside this trace and goes on.
+    /// Whether a `no_grad` was entered inside this trace and is active.
     pub(super) fn is_cut(&self) -> bool {
         mode::cut() >= self.first_level
     }
 
-    /// Whether a value follows from a float that somebody outside may be differentiating: an
-    /// argument, or a capture that is not a plain constant.
+    /// Whether a value follows from a float that may be differentiated outside: an argument, or a
+    /// capture that is not a plain constant.
     pub(super) fn depends_on_floats(&self, x: &Tensor, at: Line) -> Result<bool> {
         let (var, _) = self.root_of(x, "in-place", at)?;
         let log = &mut *self.log.borrow_mut();
@@ -101,7 +100,7 @@ impl Trace {
         Ok(lifted)
     }
 
-    /// The variable that stands for a tensor from outside, if it was used.
+    /// The variable that represents a tensor from outside, if it was used.
     pub(super) fn lifted(&self, x: &Tensor) -> Option<Tensor> {
         let key = Arc::as_ptr(&x.0) as usize;
         self.log.borrow().lifted.get(&key).map(|(_, lifted)| lifted.clone())
@@ -122,7 +121,7 @@ impl Trace {
         self.tensor(var, "a capture", at)
     }
 
-    /// A tensor of another trace must be one that is going on around this one.
+    /// A tensor of another trace must belong to an enclosing one.
     pub(super) fn check_reachable(&self, x: &Tensor, op: &str, at: Line) -> Result<()> {
         match x.0.storage.as_traced() {
             Some(traced) if !ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == traced.trace)) => {
@@ -301,7 +300,7 @@ impl Trace {
 
     /// Remembers what a tensor from outside is like before it is changed.
     pub fn note(&self, x: &Tensor) {
-        // Its address stays its own, as it is kept.
+        // Its address is not reused, as it is kept.
         if self.owns(x) || !self.log.borrow_mut().noted.insert(Arc::as_ptr(&x.0) as usize) {
             return;
         }
@@ -403,12 +402,12 @@ impl Trace {
     }
 }
 
-/// Which variables follow from floats that somebody outside may be differentiating, as far as the
-/// program was looked at: it only grows, so a write does not go through all of it again.
+/// Which variables follow from floats that may be differentiated outside, as far as the program was
+/// analysed: it only grows, so a write does not analyse all of it again.
 #[derive(Default)]
 pub(super) struct Floats {
     depends: Vec<bool>,
-    /// How many inputs and equations were looked at.
+    /// How many inputs and equations were analysed.
     inputs: usize,
     equations: usize,
 }
@@ -436,7 +435,7 @@ impl Floats {
     }
 }
 
-/// Whether a backward pass could start here: not where one has gone through already.
+/// Whether a backward pass could start here: not where the graph was freed by one.
 pub(crate) fn can_be_differentiated(y: &Tensor) -> bool {
     match &y.lock().history {
         History::None | History::Cut(_) | History::Leaf(_) => false,

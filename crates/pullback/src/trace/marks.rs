@@ -1,5 +1,5 @@
-//! What a function does to the tensors of its caller that no program can do, and what a body cannot
-//! do to `no_grad` around it.
+//! Effects on the caller's tensors that a program cannot have, and what a body cannot do to an
+//! enclosing `no_grad`.
 
 use super::{ACTIVE, Kind, address, current};
 use crate::{Error, Result, Tensor, fail};
@@ -9,7 +9,7 @@ const LIFTS: &str = "it switches recording on, and was called inside no_grad";
 const MARKS: &str = "it marks a tensor of its caller as requiring grad, or no longer";
 const ASKS: &str = "it asks for the gradient of an argument";
 
-/// The innermost whole function that is traced is not to be compiled.
+/// The innermost whole function that is traced must not be compiled.
 fn go_op_by_op(why: &'static str) {
     ACTIVE.with_borrow(|all| {
         if let Some(whole) = all.iter().rev().find(|trace| !trace.is_body()) {
@@ -18,9 +18,9 @@ fn go_op_by_op(why: &'static str) {
     });
 }
 
-/// A tensor is about to become a leaf, or none. Where it is the caller's, as an argument is, it
-/// stays so after the call: a program cannot do that. `changes` says whether it is something else
-/// now.
+/// A tensor is about to become a leaf, or to stop being one. For the caller's tensor, such as an
+/// argument, that holds after the call: a program cannot do that. `changes` says whether it is
+/// something else now.
 pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let argument = trace.log.borrow().arguments.contains(&address(x));
@@ -44,7 +44,7 @@ pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
 }
 
 fn refused_mark(x: &Tensor, what: &str, at: Line) -> Error {
-    // Called as it is, the function may do that.
+    // Called eagerly, the function may do that.
     go_op_by_op(MARKS);
     let message = format!("{what} is marked as requiring grad, or no longer, inside the body");
     Error::new(ErrorKind::Gradient, "requires_grad", message)
@@ -53,8 +53,8 @@ fn refused_mark(x: &Tensor, what: &str, at: Line) -> Error {
         .hint("mark x.detach(), or compute the gradient with grad(..)")
 }
 
-/// The gradient of a tensor is looked at or changed. The caller's tensor may have one where the
-/// argument that stands for it does not.
+/// The gradient of a tensor is read or changed. The caller's tensor may have one where the traced
+/// argument does not.
 pub(crate) fn asks(x: &Tensor) {
     if let Some(trace) = current().filter(|trace| trace.in_no_grad && !trace.is_body())
         && trace.log.borrow().arguments.contains(&address(x))
@@ -63,7 +63,7 @@ pub(crate) fn asks(x: &Tensor) {
     }
 }
 
-/// Refuses to lift a `no_grad` that is around the innermost body: the body is replayed in there.
+/// Refuses to lift a `no_grad` that encloses the innermost body: the body is replayed inside it.
 pub(crate) fn check_lifting(at: Line) {
     let Some(trace) = current().filter(|trace| trace.in_no_grad) else { return };
     match trace.kind {

@@ -1,25 +1,25 @@
 //! Tracing: recording what a function does into a [`Program`], by context.
 //!
-//! While a trace goes on, on this thread, `apply` computes nothing. Every op becomes an equation,
-//! also ops of concrete tensors, and its result is a tensor whose storage stands for a variable.
-//! Everything above `apply` runs as ever: the tape, backward, forward mode and in-place writes work
-//! on traced tensors because they never look at values. So a trace of a function that calls
-//! `backward` holds the gradient's computation as well.
+//! While a trace is active on this thread, `apply` computes nothing. Every op becomes an equation,
+//! also ops of concrete tensors, and its result is a tensor whose storage represents a variable.
+//! Everything above `apply` runs as usual: the tape, backward, forward mode and in-place writes
+//! work on traced tensors because they never read values. So a trace of a function that calls
+//! `backward` contains the gradient's computation as well.
 //!
 //! There are two kinds of trace.
 //!
-//! - A *whole* one (`trace`, `jit`) takes tensors it meets by reference to their memory: one
-//!   variable a storage, whichever views of it are used, so that a write through one is seen
-//!   through the others. Leaves stay leaves, and their `.grad()` slots are noted.
-//! - A *body* (of `vmap`, `scan`, `cond`, …) becomes part of what goes on outside it. A tensor from
-//!   outside is *lifted*: inside it is a plain variable without history or tangents, and what the
-//!   body is turned into is then applied, outside, to the tensor itself. So derivatives outside see
-//!   the whole, and derivatives inside see only what is inside. A body may not write to what is
+//! - A *whole* one (`trace`, `jit`) captures tensors by reference to their memory: one variable per
+//!   storage, whichever views of it are used, so that a write through one is seen through the
+//!   others. Leaves stay leaves, and their `.grad()` slots are noted.
+//! - A *body* (of `vmap`, `scan`, `cond`, …) becomes part of the computation outside it. A tensor
+//!   from outside is *lifted*: inside it is a plain variable without history or tangents, and what
+//!   the body is turned into is then applied, outside, to the tensor itself. So derivatives outside
+//!   see the whole, and derivatives inside see only what is inside. A body may not write to what is
 //!   outside.
 //!
 //! A value is found by its storage and layout ([`Trace::var_of`]): the root variable of the storage
-//! stands for its dense whole, and a window on it is a chain of views. A write makes a new root
-//! variable, and the version of the storage says which windows are old.
+//! represents all of it, contiguous, and a view of it is a chain of view ops. A write makes a new
+//! root variable, and the version of the storage says which windows are old.
 
 mod eval;
 mod log;
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     Body(&'static str),
 }
 
-/// A trace that is going on.
+/// An active trace.
 pub(crate) struct Trace {
     id: u64,
     pub kind: Kind,
@@ -66,7 +66,7 @@ pub(crate) struct Trace {
     first_level: u64,
     /// Whether it began inside `no_grad`.
     in_no_grad: bool,
-    /// The number of examples that the body stands for, where each draws random numbers of its own.
+    /// The number of examples that the body is for, where each draws its own random numbers.
     lanes: Option<usize>,
     /// Why a whole function must not be compiled, once that is known.
     uncompiled: Uncompiled,
@@ -74,7 +74,7 @@ pub(crate) struct Trace {
 }
 
 /// Why the function that is being traced cannot be compiled although it can be traced. Shared with
-/// who asked for the trace, who wants to know it also where the function fails.
+/// the caller of the trace, who needs it also where the function fails.
 pub(crate) type Uncompiled = Rc<Cell<Option<&'static str>>>;
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ struct Log {
     /// Values that were cut off others and show what those show, each with the other, by the
     /// storage of that.
     followers: FxHashMap<usize, Vec<(Weak<Storage>, Tensor)>>,
-    /// How many of them were added since those that are gone were let go.
+    /// How many of them were added since dropped ones were last removed.
     followed: usize,
     /// What follows from floats outside.
     floats: log::Floats,
@@ -103,24 +103,24 @@ struct Log {
     leaves: Vec<Touched>,
     /// The numbers of those leaves.
     touched: FxHashSet<u64>,
-    /// The function wants to look at values that are not known here.
+    /// The function wants to read values that are not known here.
     looks: bool,
-    /// Constants that were made while tracing: what is read of them is known for good.
+    /// Constants that were made while tracing: their values are known.
     constants: FxHashSet<usize>,
-    /// The flags that the function looked at, with the values it saw first.
+    /// The flags that the function read, with the values it saw first.
     flags: Vec<(Flag, bool)>,
 }
 
-/// The variable that stands for the whole of a storage.
+/// The variable that represents the whole of a storage.
 struct Root {
-    /// Weak, so that a value of the trace is dropped when the function drops it; the address stays
-    /// its own all the same.
+    /// Weak, so that a value of the trace is dropped when the function drops it; the address is
+    /// still not reused.
     storage: Weak<Storage>,
     spec: Spec,
     var: Var,
     /// For memory from outside: which capture it is, and whether it was written to.
     capture: Option<usize>,
-    /// It stands for a tensor from outside in a body, where that may not be written to.
+    /// It represents a tensor from outside in a body, where that may not be written to.
     lifted: bool,
     written: bool,
     before: (u64, Option<Writer>),
@@ -132,7 +132,7 @@ struct Before {
     version: u64,
 }
 
-/// A leaf whose `.grad()` the function looked at or changed.
+/// A leaf whose `.grad()` the function read or changed.
 pub(crate) struct Touched {
     pub leaf: Arc<Leaf>,
     pub before: Option<Tensor>,
@@ -145,11 +145,11 @@ pub(crate) struct Touched {
 /// A tensor from outside that a trace uses.
 pub(crate) struct Capture {
     pub tensor: Tensor,
-    /// It has one row for each of the examples that the body stands for.
+    /// It has one row for each of the examples that the body is for.
     pub batched: bool,
     /// It is what `.grad()` of this leaf holds.
     pub leaf: Option<Arc<Leaf>>,
-    /// The tensor through which its memory was met.
+    /// The tensor through which its memory was first used.
     pub handle: Option<Tensor>,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Recorded {
     pub leaves: Vec<(Touched, Effect)>,
     /// A tensor from outside was left with a history that leads into the function.
     pub tracked_state: bool,
-    /// The flags that the function looked at, and what they were.
+    /// The flags that the function read, and what they were.
     pub flags: Vec<(Flag, bool)>,
     /// The function looks for anomalies itself, which the program does not.
     pub looks: bool,
@@ -196,7 +196,7 @@ thread_local! {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// By which one tensor is known from another, while both are there.
+/// Identifies a tensor while it is alive.
 fn address(x: &Tensor) -> usize {
     Arc::as_ptr(&x.0) as usize
 }
@@ -263,7 +263,7 @@ pub(crate) fn record<R>(
     record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
 }
 
-/// [`record`] that tells why the function must not be compiled, if so.
+/// [`record`] that also reports why the function must not be compiled, if so.
 pub(crate) fn record_telling<R>(
     uncompiled: &Uncompiled,
     kind: Kind,
@@ -305,21 +305,19 @@ pub(crate) fn record_telling<R>(
     Ok((result, recorded))
 }
 
-/// Notes that a flag was looked at, in every trace that is going on: it decides what all of them
-/// record.
+/// Notes that a flag was read, in every active trace: it decides what all of them record.
 pub(crate) fn looked_at(flag: &Flag, value: bool) {
     if active() {
         ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
     }
 }
 
-/// Notes that what is traced would look at values if they were known, for its own sake: the program
-/// does not.
+/// Notes that the traced function would check values if they were known: the program does not.
 pub(crate) fn looks_at_values() {
     ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
 }
 
-/// Records an op and gives tensors that stand for its results.
+/// Records an op and returns tensors that represent its results.
 pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
@@ -360,7 +358,8 @@ pub(crate) fn stopped(x: &Tensor, at: Line) -> Result<Tensor> {
     Ok(y)
 }
 
-/// A value that nobody else holds, without a derivative: as [`stopped`], but it may be written to.
+/// A value without other references and without a derivative: as [`stopped`], but it may be written
+/// to.
 pub(crate) fn constant(x: &Tensor, at: Line) -> Result<Tensor> {
     match current().filter(|_| x.dtype().is_float()) {
         Some(trace) => trace.stop(x, at),
@@ -376,7 +375,7 @@ pub(crate) fn lift(x: &Tensor, at: Line) -> Tensor {
     }
 }
 
-/// What stands for a tensor from outside in the body that is being traced, if it was used there.
+/// What represents a tensor from outside in the body that is being traced, if it was used there.
 pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
     let trace = current()?;
     if trace.is_body() && !trace.owns(x) { trace.lifted(x) } else { None }
@@ -388,7 +387,7 @@ pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Resul
     let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
     let mut older = operand.tangents.iter().any(is_older);
     if older && trace.kind == Kind::Whole {
-        // Those of a `jvp` that has returned are nobody's.
+        // Those of a `jvp` that has returned are dropped.
         operand.tangents = levels::alive(&operand.tangents);
         older = operand.tangents.iter().any(is_older);
     }
@@ -412,8 +411,8 @@ pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Resul
     }
 }
 
-/// Notes that the gradient of a leaf is looked at or changed. A gradient that is there becomes an
-/// input of the program, so that each call sees the one of its time.
+/// Notes that the gradient of a leaf is read or changed. An existing gradient becomes an input of
+/// the program, so that each call sees the current one.
 pub(crate) fn touch(
     leaf: &Arc<Leaf>,
     slot: &mut Option<Tensor>,
@@ -443,7 +442,7 @@ pub(crate) fn touch(
     trace.log.borrow_mut().leaves.push(Touched { leaf: leaf.clone(), before, looked, input });
 }
 
-/// The error of reading a value while a function is traced, unless it is known for good.
+/// The error of reading a value while a function is traced, unless it is a constant.
 pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
     if let Some(traced) = x.0.storage.as_traced() {
         return Err(match is_here(x) {
@@ -467,7 +466,7 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
         .hint("read it before, and pass what depends on it as a tensor"))
 }
 
-/// Whether a value can be looked at: nothing is being traced.
+/// Whether a value can be read: nothing is being traced.
 pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
@@ -478,7 +477,7 @@ pub(crate) fn on_host(x: &Tensor) -> bool {
     x.device() == Device::Cpu && knows(x)
 }
 
-/// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
+/// Whether a tensor can be used here: it is memory, or a value of an active trace.
 pub(crate) fn is_here(x: &Tensor) -> bool {
     let here = |id: u64| ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == id));
     x.0.storage.as_traced().is_none_or(|traced| here(traced.trace))
@@ -490,13 +489,13 @@ pub(crate) fn note_constant(x: &Tensor) {
         let mut log = trace.log.borrow_mut();
         log.constants.insert(Arc::as_ptr(&x.0.storage) as usize);
         log.noted.insert(Arc::as_ptr(&x.0) as usize);
-        // Kept, so that the address stays its own.
+        // Kept, so that the address is not reused.
         let (history, tangents) = (History::None, Tangents::new());
         log.handles.push((x.clone(), Before { history, tangents, version: x.0.storage.version() }));
     }
 }
 
-/// A key for what goes on in a body, from the generator outside; none outside a body.
+/// A key for the draws of a body, from the generator outside; none outside a body.
 pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
@@ -534,7 +533,7 @@ pub(crate) fn in_body() -> bool {
     current().is_some_and(|trace| trace.is_body())
 }
 
-/// The node is older than the trace: backward would leave it.
+/// The node is older than the trace: backward would leave the trace.
 pub(crate) fn is_outside(number: u64) -> bool {
     current().is_some_and(|trace| !trace.is_body() && number < trace.first_node)
 }

@@ -77,7 +77,7 @@ fn prefixes<T: Tree>(
         let message = format!("the tensors are not equally long along axis {axis}");
         return Err(Error::shape(op, message).on(leaves.iter().map(Tensor::spec)));
     }
-    // Many pairs at once: `f` names its own lines, the rest speaks for the caller.
+    // Many pairs at once: errors in `f` name its own lines, others the caller's.
     let pairs = vmap(|(a, b): &(T, T)| mode::with_own_lines(|| f(a, b)), 0, 0);
     let combine = |a: &[Tensor], b: &[Tensor]| -> Result<Vec<Tensor>> {
         let made = pairs(&(xs.with_leaves(a), xs.with_leaves(b))).leaves();
@@ -102,8 +102,8 @@ fn prefixes<T: Tree>(
     })
 }
 
-/// Neighbours are put together, half as many are scanned, which gives the odd places; each even
-/// place follows from the odd one before it.
+/// Neighbours are combined, half as many are scanned, which gives the odd positions; each even
+/// position follows from the odd one before it.
 fn scanned(
     combine: &impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>>,
     rows: &[Tensor],
@@ -124,7 +124,7 @@ fn scanned(
         rows.iter().map(|x| x.narrow(0, 0, count)).collect()
     };
     let odd = scanned(combine, &combine(&every(0, half, 0), &every(0, half, 1))?, half)?;
-    // The even places after the first: as many as there are odd ones before them.
+    // The even positions after the first: as many as there are odd ones before them.
     let later = (n - 1) / 2;
     let even = match later {
         0 => first(rows, 1),

@@ -1,5 +1,5 @@
 //! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where
-//! the function looks at values. Of several results there is one for each, in the structure of the
+//! the function reads values. Of several results there is one for each, in the structure of the
 //! results.
 
 use super::modes::{grad, jvp, vjp};
@@ -95,8 +95,7 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// A transform of `f`: what it does itself is done for the caller's line, and what `f` does names
-/// its own lines.
+/// A transform of `f`: its own ops carry the caller's line, and the ops of `f` their own lines.
 fn spoken<T, Y, R>(
     caller: Line,
     f: impl Fn(&T) -> Y,
@@ -179,8 +178,8 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// [`jacobian`].
 ///
 /// A function that writes to tensors from outside (the running statistics of a layer, a counter) is
-/// called once for each direction. All calls find what the first one found, and what the last one
-/// wrote stays: so it is written once, here and in [`jacobian`] and [`hessian`].
+/// called once for each direction. Every call sees the state that the first one saw, and what the
+/// last one wrote stays: so the state is updated once, here and in [`jacobian`] and [`hessian`].
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -237,9 +236,9 @@ fn zeros_of(x: &Tensor) -> Tensor {
     mode::set_recording(false, || x.detach().zeros_like())
 }
 
-/// Calls of one function for one derivative, as if there had been one. It may write to memory from
-/// outside: each call finds what the first one found, and what the last one wrote stays. And each
-/// draws from the global generator what the first one drew.
+/// Calls of one function for one derivative, with the effects of a single call. It may write to
+/// outside memory: each call sees the state that the first one saw, and what the last one wrote
+/// stays. And each draws from the global generator what the first one drew.
 struct Calls {
     at: Line,
     last: RefCell<Writes>,
@@ -265,7 +264,7 @@ impl Calls {
             Some(draws) => random::repeating(draws, f),
             None => f(),
         });
-        // The first call may have failed on the way: the next one goes on from there.
+        // The first call may have failed part of the way: the next one starts from there.
         if keys.len() > count {
             self.draws.replace(Some(Draws { state: None, keys, trace: trace::number() }));
         }
@@ -348,10 +347,10 @@ impl Block {
     }
 }
 
-/// `f` of every tensor with a single 1, as many examples of one computation. `None` where that
-/// cannot be: no direction, or a function that looks at values, which is then called once for each.
+/// `f` of every tensor with a single 1, as many examples of one computation. `None` where that is
+/// impossible: no direction, or a function that reads values, which is then called once for each.
 fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
-    // Who looks for anomalies wants to see values.
+    // Anomaly mode needs to read values.
     if like.is_empty() || mode::anomaly() {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Levels of forward mode: which `jvp` a tangent belongs to.
 //!
-//! Every `jvp` gets a fresh number, so the tangents of nested ones are told apart and no
-//! perturbation is confused with another. A tangent whose `jvp` has returned is dropped where it
-//! turns up in saved values.
+//! Every `jvp` gets a fresh number, so the tangents of nested ones are distinguished (no
+//! perturbation confusion). A tangent whose `jvp` has returned is dropped where it is found in
+//! saved values.
 
 use crate::tape::Node;
 use crate::tensor::Tangents;
@@ -23,7 +23,7 @@ pub(crate) fn take_number() -> u64 {
 }
 
 /// The levels being computed, each with the nodes that saved tangents of it. A tangent's history
-/// leads back to the node that saved it, which is a circle: it is cut when the level ends.
+/// leads back to the node that saved it: a reference cycle, which is broken when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
 
 thread_local! {
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 thread_local! {
-    /// Levels that have ended and are gone through once more, on this thread: like [`ALIVE`].
+    /// Levels that have ended and are being replayed, on this thread: like [`ALIVE`].
     static REVIVED: RefCell<Vec<(u64, Vec<Weak<Node>>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -92,7 +92,7 @@ impl Drop for Level {
     }
 }
 
-/// Whether some forward mode is going on, on this thread.
+/// Whether forward mode is active on this thread.
 pub(crate) fn any() -> bool {
     HERE.get() > 0
 }

@@ -1,4 +1,4 @@
-//! A function as the linear map that it is near a point, and linear maps turned round.
+//! The linearisation of a function at a point, and transposes of linear maps.
 
 use super::modes::vjp;
 use crate::{Error, Spec, Tensor, Tree, fail, mode};
@@ -30,12 +30,12 @@ pub fn linearize<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     let at = mode::user_line(Line::caller());
     let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
     mode::with_line(at, || {
-        // What the user wrote names its own lines.
+        // Errors in the user's code name its own lines.
         let (y, pullback) = vjp(|x: &T| mode::with_own_lines(|| f(x)), x);
         let zeros = y.map(&mut |y| mode::set_recording(false, || y.detach().zeros_like()));
         let (_, push) = vjp(move |dy: &Y| pullback(dy), &zeros);
-        // The map comes from the tape of the pullback. Nobody outside follows it, unless the value
-        // or a direction is followed.
+        // The map comes from the tape of the pullback. It is not tracked outside, unless the value
+        // or a direction is.
         let followed = y.leaves().iter().any(Tensor::is_tracked);
         let map = move |direction: &T| {
             let given = direction.leaves();
@@ -61,8 +61,8 @@ fn list(specs: &[&Spec]) -> String {
     specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The transpose of a linear function, which `x` shows the argument of: the map with ⟨f(x), y⟩ =
-/// ⟨x, transpose(y)⟩.
+/// The transpose of a linear function with an argument like `x`: the map with ⟨f(x), y⟩ = ⟨x,
+/// transpose(y)⟩.
 ///
 /// ```
 /// use pullback::{Tensor, linear_transpose};

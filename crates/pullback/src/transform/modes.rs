@@ -1,5 +1,5 @@
-//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something
-//! beside the result (`…_aux`).
+//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with an
+//! auxiliary output (`…_aux`).
 
 use super::levels::{self, Level};
 use super::reach::{Plan, plan};
@@ -57,7 +57,7 @@ pub fn grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T {
     move |x| both(x).1
 }
 
-/// The value and the gradient of a scalar function, in one go.
+/// The value and the gradient of a scalar function, in one pass.
 ///
 /// ```
 /// use pullback::{Tensor, value_and_grad};
@@ -77,9 +77,9 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
     }
 }
 
-/// [`value_and_grad`] of a function that gives something beside its loss: predictions, metrics, new
-/// state. Only the loss is differentiated; what is beside it comes out as it is, any [`Tree`],
-/// without the history of this derivative. (A derivative further out still sees it.)
+/// [`value_and_grad`] of a function that returns an auxiliary output with its loss: predictions,
+/// metrics, new state. Only the loss is differentiated; the auxiliary output is returned as it is,
+/// any [`Tree`], without the history of this derivative. (An outer derivative still sees it.)
 ///
 /// ```
 /// use pullback::{Tensor, value_and_grad_aux};
@@ -116,7 +116,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         plan.outside |= frame.moves_outside(std::slice::from_ref(&y), at);
         let outside = plan.outside;
         let beside = aux.leaves();
-        // What is beside the loss may depend on something out there that the loss does not.
+        // The auxiliary output may depend on something outside that the loss does not.
         let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
         let one = mode::with_line(at, || y.ones_like_splat());
         let record = frame.recorded && outside;
@@ -141,8 +141,8 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
     }
 }
 
-/// [`grad`] of a function that gives something beside its loss: the gradient, and that. See
-/// [`value_and_grad_aux`].
+/// [`grad`] of a function that returns an auxiliary output with its loss: the gradient, and that
+/// output. See [`value_and_grad_aux`].
 ///
 /// ```
 /// use pullback::{Tensor, grad_aux};
@@ -185,7 +185,7 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     (value, pullback)
 }
 
-/// [`vjp`] of a function that gives something beside its result, which is not differentiated: the
+/// [`vjp`] of a function that also returns an auxiliary output, which is not differentiated: the
 /// value, the pullback, and that.
 ///
 /// ```
@@ -239,7 +239,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     (value, pullback, aux)
 }
 
-/// The value of a function and the derivative along a direction: forward mode, in constant memory.
+/// The value of a function and the derivative along a direction: forward mode, without keeping
+/// intermediate values.
 ///
 /// ```
 /// use pullback::{Tensor, jvp};
@@ -261,7 +262,7 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     mode::with_line(at, || start.own((value, derivative)))
 }
 
-/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the
+/// [`jvp`] of a function that also returns an auxiliary output, which is not differentiated: the
 /// value, the derivative, and that.
 ///
 /// ```
@@ -326,7 +327,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
         fail::raise(Error::gradient("jvp", message).at(at));
     }
     let y = f(&dual);
-    // Through `state`, so that a result that was overwritten since has its derivative anew.
+    // Through `state`, so that a result that was overwritten since has its new derivative.
     let mut derivatives = Vec::new();
     let value = y.map(&mut |y| {
         let mut state = fail::or_raise(y.state(at));
@@ -363,7 +364,7 @@ fn zeros_of(x: &Tensor, at: Line) -> Tensor {
 
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
 /// depends on. Where the original is tracked, the value follows from it by an identity, so that the
-/// graph goes on behind it and transforms nest.
+/// graph continues behind it and transforms nest.
 struct Frame<T> {
     inputs: T,
     leaves: Vec<Tensor>,
@@ -380,7 +381,7 @@ impl<T: Tree> Frame<T> {
         let (mut leaves, mut buffers) = (Vec::new(), Vec::new());
         let inputs = x.map(&mut |x| {
             if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
-                // A constant stands for it where gradients are collected.
+                // Gradients are collected for a constant in its place.
                 let zero = || x.zeros_like_splat();
                 leaves.push(mode::with_line(at, zero));
                 buffers.push(x.clone());
@@ -397,8 +398,8 @@ impl<T: Tree> Frame<T> {
         Frame { inputs, leaves, buffers, recorded }
     }
 
-    /// What the function wrote to buffers is a constant outside, unless it depends on something out
-    /// there.
+    /// What the function wrote to buffers is a constant outside, unless it depends on something
+    /// outside.
     fn settle(&self, at: Line) {
         for x in &self.buffers {
             let written = matches!(x.lock().history, History::Node(..));
@@ -418,7 +419,7 @@ impl<T: Tree> Frame<T> {
     }
 
     fn targets(&self) -> Vec<Key> {
-        // A name for what is not tracked (integers): no tracked value has number 0.
+        // The id of untracked values (integers): no tracked value has id 0.
         self.leaves.iter().map(|x| x.lock().history.key().unwrap_or((0, 0))).collect()
     }
 
@@ -427,13 +428,13 @@ impl<T: Tree> Frame<T> {
         let histories: Vec<History> =
             results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
         let mut plan = plan(histories.iter(), &targets);
-        // A leaf made by an identity has someone behind it.
+        // A leaf made by an identity has a history behind it.
         plan.outside |= self.leaves.iter().any(|x| matches!(x.lock().history, History::Node(..)));
         plan
     }
 
-    /// Whether the results' tangents depend on something tracked out there: then those of the
-    /// gradients do, whoever pushes them.
+    /// Whether the results' tangents depend on something tracked outside: then those of the
+    /// gradients do too.
     fn moves_outside(&self, results: &[Tensor], at: Line) -> bool {
         let tangents = all_tangents(results, at);
         !tangents.is_empty() && self.plan(&tangents, at).outside
@@ -464,7 +465,7 @@ impl<T: Tree> Frame<T> {
         self.leaves.iter().zip(targets).map(gradient).collect()
     }
 
-    /// A result as the outside sees it: a constant, unless it depends on something out there.
+    /// A result as the outside sees it: a constant, unless it depends on something outside.
     fn value(&self, y: &Tensor, outside: bool) -> Tensor {
         let (history, tangents) = {
             let state = y.lock();

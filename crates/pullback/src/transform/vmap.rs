@@ -65,8 +65,8 @@ impl BatchAxes {
     }
 }
 
-/// The function on many examples at once: `in_axes` says along which axis of each argument they
-/// lie, `out_axes` where they shall lie in the results.
+/// The function on many examples at once: `in_axes` gives which axis of each argument they are,
+/// `out_axes` where they shall lie in the results.
 ///
 /// ```
 /// use pullback::{Tensor, grad, vmap};
@@ -177,7 +177,7 @@ fn mapped<T: Tree, Y: Tree>(
     Ok(y.with_leaves(&mode::with_line(at, || start.own_all(results))))
 }
 
-/// A buffer that all examples share was written with what differs between them.
+/// A buffer that all examples share was written with a value that differs between them.
 fn shared_buffer(buffer: &Tensor) -> Error {
     let message = format!(
         "the buffer {} is shared by all examples, and is written with a value that differs between them",

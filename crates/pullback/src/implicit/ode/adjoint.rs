@@ -7,7 +7,7 @@ use pullback_ir::Line;
 use std::sync::Arc;
 
 /// The solution at the times, with the derivative by the adjoint equation. If the field is the
-/// user's own, what it uses besides its arguments has not been looked at.
+/// user's own, its captures have not been checked.
 #[track_caller]
 pub(super) fn solve(
     options: Ode,

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Backward integrates the three together, from each of the given times to the one before, where ȳ
-//! is added to a and y is set to the value that is known there: what is kept are the results, not
-//! the steps. The adjoint is linear in ȳ, so it is integrated in units of the largest element of ȳ:
-//! the tolerances then mean the same for every loss. As this is an [`ode`] again, it has a
-//! derivative again.
+//! is added to a and y is set to the value that is known there: the results are saved, not the
+//! steps. The adjoint is linear in ȳ, so it is integrated in units of the largest element of ȳ: the
+//! tolerances then mean the same for every loss. As this is an [`ode`] again, it has a derivative
+//! again.
 
 mod adjoint;
 mod steps;
@@ -62,13 +62,13 @@ pub struct Ode {
 ///
 /// Derivative: of y0, θ and the times, by the adjoint equation, to the tolerances; memory does not
 /// grow with the number of steps. Both modes and all orders. [`Ode::discrete`] differentiates the
-/// steps instead. [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision
-/// to which is integrated.
+/// steps instead. [`autocast`](crate::autocast) is not applied inside f: 16 bits are less precise
+/// than the tolerances.
 ///
 /// # Panics
 /// If the times are not in order, f gives other specs than y or depends on a tracked tensor that is
-/// not in θ; if the solution cannot be followed, with the time at which that is. Inside a program
-/// the result is NaN then.
+/// not in θ; if the step size underflows or the maximum number of steps is reached, with the time.
+/// Inside a program the result is NaN then.
 #[track_caller]
 pub fn ode<T, Y>(
     f: impl Fn(&Tensor, &Y, &T) -> Y + Send + Sync + 'static,
@@ -111,7 +111,7 @@ impl Ode {
         self
     }
 
-    /// After how many steps (between the first time and the last) to give up.
+    /// The maximum number of steps (between the first time and the last).
     #[must_use]
     pub fn max_steps(mut self, most: usize) -> Ode {
         self.max_steps = most;
