@@ -12,7 +12,7 @@
 use crate::elem::{Bool, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::scan::Lines;
+use crate::scan::AxisLines;
 use half::{bf16, f16};
 
 /// Elements that are worth a task.
@@ -83,7 +83,7 @@ pub(crate) fn flip(descending: bool, narrow: bool) -> u64 {
 }
 
 fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
-    let lines = Lines::new(&x, axis);
+    let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let group = GRAIN.div_ceil(len);
     let narrow = S::NARROW && len <= u32::MAX as usize;
