@@ -34,12 +34,12 @@ mod scan;
 mod simd;
 mod sort;
 mod special;
+mod target;
 mod update;
 mod walk;
 
 pub use buffer::Buffer;
 pub use host::{HostElement, elements, elements_mut};
-pub use program::{Bound, Executable, Timed};
-pub use run::{
-    Input, Output, Outputs, Target, add_product, copy_into, run, run_all, run_in_place, run_over,
-};
+pub use program::{Bound, Prepared, Running, Step};
+pub use run::{Input, Operand, Output, Outputs, Target, Write, run, run_all, run_into};
+pub use target::TARGET;

@@ -445,7 +445,7 @@ mod tests {
         });
     }
 
-    /// `cargo test --profile bench -p pullback-cpu-tests fork_join_latency -- --ignored --nocapture`
+    /// `cargo test --profile bench --workspace --test kernels fork_join_latency -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn fork_join_latency() {

@@ -7,10 +7,10 @@
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, conv, custom, dot, fft, index, linalg, movement, norm, pointwise, pool,
-    program, random, ranks, reduce, region::Kernel, scan, sort, update,
+    random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::{infer, infer_one};
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Structure};
+use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
 use smallvec::{SmallVec, smallvec};
 
 /// An operand: a buffer seen through a layout.
@@ -41,10 +41,6 @@ pub type Outputs = SmallVec<[Output; 1]>;
 pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
     // The common arities without lists: a small op takes less time than filling one.
     match inputs {
-        _ if has_programs(op) => match program::run_once(op, inputs)?.into_iter().next() {
-            Some(output) if op.results() == 1 => Ok(output),
-            _ => Err(Error::argument(op.name(), "has several results")),
-        },
         [] => run_on(op, &[], &[]),
         [a] => run_on(op, &[a.spec], &[source(a)?]),
         [a, b] => run_on(op, &[a.spec, b.spec], &[source(a)?, source(b)?]),
@@ -53,15 +49,6 @@ pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
             let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
             run_on(op, &specs, &sources)
         }
-    }
-}
-
-/// Whether an op is run as a program of one equation: what it holds is compiled first.
-fn has_programs(op: &Op) -> bool {
-    match op.structure() {
-        Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => true,
-        Some(Structure::Custom(custom)) => custom.body().is_some(),
-        None => false,
     }
 }
 
@@ -81,9 +68,6 @@ fn run_on(op: &Op, specs: &[&Spec], sources: &[Source]) -> Result<Output> {
 
 /// Runs an op with any number of results.
 pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
-    if has_programs(op) {
-        return program::run_once(op, inputs);
-    }
     if op.results() == 1 {
         return Ok(smallvec![run(op, inputs)?]);
     }
@@ -102,34 +86,7 @@ pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
     done.map_err(|e| e.on(specs)).map(|()| outputs)
 }
 
-/// Runs a pointwise op and writes its result over `target`, which must lie dense. An operand that
-/// is `None` is the target itself.
-pub fn run_in_place(
-    op: &Op,
-    target: &mut Buffer,
-    layout: &Layout,
-    spec: &Spec,
-    inputs: &[Option<Input>],
-) -> Result<()> {
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.map_or(spec, |x| x.spec)).collect();
-    let result = infer_one(op, &specs)?;
-    if !op.is_pointwise() || result != *spec || layout.shape != spec.shape || !layout.is_dense() {
-        return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
-    }
-    check(target, layout, spec)?;
-    let start = layout.offset * spec.dtype.size();
-    let ptr = target.as_mut_ptr().wrapping_add(start);
-    let mut operands: SmallVec<[Source; 4]> = SmallVec::new();
-    for input in inputs {
-        operands.push(match input {
-            Some(input) => source(input)?,
-            None => Source { ptr, shape: &spec.shape, strides: &layout.strides, dtype: spec.dtype },
-        });
-    }
-    dispatch(op, &operands, &[Sink { ptr, shape: &spec.shape, dtype: spec.dtype }])
-}
-
-/// What an update writes over: memory that lies dense.
+/// Memory that results are written to.
 pub struct Target<'a> {
     /// The memory.
     pub buffer: &'a mut Buffer,
@@ -139,63 +96,108 @@ pub struct Target<'a> {
     pub spec: &'a Spec,
 }
 
-/// Runs an update ([`Fused::Sgd`], [`Fused::Adam`]) and writes its results over its first operands, the targets; the
-/// others are `inputs`.
-pub fn run_over(op: &Op, targets: &mut [Target], inputs: &[Input]) -> Result<()> {
-    let specs: SmallVec<[&Spec; 6]> =
-        targets.iter().map(|t| t.spec).chain(inputs.iter().map(|x| x.spec)).collect();
-    let results = infer(op, &specs)?;
+/// How results are written to memory that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Over the targets, which lie dense and may be operands: pointwise ops, and updates ([`Fused::Sgd`],
+    /// [`Fused::Adam`]), which take their targets first.
+    Over,
+    /// Added to the target, which lies dense: matrix products.
+    Add,
+    /// Over a part of memory that lies in any way that does not overlap itself: copies.
+    Part,
+}
+
+/// What an op reads.
+#[derive(Clone, Copy)]
+pub enum Operand<'a> {
+    /// Memory of its own.
+    Input(Input<'a>),
+    /// What one of the targets holds before.
+    Target(usize),
+}
+
+/// Runs an op and writes its results to the targets. `false`, and nothing done, where there is no kernel
+/// that does both at once.
+///
+/// # Errors
+/// If the operands or the targets are not as [`Write`] says.
+pub fn run_into(op: &Op, write: Write, targets: &mut [Target], inputs: &[Operand]) -> Result<bool> {
+    match (write, &mut targets[..], inputs) {
+        (Write::Over, ..) => run_over(op, targets, inputs).map(|()| true),
+        (Write::Add, [target], [Operand::Input(a), Operand::Input(b)]) if *op == Op::Dot => {
+            add_product(target, a, b)
+        }
+        (Write::Part, [target], [Operand::Input(value)]) if *op == Op::Copy => {
+            copy_into(target, value).map(|()| true)
+        }
+        (Write::Add | Write::Part, ..) => Ok(false),
+    }
+}
+
+fn run_over(op: &Op, targets: &mut [Target], inputs: &[Operand]) -> Result<()> {
+    let mut specs: SmallVec<[&Spec; 6]> = SmallVec::new();
+    for input in inputs {
+        match input {
+            Operand::Input(input) => specs.push(input.spec),
+            Operand::Target(i) => match targets.get(*i) {
+                Some(target) => specs.push(target.spec),
+                None => return Err(Error::argument(op.name(), format!("has no target {i}"))),
+            },
+        }
+    }
     let dense = |t: &Target| t.layout.shape == t.spec.shape && t.layout.is_dense();
-    let fits = results.iter().eq(targets.iter().map(|t| t.spec)) && targets.iter().all(dense);
-    if !fits || !matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_))) {
+    let fits = infer(op, &specs)?.iter().eq(targets.iter().map(|t| t.spec));
+    let takes = op.is_pointwise() || matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_)));
+    if !fits || !takes || !targets.iter().all(dense) {
         return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
     }
-    let mut operands: SmallVec<[Source; 6]> = SmallVec::new();
     let mut sinks: SmallVec<[Sink; 4]> = SmallVec::new();
-    for target in targets {
-        check(target.buffer, target.layout, target.spec)?;
-        let (shape, dtype) = (&target.spec.shape[..], target.spec.dtype);
-        let ptr = target.buffer.as_mut_ptr().wrapping_add(target.layout.offset * dtype.size());
-        operands.push(Source { ptr, shape, strides: &target.layout.strides, dtype });
-        sinks.push(Sink { ptr, shape, dtype });
+    for target in &mut *targets {
+        sinks.push(sink(target)?);
     }
+    let mut operands: SmallVec<[Source; 6]> = SmallVec::new();
     for input in inputs {
-        operands.push(source(input)?);
+        operands.push(match input {
+            Operand::Input(input) => source(input)?,
+            Operand::Target(i) => {
+                let (sink, strides) = (sinks[*i], &targets[*i].layout.strides[..]);
+                Source { ptr: sink.ptr, shape: sink.shape, strides, dtype: sink.dtype }
+            }
+        });
     }
     dispatch(op, &operands, &sinks).map_err(|e| e.on(specs))
 }
 
-/// Adds the matrix product of `a` and `b` to `target`, which must lie dense. `false`, and nothing done, where there is no
-/// kernel that does both at once.
-pub fn add_product(
-    target: &mut Buffer,
-    layout: &Layout,
-    spec: &Spec,
-    a: Input,
-    b: Input,
-) -> Result<bool> {
+/// Adds the matrix product of `a` and `b` to a target.
+fn add_product(target: &mut Target, a: &Input, b: &Input) -> Result<bool> {
+    let Target { layout, spec, .. } = target;
     let result = infer_one(&Op::Dot, &[a.spec, b.spec])?;
-    if result != *spec || layout.shape != spec.shape || !layout.is_dense() {
-        return Err(Error::argument("dot", "cannot be added in place").on([a.spec, b.spec, spec]));
+    if result != **spec || layout.shape != spec.shape || !layout.is_dense() {
+        return Err(Error::argument("dot", "cannot be added in place").on([a.spec, b.spec, *spec]));
     }
-    check(target, layout, spec)?;
-    let ptr = target.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
-    let sink = Sink { ptr, shape: &spec.shape, dtype: spec.dtype };
-    Ok(dot::dot_add(source(&a)?, source(&b)?, sink))
+    Ok(dot::dot_add(source(a)?, source(b)?, sink(target)?))
 }
 
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
-pub fn copy_into(target: &mut Buffer, layout: &Layout, spec: &Spec, value: Input) -> Result<()> {
-    if layout.shape != spec.shape || layout.overlaps() || value.spec != spec {
-        return Err(Error::argument(
-            "copy_",
-            format!("{} cannot be written over {spec}", value.spec),
-        ));
+fn copy_into(target: &mut Target, value: &Input) -> Result<()> {
+    let Target { layout, spec, .. } = target;
+    if layout.shape != spec.shape || layout.overlaps() || value.spec != *spec {
+        let message = format!("{} cannot be written over {spec}", value.spec);
+        return Err(Error::argument("copy_", message));
     }
-    check(target, layout, spec)?;
-    let ptr = target.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
-    pointwise::copy_to(source(&value)?, ptr, &layout.strides);
+    let strides = &layout.strides;
+    let to = sink(target)?;
+    pointwise::copy_to(source(value)?, to.ptr, strides);
     Ok(())
+}
+
+/// The first element of a target, which is checked.
+fn sink<'a>(target: &mut Target<'a>) -> Result<Sink<'a>> {
+    check(target.buffer, target.layout, target.spec)?;
+    let (layout, spec) = (target.layout, target.spec);
+    let ptr = target.buffer.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
+    Ok(Sink { ptr, shape: &spec.shape, dtype: spec.dtype })
 }
 
 fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
@@ -220,27 +222,14 @@ fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
 }
 
 /// Every index of the spec's shape, under the layout's strides, lies inside the buffer.
-pub(crate) fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
-    if inside(buffer.len(), layout.offset, layout, spec) == Some(true) {
+fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
+    let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
+    let (bytes, size) = (buffer.len(), spec.dtype.size());
+    if Layout::inside(bytes, layout.offset, shape, strides, size) == Some(true) {
         return Ok(());
     }
     let message = format!("a layout reaches outside its buffer of {} bytes", buffer.len());
     Err(Error::argument("run", message).on([spec]))
-}
-
-/// Whether elements that lie so, the first of them at `offset`, are inside a buffer. `None` where the arithmetic itself overflows.
-pub(crate) fn inside(bytes: usize, offset: usize, layout: &Layout, spec: &Spec) -> Option<bool> {
-    let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
-    let offset = isize::try_from(offset).ok()?;
-    let (mut low, mut high, mut empty) = (offset, offset, false);
-    for (&n, &s) in shape.iter().zip(strides) {
-        let reach = s.checked_mul(isize::try_from(n).ok()? - 1)?;
-        low = low.checked_add(reach.min(0))?;
-        high = high.checked_add(reach.max(0))?;
-        empty |= n == 0;
-    }
-    let end = (high as usize).checked_add(1)?.checked_mul(spec.dtype.size())?;
-    Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
 }
 
 /// Operands dense: as they are, or copied.
@@ -274,7 +263,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
         Op::Select => pointwise::select(x[0], x[1], x[2], y),
         Op::Cast(_) => pointwise::cast(x[0], y),
-        Op::Copy | Op::After => pointwise::copy(x[0], y),
+        Op::Copy | Op::To(_) | Op::After => pointwise::copy(x[0], y),
         // A view that had to be run is a reshape of elements that are not evenly spaced.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
         Op::Put(views) => movement::put(views, x[0], x[1], y),
@@ -387,10 +376,15 @@ mod tests {
         let spec = Spec::cpu(DType::F32, [100_000_000].as_slice());
         let small = layout(&[1], &[0], 0);
         let op = Op::Binary(Binary::Add);
-        assert!(run_in_place(&op, &mut buffer, &small, &spec, &[None, None]).is_err());
+        let mut refused = |op: &Op, how, operands: &[Operand]| {
+            let target = Target { buffer: &mut buffer, layout: &small, spec: &spec };
+            run_into(op, how, &mut [target], operands).is_err()
+        };
+        assert!(refused(&op, Write::Over, &[Operand::Target(0), Operand::Target(0)]));
+        assert!(refused(&op, Write::Over, &[Operand::Target(0), Operand::Target(1)]));
         let value = Buffer::from_slice(&[1.0f32]).expect("memory");
         let input = Input { buffer: &value, layout: &small, spec: &spec };
-        assert!(copy_into(&mut buffer, &small, &spec, input).is_err());
+        assert!(refused(&Op::Copy, Write::Part, &[Operand::Input(input)]));
     }
 
     #[test]

@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// `cargo test --profile bench -p pullback-cpu-tests sort_rates -- --ignored --nocapture`
+    /// `cargo test --profile bench --workspace --test kernels sort_rates -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement"]
     fn sort_rates() {

@@ -3,8 +3,9 @@
 //!
 //! One test in a separate process, since it counts the allocations of the whole process.
 
-use pullback_cpu::buffer::{reset_peak, stats};
-use pullback_cpu::{Bound, Buffer, Executable, par};
+use pullback_cpu::buffer::{Arena, reset_peak, stats};
+use pullback_cpu::{Bound, Buffer, Prepared, TARGET, par};
+use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
     Adam, Binary, DType, Device, Flow, Fused, Inst, Layout, Load, Op, Program, Real, Reduction,
     Region, Scan, Spec, Unary, Var, View,
@@ -83,10 +84,10 @@ fn layer() -> Program {
         amsgrad: false,
         maximize: false,
     };
-    let one = Op::Literal { value: 1.into(), shape: [].as_slice().into(), dtype: DType::I64 };
+    let one = Op::literal(1.into(), Spec::cpu(DType::I64, []));
     let one = push(&mut p, one, &[]);
     let next = push(&mut p, Op::Binary(Binary::Add), &[count, one]);
-    let rate = Op::Literal { value: 0.1.into(), shape: [].as_slice().into(), dtype: DType::F32 };
+    let rate = Op::literal(0.1.into(), Spec::cpu(DType::F32, []));
     let rate = push(&mut p, rate, &[]);
     let inputs = [w, m, v, g, next, rate];
     let new = p.push(Op::Fused(Fused::Adam(adam)), &inputs, None).expect("operands that fit");
@@ -136,15 +137,20 @@ fn steady(program: &Program) {
         .collect();
 
     let before = stats().live_bytes;
-    let mut executable = Executable::new(program).expect("a program");
-    let plan = executable.plan();
+    let planned = Arc::new(Planned::new(program, TARGET).expect("a program"));
+    let mut prepared = Prepared::new(planned.clone()).expect("a program");
+    let plan = planned.plan();
+    let mut run = |inputs: &mut [Bound], outputs: &mut Vec<Buffer>| {
+        let mut arena = Arena::take(plan.arena)?;
+        prepared.bind(&mut arena, inputs, outputs)?.run()
+    };
     let (constants, outputs_planned) = (plan.all_constants(), plan.outputs);
     assert_eq!(stats().live_bytes - before, constants as u64, "the arena is taken by calls");
     let mut outputs = Vec::with_capacity(8);
     // Often enough that every thread has run and has its scratch.
     for _ in 0..100 {
         outputs.clear();
-        executable.run_into(&mut inputs, &mut outputs).expect("runs");
+        run(&mut inputs, &mut outputs).expect("runs");
     }
     let held: usize = outputs.iter().map(Buffer::len).sum();
     assert_eq!(held, outputs_planned);
@@ -153,14 +159,14 @@ fn steady(program: &Program) {
     reset_peak();
     for _ in 0..10 {
         outputs.clear();
-        executable.run_into(&mut inputs, &mut outputs).expect("runs");
+        run(&mut inputs, &mut outputs).expect("runs");
     }
     let (asked, now) = (ASKED.load(Relaxed) - asked, stats());
     assert_eq!(asked, 0, "allocations in ten calls of\n{program}");
     assert_eq!(now.allocations - pool.allocations, now.reused - pool.reused, "pool misses");
     // Packed panels and partial reductions are scratch of their kernels, and not in the plan. These
     // are too small to need any.
-    let planned = executable.plan().peak() as u64;
+    let planned = plan.peak() as u64;
     // Between calls the arena is free for other programs; during a call memory is what was planned.
     let between = (constants + outputs_planned) as u64;
     assert_eq!((now.live_bytes - before, now.peak_bytes - before), (between, planned));

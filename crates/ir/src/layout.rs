@@ -73,6 +73,28 @@ impl Layout {
         false
     }
 
+    /// Whether elements of `size` bytes with these strides, the first of them at element `offset`, are all inside a
+    /// buffer of so many bytes. `None` where the arithmetic itself overflows.
+    #[inline]
+    pub fn inside(
+        bytes: usize,
+        offset: usize,
+        shape: &[usize],
+        strides: &[isize],
+        size: usize,
+    ) -> Option<bool> {
+        let offset = isize::try_from(offset).ok()?;
+        let (mut low, mut high, mut empty) = (offset, offset, false);
+        for (&n, &s) in shape.iter().zip(strides) {
+            let reach = s.checked_mul(isize::try_from(n).ok()? - 1)?;
+            low = low.checked_add(reach.min(0))?;
+            high = high.checked_add(reach.max(0))?;
+            empty |= n == 0;
+        }
+        let end = (high as usize).checked_add(1)?.checked_mul(size)?;
+        Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
+    }
+
     /// Whether every index lies in a buffer of so many elements.
     pub fn lies_in(&self, len: usize) -> bool {
         if self.is_empty() {

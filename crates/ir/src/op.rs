@@ -12,7 +12,7 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{Custom, DType, Flow, Program, Region, Scalar};
+use crate::{Custom, DType, Device, Flow, Program, Region, Scalar, Spec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub enum Op {
         shape: Shape,
         /// The dtype of the result.
         dtype: DType,
+        /// Where the result is.
+        device: Device,
     },
     /// 0, 1, 2, … along one axis.
     Iota {
@@ -42,9 +44,11 @@ pub enum Op {
         len: usize,
         /// The dtype of the result, numeric.
         dtype: DType,
+        /// Where the result is.
+        device: Device,
     },
-    /// Random numbers, a pure function of a key (`i64[2]`). Several keys (`i64[b…, 2]`) give as many draws, `[b…, shape…]`,
-    /// each that of its own key.
+    /// Random numbers, a pure function of a key (`i64[2]`), on its device. Several keys
+    /// (`i64[b…, 2]`) give as many draws, `[b…, shape…]`, each that of its own key.
     Random {
         /// The distribution.
         kind: Random,
@@ -69,6 +73,8 @@ pub enum Op {
     View(View),
     /// The same values in fresh, dense memory.
     Copy,
+    /// The same values on a device, which may be another than the operand's.
+    To(Device),
     /// The value of the first operand, but not before the others (*tokens*) have been computed. It is how a value is computed a second time, late:
     /// `f(after x t)` is not `f(x)` to any pass, and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view of the
     /// first operand; run on its own, it is a copy.
@@ -396,6 +402,12 @@ pub enum Structure<'a> {
 }
 
 impl Op {
+    /// The literal of a spec.
+    pub fn literal(value: Scalar, spec: Spec) -> Op {
+        let Spec { shape, dtype, device } = spec;
+        Op::Literal { value, shape, dtype, device }
+    }
+
     /// What kind of op it is.
     pub fn family(&self) -> Family<'_> {
         match self {
@@ -408,7 +420,7 @@ impl Op {
             Op::Cast(dtype) => Family::Pointwise(Pointwise::Cast(*dtype)),
             Op::Copy => Family::Pointwise(Pointwise::Copy),
             Op::View(_) | Op::After => Family::View,
-            Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Family::Movement,
+            Op::To(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Family::Movement,
             Op::Gather(_) | Op::Scatter(..) => Family::Index,
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Family::Reduction,
             Op::Sort { .. } | Op::Ranks { .. } => Family::Reduction,
@@ -427,7 +439,7 @@ impl Op {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => 1,
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => 1,
-            Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => 1,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::View(_) | Op::After => 1,
             Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => 1,
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => 1,
             Op::Sort { .. } | Op::Ranks { .. } => 2,
@@ -445,7 +457,7 @@ impl Op {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => false,
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => false,
-            Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => false,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::View(_) | Op::After => false,
             Op::Put(_) | Op::Pad(_) | Op::Cat(_) => false,
             Op::Gather(_) | Op::Scatter(..) => true,
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => false,

@@ -15,7 +15,7 @@
 //! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
 
 use crate::infer::{fits_memory, infer};
-use crate::{Error, ErrorKind, Line, Op, Result, Spec};
+use crate::{Device, Error, ErrorKind, Line, Op, Result, Spec};
 use smallvec::SmallVec;
 
 /// A variable: an index into [`Program::specs`].
@@ -102,6 +102,18 @@ impl Program {
         let read = self.equations.iter().flat_map(|e| &e.inputs).chain(&self.outputs);
         read.for_each(|v| uses[v.index()] += 1);
         uses
+    }
+
+    /// The device that all its values are on; `None` if there are several, or no values.
+    ///
+    /// ```
+    /// # use pullback_ir::{Device, Program};
+    /// let text = "program (a: f32[2]@cuda:0) { let b: f32[2]@cuda:0 = neg a; return b }";
+    /// assert_eq!(text.parse::<Program>().unwrap().device(), Some(Device::Cuda(0)));
+    /// ```
+    pub fn device(&self) -> Option<Device> {
+        let first = self.specs.first()?.device;
+        self.specs.iter().all(|spec| spec.device == first).then_some(first)
     }
 
     /// The equation that defines each variable; `None` for inputs.

@@ -2,11 +2,14 @@
 
 mod random_programs;
 
+use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::*;
 use pullback_ir::*;
 use random_programs::{random_program, sum_of};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+const ALIGN: usize = 64;
 
 /// What an element holds: who made it, and which one it is.
 type Tag = (u32, usize);
@@ -262,7 +265,7 @@ impl Replay<'_> {
 }
 
 fn replay(program: &Program) -> Plan {
-    let plan = plan(program);
+    let plan = plan(program, Target::default());
     let values = vec![Vec::new(); program.specs.len()];
     Replay { program, plan: &plan, memory: Memory::default(), values }.run();
     plan
@@ -273,7 +276,11 @@ fn nothing_is_read_after_it_was_overwritten() {
     for seed in 0..4000 {
         let program = random_program(seed, 1 + seed as usize % 40);
         let plan = replay(&program);
-        assert_eq!(plan, pullback_ir::pass::plan::plan(&program), "the same plan every time");
+        assert_eq!(
+            plan,
+            pullback_ir::pass::plan::plan(&program, Target::default()),
+            "the same plan every time"
+        );
         let all: usize = program
             .equations
             .iter()
@@ -325,7 +332,7 @@ fn updates_are_computed_where_they_go() {
     let mut p = Program::default();
     let [w, m, g] = [(); 3].map(|()| p.input(f32s(&[64])));
     let number = |p: &mut Program, v: f64| {
-        let op = Op::Literal { value: v.into(), shape: [64].into(), dtype: DType::F32 };
+        let op = Op::literal(v.into(), Spec::cpu(DType::F32, [64]));
         p.push(op, &[], None).expect("a literal")[0]
     };
     let (rate, keep) = (number(&mut p, 0.1), number(&mut p, 0.9));

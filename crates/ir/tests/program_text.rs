@@ -41,7 +41,11 @@ impl Choices {
     }
 
     fn spec(&mut self) -> Spec {
-        Spec::cpu(self.dtype(), self.shape())
+        Spec::on(self.device(), self.dtype(), self.shape())
+    }
+
+    fn device(&mut self) -> Device {
+        if self.below(3) > 0 { Device::Cpu } else { Device::Cuda(self.below(9) as u16) }
     }
 
     fn place(&mut self) -> Option<Line> {
@@ -83,14 +87,15 @@ impl Choices {
             })
             .collect();
         let outputs = (0..self.below(3)).map(|_| self.below(9)).collect();
-        Arc::new(Region { device: Device::Cpu, shape, inner: self.below(4), inputs, body, outputs })
+        let (device, inner) = (self.device(), self.below(4));
+        Arc::new(Region { device, shape, inner, inputs, body, outputs })
     }
 
     fn op(&mut self, depth: usize) -> Op {
         match self.below(if depth > 0 { 12 } else { 9 }) {
             0 => Op::Region(self.region()),
             1 => Op::DotRegion(self.region()),
-            2 => Op::Literal { value: self.scalar(), shape: self.shape(), dtype: self.dtype() },
+            2 => Op::literal(self.scalar(), self.spec()),
             3..9 => {
                 let forms: Vec<Op> = Op::forms().collect();
                 forms[self.below(forms.len())].clone()

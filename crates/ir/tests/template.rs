@@ -1,7 +1,7 @@
 //! Programs with lengths left open.
 
 use pullback_ir::template::{Lifted, Template, lift_literals, sample_points, varying_literals};
-use pullback_ir::{DType, Program, Scalar};
+use pullback_ir::{DType, Program, Scalar, Spec};
 
 fn program(text: String) -> Program {
     text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -125,7 +125,7 @@ fn literals_that_depend_on_a_length_become_inputs() {
     let template = Template::fit(&samples).unwrap();
     let (lifted, values) = lift_literals(mean(5), &varying).unwrap();
     assert!(template.is(&lifted, &[5]));
-    assert_eq!(values, [Lifted { value: Scalar::from(0.2), dtype: DType::F64 }]);
+    assert_eq!(values, [Lifted { value: Scalar::from(0.2), spec: Spec::cpu(DType::F64, []) }]);
     lifted.verify().unwrap();
     assert!(lift_literals(mean(5), &[0]).is_err());
 }

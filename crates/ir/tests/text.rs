@@ -4,6 +4,11 @@ use proptest::prelude::*;
 use pullback_ir::*;
 use smallvec::{SmallVec, smallvec};
 
+/// The CPU or another device.
+fn device(n: usize) -> Device {
+    if n % 2 == 0 { Device::Cpu } else { Device::Cuda(n as u16) }
+}
+
 /// Any op: a form, with arbitrary attributes.
 fn ops() -> impl Strategy<Value = Op> {
     let forms: Vec<Op> = Op::forms().collect();
@@ -21,8 +26,9 @@ fn ops() -> impl Strategy<Value = Op> {
             (n, shape, dtype, view, value, flag, paddings),
             (combine, chain, real, windows),
         )| match form {
-            Op::Literal { .. } => Op::Literal { value, shape, dtype },
-            Op::Iota { .. } => Op::Iota { len: n, dtype },
+            Op::Literal { .. } => Op::Literal { value, shape, dtype, device: device(n) },
+            Op::Iota { .. } => Op::Iota { len: n, dtype, device: device(n) },
+            Op::To(_) => Op::To(device(n)),
             Op::Random { kind, .. } => Op::Random { kind, shape, dtype },
             Op::Cast(_) => Op::Cast(dtype),
             Op::View(_) => Op::View(view),
@@ -315,7 +321,7 @@ fn every_form_round_trips() {
 #[rustfmt::skip]
 fn texts_are_readable() {
     let nan = |bits| Scalar::Float(Real(f64::from_bits(bits)));
-    let literal = |value: Scalar| Op::Literal { value, shape: [].into(), dtype: DType::F64 };
+    let literal = |value: Scalar| Op::literal(value, Spec::cpu(DType::F64, []));
     let spans: SmallVec<[Span; 2]> = smallvec![Span { start: 0, len: 5, step: 1 }, Span { start: 2, len: 3, step: 2 }];
     let padding = Padding { before: 1, after: 2, between: 0 };
     let table = [
@@ -352,7 +358,11 @@ fn texts_are_readable() {
         (Op::Fused(Fused::BatchNorm(Real(1e-5))),                 "batch_norm{1e-5}"),
         (Op::Fused(Fused::BatchNormVjp(Real(1e-5))),              "vjp.batch_norm{1e-5}"),
         (Op::Fused(Fused::CrossEntropy),                          "cross_entropy"),
-        (Op::Literal { value: 0.5.into(), shape: [2, 3].into(), dtype: DType::F32 }, "literal{0.5: f32[2,3]}"),
+        (Op::literal(0.5.into(), Spec::cpu(DType::F32, [2, 3])), "literal{0.5: f32[2,3]}"),
+        (Op::literal(0.5.into(), Spec::on(Device::Cuda(0), DType::F32, [2])), "literal{0.5: f32[2]@cuda:0}"),
+        (Op::Iota { len: 5, dtype: DType::I64, device: Device::Cuda(1) }, "iota{5: i64@cuda:1}"),
+        (Op::To(Device::Cpu), "to{cpu}"),
+        (Op::To(Device::Cuda(2)), "to{cuda:2}"),
         (literal(1i64.into()),                                    "literal{1: f64[]}"),
         (literal(1.0f64.into()),                                  "literal{1.0: f64[]}"),
         (literal((-0.0f64).into()),                               "literal{-0.0: f64[]}"),
@@ -360,7 +370,7 @@ fn texts_are_readable() {
         (literal(true.into()),                                    "literal{true: f64[]}"),
         (literal(f64::NAN.into()),                                "literal{NaN: f64[]}"),
         (literal(nan(0xfff8_0000_0000_0000)),                     "literal{NaN(0xfff8000000000000): f64[]}"),
-        (Op::Iota { len: 5, dtype: DType::I64 },                  "iota{5: i64}"),
+        (Op::Iota { len: 5, dtype: DType::I64, device: Device::Cpu },                  "iota{5: i64}"),
         (Op::Random { kind: Random::Normal, shape: [2, 3].into(), dtype: DType::F32 }, "random.normal{f32[2,3]}"),
     ];
     for (op, text) in table {

@@ -1,7 +1,7 @@
 //! Every example in its quick mode, with what it must reach. Each threshold is far from what wrong
 //! gradients would give.
 //!
-//! `cargo test --release -p pullback-nn-tests --test examples -- --nocapture` prints the figures.
+//! `cargo test --release --workspace --test examples -- --nocapture` prints the figures.
 
 use std::sync::{Mutex, PoisonError};
 

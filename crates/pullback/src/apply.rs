@@ -146,7 +146,7 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
 }
 
 fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
-    let outs = backend::compute(op, inputs).map_err(|e| e.at(at))?;
+    let outs = backend::compute(op, inputs, at).map_err(|e| e.at(at))?;
     events::op_computed(op, inputs, &outs, at);
     Ok(outs)
 }

@@ -176,7 +176,7 @@ impl Check {
             .iter()
             .zip(&keys)
             .map(|(y, key)| match y.dtype().is_float() {
-                true => key.uniform(y.shape(), DType::F64, 0.5, 1.5).cast(y.dtype()),
+                true => key.to(y.device()).uniform(y.shape(), DType::F64, 0.5, 1.5).cast(y.dtype()),
                 false => y.zeros_like(),
             })
             .collect();
@@ -266,7 +266,7 @@ impl Check {
 fn bump(x: &Tensor, flat: usize, by: f64) -> Tensor {
     let mut values = x.to_vec::<f64>();
     values[flat] += by;
-    Tensor::from_vec(values, x.shape())
+    x.new_from_vec(values, x.shape())
 }
 
 fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {

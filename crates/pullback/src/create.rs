@@ -1,12 +1,20 @@
 //! Making tensors: from Rust values, and by formula.
+//!
+//! What is made without an operand is on the default device; beside a tensor, on its device
+//! (`create/beside.rs`).
+
+mod beside;
+
+pub(crate) use beside::number_beside;
 
 use crate::apply::apply;
-use crate::storage::Storage;
-use crate::{DType, Error, Scalar, Shape, Spec, Tensor, default_dtype, fail, mode, trace};
+use crate::backend::{HostElement, Memory};
+use crate::{
+    DType, Device, Error, Scalar, Shape, Spec, Tensor, default_device, default_dtype, fail, mode,
+    trace,
+};
 use half::{bf16, f16};
-use pullback_cpu::{Buffer, HostElement};
-use pullback_ir::{Few, Layout, Line, Op};
-use std::sync::Arc;
+use pullback_ir::{Few, Line, Op};
 
 /// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
 pub trait IntoShape {
@@ -105,7 +113,7 @@ impl Tensor {
     #[must_use]
     pub fn from_vec<T: HostElement>(values: impl AsRef<[T]>, shape: impl IntoShape) -> Tensor {
         let values = values.as_ref();
-        let spec = Spec::cpu(T::DTYPE, known_shape("from_vec", shape));
+        let spec = Spec::on(default_device(), T::DTYPE, known_shape("from_vec", shape));
         let at = mode::user_line(Line::caller());
         if values.len() != spec.len() {
             let message =
@@ -114,40 +122,52 @@ impl Tensor {
         }
         if let ([value], true) = (values, trace::active()) {
             // One number is part of a program's text.
-            return Tensor::splat(value.scalar(), &spec.shape, spec.dtype);
+            return Tensor::splat(value.scalar(), spec);
         }
-        let buffer = fail::or_raise(Buffer::from_slice(values).map_err(|e| e.at(at)));
-        let made =
-            Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)));
+        let memory = Memory::upload(values, spec.device);
+        let memory = fail::or_raise(memory.map_err(|e| e.at(at)));
+        let made = Tensor::dense(spec, memory);
         trace::note_constant(&made);
         made
     }
 
     /// One value seen at every index: one element of memory, so not to be written in place.
     #[track_caller]
-    pub(crate) fn splat(value: Scalar, shape: &[usize], dtype: DType) -> Tensor {
+    pub(crate) fn splat(value: Scalar, spec: Spec) -> Tensor {
         // A literal holds the value as its dtype can: 0.5 as an integer is 0.
-        let value = match (value, dtype.is_float(), dtype == DType::Bool) {
+        let value = match (value, spec.dtype.is_float(), spec.dtype == DType::Bool) {
             (value, true, _) => Scalar::from(value.as_f64()),
             (value, _, true) => Scalar::from(value.as_f64() != 0.0),
             (value, _, _) => Scalar::from(value.as_i64()),
         };
-        apply(Op::Literal { value, shape: Shape::from_slice(shape), dtype }, &[])
+        let one = value.as_f64() == 1.0;
+        let made = apply(Op::literal(value, spec), &[]);
+        if one {
+            made.0.storage.note_ones();
+        }
+        made
     }
 
     /// Zeros of a spec, one element of memory.
     #[track_caller]
     pub(crate) fn zeros_of(spec: &Spec) -> Tensor {
-        Tensor::splat(Scalar::Int(0), &spec.shape, spec.dtype)
+        Tensor::splat(Scalar::Int(0), spec.clone())
+    }
+
+    /// One value at every index of a tensor that does not say where it is: on the default device.
+    #[track_caller]
+    fn splat_here(value: Scalar, shape: Shape, dtype: DType) -> Tensor {
+        Tensor::splat(value, Spec::on(default_device(), dtype, shape))
     }
 
     #[track_caller]
     pub(crate) fn zeros_like_splat(&self) -> Tensor {
-        Tensor::splat(Scalar::Int(0), self.shape(), self.dtype())
+        Tensor::splat(Scalar::Int(0), self.spec().clone())
     }
 
+    #[track_caller]
     pub(crate) fn ones_like_splat(&self) -> Tensor {
-        Tensor::splat(Scalar::Int(1), self.shape(), self.dtype())
+        Tensor::splat(Scalar::Int(1), self.spec().clone())
     }
 
     /// One value everywhere. The value is data, and its Rust type is the dtype.
@@ -159,7 +179,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn full<T: HostElement>(shape: impl IntoShape, value: T) -> Tensor {
-        Tensor::splat(value.scalar(), &known_shape("full", shape), T::DTYPE).deep_clone()
+        Tensor::splat_here(value.scalar(), known_shape("full", shape), T::DTYPE).deep_clone()
     }
 
     /// Zeros of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
@@ -173,7 +193,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn zeros_with(shape: impl IntoShape, dtype: DType) -> Tensor {
-        Tensor::splat(Scalar::Int(0), &known_shape("zeros", shape), dtype).deep_clone()
+        Tensor::splat_here(Scalar::Int(0), known_shape("zeros", shape), dtype).deep_clone()
     }
 
     /// Ones of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
@@ -187,7 +207,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn ones_with(shape: impl IntoShape, dtype: DType) -> Tensor {
-        Tensor::splat(Scalar::Int(1), &known_shape("ones", shape), dtype).deep_clone()
+        Tensor::splat_here(Scalar::Int(1), known_shape("ones", shape), dtype).deep_clone()
     }
 
     /// Zeros of the same spec.
@@ -208,13 +228,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
-        Tensor::splat(value.into(), self.shape(), self.dtype()).deep_clone()
+        Tensor::splat(value.into(), self.spec().clone()).deep_clone()
     }
 
-    /// 0, 1, …, n − 1 as `i64`.
+    /// 0, 1, …, n − 1 on a device.
     #[track_caller]
-    pub(crate) fn iota(n: usize) -> Tensor {
-        apply(Op::Iota { len: n, dtype: DType::I64 }, &[])
+    pub(crate) fn iota_on(device: Device, n: usize, dtype: DType) -> Tensor {
+        apply(Op::Iota { len: n, dtype, device }, &[])
     }
 
     /// The integers from `start` up to, not including, `end`, as `i64`.
@@ -227,7 +247,7 @@ impl Tensor {
     #[must_use]
     pub fn arange(start: i64, end: i64) -> Tensor {
         let count = known_shape("arange", end.saturating_sub(start).max(0))[0];
-        let counted = Tensor::iota(count);
+        let counted = Tensor::iota_on(default_device(), count, DType::I64);
         if start == 0 { counted } else { counted + start }
     }
 
@@ -250,7 +270,7 @@ impl Tensor {
             fail::raise(error.at(mode::user_line(Line::caller())));
         };
         let len = known_shape("arange", count)[0];
-        let steps = apply(Op::Iota { len, dtype: T::DTYPE }, &[]);
+        let steps = Tensor::iota_on(default_device(), len, T::DTYPE);
         steps * step.scalar() + start.scalar()
     }
 
@@ -267,7 +287,7 @@ impl Tensor {
         let (a, b) = (start.scalar().as_f64(), end.scalar().as_f64());
         let count = known_shape("linspace", count)[0];
         let gaps = count.saturating_sub(1).max(1) as f64;
-        let i = apply(Op::Iota { len: count, dtype: DType::F64 }, &[]);
+        let i = Tensor::iota_on(default_device(), count, DType::F64);
         // From both ends, so that the last value is exactly `end`.
         let low = &i * ((b - a) / gaps) + a;
         let high = (i.clone() - gaps) * ((b - a) / gaps) + b;
@@ -286,7 +306,9 @@ impl Tensor {
     #[must_use]
     pub fn eye_with(rows: usize, columns: usize, dtype: DType) -> Tensor {
         known_shape("eye", [rows, columns]);
-        Tensor::iota(rows).unsqueeze(1).eq(Tensor::iota(columns)).cast(dtype)
+        let count = |n: usize| Tensor::iota_on(default_device(), n, DType::I64);
+        let (down, across) = (count(rows), count(columns));
+        down.unsqueeze(1).eq(across).cast(dtype)
     }
 }
 

@@ -97,7 +97,7 @@ impl Shown {
         for (axis, _) in cut.iter().enumerate().filter(|(_, cut)| **cut) {
             let (n, edge) = (x.shape()[axis] as i64, EDGE as i64);
             let index: Vec<i64> = (0..edge).chain(n - edge..n).collect();
-            part = part.index_select(axis as isize, &Tensor::from(index));
+            part = part.index_select(axis as isize, &part.new_tensor(index));
         }
         let dtype = x.dtype();
         let words = match dtype {

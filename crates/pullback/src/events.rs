@@ -297,3 +297,38 @@ pub(crate) fn backward_of(op: &Op, at: Line) {
         watch::backward_of(op, at);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_restore_the_mask_also_where_they_panic() {
+        assert_eq!(mask(), 0);
+        with(LEDGER | WATCH, || {
+            assert!(is_on(LEDGER) && is_instrumented() && !is_on(BUDGET));
+            without(WATCH, || assert_eq!(mask(), LEDGER));
+            with(REPLAY, || only(WATCH, || assert_eq!(mask(), WATCH | REPLAY)));
+            replacing(LOW, 0b01, || assert_eq!(mask(), LEDGER | WATCH | 0b01));
+            assert_eq!(mask(), LEDGER | WATCH);
+        });
+        let panicked = std::panic::catch_unwind(|| with(BUDGET, || panic!("on purpose")));
+        assert!(panicked.is_err() && mask() == 0);
+    }
+
+    #[test]
+    fn a_backward_pass_decides_nothing_anew_and_leaves_all_as_it_was() {
+        with(LOW | COUNT | AGREED | BUDGET | CHECKPOINT, || {
+            let before = mask();
+            {
+                let _pass = backward_starts(false);
+                assert!(mask() == CHECKPOINT && !mode::is_grad_enabled());
+            }
+            {
+                let _pass = backward_starts(true);
+                assert!(mask() == CHECKPOINT | BUDGET && mode::is_grad_enabled());
+            }
+            assert!(mask() == before && mode::is_grad_enabled());
+        });
+    }
+}

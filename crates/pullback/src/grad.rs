@@ -6,7 +6,7 @@ use crate::tape::History;
 use crate::tape::backward::{into_leaves, of_targets};
 use crate::tensor::Tangents;
 use crate::transform::reach::plan;
-use crate::{Error, Result, Scalar, Tensor, events, fail, mode, trace};
+use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
 
 /// How a backward pass treats the graph.
@@ -445,7 +445,7 @@ impl<'a> Backward<'a> {
                     dy.clone()
                 }
                 None if y.len() == 1 && y.dtype().is_float() => {
-                    let one = || Tensor::splat(Scalar::Int(1), y.shape(), y.dtype());
+                    let one = || y.ones_like_splat();
                     mode::with_line(self.at, one)
                 }
                 None if !y.dtype().is_float() => {

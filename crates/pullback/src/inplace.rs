@@ -13,14 +13,14 @@ mod methods;
 pub(crate) mod undo;
 
 use crate::apply;
+use crate::backend::{self, Write};
 use crate::rule::Val;
 use crate::storage::Writer;
-use crate::tape::record::record_as;
+use crate::tape::record::record;
 use crate::tape::{History, Node};
 use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, autocast, events, fail, lock, mode, ops, trace, watch};
-use pullback_cpu::Input;
+use crate::{Error, Result, Tensor, autocast, events, fail, mode, ops, trace, watch};
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
 use smallvec::SmallVec;
@@ -238,6 +238,10 @@ impl Tensor {
                     .at(at)
                     .hint("use the out-of-place form"));
             }
+            // `copy_` brings values from wherever they are; other ops refuse operands from elsewhere.
+            let elsewhere = x.device() != self.device() && matches!(op, Op::Copy);
+            let moved = elsewhere.then(|| mode::with_line(at, || x.to(self.device())));
+            let x = moved.as_ref().unwrap_or(x);
             operands.push(x.try_cast_and_expand(name, self.spec(), at)?);
         }
         let derivative = |x: &Tensor| -> Result<bool> {
@@ -320,11 +324,11 @@ impl Tensor {
         if at_once && !trace::active() && !watch::is_looking() {
             events::work_starts(name, all.iter().copied(), at);
             targets.iter().for_each(|target| events::writing(target));
-            let versions = lock::write_all(targets, inputs, |buffers, inputs| {
-                pullback_cpu::run_over(&op, buffers, inputs)?;
-                Ok(targets.iter().map(|t| t.0.storage.bump(writer)).collect::<SmallVec<[u64; 4]>>())
-            })
-            .map_err(|e: Error| e.at(at))?;
+            let bump = || targets.iter().map(|t| t.0.storage.bump(writer)).collect();
+            let versions: SmallVec<[u64; 4]> =
+                backend::write(&op, Write::Over, targets, &all, Some(at), bump)
+                    .map_err(|e| e.at(at))?
+                    .unwrap_or_default();
             for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
                 for tensor in [target, root] {
                     let mut state = tensor.lock();
@@ -356,17 +360,13 @@ impl Tensor {
         root: &Tensor,
         writer: Writer,
     ) -> Result<()> {
-        let inner = &*self.0;
-        let refs: SmallVec<[&Tensor; 3]> = operands.iter().collect();
         let with_self = !matches!(op, Op::Copy);
+        let all: SmallVec<[&Tensor; 4]> =
+            with_self.then_some(self).into_iter().chain(operands).collect();
         events::writing(self);
-        let version = lock::write(&inner.storage, &refs, |buffer, inputs| {
-            let target = with_self.then_some(None);
-            let all: SmallVec<[Option<Input>; 4]> =
-                target.into_iter().chain(inputs.iter().copied().map(Some)).collect();
-            pullback_cpu::run_in_place(op, buffer, &inner.layout, self.spec(), &all)?;
-            Ok(inner.storage.bump(writer))
-        })?;
+        let bump = || self.0.storage.bump(writer);
+        let version = backend::write(op, Write::Over, &[self], &all, Some(writer.at), bump)?
+            .ok_or_else(|| Error::argument(op.name(), "cannot be written in place"))?;
         for tensor in [self, root] {
             let mut state = tensor.lock();
             state.version = version;
@@ -433,11 +433,12 @@ impl Tensor {
                 [self, root].into_iter().for_each(note_change);
                 trace::write(self, new, writer)?
             }
-            false => lock::write(&self.0.storage, &[new], |buffer, inputs| {
-                pullback_cpu::copy_into(buffer, &self.0.layout, self.spec(), inputs[0])?;
-                Ok(self.0.storage.bump(writer))
-            })
-            .map_err(|e: Error| e.at(writer.at))?,
+            false => {
+                let bump = || self.0.storage.bump(writer);
+                backend::write(&Op::Copy, Write::Part, &[self], &[new], Some(writer.at), bump)
+                    .and_then(|version| version.ok_or_else(|| not_written(writer)))
+                    .map_err(|e| e.at(writer.at))?
+            }
         };
         let take = |to: &Tensor, from: Option<&Tensor>| {
             let (history, tangents) = match from {
@@ -490,9 +491,8 @@ impl Tensor {
         let Ok(sum) = apply::try_apply(Op::Binary(Binary::Add), &[&part, other]) else {
             return false;
         };
-        lock::write(&self.0.storage, &[&sum[0]], |buffer, inputs| {
-            pullback_cpu::copy_into(buffer, &part.0.layout, part.spec(), inputs[0]).is_ok()
-        })
+        let done = backend::write(&Op::Copy, Write::Part, &[&part], &[&sum[0]], None, || ());
+        matches!(done, Ok(Some(())))
     }
 
     /// Adds the matrix product of `a` and `b` over this tensor, if it may be written over and a kernel does both at once.
@@ -500,11 +500,7 @@ impl Tensor {
         if self.rank() != 2 || !self.is_quiet_beside(a) || !self.is_quiet_beside(b) {
             return false;
         }
-        let inner = &*self.0;
-        lock::write(&inner.storage, &[a, b], |buffer, inputs| {
-            let [a, b] = [inputs[0], inputs[1]];
-            matches!(pullback_cpu::add_product(buffer, &inner.layout, self.spec(), a, b), Ok(true))
-        })
+        matches!(backend::write(&Op::Dot, Write::Add, &[self], &[a, b], None, || ()), Ok(Some(())))
     }
 
     /// Adds `other` over this tensor, if it may be written over.
@@ -512,13 +508,15 @@ impl Tensor {
         if !self.is_quiet_beside(other) || self.spec() != other.spec() {
             return false;
         }
-        let inner = &*self.0;
         let add = Op::Binary(Binary::Add);
-        lock::write(&inner.storage, &[other], |buffer, inputs| {
-            let all = [None, Some(inputs[0])];
-            pullback_cpu::run_in_place(&add, buffer, &inner.layout, self.spec(), &all).is_ok()
-        })
+        let done = backend::write(&add, Write::Over, &[self], &[self, other], None, || ());
+        matches!(done, Ok(Some(())))
     }
+}
+
+/// The error of memory that a device does not write to in this way.
+fn not_written(writer: Writer) -> Error {
+    Error::new(ErrorKind::InPlace, writer.op, "the device does not write to a part of memory")
 }
 
 /// A trace puts back what it changes about tensors from outside.
@@ -564,5 +562,13 @@ fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
                 .hint("write to the base tensor, or use the out-of-place form")
         })?;
     }
+    Ok(())
+}
+
+/// Records an op whose result is `out`, which is known already.
+pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
+    events::values_read(inputs, at);
+    let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<apply::Operands>>()?;
+    record(op.clone(), &ops::row(&op), inputs, operands, std::slice::from_ref(out), at);
     Ok(())
 }

@@ -78,13 +78,15 @@ extern crate self as pullback;
 mod anomaly;
 mod apply;
 mod autocast;
-mod backend;
+#[doc(hidden)]
+pub mod backend;
 mod batch;
 pub mod check;
 mod control;
 mod create;
 mod custom;
 mod cut;
+mod device;
 mod display;
 mod events;
 mod facts;
@@ -121,6 +123,10 @@ mod watch;
 
 pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
+pub use backend::{
+    HostElement, PoolStats, reset_peak, set_cache_limit, set_threads, stats as memory_stats,
+    threads, trim as trim_memory, with_threads,
+};
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
@@ -129,6 +135,7 @@ pub use custom::{
     CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
     UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,
 };
+pub use device::{Devices, IntoDevice, default_device, with_default_device};
 pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};
@@ -163,17 +170,14 @@ pub use ops::{
 pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
 pub use ops::{fft, linalg};
-pub use pullback_cpu::HostElement;
-pub use pullback_cpu::buffer::{
-    PoolStats, reset_peak, set_cache_limit, stats as memory_stats, trim as trim_memory,
-};
-pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{
     DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };
-pub use random::{Key, manual_seed, next_key, random_state, set_random_state};
+pub use random::{
+    Key, manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
+};
 pub use tensor::Tensor;
 pub use trace::trace;
 pub use transform::{

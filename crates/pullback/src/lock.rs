@@ -1,111 +1,122 @@
-//! Locks on the memory of operands, held while a kernel runs.
+//! Locks on the memory of operands, held while an op is given to its device.
+//!
+//! The contract: work on a storage is ordered on the stream of its device, in the order in which its lock was
+//! taken. On the host the work is done when the lock is released. On other devices it is then in the queue,
+//! and whoever reads the memory on the host waits for it there (`backend::attach`); no lock is held
+//! meanwhile.
 //!
 //! Each storage is locked once, in the order of addresses: so threads that write in place to what
 //! others read never wait for each other in a circle, and `x * x` does not lock `x` twice.
 
-use crate::Tensor;
+use crate::backend::{Bound, Memory};
 use crate::storage::Storage;
-use pullback_cpu::{Buffer, Input, Target};
+use crate::{Error, Result, Tensor};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-type Storages<'a> = SmallVec<[&'a Arc<Storage>; 4]>;
-type Guards<'a> = SmallVec<[RwLockReadGuard<'a, Buffer>; 4]>;
-
 /// Runs `f` on the operands' memory.
-pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[Input]) -> R) -> R {
-    if let [x] = inputs {
-        let guard = x.0.storage.read();
-        return f(&[input(x, &guard)]);
+pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R {
+    match inputs {
+        [] => f(&[]),
+        [x] => f(&[&*x.0.storage.read()]),
+        [a, b] => read_two(a, b, f),
+        _ => {
+            let claims: SmallVec<[Claim; 8]> = inputs.iter().map(|x| Claim::read(x)).collect();
+            let read = |bound: &mut [Bound<'_>]| {
+                f(&bound.iter().map(Bound::memory).collect::<SmallVec<[&Memory; 8]>>())
+            };
+            match hold::<8, _>(&claims, |bound| Ok(read(bound))) {
+                Ok(result) => result,
+                Err(_) => unreachable!("memory that is only read is bound any number of times"),
+            }
+        }
     }
-    if let [a, b] = inputs {
-        return read_two(a, b, f);
-    }
-    let storages = in_order(inputs);
-    let guards: Guards = storages.iter().map(|s| s.read()).collect();
-    f(&operands(inputs, &storages, &guards))
 }
 
 /// The common case, without lists.
-fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[Input]) -> R) -> R {
+fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[&Memory]) -> R) -> R {
     match Arc::as_ptr(&a.0.storage).cmp(&Arc::as_ptr(&b.0.storage)) {
         Ordering::Equal => {
             let guard = a.0.storage.read();
-            f(&[input(a, &guard), input(b, &guard)])
+            f(&[&guard, &guard])
         }
-        order => {
-            let (first, second) = if order == Ordering::Less { (a, b) } else { (b, a) };
-            let (low, high) = (first.0.storage.read(), second.0.storage.read());
-            let (at_a, at_b) = if order == Ordering::Less { (&low, &high) } else { (&high, &low) };
-            f(&[input(a, at_a), input(b, at_b)])
+        Ordering::Less => {
+            let (low, high) = (a.0.storage.read(), b.0.storage.read());
+            f(&[&low, &high])
         }
+        Ordering::Greater => {
+            let (low, high) = (b.0.storage.read(), a.0.storage.read());
+            f(&[&high, &low])
+        }
+    }
+}
+
+/// Memory that is to be locked.
+pub(crate) struct Claim<'a> {
+    pub storage: &'a Arc<Storage>,
+    /// The byte at which an operand begins in it.
+    pub start: usize,
+    pub written: bool,
+}
+
+impl<'a> Claim<'a> {
+    /// To read a tensor.
+    pub fn read(x: &'a Tensor) -> Claim<'a> {
+        let start = x.0.layout.offset * x.dtype().size();
+        Claim { storage: &x.0.storage, start, written: false }
+    }
+
+    /// To write to a tensor.
+    pub fn write(x: &'a Tensor) -> Claim<'a> {
+        Claim { written: true, ..Claim::read(x) }
     }
 }
 
-fn input<'a>(x: &'a Tensor, buffer: &'a Buffer) -> Input<'a> {
-    Input { buffer, layout: &x.0.layout, spec: x.spec() }
-}
-
-/// Runs `f` on the target's memory, to write to, and the operands', none of which may be the target's.
-pub(crate) fn write<R>(
-    target: &Arc<Storage>,
-    inputs: &[&Tensor],
-    f: impl FnOnce(&mut Buffer, &[Input]) -> R,
-) -> R {
-    let storages = in_order(inputs);
-    let (below, above) =
-        storages.split_at(storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(target)));
-    let mut guards: Guards = below.iter().map(|s| s.read()).collect();
-    let mut buffer = target.write();
-    guards.extend(above.iter().map(|s| s.read()));
-    f(&mut buffer, &operands(inputs, &storages, &guards))
-}
-
-/// Runs `f` on the memory of several targets, to write to, and the operands'. All targets lie in storages of their own,
-/// and no operand lies in one of those.
-pub(crate) fn write_all<R>(
-    targets: &[&Tensor],
-    inputs: &[&Tensor],
-    f: impl FnOnce(&mut [Target], &[Input]) -> R,
-) -> R {
-    let storages = in_order(inputs);
-    let mut order: SmallVec<[(&Arc<Storage>, Option<usize>); 8]> = SmallVec::new();
-    order.extend(storages.iter().map(|&s| (s, None)));
-    order.extend(targets.iter().enumerate().map(|(i, t)| (&t.0.storage, Some(i))));
-    order.sort_unstable_by_key(|(s, _)| Arc::as_ptr(s));
-    let mut guards = Guards::new();
-    let mut writers: SmallVec<[(usize, RwLockWriteGuard<Buffer>); 4]> = SmallVec::new();
-    for (storage, target) in order {
-        match target {
-            Some(i) => writers.push((i, storage.write())),
-            None => guards.push(storage.read()),
+/// Locks all memory, each once and in the order of addresses, and runs `f` on it. Up to `N` claims need no list on the
+/// heap.
+///
+/// # Errors
+/// If memory that is written is claimed twice.
+pub(crate) fn hold<const N: usize, R>(
+    claims: &[Claim<'_>],
+    f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>,
+) -> Result<R> {
+    let address = |c: &Claim| Arc::as_ptr(c.storage) as usize;
+    let mut order: SmallVec<[usize; N]> = (0..claims.len()).collect();
+    // Of claims on one memory a writer comes first: that memory is then locked for writing.
+    order.sort_unstable_by_key(|&i| (address(&claims[i]), !claims[i].written));
+    let mut readers: SmallVec<[RwLockReadGuard<'_, Memory>; N]> = SmallVec::new();
+    let mut writers: SmallVec<[RwLockWriteGuard<'_, Memory>; N]> = SmallVec::new();
+    let mut lock_of: SmallVec<[usize; N]> = SmallVec::from_elem(0, claims.len());
+    let mut last = None;
+    for &i in &order {
+        let claim = &claims[i];
+        match (last, claim.written) {
+            (Some((at, writing)), written) if at == address(claim) => {
+                // What is written is nobody else's: the caller gives such operands memory of their own.
+                if writing || written {
+                    return Err(Error::argument("run", "memory that is written is bound twice"));
+                }
+            }
+            (_, true) => writers.push(claim.storage.write()),
+            (_, false) => readers.push(claim.storage.read()),
+        }
+        last = Some((address(claim), claim.written));
+        lock_of[i] = if claim.written { writers.len() } else { readers.len() } - 1;
+    }
+    let mut open: SmallVec<[Option<&mut Memory>; N]> =
+        writers.iter_mut().map(|guard| Some(&mut **guard)).collect();
+    let mut bound: SmallVec<[Bound<'_>; N]> = SmallVec::new();
+    for (claim, &at) in claims.iter().zip(&lock_of) {
+        let memory = match claim.written {
+            true => open[at].take().map(|memory| Bound::Write(memory, claim.start)),
+            false => readers.get(at).map(|memory| Bound::Read(memory, claim.start)),
+        };
+        match memory {
+            Some(memory) => bound.push(memory),
+            None => unreachable!("each claim has a lock"),
         }
     }
-    writers.sort_unstable_by_key(|w| w.0);
-    let mut all: SmallVec<[Target; 4]> = SmallVec::new();
-    for (i, buffer) in &mut writers {
-        let t = targets[*i];
-        all.push(Target { buffer, layout: &t.0.layout, spec: t.spec() });
-    }
-    f(&mut all, &operands(inputs, &storages, &guards))
-}
-
-fn in_order<'a>(inputs: &[&'a Tensor]) -> Storages<'a> {
-    let mut storages: Storages = inputs.iter().map(|x| &x.0.storage).collect();
-    storages.sort_unstable_by_key(|s| Arc::as_ptr(s));
-    storages.dedup_by_key(|s| Arc::as_ptr(s));
-    storages
-}
-
-fn operands<'a>(
-    inputs: &[&'a Tensor],
-    storages: &Storages,
-    guards: &'a Guards,
-) -> SmallVec<[Input<'a>; 4]> {
-    let operand = |x: &&'a Tensor| {
-        let at = storages.partition_point(|s| Arc::as_ptr(s) < Arc::as_ptr(&x.0.storage));
-        input(x, &guards[at])
-    };
-    inputs.iter().map(operand).collect()
+    f(&mut bound)
 }

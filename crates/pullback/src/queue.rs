@@ -61,3 +61,43 @@ fn fresh(node: &Arc<Node>) -> Waiting {
     node.out_specs.iter().for_each(|_| grads.push(None));
     (node.clone(), grads)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+    use crate::tape::History;
+
+    #[test]
+    fn the_highest_number_comes_first_and_each_node_once() {
+        let x = Tensor::from(1.0).requires_grad();
+        let node = |_| match (&x * 2.0).history() {
+            History::Node(node, _) => node,
+            _ => panic!("the product was not recorded"),
+        };
+        let nodes: Vec<Arc<Node>> = (0..7).map(node).collect();
+        let descending: Vec<u64> = nodes.iter().rev().map(|n| n.seq).collect();
+        for order in [[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [3, 0, 6, 2, 5, 1, 4]] {
+            let mut queue = Queue::default();
+            assert!(queue.get(&nodes[0]).is_none());
+            for i in order {
+                queue.grads(&nodes[i])[0] = Some(x.clone());
+            }
+            assert!(order.iter().all(|&i| queue.grads(&nodes[i])[0].is_some()));
+            assert!(nodes.iter().all(|n| queue.get(n).is_some_and(|g| g[0].is_some())));
+            let popped = std::iter::from_fn(|| queue.pop()).map(|(n, _)| n.seq);
+            assert_eq!(popped.collect::<Vec<_>>(), descending);
+        }
+        // What is added between two steps takes its place.
+        let mut queue = Queue::default();
+        [1, 4].iter().for_each(|&i| _ = queue.grads(&nodes[i]));
+        let mut popped = Vec::new();
+        while let Some((node, _)) = queue.pop() {
+            popped.push(node.seq);
+            if node.seq == nodes[4].seq {
+                [0, 3, 2].iter().for_each(|&i| _ = queue.grads(&nodes[i]));
+            }
+        }
+        assert_eq!(popped, descending[2..]);
+    }
+}

@@ -11,14 +11,16 @@
 
 mod generator;
 
-pub(crate) use generator::{Draws, noting, position, repeating};
-pub use generator::{manual_seed, next_key, random_state, set_random_state};
+pub(crate) use generator::{Draws, States, noting, repeating, states};
+pub use generator::{
+    manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
+};
 
 use crate::apply::apply;
 use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
 use crate::ops::cat;
-use crate::{DType, Error, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
+use crate::{DType, Error, IntoDevice, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
 use pullback_ir::{Line, Random};
 
 /// What all the numbers of one draw are determined by.
@@ -76,6 +78,22 @@ impl Key {
         Key(Tensor::from([seed as i64, stream as i64]))
     }
 
+    /// The same key on a device: what is drawn from it is made there.
+    ///
+    /// ```
+    /// # use pullback::{DType, Device, Key};
+    /// let x = Key::new(0).to("cpu").uniform([2], DType::F32, 0.0, 1.0);
+    /// assert_eq!(x.device(), Device::Cpu);
+    /// ```
+    ///
+    /// # Panics
+    /// If the device is not there.
+    #[track_caller]
+    #[must_use]
+    pub fn to(&self, device: impl IntoDevice) -> Key {
+        Key(self.0.to(device))
+    }
+
     /// The key as a tensor, `i64[2]`.
     ///
     /// ```
@@ -113,7 +131,7 @@ impl Key {
     /// The key of another stream of the same seed.
     #[track_caller]
     fn stream(&self, offset: u64) -> Key {
-        Key(&self.0 + Tensor::from([0, offset as i64]))
+        Key(&self.0 + self.0.new_tensor([0, offset as i64]))
     }
 
     /// Two new keys.
@@ -252,7 +270,7 @@ impl Key {
         // In the dtype that kernels compute in: 8 bits of a `bf16` are too coarse for a probability.
         let chance = p.cast(p.dtype().compute());
         let seen = chance.detach();
-        if trace::knows(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
+        if trace::on_host(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
             let range = format!("from {} to {}", seen.min(), seen.max());
             refuse(
                 "bernoulli",
@@ -349,20 +367,20 @@ impl Key {
         let mut shape: Shape = Shape::from_slice(w.shape());
         shape[w.rank() - 1] = samples;
         if shape.iter().product::<usize>() == 0 {
-            return Tensor::zeros_with(&shape[..], DType::I64);
+            return weights.new_zeros_with(&shape[..], DType::I64);
         }
         if w.is_empty() {
             refuse(op, "there are no weights to draw by".to_string(), &[weights.spec()]);
         }
         let positive = w.gt(0.0);
-        if trace::knows(&w) {
+        if trace::on_host(&w) {
             check_weights(weights, &w, &positive, (samples, replacement));
         }
         let drawn = match replacement {
             true => self.with_replacement(&(&w / w.max()), &positive, &shape),
             false => self.race(&w, &positive, samples),
         };
-        if trace::knows(&w) {
+        if trace::on_host(&w) {
             return drawn;
         }
         // Looked at when the program runs: an index past the last, which no indexing takes.
@@ -378,7 +396,7 @@ impl Key {
     fn race(&self, w: &Tensor, positive: &Tensor, samples: usize) -> Tensor {
         let unit = 1.0 - self.draw(Random::Uniform, w.shape(), DType::F64);
         let time = (-unit.log()).log() - w.log();
-        let never = Tensor::from(f64::INFINITY);
+        let never = w.new_tensor(f64::INFINITY);
         positive.select(&time, &never).argsort(-1, false).narrow(-1, 0, samples)
     }
 
@@ -388,7 +406,7 @@ impl Key {
     fn with_replacement(&self, w: &Tensor, positive: &Tensor, shape: &[usize]) -> Tensor {
         let (k, samples) = (w.shape()[w.rank() - 1], shape[shape.len() - 1]);
         // Rounding may make a running sum uneven, also over a weight of zero: its step is exactly none here.
-        let none = Tensor::from(f64::NEG_INFINITY);
+        let none = w.new_tensor(f64::NEG_INFINITY);
         let below = positive.select(w.cumsum(-1), &none).cummax(-1);
         let total = below.narrow(-1, k as isize - 1, 1);
         let points = self.draw(Random::Uniform, shape, DType::F64) * total;

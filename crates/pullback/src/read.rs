@@ -1,7 +1,7 @@
 //! Reading values back.
 
-use crate::{DType, Error, Result, Tensor, events, fail, lock, mode, trace};
-use pullback_cpu::HostElement;
+use crate::backend::{self, HostElement};
+use crate::{DType, Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
 
 impl Tensor {
@@ -43,12 +43,7 @@ impl Tensor {
         let at = mode::user_line(caller);
         let dense = || mode::with_line(at, || self.detach().contiguous());
         let dense = mode::set_recording(false, || trace::computing(dense));
-        let read = lock::read(&[&dense], |inputs| {
-            inputs[0].buffer.to_vec(dense.dtype(), dense.0.layout.offset, dense.len())
-        });
-        read.ok_or_else(|| {
-            Error::argument(op, "the memory is shorter than the tensor").on([self.spec()])
-        })
+        backend::to_vec(&dense)
     }
 
     /// The only element.

@@ -2,30 +2,35 @@
 //!
 //! A storage carries a *version* that every in-place write bumps, with the op and the source line of
 //! the last writer. A value saved for backward remembers the version it saw; backward compares.
-//! The lock makes in-place writes from one thread safe beside reads from another.
+//! The lock makes in-place writes from one thread safe beside reads from another: work on the memory is ordered on
+//! the stream of its device as the lock was taken, and reading it on the host waits (`lock.rs`).
 //!
 //! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
 //! recorded (see `trace/`), and is versioned all the same.
 
+use crate::backend::Memory;
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
-use pullback_cpu::Buffer;
 use pullback_ir::{ErrorKind, Line, Spec};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
-    memory: Memory,
+    content: Content,
+    /// How many bytes of memory there are: of a value of a trace none.
+    bytes: usize,
     /// The number that the tape's next node had when this was made: what is older than a stretch of code has a smaller one.
     pub born: u64,
     version: AtomicU64,
+    /// It was made of ones: a fact for those who would have to look otherwise.
+    ones: AtomicBool,
     writer: Mutex<Option<Writer>>,
     /// What those keep with it who follow the life of memory.
     pub marks: Marks,
 }
 
-enum Memory {
-    Host(RwLock<Buffer>),
+enum Content {
+    Memory(RwLock<Memory>),
     Traced(Traced),
 }
 
@@ -47,48 +52,66 @@ pub(crate) struct Writer {
 }
 
 impl Storage {
-    pub fn new(buffer: Buffer) -> Storage {
-        let marks = events::memory_born(buffer.len(), None);
-        Storage::of(Memory::Host(RwLock::new(buffer)), marks)
+    pub fn new(memory: Memory) -> Storage {
+        let bytes = memory.bytes();
+        let marks = events::memory_born(bytes, None);
+        Storage::of(Content::Memory(RwLock::new(memory)), bytes, marks)
     }
 
     pub fn traced(traced: Traced) -> Storage {
         let marks = events::memory_born(0, Some(&traced));
-        Storage::of(Memory::Traced(traced), marks)
+        Storage::of(Content::Traced(traced), 0, marks)
     }
 
-    fn of(memory: Memory, marks: Marks) -> Storage {
+    fn of(content: Content, bytes: usize, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
-        Storage { memory, born: sequence::next_number(), version, writer, marks }
+        let ones = AtomicBool::new(false);
+        let born = sequence::next_number();
+        Storage { content, bytes, born, version, ones, writer, marks }
     }
 
     /// The value of a program that this stands for, if it is not memory.
     pub fn as_traced(&self) -> Option<&Traced> {
-        match &self.memory {
-            Memory::Host(_) => None,
-            Memory::Traced(traced) => Some(traced),
+        match &self.content {
+            Content::Memory(_) => None,
+            Content::Traced(traced) => Some(traced),
         }
+    }
+
+    /// How many bytes of memory there are, without a look at them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// A kernel that panicked while it held the lock left no half-written state that a later
     /// reader could misread as something else than numbers, so poisoning is ignored.
-    pub fn read(&self) -> RwLockReadGuard<'_, Buffer> {
-        self.host().read().unwrap_or_else(PoisonError::into_inner)
+    pub fn read(&self) -> RwLockReadGuard<'_, Memory> {
+        self.memory().read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn write(&self) -> RwLockWriteGuard<'_, Buffer> {
-        self.host().write().unwrap_or_else(PoisonError::into_inner)
+    pub fn write(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.memory().write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn host(&self) -> &RwLock<Buffer> {
-        match &self.memory {
-            Memory::Host(buffer) => buffer,
-            Memory::Traced(traced) => fail::raise(traced.unknown("read")),
+    fn memory(&self) -> &RwLock<Memory> {
+        match &self.content {
+            Content::Memory(memory) => memory,
+            Content::Traced(traced) => fail::raise(traced.unknown("read")),
         }
     }
 
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes that it was made of ones.
+    pub fn note_ones(&self) {
+        self.ones.store(true, Ordering::Release);
+    }
+
+    /// Whether it was made of ones and not written since.
+    pub fn is_ones(&self) -> bool {
+        self.ones.load(Ordering::Acquire) && self.version() == 0
     }
 
     /// Takes back the notes of writes that only a trace made.

@@ -4,6 +4,7 @@
 //! values, gradient and history. What may change (the history after an in-place write, the tangents
 //! of forward mode) sits behind one lock, in [`State`].
 
+use crate::backend::Memory;
 use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
@@ -86,6 +87,12 @@ impl Tensor {
     /// A tensor without history.
     pub(crate) fn new(spec: Spec, layout: Layout, storage: Arc<Storage>) -> Tensor {
         Tensor::with_parent(spec, layout, storage, None)
+    }
+
+    /// A tensor without history that fills memory.
+    pub(crate) fn dense(spec: Spec, memory: Memory) -> Tensor {
+        let layout = Layout::dense(spec.shape.clone());
+        Tensor::new(spec, layout, Arc::new(Storage::new(memory)))
     }
 
     pub(crate) fn with_parent(
@@ -258,21 +265,14 @@ impl Tensor {
         !self.lock().tangents.is_empty()
     }
 
-    /// Whether this is a constant with one element of memory, which is 1.
+    /// Whether this is a constant that is known to be 1 everywhere, without a look at its memory.
     pub(crate) fn is_constant_one(&self) -> bool {
         if ledger::is_on() && trace::active() && ledger::is_one(self) {
             return !self.is_tracked() && !self.carries_tangents();
         }
-        let splat = self.strides().iter().all(|&s| s == 0);
-        if !splat || !trace::knows(self) || self.is_tracked() || self.carries_tangents() {
-            return false;
-        }
-        let (buffer, at) = (self.0.storage.read(), self.0.layout.offset);
-        match self.dtype() {
-            DType::F64 => buffer.to_vec::<f64>(DType::F64, at, 1) == Some(vec![1.0]),
-            DType::F32 => buffer.to_vec::<f32>(DType::F32, at, 1) == Some(vec![1.0]),
-            _ => false,
-        }
+        let wide = matches!(self.dtype(), DType::F32 | DType::F64);
+        let known = wide && trace::knows(self) && self.0.storage.is_ones();
+        known && !self.is_tracked() && !self.carries_tangents()
     }
 
     /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who only remembers the memory counts too: what

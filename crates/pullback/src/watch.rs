@@ -108,7 +108,7 @@ pub(crate) fn backward_of(op: &Op, at: Line) {
 /// Looks at what an op made.
 pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     // A view shows what its operand holds; an op without operands makes what it was asked for.
-    let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy);
+    let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy | Op::To(_));
     if makes_nothing || trace::active() || FOUND.with_borrow(Option::is_some) {
         return;
     }

@@ -8,7 +8,7 @@ use pullback::{
     custom_op, grad, jit, manual_seed, memory_stats, next_key, no_grad, random_state, reset_peak,
     scan, vmap,
 };
-use pullback_ir::pass::{budget, plan::plan, work};
+use pullback_ir::pass::{Target, budget, plan::plan, work};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -97,7 +97,7 @@ fn planned<F: Fn(&Tensor) -> Result<Tensor>>(
     x: &Tensor,
 ) -> (usize, u64) {
     let compiled = f.stages(x).unwrap().pop().unwrap().1;
-    (plan(&compiled).peak(), work(&compiled))
+    (plan(&compiled, Target::default()).peak(), work(&compiled))
 }
 
 #[test]
@@ -166,8 +166,10 @@ fn memory_grows_as_the_root_of_the_length() {
         let fixed = 2 * blocks * MATRIX;
         let root = (blocks as f64).sqrt() as usize * ONE;
         let (mut low, mut high) = (fixed + root, fixed + 4 * root);
-        let cheap =
-            |bytes: usize| budget(&program, bytes).is_ok_and(|found| found.report.extra() <= 0.35);
+        let cheap = |bytes: usize| {
+            let found = budget(&program, bytes, Target::default());
+            found.is_ok_and(|found| found.report.extra() <= 0.35)
+        };
         assert!(cheap(high) && !cheap(low));
         while high - low > root / 16 {
             let middle = low + (high - low) / 2;

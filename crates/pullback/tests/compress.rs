@@ -404,7 +404,7 @@ fn compressed_values_outlive_a_write_and_are_shared() {
     assert_eq!(step.of(&x.detach()).to_vec::<f64>(), plain);
 }
 
-/// `cargo test --release -p pullback-tests --test compress throughput -- --ignored --nocapture`
+/// `cargo test --release --workspace --test compress throughput -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn throughput() {

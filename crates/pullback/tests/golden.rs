@@ -1,7 +1,7 @@
 //! Outputs and derivatives against the reference gradients in `golden/`, or in the folder that `PULLBACK_GOLDEN`
 //! names. Every file that is there is run: one line per operator, then the totals.
 //!
-//! `cargo test --release -p pullback-tests --test golden -- --nocapture`
+//! `cargo test --release --workspace --test golden -- --nocapture`
 
 #[path = "golden/args.rs"]
 mod args;

@@ -13,6 +13,11 @@ mod batching;
 mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
+mod device_second;
+#[path = "table/device_specs.rs"]
+mod device_specs;
+#[path = "table/devices.rs"]
+mod devices;
 #[path = "table/failing.rs"]
 mod failing;
 #[path = "table/kernels.rs"]

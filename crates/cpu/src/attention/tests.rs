@@ -189,7 +189,7 @@ fn blocks_of_every_size_equal_the_definition() {
     }
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests attention::tests::rates -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels attention::tests::rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn rates() {

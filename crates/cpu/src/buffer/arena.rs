@@ -14,8 +14,8 @@
 
 use super::{AllocError, Block, Buffer, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of};
 use super::{count_live, from_system, to_system, trim};
+use pullback_ir::{Error, ErrorKind};
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -59,8 +59,18 @@ impl Idle {
 }
 
 impl Arena {
-    /// Memory of so many bytes.
-    pub(crate) fn take(bytes: usize) -> Result<Arena, AllocError> {
+    /// Memory of so many bytes, whose content no safe code sees.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn take(bytes: usize) -> pullback_ir::Result<Arena> {
+        Arena::try_take(bytes).map_err(|_| {
+            let message = format!("{bytes} bytes for the arena");
+            Error::new(ErrorKind::Memory, "program", message).detail("could not be had")
+        })
+    }
+
+    fn try_take(bytes: usize) -> Result<Arena, AllocError> {
         if bytes == 0 || class_of(bytes).0 < SMALL_CLASSES {
             return Ok(Arena { memory: ManuallyDrop::new(Buffer::alloc(bytes)?), lent: None });
         }
@@ -96,6 +106,17 @@ impl Arena {
         });
         count_live(bytes);
         Ok(Arena { memory: ManuallyDrop::new(Buffer { ptr, len }), lent: Some(bytes) })
+    }
+}
+
+impl Arena {
+    /// The memory, for the steps of a program.
+    pub(crate) fn memory(&self) -> &Buffer {
+        &self.memory
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut Buffer {
+        &mut self.memory
     }
 }
 
@@ -140,20 +161,6 @@ impl Drop for Arena {
             idle.bytes += size;
         }
         shrink(cache_limit());
-    }
-}
-
-impl Deref for Arena {
-    type Target = Buffer;
-
-    fn deref(&self) -> &Buffer {
-        &self.memory
-    }
-}
-
-impl DerefMut for Arena {
-    fn deref_mut(&mut self) -> &mut Buffer {
-        &mut self.memory
     }
 }
 
@@ -206,14 +213,14 @@ mod tests {
         reserve_arena(bytes);
         assert!(idle().blocks.iter().any(|block| block.1 >= bytes));
         let arena = Arena::take(bytes - 1000).expect("memory");
-        assert!(arena.len() >= bytes);
+        assert!(arena.memory().len() >= bytes);
     }
 
     #[test]
     fn sizes_that_cannot_be_are_refused() {
         assert!(Arena::take(usize::MAX).is_err() && Arena::take(1 << 60).is_err());
-        assert!(Arena::take(0).is_ok_and(|arena| arena.is_empty()));
-        assert!(Arena::take(100_000).is_ok_and(|arena| arena.len() >= 100_000));
+        assert!(Arena::take(0).is_ok_and(|arena| arena.memory().is_empty()));
+        assert!(Arena::take(100_000).is_ok_and(|arena| arena.memory().len() >= 100_000));
     }
 
     #[test]
@@ -225,10 +232,11 @@ mod tests {
                         let bytes = 70_000 + 1000 * ((i * 7 + k as usize) % 50);
                         let mut arena = Arena::take(bytes).expect("memory");
                         // SAFETY: the block has that many bytes.
-                        unsafe { arena.as_mut_ptr().write_bytes(k, bytes) };
+                        unsafe { arena.memory_mut().as_mut_ptr().write_bytes(k, bytes) };
                         std::thread::yield_now();
                         // SAFETY: just written, by this thread alone.
-                        let bytes = unsafe { std::slice::from_raw_parts(arena.as_ptr(), bytes) };
+                        let bytes =
+                            unsafe { std::slice::from_raw_parts(arena.memory().as_ptr(), bytes) };
                         assert!(bytes.iter().all(|&b| b == k));
                     }
                 });

@@ -110,7 +110,7 @@ fn freed_on_another_thread() {
     });
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests alloc_latency -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels alloc_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn alloc_latency() {

@@ -239,7 +239,7 @@ fn batches() {
     }
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests dot_rates -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels dot_rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn dot_rates() {

@@ -305,7 +305,7 @@ fn narrow_elements_are_rounded_once() {
     }
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests index::tests::speed -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels index::tests::speed -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

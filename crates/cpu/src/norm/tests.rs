@@ -513,7 +513,7 @@ fn large_results_are_streamed() {
     check::<bf16>(2056);
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests norm::tests::speed -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels norm::tests::speed -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

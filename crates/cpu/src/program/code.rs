@@ -24,7 +24,7 @@ pub(super) struct Code {
     /// Where the memory of this call is: arena, constants, inputs, outputs.
     pub(super) bases: Bases,
     /// Held because `bases` points into it.
-    pub(super) constants: Buffer,
+    _constants: Buffer,
     inputs: usize,
     /// The same steps, those on a few numbers joined.
     #[cfg(target_arch = "x86_64")]
@@ -303,7 +303,7 @@ impl Code {
         Ok(Code {
             steps,
             bases: Bases(bases),
-            constants,
+            _constants: constants,
             inputs: program.inputs.len(),
             #[cfg(target_arch = "x86_64")]
             parts,

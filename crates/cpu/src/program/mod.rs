@@ -1,30 +1,30 @@
-//! Programs that run: planned, prepared once, called many times.
+//! Prepared programs: steps over base addresses, made once, run many times.
 //!
-//! [`Executable::new`] checks a program, plans its memory ([`pullback_ir::pass::plan`]) and turns
-//! every equation into a prepared step: a kernel, and for each operand and result the number of a
-//! base address, an offset and a layout. A call fills in the base addresses (arena, inputs,
-//! outputs) and runs the steps. Shapes were inferred and layouts checked when the steps were made,
-//! so nothing is checked again, and nothing is allocated but the outputs, which come from the pool,
-//! as the arena does for the time of the call ([`crate::buffer::Arena`]): programs that do not run
-//! at the same time share one.
+//! [`Prepared::new`] turns every equation of a planned program ([`Planned`]) into a step: a kernel, and for
+//! each operand and result the number of a base address, an offset and a layout. [`Prepared::bind`]
+//! fills in the base addresses (arena, inputs, outputs), and [`Running`] runs the steps. Shapes were
+//! inferred and layouts checked when the steps were made, so nothing is checked again, and nothing is
+//! allocated but the outputs, which come from the pool. Whose memory the rest is, and for how long, is
+//! decided above.
 //!
 //! # Why this is sound
 //!
 //! Kernels get raw pointers. Every one of them is a base address plus an offset that the plan
-//! computed from the program's specs. The arena, which a call has to itself, and the constants are
-//! as long as the plan says; outputs are allocated for each call by their specs; an input is
-//! refused if the program's layout of it reaches outside its buffer. Inputs that are written are
-//! borrowed mutably, so that nothing else reads them meanwhile. That no step writes what a later
-//! one still has to read is the plan's business, which tests check by replaying plans element by
-//! element.
+//! computed from the program's specs; a [`Planned`] can only be made by planning the very program.
+//! Memory is refused that is shorter than the plan says: an arena, an input whose layout reaches
+//! outside its buffer. Outputs are allocated by their specs, and handed out only when they are full.
+//! What is written is borrowed mutably, so that nothing else reads it meanwhile. That no step writes what a later one still has to read is the plan's business, which
+//! tests check by replaying plans element by element.
 //!
 //! # When something fails
 //!
-//! An error (an index out of range) names the op, its operands and the line of the program that asked for it. Inputs that the program replaces are
-//! then as they were: the plan writes none before the last op that may fail is over. Only a panic, which arises where a kernel cannot
-//! get scratch memory, may leave a mixture of old and new values there.
+//! An error (an index out of range) names the op, its operands and the line of the program that asked
+//! for it. Inputs that the program replaces are then as they were: the plan writes none before the
+//! last op that may fail is over. Only a panic, which arises where a kernel cannot get scratch
+//! memory, may leave a mixture of old and new values there.
 //!
-//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`straight`] joins steps on a few numbers.
+//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`straight`] joins steps
+//! on a few numbers.
 
 mod code;
 mod flow;
@@ -36,53 +36,45 @@ mod tests;
 use crate::Buffer;
 use crate::buffer::Arena;
 use crate::region::native_counts;
-use crate::run::{Input, Output, Outputs, check, inside};
+use crate::run::{Input, Output, run};
 use code::{Code, allocate};
-use pullback_ir::pass::plan::{Base, Plan, plan_bound};
-use pullback_ir::pass::{has_bodies, inline};
-use pullback_ir::{Error, ErrorKind, Layout, Line, Op, Program, Result, Spec, Structure};
-use std::time::Instant;
+use pullback_ir::pass::plan::{Base, Planned};
+use pullback_ir::{Error, ErrorKind, Line, Op, Result, Spec};
+use std::sync::Arc;
 
 /// A program that is ready to run. See the head of the module.
 ///
 /// ```
-/// # use pullback_cpu::{Bound, Buffer, Executable};
-/// # use pullback_ir::{Binary, DType, Op, Program, Spec};
+/// # use pullback_cpu::{buffer::Arena, Bound, Buffer, Prepared, TARGET};
+/// # use pullback_ir::{pass::plan::Planned, Binary, DType, Op, Program, Spec};
 /// // step: p ← p − g
 /// let mut program = Program::default();
 /// let spec = Spec::cpu(DType::F32, [3].as_slice());
 /// let (p, g) = (program.input(spec.clone()), program.input(spec));
 /// program.outputs = program.push(Op::Binary(Binary::Sub), &[p, g], None)?.to_vec();
 /// program.updates = vec![(0, 0)];
-/// let mut step = Executable::new(&program)?;
+/// let mut step = Prepared::new(Planned::new(&program, TARGET)?.into())?;
 ///
 /// let (mut p, g) = (Buffer::from_slice(&[1f32, 2.0, 3.0])?, Buffer::from_slice(&[1f32; 3])?);
+/// let (mut arena, mut outputs) = (Arena::take(step.planned().plan().arena)?, Vec::new());
 /// for _ in 0..2 {
-///     step.run(&mut [Bound::Write(&mut p, 0), Bound::Read(&g, 0)])?;
+///     let mut inputs = [Bound::Write(&mut p, 0), Bound::Read(&g, 0)];
+///     step.bind(&mut arena, &mut inputs, &mut outputs)?.run()?;
 /// }
 /// assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![-1.0, 0.0, 1.0]));
 /// # Ok::<(), pullback_ir::Error>(())
 /// ```
-pub struct Executable {
-    program: Program,
-    plan: Plan,
+pub struct Prepared {
+    planned: Arc<Planned>,
     code: Code,
-    inputs: Vec<Argument>,
-    /// Position and bytes of the outputs that are handed out.
-    outputs: Vec<(usize, usize)>,
     native: (usize, usize),
-}
-
-struct Argument {
-    layout: Layout,
-    written: bool,
 }
 
 /// The memory of an input, with the byte at which its elements begin.
 pub enum Bound<'a> {
     /// Only read.
     Read(&'a Buffer, usize),
-    /// Replaced by an output ([`Program::updates`]).
+    /// Replaced by an output ([`pullback_ir::Program::updates`]).
     Write(&'a mut Buffer, usize),
 }
 
@@ -93,84 +85,36 @@ impl Bound<'_> {
             Bound::Write(buffer, _) => buffer,
         }
     }
-
-    fn start(&self) -> usize {
-        match self {
-            Bound::Read(_, start) | Bound::Write(_, start) => *start,
-        }
-    }
 }
 
-/// How long a step took.
+/// One kernel call of a prepared program.
 #[derive(Clone, Debug)]
-pub struct Timed {
-    /// The kernel, its operands and its results.
-    pub step: String,
+pub struct Step {
+    /// The equation that it belongs to; moves at the end come after all of them.
+    pub equation: usize,
+    /// The kernel.
+    pub kernel: String,
+    /// What it reads and what it fills.
+    pub operands: [Vec<Spec>; 2],
     /// The line of the user's program.
     pub at: Option<Line>,
-    /// Nanoseconds.
-    pub nanos: u64,
 }
 
-impl Executable {
-    /// Checks, plans and prepares a program.
+impl Prepared {
+    /// Prepares the steps of a program.
     ///
     /// # Errors
-    /// If the program is wrong, or there is no memory for its constants.
-    pub fn new(program: &Program) -> Result<Executable> {
-        verify(program)?;
-        let dense = |&v| Layout::dense(program.spec(v).shape.clone());
-        Executable::bound(program, program.inputs.iter().map(dense).collect())
-    }
-
-    /// As [`Executable::new`], for a program that was verified and inputs that lie as given from their first element on.
-    fn bound(program: &Program, layouts: Vec<Layout>) -> Result<Executable> {
-        // Programs that went through no passes may still hold custom ops with bodies.
-        let inlined;
-        let program = match has_bodies(program) {
-            false => program,
-            true => {
-                inlined = inline(program);
-                &inlined
-            }
-        };
-        let plan = plan_bound(program, &layouts);
+    /// If there is no memory for its constants.
+    pub fn new(planned: Arc<Planned>) -> Result<Prepared> {
         let before = native_counts();
-        let code = Code::new(program, &plan)?;
+        let code = Code::new(planned.program(), planned.plan())?;
         let now = native_counts();
-        let mut own = vec![true; program.outputs.len()];
-        let mut written = vec![false; program.inputs.len()];
-        for &(k, i) in &program.updates {
-            (own[k], written[i]) = (false, true);
-        }
-        let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
-        Ok(Executable {
-            inputs: layouts
-                .into_iter()
-                .enumerate()
-                .map(|(i, layout)| Argument { layout, written: written[i] })
-                .collect(),
-            outputs: (0..program.outputs.len()).filter(|&k| own[k]).map(bytes).collect(),
-            program: program.clone(),
-            plan,
-            code,
-            native: (now.0 - before.0, now.1 - before.1),
-        })
+        Ok(Prepared { planned, code, native: (now.0 - before.0, now.1 - before.1) })
     }
 
-    /// The program it runs.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// Where everything is kept.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Bytes that it holds between calls: the constants.
-    pub fn held(&self) -> usize {
-        self.plan.all_constants()
+    /// What it was made of.
+    pub fn planned(&self) -> &Planned {
+        &self.planned
     }
 
     /// How often native code was made for it, and how often code that was there already serves it:
@@ -179,186 +123,181 @@ impl Executable {
         self.native
     }
 
-    /// The kernels, in order.
-    pub fn kernels(&self) -> Vec<&str> {
-        self.code.steps.iter().map(code::Step::name).collect()
-    }
-
-    /// Runs the program: gives the outputs that do not replace an input, in order, in fresh buffers.
-    ///
-    /// # Errors
-    /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are then as they were.
-    pub fn run(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Buffer>> {
-        let mut outputs = Vec::with_capacity(self.outputs.len());
-        self.run_into(inputs, &mut outputs)?;
-        Ok(outputs)
-    }
-
-    /// As [`Executable::run`], with a list that is cleared and filled: with room in it, nothing but the pool is asked for memory.
-    ///
-    /// # Errors
-    /// As [`Executable::run`]; the list is then empty.
-    pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Buffer>) -> Result<()> {
-        outputs.clear();
-        let mut arena = self.arena()?;
-        self.bind(&mut arena, inputs, outputs)?;
-        self.code.run().inspect_err(|_| outputs.clear())
-    }
-
-    /// Runs the program and says how long each step took, steps on a few numbers one by one too, which a run joins.
-    ///
-    /// # Errors
-    /// As [`Executable::run`].
-    pub fn profile(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Timed>> {
-        let (mut arena, mut outputs) = (self.arena()?, Vec::new());
-        self.bind(&mut arena, inputs, &mut outputs)?;
-        let mut times = Vec::with_capacity(self.code.steps.len());
-        let bases = &self.code.bases.0;
-        for step in &mut self.code.steps {
-            let start = Instant::now();
-            step.run(bases)?;
-            times.push(start.elapsed().as_nanos() as u64);
-        }
-        let timed = |(step, nanos): (&code::Step, u64)| {
-            let list = |specs: &mut dyn Iterator<Item = Spec>| {
-                specs.map(|s| s.to_string()).collect::<Vec<_>>().join(", ")
-            };
-            let from = list(&mut step.sources.iter().map(code::Operand::spec));
-            let to = list(&mut step.sinks.iter().map(code::Target::spec));
-            Timed { step: format!("{} ({from}) → {to}", step.name()), at: step.at, nanos }
+    /// The steps, in order.
+    pub fn steps(&self) -> Vec<Step> {
+        let step = |step: &code::Step| Step {
+            equation: step.equation,
+            kernel: step.name().to_string(),
+            operands: [
+                step.sources.iter().map(code::Operand::spec).collect(),
+                step.sinks.iter().map(code::Target::spec).collect(),
+            ],
+            at: step.at,
         };
-        Ok(self.code.steps.iter().zip(times).map(timed).collect())
+        self.code.steps.iter().map(step).collect()
     }
 
-    /// Runs the program and shows every result of every equation when it has just been made: `see(equation, result, value)`.
+    /// Fills in the base addresses of a run: the arena, the inputs, and memory for the outputs that
+    /// replace no input ([`Planned::fresh`]), which are put into an emptied list.
     ///
     /// # Errors
-    /// As [`Executable::run`].
-    pub fn run_observed(
-        &mut self,
-        inputs: &mut [Bound<'_>],
-        see: &mut dyn FnMut(usize, usize, Input<'_>),
-    ) -> Result<Vec<Buffer>> {
-        let (mut arena, mut outputs) = (self.arena()?, Vec::new());
-        self.bind(&mut arena, inputs, &mut outputs)?;
-        let mut next = 0;
-        for e in 0..=self.program.equations.len() {
-            while let Some(step) = self.code.steps.get_mut(next)
-                && step.equation == e
-            {
-                step.run(&self.code.bases.0)?;
-                next += 1;
-            }
-            let Some(equation) = self.program.equations.get(e) else { break };
-            for (j, &v) in equation.outputs.iter().enumerate() {
-                let (home, spec) = (&self.plan.homes[v.index()], self.program.spec(v));
-                let (buffer, start) = match home.base {
-                    Base::Arena => (&*arena, home.start),
-                    Base::Constants => (&self.code.constants, home.start),
-                    Base::Input(i) => (inputs[i].buffer(), inputs[i].start() + home.start),
-                    Base::Output(k) => {
-                        let at = self.outputs.partition_point(|o| o.0 < k);
-                        (&outputs[at], home.start)
-                    }
-                };
-                let mut layout = home.layout.clone();
-                // The offset may be negative: see `Compiler::operand`.
-                layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
-                see(e, j, Input { buffer, layout: &layout, spec });
-            }
-        }
-        Ok(outputs)
-    }
-
-    /// Memory to work in, for one call.
-    fn arena(&self) -> Result<Arena> {
-        let bytes = self.plan.arena;
-        Arena::take(bytes).map_err(|_| no_memory("arena", bytes))
-    }
-
-    /// Checks the inputs, takes memory for the outputs, and fills in the base addresses.
-    fn bind(
-        &mut self,
-        arena: &mut Arena,
-        inputs: &mut [Bound<'_>],
-        outputs: &mut Vec<Buffer>,
-    ) -> Result<()> {
+    /// If the memory is not what the plan wants, or there is none for the outputs.
+    pub fn bind<'a, 'b>(
+        &'a mut self,
+        arena: &'a mut Arena,
+        inputs: &'a mut [Bound<'b>],
+        outputs: &'a mut Vec<Buffer>,
+    ) -> Result<Running<'a, 'b>> {
         outputs.clear();
-        if inputs.len() != self.inputs.len() {
-            return Err(Error::argument(
-                "program",
-                format!("takes {} inputs, not {}", self.inputs.len(), inputs.len()),
-            ));
-        }
-        for (i, bound) in inputs.iter_mut().enumerate() {
-            let argument = &self.inputs[i];
-            let spec = self.program.spec(self.program.inputs[i]);
-            let start = bound.start();
-            let (bytes, size) = (bound.buffer().len(), spec.dtype.size());
-            let fits = start.is_multiple_of(size)
-                && inside(bytes, start / size, &argument.layout, spec) == Some(true);
-            let ptr = match bound {
-                Bound::Read(buffer, _) if !argument.written => buffer.as_ptr().cast_mut(),
-                Bound::Write(buffer, _) if argument.written => buffer.as_mut_ptr(),
-                Bound::Read(..) | Bound::Write(..) => {
-                    let how = if argument.written { "is replaced" } else { "is only read" };
-                    let message = format!("input {i} {how}, and must be bound so");
-                    return Err(Error::argument("program", message).on([spec]));
-                }
-            };
-            if !fits {
-                let message =
-                    format!("input {i} does not fit: {bytes} bytes, read from {start} on");
-                return Err(Error::argument("program", message).on([spec]));
-            }
-            self.code.set_input(i, ptr.wrapping_add(start));
-        }
-        for &(k, bytes) in &self.outputs {
+        let planned = &*self.planned;
+        set_inputs(&mut self.code, planned, inputs)?;
+        check_arena(planned, arena.memory())?;
+        for &(k, bytes) in planned.fresh() {
             let mut buffer = allocate("outputs", bytes).inspect_err(|_| outputs.clear())?;
             self.code.set_output(k, buffer.as_mut_ptr());
             outputs.push(buffer);
         }
+        self.code.set_arena(arena.memory_mut().as_mut_ptr());
+        Ok(Running { planned, code: &mut self.code, arena, inputs, outputs, next: 0 })
+    }
+}
+
+impl Prepared {
+    /// Runs the program, or one step of it, on memory that is there already: an arena and outputs that
+    /// others hold and have filled with anything. All steps in order are the whole run.
+    ///
+    /// # Errors
+    /// If the memory is not what the plan wants, or an op fails.
+    pub fn run_over(
+        &mut self,
+        arena: &mut Buffer,
+        inputs: &mut [Bound<'_>],
+        outputs: &mut [Buffer],
+        step: Option<usize>,
+    ) -> Result<()> {
+        let planned = &*self.planned;
+        set_inputs(&mut self.code, planned, inputs)?;
+        check_arena(planned, arena)?;
+        let fresh = planned.fresh();
+        let long = |(&(_, bytes), buffer): (&(usize, usize), &Buffer)| buffer.len() >= bytes;
+        if fresh.len() != outputs.len() || !fresh.iter().zip(&*outputs).all(long) {
+            return Err(Error::argument("program", "an output is missing or too short"));
+        }
+        for (&(k, _), buffer) in fresh.iter().zip(outputs) {
+            self.code.set_output(k, buffer.as_mut_ptr());
+        }
         self.code.set_arena(arena.as_mut_ptr());
+        match step {
+            None => self.code.run(),
+            Some(i) => match self.code.steps.get_mut(i) {
+                Some(step) => step.run(&self.code.bases.0),
+                None => Err(Error::argument("program", format!("has no step {i}"))),
+            },
+        }
+    }
+}
+
+/// Checks the inputs and fills in where they are.
+#[inline]
+fn set_inputs(code: &mut Code, planned: &Planned, inputs: &mut [Bound<'_>]) -> Result<()> {
+    planned.check_count(inputs.len())?;
+    for (i, bound) in inputs.iter_mut().enumerate() {
+        let (ptr, bytes, start, written) = match bound {
+            Bound::Read(b, start) => (b.as_ptr().cast_mut(), b.len(), *start, false),
+            Bound::Write(b, start) => (b.as_mut_ptr(), b.len(), *start, true),
+        };
+        planned.check_input(i, bytes, start, written)?;
+        code.set_input(i, ptr.wrapping_add(start));
+    }
+    Ok(())
+}
+
+fn check_arena(planned: &Planned, arena: &Buffer) -> Result<()> {
+    match arena.len() < planned.plan().arena {
+        true => Err(Error::argument("program", "the arena is too short")),
+        false => Ok(()),
+    }
+}
+
+/// A prepared program with the memory of one run. The outputs are there once all steps have run.
+pub struct Running<'a, 'b> {
+    planned: &'a Planned,
+    code: &'a mut Code,
+    arena: &'a Arena,
+    inputs: &'a [Bound<'b>],
+    outputs: &'a mut Vec<Buffer>,
+    /// The step that runs next.
+    next: usize,
+}
+
+impl Running<'_, '_> {
+    /// Runs all steps, those on a few numbers joined.
+    ///
+    /// # Errors
+    /// If an op fails; the inputs that are replaced are then as they were.
+    #[inline]
+    pub fn run(mut self) -> Result<()> {
+        self.code.run()?;
+        self.next = self.code.steps.len();
         Ok(())
+    }
+
+    /// Runs the next step; all of them, one by one, are what [`Running::run`] does.
+    ///
+    /// # Errors
+    /// As [`Running::run`], or if there is none.
+    pub fn step(&mut self) -> Result<()> {
+        match self.code.steps.get_mut(self.next) {
+            Some(step) => step.run(&self.code.bases.0)?,
+            None => return Err(Error::argument("program", "has no more steps")),
+        }
+        self.next += 1;
+        Ok(())
+    }
+
+    /// A copy of a result of an equation that has run, if it is still there, which it is until the next
+    /// step. `None` of literals, which are not computed.
+    ///
+    /// # Errors
+    /// If the equation has not run.
+    pub fn value(&self, equation: usize, result: usize) -> Result<Option<Output>> {
+        let program = self.planned.program();
+        let next = self.code.steps.get(self.next).map(|step| step.equation);
+        let known = program.equations.get(equation).and_then(|e| e.outputs.get(result));
+        let v = match known {
+            Some(&v) if next.is_none_or(|next| equation < next) => v,
+            _ => return Err(Error::argument("program", "the value is not there yet")),
+        };
+        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
+        let (buffer, start): (&Buffer, usize) = match home.base {
+            Base::Arena => (self.arena.memory(), home.start),
+            Base::Constants => return Ok(None),
+            Base::Input(i) => {
+                let (Bound::Read(_, start) | Bound::Write(_, start)) = &self.inputs[i];
+                (self.inputs[i].buffer(), start + home.start)
+            }
+            Base::Output(k) => {
+                let at = self.planned.fresh().partition_point(|o| o.0 < k);
+                (&self.outputs[at], home.start)
+            }
+        };
+        let mut layout = home.layout.clone();
+        // The offset may be negative: see `Compiler::operand`.
+        layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
+        run(&Op::Copy, &[Input { buffer, layout: &layout, spec }]).map(Some)
+    }
+}
+
+impl Drop for Running<'_, '_> {
+    fn drop(&mut self) {
+        // What is not full is not handed out.
+        if self.next < self.code.steps.len() {
+            self.outputs.clear();
+        }
     }
 }
 
 fn no_memory(what: &'static str, bytes: usize) -> Error {
     Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
         .detail("could not be had")
-}
-
-/// Checks a program and those inside it.
-fn verify(program: &Program) -> Result<()> {
-    program.verify()?;
-    for equation in &program.equations {
-        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
-            let located = |error: Error| match equation.at {
-                Some(at) => error.at(at),
-                None => error,
-            };
-            verify(inner).map_err(located)?;
-        }
-    }
-    Ok(())
-}
-
-/// Runs an op that holds programs or a region, by making a program of it.
-pub(crate) fn run_once(op: &Op, inputs: &[Input]) -> Result<Outputs> {
-    let mut program = Program::default();
-    let mut layouts = Vec::with_capacity(inputs.len());
-    let mut bound = Vec::with_capacity(inputs.len());
-    for x in inputs {
-        check(x.buffer, x.layout, x.spec)?;
-        program.input(x.spec.clone());
-        let (shape, strides) = (x.spec.shape.clone(), x.layout.strides.clone());
-        layouts.push(Layout { shape, strides, offset: 0 });
-        bound.push(Bound::Read(x.buffer, x.layout.offset * x.spec.dtype.size()));
-    }
-    let results = program.push(op.clone(), &program.inputs.clone(), None)?;
-    program.outputs = results.to_vec();
-    verify(&program)?;
-    let buffers = Executable::bound(&program, layouts)?.run(&mut bound)?;
-    let output = |(buffer, &v)| Output { buffer, spec: program.spec(v).clone(), splat: false };
-    Ok(buffers.into_iter().zip(&program.outputs).map(output).collect())
 }

@@ -3,14 +3,16 @@
 #[path = "../../../ir/tests/random_programs/mod.rs"]
 mod random_programs;
 
+mod executable;
 mod flow;
 mod packed;
 mod plain;
 
 use super::*;
-use crate::run::{add_product, run_all};
-use pullback_ir::pass::plan::Product;
-use pullback_ir::{DType, Scalar, Var, Vars};
+use crate::run::{Operand, Target, Write, run_all, run_into};
+use executable::Executable;
+use pullback_ir::pass::plan::{Plan, Product};
+use pullback_ir::{DType, Layout, Program, Scalar, Var, Vars};
 use random_programs::{Dice, random_program};
 use std::rc::Rc;
 
@@ -65,8 +67,10 @@ fn eagerly(
             // Sums in another order than a product and an addition.
             let mut sum = run_all(&Op::Copy, &[x[k].input()])?.remove(0);
             let layout = Layout::dense(sum.spec.shape.clone());
-            let (a, b) = (x[0].input(), x[1].input());
-            assert!(add_product(&mut sum.buffer, &layout, &sum.spec, a, b)?);
+            let target =
+                Target { buffer: &mut sum.buffer, layout: &layout, spec: &sum.spec.clone() };
+            let factors = [0, 1].map(|i| Operand::Input(x[i].input()));
+            assert!(run_into(&Op::Dot, Write::Add, &mut [target], &factors)?);
             vec![Eager { buffer: Rc::new(sum.buffer), layout, spec: sum.spec }]
         } else {
             // Regions get dense operands, which need no plan.
@@ -80,7 +84,12 @@ fn eagerly(
                 let layout = if o.splat { Layout::splat(shape) } else { Layout::dense(shape) };
                 Eager { buffer: Rc::new(o.buffer), layout, spec: o.spec }
             };
-            run_all(&equation.op, &inputs)?.into_iter().map(eager).collect()
+            match equation.op {
+                Op::Flow(_) => {
+                    Executable::once(&equation.op, &inputs)?.into_iter().map(eager).collect()
+                }
+                _ => run_all(&equation.op, &inputs)?.into_iter().map(eager).collect(),
+            }
         };
         for (j, (value, &v)) in made.into_iter().zip(&equation.outputs).enumerate() {
             see(e, j, &value);
@@ -174,6 +183,6 @@ fn push(program: &mut Program, op: Op, inputs: &[Var]) -> Vars {
 }
 
 fn number(program: &mut Program, value: impl Into<Scalar>, spec: &Spec) -> Var {
-    let op = Op::Literal { value: value.into(), shape: spec.shape.clone(), dtype: spec.dtype };
+    let op = Op::literal(value.into(), spec.clone());
     push(program, op, &[])[0]
 }

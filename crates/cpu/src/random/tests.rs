@@ -142,7 +142,7 @@ fn iota_counts() {
     assert_eq!(v, [0, 1, 2]);
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests random::tests::speed -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels random::tests::speed -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

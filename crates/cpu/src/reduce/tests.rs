@@ -357,7 +357,7 @@ fn lanes_that_are_left_out_change_no_bit() {
     }
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests reduce_rates -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels reduce_rates -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn reduce_rates() {

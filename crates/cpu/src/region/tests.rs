@@ -199,11 +199,14 @@ pub(super) fn one_by_one(region: &Region, inputs: &[Dense]) -> Vec<Dense> {
             },
             Inst::Literal(value, dtype) => {
                 let shape = Shape::from_slice(region.outer());
-                Seen::apply(&Op::Literal { value: *value, shape, dtype: *dtype }, &[], true)
+                Seen::apply(&Op::literal(*value, Spec::cpu(*dtype, shape)), &[], true)
             }
             Inst::Index(axis, dtype) => {
-                let mut count =
-                    Seen::apply(&Op::Iota { len: region.shape[*axis], dtype: *dtype }, &[], false);
+                let mut count = Seen::apply(
+                    &Op::Iota { len: region.shape[*axis], dtype: *dtype, device: Device::Cpu },
+                    &[],
+                    false,
+                );
                 let mut strides = vec![0; region.shape.len()];
                 strides[*axis] = 1;
                 count.layout.shape = region.shape.clone();

@@ -20,7 +20,7 @@ mod window;
 
 pub use view::view_shape;
 
-use crate::{DType, Error, Op, Random, Result, Scalar, Shape, Spec};
+use crate::{DType, Device, Error, ErrorKind, Op, Random, Result, Scalar, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 
 /// The specs of an op's results; nearly always one.
@@ -28,6 +28,7 @@ pub type Specs = SmallVec<[Spec; 1]>;
 
 /// Checks `op` against its operands and gives the specs of its results.
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
+    check_devices(op, inputs)?;
     let specs = rules(op, inputs)?;
     specs.iter().try_for_each(|spec| check_size(op, spec, inputs))?;
     Ok(specs)
@@ -36,9 +37,34 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
 /// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
 /// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
+    check_devices(op, inputs)?;
     let spec = rule(op, inputs)?;
     check_size(op, &spec, inputs)?;
     Ok(spec)
+}
+
+/// The operands of an op are on one device, whatever the op: only [`Op::To`], which has a single
+/// operand, leads from one to another. (`After` waits for others, and does not read them.) No operand is an exception, not even one of a single element:
+/// reading it would wait for the device it is on. (Rust scalars are literals beside their tensor.)
+fn check_devices(op: &Op, inputs: &[&Spec]) -> Result<()> {
+    let Some((first, rest)) = inputs.split_first() else { return Ok(()) };
+    match matches!(op, Op::After) || rest.iter().all(|x| x.device == first.device) {
+        true => Ok(()),
+        false => Err(apart(op, inputs, first.device)),
+    }
+}
+
+#[cold]
+fn apart(op: &Op, inputs: &[&Spec], first: Device) -> Error {
+    let place = |x: &&Spec| match x.device {
+        Device::Cpu => format!("{x}@cpu"),
+        Device::Cuda(_) => x.to_string(),
+    };
+    let places = inputs.iter().map(place).collect::<Vec<String>>().join(", ");
+    let message = format!("operands are on different devices: {places}");
+    Error::new(ErrorKind::Device, op.name(), message)
+        .on(inputs.iter().copied())
+        .hint(format!("move one with `.to(\"{first}\")`"))
 }
 
 /// This is where sizes that no memory holds are refused, so that nobody behind it need count with care.
@@ -65,6 +91,7 @@ fn rules(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => one(op, inputs),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => one(op, inputs),
         Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => one(op, inputs),
+        Op::To(_) => one(op, inputs),
         Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => one(op, inputs),
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => one(op, inputs),
         Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => one(op, inputs),
@@ -84,7 +111,7 @@ pub fn fits_memory(shape: &[usize]) -> bool {
 
 fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     match op {
-        Op::Literal { value, shape, dtype } => {
+        Op::Literal { value, shape, dtype, device } => {
             arity("literal", inputs, 0)?;
             if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
                 return Err(Error::dtype(
@@ -92,14 +119,14 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
                     format!("the fraction {value} does not fit {dtype}"),
                 ));
             }
-            Ok(Spec::cpu(*dtype, shape.clone()))
+            Ok(Spec::on(*device, *dtype, shape.clone()))
         }
-        Op::Iota { len, dtype } => {
+        Op::Iota { len, dtype, device } => {
             arity("iota", inputs, 0)?;
             if *dtype == DType::Bool {
                 return Err(Error::dtype("iota", "counts in numbers, not bool"));
             }
-            Ok(Spec::cpu(*dtype, [*len].as_slice()))
+            Ok(Spec::on(*device, *dtype, [*len].as_slice()))
         }
         Op::Random { kind, shape, dtype } => {
             let [key] = operands("random", inputs)?;
@@ -125,6 +152,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Select => pointwise::select(operands("select", inputs)?),
         Op::Cast(dtype) => Ok(operands::<1>("cast", inputs)?[0].with_dtype(*dtype)),
         Op::Copy => Ok(operands::<1>("copy", inputs)?[0].clone()),
+        Op::To(device) => Ok(operands::<1>("to", inputs)?[0].with_device(*device)),
         Op::After => match inputs {
             [x, _, ..] => Ok((*x).clone()),
             _ => {

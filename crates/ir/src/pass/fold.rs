@@ -50,7 +50,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) | Op::Cast(_) => {
             constants.as_ref().and_then(|all| evaluate(&e.op, all))
         }
-        Op::View(_) | Op::Copy => first.map(|c| c.value),
+        Op::View(_) | Op::Copy | Op::To(_) => first.map(|c| c.value),
         Op::Reduce(Reduction::Max | Reduction::Min, axes) => {
             let shape = &new.spec(inputs[0]).shape;
             let some = axes.iter().all(|&i| shape[i] > 0);
@@ -81,7 +81,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
     match value {
         Some(value) => {
             let spec = new.old_spec(e.outputs[0]);
-            let op = Op::Literal { value, shape: spec.shape.clone(), dtype: spec.dtype };
+            let op = Op::literal(value, spec.clone());
             new.keep_as(e, op, Vars::new());
         }
         None => new.keep_as(e, e.op.clone(), inputs),
@@ -139,7 +139,7 @@ fn with_literals(program: &Program, known: &[Option<Constant>]) -> Program {
             continue;
         }
         let spec = program.spec(v).clone();
-        let op = Op::Literal { value, shape: spec.shape.clone(), dtype: spec.dtype };
+        let op = Op::literal(value, spec.clone());
         to[v.index()] = out.fresh(spec);
         let outputs = Vars::from_slice(&[to[v.index()]]);
         literals.push(Equation { op, inputs: Vars::new(), outputs, at: None });

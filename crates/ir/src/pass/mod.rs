@@ -34,6 +34,7 @@ mod rebuild;
 mod remat;
 mod schedule;
 mod simplify;
+mod target;
 
 pub use budget::{BudgetReport, Budgeted, budget, op_work, work};
 pub use common_subexpressions::common_subexpressions;
@@ -47,3 +48,4 @@ pub use pipeline::{Pass, Pipeline, Stage};
 pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule};
 pub use simplify::{REWRITES, Rewrite, simplify};
+pub use target::Target;

@@ -1,8 +1,8 @@
 //! Passes in order.
 
 use super::{
-    Constant, common_subexpressions, dead_code, epilogue, fold, fuse, inline, layout, remat,
-    schedule, simplify,
+    Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
+    layout, remat_where, schedule, simplify,
 };
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
@@ -32,10 +32,11 @@ pub struct Stage {
 /// Passes in order, with a check of the program after each: always in debug builds, else where asked for.
 ///
 /// ```
-/// use pullback_ir::{Program, pass::Pipeline};
+/// use pullback_ir::{Program, pass::{Pipeline, Target}};
 /// let text = "program (a: f32[8], b: f32[8]) { let c: f32[8] = mul a b; let d: f32[8] = tanh c; let e: f32[8] = exp d; return d }";
 /// let program: Program = text.parse().unwrap();
-/// let (compiled, stages) = Pipeline::standard(|_, _| None).run_in_stages(&program).unwrap();
+/// let passes = Pipeline::standard(Target::default(), |_, _| None);
+/// let (compiled, stages) = passes.run_in_stages(&program).unwrap();
 /// assert_eq!(compiled.equations.len(), 1);
 /// assert!(stages.iter().any(|stage| stage.name == "fuse" && (stage.before, stage.after) == (2, 1)));
 /// ```
@@ -51,9 +52,12 @@ impl<'a> Pipeline<'a> {
         Pipeline { passes: Vec::new(), verify: cfg!(debug_assertions) }
     }
 
-    /// What `jit` runs. The callback computes pointwise ops of constants; see [`fold`].
-    pub fn standard(evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a) -> Pipeline<'a> {
-        Pipeline::before_budget(evaluate).and(Pipeline::after_budget())
+    /// What `jit` runs for a target. The callback computes pointwise ops of constants; see [`fold`].
+    pub fn standard(
+        target: Target,
+        evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a,
+    ) -> Pipeline<'a> {
+        Pipeline::before_budget(evaluate).and(Pipeline::after_budget(target))
     }
 
     /// The passes up to the point where a byte budget is looked at ([`budget`](super::budget)).
@@ -72,14 +76,15 @@ impl<'a> Pipeline<'a> {
     }
 
     /// The passes from there on.
-    pub fn after_budget() -> Pipeline<'a> {
-        Pipeline::new()
-            .then("remat", remat)
-            .then("fuse", fuse)
-            .then("epilogue", epilogue)
-            .then("simplify", simplify)
-            .then("dead_code", dead_code)
-            .then("schedule", schedule)
+    pub fn after_budget(target: Target) -> Pipeline<'a> {
+        let fused = Pipeline::new()
+            .then("remat", move |program| remat_where(program, target.recompute))
+            .then("fuse", move |program| fuse_within(program, target.regions));
+        let joined = match target.epilogue {
+            true => fused.then("epilogue", epilogue),
+            false => fused,
+        };
+        joined.then("simplify", simplify).then("dead_code", dead_code).then("schedule", schedule)
     }
 
     /// These passes, then those.

@@ -1,14 +1,14 @@
 //! Literals whose value depends on a length, made inputs.
 
-use crate::{DType, Equation, Op, Program, Scalar, Shape, Spec, Vars, View};
+use crate::{Equation, Op, Program, Scalar, Shape, Spec, Vars, View};
 
 /// A literal that became an input.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lifted {
     /// Its value.
     pub value: Scalar,
-    /// Its dtype.
-    pub dtype: DType,
+    /// The number that it is as an input.
+    pub spec: Spec,
 }
 
 /// The equations, by number, that are literals of different values in programs with the same
@@ -43,16 +43,18 @@ pub fn lift_literals(
 ) -> Result<(Program, Vec<Lifted>), String> {
     let mut lifted = Vec::with_capacity(equations.len());
     for &e in equations {
-        let Some(Op::Literal { value, shape, dtype }) = program.equations.get(e).map(|e| &e.op)
+        let Some(Op::Literal { value, shape, dtype, device }) =
+            program.equations.get(e).map(|e| &e.op)
         else {
             return Err("a literal is none at another length".to_string());
         };
-        let (value, shape, dtype) = (*value, shape.clone(), *dtype);
-        let input = program.input(Spec::cpu(dtype, Shape::new()));
+        let (value, shape) = (*value, shape.clone());
+        let spec = Spec::on(*device, *dtype, Shape::new());
+        let input = program.input(spec.clone());
         let equation = &mut program.equations[e];
         equation.op = Op::View(View::Broadcast(shape));
         equation.inputs = Vars::from_slice(&[input]);
-        lifted.push(Lifted { value, dtype });
+        lifted.push(Lifted { value, spec });
     }
     Ok((program, lifted))
 }

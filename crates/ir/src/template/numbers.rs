@@ -35,11 +35,11 @@ fn sizes(all: &mut Few<usize>, f: Visit) {
 
 fn visit_op(op: &mut Op, f: Visit) {
     match op {
-        Op::Literal { value, shape, dtype: _ } => {
+        Op::Literal { value, shape, dtype: _, device: _ } => {
             f(Number::Value(value));
             sizes(shape, f);
         }
-        Op::Iota { len, dtype: _ } => f(Number::Size(len)),
+        Op::Iota { len, dtype: _, device: _ } => f(Number::Size(len)),
         Op::Random { shape, kind: _, dtype: _ } => sizes(shape, f),
         Op::View(view) => visit_view(view, f),
         Op::Put(views) => views.iter_mut().for_each(|view| visit_view(view, f)),
@@ -99,7 +99,13 @@ fn visit_op(op: &mut Op, f: Visit) {
         )
         | Op::Fft(Fft::Complex { .. } | Fft::Real(_)) => {}
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => {}
-        Op::Cast(_) | Op::Copy | Op::After | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {}
+        Op::To(_)
+        | Op::Cast(_)
+        | Op::Copy
+        | Op::After
+        | Op::Cat(_)
+        | Op::Gather(_)
+        | Op::Scatter(..) => {}
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Dot => {}
         // What a kernel or a body holds is equal or not; bodies are put in their place before
         // templates are made.

@@ -5,7 +5,7 @@ use crate::op::{
 };
 use crate::shape::Axes;
 use crate::window::{Conv, Pool, Pooling, Role};
-use crate::{DType, Scalar, Shape, View};
+use crate::{DType, Device, Scalar, Shape, View};
 use smallvec::SmallVec;
 
 impl Compare {
@@ -213,6 +213,7 @@ impl Op {
             Op::Cast(_)               => "cast",
             Op::View(view)            => view.name(),
             Op::Copy                  => "copy",
+            Op::To(_)                 => "to",
             Op::After                 => "after",
             Op::Put(_)                => "put",
             Op::Pad(_)                => "pad",
@@ -239,13 +240,14 @@ impl Op {
 
     /// One op of each name, with the least attributes: what the parser looks names up in.
     pub fn forms() -> impl Iterator<Item = Op> {
-        let (shape, dtype) = (Shape::new(), DType::F32);
+        let (shape, dtype, device) = (Shape::new(), DType::F32, Device::Cpu);
         let single = [
-            Op::Literal { value: Scalar::Int(0), shape, dtype },
-            Op::Iota { len: 0, dtype },
+            Op::Literal { value: Scalar::Int(0), shape, dtype, device },
+            Op::Iota { len: 0, dtype, device },
             Op::Select,
             Op::Cast(dtype),
             Op::Copy,
+            Op::To(device),
             Op::After,
             Op::Put(Vec::new()),
             Op::Pad(SmallVec::new()),
@@ -281,7 +283,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Custom, Device, Flow, Program, Region, Work};
+    use crate::{Custom, Flow, Program, Region, Work};
     use std::collections::BTreeSet;
     use std::fmt::Debug;
     use std::sync::Arc;
@@ -344,7 +346,7 @@ mod tests {
         let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom)];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
-            Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::After, Op::Put(_),
+            Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::To(_), Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
             Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_));

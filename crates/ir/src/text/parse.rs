@@ -66,19 +66,21 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Literal { .. } => c.braced(|c| {
             let value = scalar(c)?;
             c.expect(':')?;
-            let Spec { shape, dtype, .. } = spec(c)?;
-            Ok(Op::Literal { value, shape, dtype })
+            let Spec { shape, dtype, device } = spec(c)?;
+            Ok(Op::Literal { value, shape, dtype, device })
         })?,
         Op::Iota { .. } => c.braced(|c| {
             let len = index(c)?;
             c.expect(':')?;
-            Ok(Op::Iota { len, dtype: dtype(c)? })
+            let dtype = dtype(c)?;
+            Ok(Op::Iota { len, dtype, device: at_device(c)? })
         })?,
         Op::Random { kind, .. } => {
-            let Spec { shape, dtype, .. } = c.braced(spec)?;
+            let (dtype, shape) = c.braced(|c| Ok((dtype(c)?, indices(c)?)))?;
             Op::Random { kind, shape, dtype }
         }
         Op::Cast(_) => Op::Cast(c.braced(dtype)?),
+        Op::To(_) => Op::To(c.braced(device)?),
         Op::View(form) => Op::View(view_attributes(c, form)?),
         Op::Put(_) => Op::Put(c.braced(|c| c.list(';', view))?),
         Op::Pad(_) => Op::Pad(c.braced(|c| c.list(',', padding))?),

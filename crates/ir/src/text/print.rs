@@ -1,6 +1,7 @@
 //! Ops and views to text.
 
 use crate::op::{Fft, Linalg, Op, Padding};
+use crate::spec::At;
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
 use std::fmt::{self, Display, Formatter};
@@ -17,11 +18,14 @@ impl Display for Op {
         }
         f.write_str(self.name())?;
         match self {
-            Op::Literal { value: Scalar::Float(v), shape, dtype } => {
-                write!(f, "{{{}: {dtype}{}}}", Exact(*v), List(shape))
+            Op::Literal { value: Scalar::Float(v), shape, dtype, device } => {
+                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), List(shape), At(*device))
             }
-            Op::Literal { value, shape, dtype } => write!(f, "{{{value}: {dtype}{}}}", List(shape)),
-            Op::Iota { len, dtype } => write!(f, "{{{len}: {dtype}}}"),
+            Op::Literal { value, shape, dtype, device } => {
+                write!(f, "{{{value}: {dtype}{}{}}}", List(shape), At(*device))
+            }
+            Op::Iota { len, dtype, device } => write!(f, "{{{len}: {dtype}{}}}", At(*device)),
+            Op::To(device) => write!(f, "{{{device}}}"),
             Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", List(shape)),
             Op::Cast(dtype) => write!(f, "{{{dtype}}}"),
             Op::Put(views) => {

@@ -25,7 +25,8 @@ fn names(program: &Program) -> Vec<&str> {
 fn nothing_merges_what_waits_with_what_does_not() {
     let program: Program = TWICE.parse().unwrap();
     assert_eq!(common_subexpressions(&program), program);
-    let compiled = Pipeline::standard(evaluate).verified(true).run(&program).unwrap();
+    let compiled =
+        Pipeline::standard(Target::default(), evaluate).verified(true).run(&program).unwrap();
     let order = names(&compiled);
     let waits = order.iter().position(|&name| name == "after").expect("it stays");
     let products = |part: &[&str]| part.iter().filter(|n| n.starts_with("dot")).count();
@@ -36,14 +37,15 @@ fn nothing_merges_what_waits_with_what_does_not() {
 #[test]
 fn it_is_what_keeps_them_apart() {
     let text = TWICE.replace("after x d", "reshape{[1024,8]} x");
-    let compiled = Pipeline::standard(evaluate).run(&text.parse().unwrap()).unwrap();
+    let compiled =
+        Pipeline::standard(Target::default(), evaluate).run(&text.parse().unwrap()).unwrap();
     assert_eq!(names(&compiled).iter().filter(|n| n.starts_with("dot")).count(), 3);
 }
 
 #[test]
 fn it_is_its_first_operand_in_memory() {
     let program: Program = TWICE.parse().unwrap();
-    let plan = plan(&program);
+    let plan = plan(&program, Target::default());
     assert_eq!(plan.homes[4 + 2], plan.homes[0]);
     let text = "program (x: f32[256]) {
   let a: f32[256] = exp x
@@ -54,7 +56,7 @@ fn it_is_its_first_operand_in_memory() {
 }";
     let program: Program = text.parse().unwrap();
     // All of it runs in the memory of the result, but for the sum.
-    let plan = pullback_ir::pass::plan::plan(&program);
+    let plan = pullback_ir::pass::plan::plan(&program, Target::default());
     assert_eq!((plan.outputs, plan.arena), (1024, 64));
     // What is shown through it is alive to its last reader, what is waited for is not.
     assert_eq!(peak_bytes(&program), 1024 + 1024);

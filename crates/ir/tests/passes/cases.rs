@@ -85,11 +85,7 @@ fn thousands_of_scalars_become_one_region() {
     let mut state = [0, 1, 2].map(|_| program.input(scalar.clone()));
     for i in 0..3000 {
         let [a, b, c] = state;
-        let half = Op::Literal {
-            value: (f64::from(i) / 2.0).into(),
-            shape: Shape::new(),
-            dtype: DType::F64,
-        };
+        let half = Op::literal((f64::from(i) / 2.0).into(), Spec::cpu(DType::F64, []));
         let half = program.push(half, &[], None).unwrap()[0];
         let d = program.push(Op::Binary(Binary::Mul), &[a, half], None).unwrap()[0];
         let test = program.push(Op::Compare(Compare::Lt), &[d, b], None).unwrap()[0];
@@ -105,7 +101,7 @@ fn thousands_of_scalars_become_one_region() {
 
 #[test]
 fn limits_are_kept() {
-    let little = Limits { instructions: 10, inputs: 4, small: 2 };
+    let little = Limits { instructions: 10, inputs: 4, small: 2, ..Limits::default() };
     for (rows, limits) in
         [(4, Limits::default()), (4, little), (40, Limits::default()), (40, little)]
     {

@@ -139,12 +139,19 @@ impl Choices {
                 let numbers = [0.0, -0.0, 1.0, 2.0, -1.0, f64::INFINITY, f64::NAN];
                 let value = Scalar::Float(Real(numbers[self.below(if whole { 5 } else { 7 })]));
                 let dtype = if spec.dtype.is_float() { spec.dtype } else { DType::F64 };
-                (Op::Literal { value, shape, dtype }, vec![])
+                (Op::literal(value, Spec::cpu(dtype, shape)), vec![])
             }
             12 => match self.below(5) {
                 0 => (Op::Random { kind: Random::Uniform, shape, dtype: DType::F64 }, vec![key])
                     .into_whole(whole)?,
-                1 => (Op::Iota { len: shape.iter().product(), dtype: DType::F64 }, vec![]),
+                1 => (
+                    Op::Iota {
+                        len: shape.iter().product(),
+                        dtype: DType::F64,
+                        device: Device::Cpu,
+                    },
+                    vec![],
+                ),
                 2 => (Op::Copy, vec![a]),
                 3 => (Op::After, vec![a, self.pick(live)]),
                 _ => {

@@ -1,6 +1,6 @@
 //! What passes make of programs, as texts in `golden/`: the passes, the program before, and the program after.
 //!
-//! `GOLDEN=write cargo test -p pullback-ir-tests --test passes golden` writes the texts anew, to be read before they are kept.
+//! `GOLDEN=write cargo test --workspace --test passes golden` writes the texts anew, to be read before they are kept.
 
 use super::interpret::evaluate;
 use pullback_ir::Program;
@@ -18,7 +18,9 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "fuse" => Box::new(fuse),
         "epilogue" => Box::new(epilogue),
         "schedule" => Box::new(schedule),
-        "standard" => Box::new(|p| Pipeline::standard(evaluate).verified(true).run(p).unwrap()),
+        "standard" => Box::new(|p| {
+            Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()
+        }),
         name => panic!("there is no pass `{name}`"),
     }
 }

@@ -95,7 +95,7 @@ proptest! {
 
     #[test]
     fn fuse_within_little_keeps_results(seed in choices()) {
-        check(seed, false, false, |p| fuse_within(p, Limits { instructions: 5, inputs: 2, small: 1 }));
+        check(seed, false, false, |p| fuse_within(p, Limits { instructions: 5, inputs: 2, small: 1, ..Limits::default() }));
     }
 
     #[test]
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn the_whole_pipeline_keeps_results(seed in choices()) {
-        check(seed, true, false, |p| Pipeline::standard(evaluate).verified(true).run(p).unwrap());
+        check(seed, true, false, |p| Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap());
     }
 }
 
@@ -156,13 +156,13 @@ proptest! {
         let program = there_and_back(choices.program(size, false));
         let inputs = choices.inputs(&program, false);
         let expected = run(&program, &inputs);
-        let rest = Pipeline::after_budget().verified(true);
-        let peak = |p: &Program| plan::plan(&rest.run(p).expect("a program")).peak();
+        let rest = Pipeline::after_budget(Target::default()).verified(true);
+        let peak = |p: &Program| plan::plan(&rest.run(p).expect("a program"), Target::default()).peak();
         // Without a budget cheap values are recomputed too, so that is the peak to compare with.
-        let whole = budget(&program, usize::MAX).expect("no limit").report.peak_without;
-        let least = least(&budget(&program, 0).unwrap_err());
+        let whole = budget(&program, usize::MAX, Target::default()).expect("no limit").report.peak_without;
+        let least = least(&budget(&program, 0, Target::default()).unwrap_err());
         for bytes in [least, (least + whole) / 2] {
-            let found = budget(&program, bytes).expect("the least is met");
+            let found = budget(&program, bytes, Target::default()).expect("the least is met");
             found.program.verify_deeply().unwrap();
             assert!(found.report.peak <= bytes && found.report.peak == peak(&found.program));
             assert_eq!(found.report.again > 0, bytes < whole, "{:?}", found.report);

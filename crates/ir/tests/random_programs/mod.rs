@@ -65,7 +65,7 @@ impl Author {
 
     fn literal(&mut self, spec: Spec) -> Var {
         let value = Scalar::from(self.dice.roll(3) as i64);
-        self.push(Op::Literal { value, shape: spec.shape, dtype: spec.dtype }, &[])
+        self.push(Op::literal(value, spec), &[])
     }
 
     fn push(&mut self, op: Op, inputs: &[Var]) -> Var {

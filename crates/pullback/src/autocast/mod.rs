@@ -22,9 +22,9 @@ pub use policy::{Policy, autocast_policy};
 
 use crate::events::{self, LOW};
 use crate::leaf::Leaf;
-use crate::mode::{self, DEFAULT_DTYPE};
+use crate::mode::{self, DEFAULT_DEVICE, DEFAULT_DTYPE};
 use crate::tape::History;
-use crate::{DType, Error, Op, Tensor, fail, trace};
+use crate::{DType, Device, Error, Op, Tensor, fail, trace};
 use pullback_ir::Line;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -95,6 +95,7 @@ enum Low {
 pub(crate) struct State {
     low: u16,
     default: DType,
+    device: Device,
 }
 
 impl State {
@@ -114,15 +115,20 @@ impl fmt::Display for State {
             None => f.write_str("outside autocast")?,
         }
         match self.default {
-            DType::F32 => Ok(()),
-            dtype => write!(f, " with the default dtype {dtype}"),
+            DType::F32 => {}
+            dtype => write!(f, " with the default dtype {dtype}")?,
+        }
+        match self.device {
+            Device::Cpu => Ok(()),
+            device @ Device::Cuda(_) => write!(f, " with the default device {device}"),
         }
     }
 }
 
 /// How it is on this thread now.
 pub(crate) fn state() -> State {
-    State { low: events::mask() & LOW, default: mode::default_dtype() }
+    let (default, device) = (mode::default_dtype(), crate::default_device());
+    State { low: events::mask() & LOW, default, device }
 }
 
 /// Runs `f` as it was when `state` was taken, with no casts kept from before and none left behind.
@@ -136,6 +142,7 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     }
     let _scope = Scope::enter();
     let _return = Return(CACHE.take());
+    let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
     events::replacing(LOW, state.low, f)
 }

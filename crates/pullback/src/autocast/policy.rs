@@ -25,7 +25,7 @@ pub(super) fn policy(op: &Op) -> Policy {
         Op::Unary(f)           => ops::unary::policy(*f),
         Op::UnaryVjp(_)        => Promote,
         Op::Binary(f)          => ops::binary::policy(*f),
-        Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy => Promote,
+        Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) => Promote,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Promote,
         Op::Gather(_) | Op::Scatter(..) => Promote,
         Op::Reduce(kind, _)    => match kind {

@@ -17,7 +17,7 @@ fn spread(each: &Lane, rank: usize) -> Tensor {
 }
 
 fn ones(like: &Lane, x: &Tensor) -> Tensor {
-    Tensor::splat(Scalar::from(1.0), like.shape(), x.dtype())
+    x.new_splat(Scalar::from(1.0), like.shape(), x.dtype())
 }
 
 /// The op on the channels of all examples.

@@ -125,6 +125,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Unary(_) | Op::UnaryVjp(_)       => Pointwise,
         Op::Binary(_) | Op::Compare(_)       => Pointwise,
         Op::Select | Op::Cast(_) | Op::Copy  => Pointwise,
+        Op::To(_)                            => Pointwise,
         Op::After                            => Hand(view::after),
         Op::View(View::Broadcast(_))         => Hand(view::broadcast),
         Op::View(v)                          => Axes(Op::View(view::shifted(v, n))),

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 /// The normalised x, in the compute type: a layer norm with the weight 1 and the bias 0, shaped as `like`.
 fn normalised(eps: Real, x: &Tensor, like: &[usize]) -> Tensor {
-    let [one, zero] = [1.0, 0.0].map(|v| Tensor::splat(Scalar::from(v), like, x.dtype()));
+    let [one, zero] = [1.0, 0.0].map(|v| x.new_splat(Scalar::from(v), like, x.dtype()));
     apply(Op::Fused(Fused::LayerNorm(eps)), &[x, &one, &zero])
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
         false => apply_all(op.clone(), &[&x.spread(n), &w.value, &dy.spread(n)]).swap_remove(0),
         true => {
             let g = dy.value.wide() * w.wide().beside(rank);
-            let one = Tensor::splat(Scalar::from(1.0), w.shape(), g.dtype());
+            let one = g.new_splat(Scalar::from(1.0), w.shape(), g.dtype());
             apply_all(op.clone(), &[&x.wide().spread(n), &one, &g]).swap_remove(0).cast(dtype)
         }
     };
@@ -67,7 +67,7 @@ pub(crate) fn cross_entropy_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
         return rows(op, lanes, n);
     }
     let wide = logits.value.wide();
-    let one = Tensor::splat(Scalar::from(1.0), dy.shape(), wide.dtype());
+    let one = wide.new_splat(Scalar::from(1.0), dy.shape(), wide.dtype());
     let slope = apply(op.clone(), &[&wide, &classes.value, &one]);
     let dx = slope * dy.value.wide().unsqueeze(-1);
     smallvec![Lane::batched(dx.cast(logits.value.dtype()))]

@@ -13,13 +13,14 @@ pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
 
 use crate::apply::apply_all;
+use crate::create::number_beside;
 use crate::lists::check_list;
 use crate::own::Since;
 use crate::read_only::ReadOnly;
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Kind, Recorded};
-use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, stack};
+use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
 
@@ -137,7 +138,8 @@ pub fn while_loop_bounded<S: Tree>(
     init: &S,
 ) -> S {
     let at = mode::user_line(Line::caller());
-    let first = (Tensor::from(0i64), init.with_leaves(&init.leaves()));
+    let leaves = init.leaves();
+    let first = (number_beside(&leaves, 0i64), init.with_leaves(&leaves));
     let bound = i64::try_from(bound).unwrap_or(i64::MAX);
     let go_on = |(turn, state): &(Tensor, S)| {
         turn.lt(bound).logical_and(one_bool("while_loop", &test(state), at))
@@ -160,7 +162,9 @@ pub fn while_loop_bounded<S: Tree>(
 pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, init: &S) -> S {
     let at = mode::user_line(Line::caller());
     mode::with_line(at, || {
-        let counted = Tensor::arange(low, high.max(low));
+        let device = init.leaves().first().map_or_else(default_device, Tensor::device);
+        let counted =
+            mode::with(&mode::DEFAULT_DEVICE, device, || Tensor::arange(low, high.max(low)));
         scan(|state: &S, i: &Tensor| (body(i, state), ()), init, &counted).0
     })
 }

@@ -17,7 +17,7 @@ use crate::rule::{Facts, Grad, Maybe};
 use crate::trace::evaluate;
 use crate::transform::pushforward;
 use crate::{Result, Spec, Tensor, custom, mode, vjp};
-use pullback_ir::{Flow, Line, Op, Program, Scalar, Scan, Unary, Var, View};
+use pullback_ir::{Flow, Line, Op, Program, Scan, Unary, Var, View};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ fn cotangent(dys: &Maybe, k: usize, like: &Tensor) -> Tensor {
 
 /// The same for a result that is not kept: a branch and a loop are run again from their operands, so what they gave may be written over.
 fn cotangent_of(dys: &Maybe, k: usize, spec: &Spec) -> Tensor {
-    let zeros = || Tensor::splat(Scalar::Int(0), &spec.shape, spec.dtype);
+    let zeros = || Tensor::zeros_of(spec);
     dys[k].clone().unwrap_or_else(zeros)
 }
 

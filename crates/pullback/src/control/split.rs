@@ -218,8 +218,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let mut or_zeros = |all: Vec<Var>| -> Vec<Var> {
         let mut zeros = |g: Var| {
             let spec = both.spec(g);
-            let (value, dtype) = (Scalar::from(0.0), spec.dtype);
-            let zeros = Op::Literal { value, shape: spec.shape.clone(), dtype };
+            let zeros = Op::literal(Scalar::from(0.0), spec.clone());
             crate::fail::or_raise(backward.push(zeros, &[], Some(at)))[0]
         };
         all.into_iter().map(|g| if late[g.index()] { g } else { zeros(g) }).collect()

@@ -22,6 +22,7 @@
 
 use super::split::{floats, input_specs};
 use super::while_loop;
+use crate::create::number_beside;
 use crate::rule::{Facts, Maybe};
 use crate::trace::evaluate;
 use crate::{DType, Spec, Tensor, custom, vjp};
@@ -92,7 +93,7 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
             let (_, _, states) = while_loop(
                 |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.lt(&missing),
                 |(i, state, states)| (i + 1, step(state), put(states, i, state)),
-                &(Tensor::from(0i64), state, trail.clone()),
+                &(count.new_tensor(0i64), state, trail.clone()),
             );
             let (_, d, sums) = while_loop(
                 |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.gt(0),
@@ -136,7 +137,7 @@ fn lay(
             std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
         Tensor::zeros_of(&x.spec().with_shape(&shape[..]))
     };
-    let (none, slots) = (Tensor::from(0i64), slots as i64);
+    let (none, slots) = (number_beside(first, 0i64), slots as i64);
     let trail = first.iter().map(table).collect();
     let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), trail);
     let ((_, turns, _, _, trail), every) = while_loop(
@@ -157,10 +158,10 @@ fn lay(
             );
             // Every second row, if there is more to come: a loop of at most one turn, as a choice would copy what it leaves alone.
             let full = is_full(&row, &wait).logical_and(going(&state));
-            let order = (Tensor::arange(0, slots + 1) * 2).minimum(slots);
+            let order = (row.new_iota(slots as usize + 1) * 2).minimum(slots);
             let thin = |(_, rows): &(Tensor, Vec<Tensor>)| {
                 let thinned = rows.iter().map(|rows| rows.index_select(0, &order)).collect();
-                (Tensor::from(false), thinned)
+                (order.new_tensor(false), thinned)
             };
             let (_, trail) = while_loop(
                 |(full, _): &(Tensor, Vec<Tensor>)| full.clone(),
@@ -170,7 +171,7 @@ fn lay(
             let row = full.select(slots / 2, row);
             ((state, turns, row, wait, trail), full.select(every * 2, every))
         },
-        &(start, Tensor::from(1i64)),
+        &(start, number_beside(first, 1i64)),
     );
     (turns, every, trail)
 }

@@ -493,7 +493,7 @@ fn random_like(like: &[Tensor], seed: u64) -> Vec<Tensor> {
     let keys = Key::new(seed).split_n(like.len().max(1));
     let random = |(x, key): (&Tensor, &Key)| match x.dtype().is_float() {
         true => {
-            let number = key.uniform(x.shape(), DType::F64, -1.0, 1.0);
+            let number = key.to(x.device()).uniform(x.shape(), DType::F64, -1.0, 1.0);
             (&number + number.ge(0.0).select(0.5, -0.5)).cast(x.dtype())
         }
         false => x.zeros_like(),

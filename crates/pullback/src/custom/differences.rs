@@ -191,7 +191,7 @@ impl<'a> Point<'a> {
             let part = &direction[self.starts[k]..self.starts[k + 1]];
             if part.iter().any(|d| *d != 0.0) {
                 let part: Vec<f64> = part.iter().map(|d| d * by).collect();
-                let part = Tensor::from_vec(part, self.x[i].shape());
+                let part = self.x[i].new_from_vec(part, self.x[i].shape());
                 moved[i] = (self.x[i].cast(DType::F64) + part).cast(self.x[i].dtype());
             }
         }

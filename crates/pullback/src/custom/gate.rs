@@ -194,7 +194,10 @@ impl Gate {
 /// Values for an argument of which only the spec is known: positive, so that roots and logarithms exist.
 pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
     match x.dtype().is_float() {
-        true => Key::new(i as u64).uniform(x.shape(), DType::F64, 0.5, 1.5).cast(x.dtype()),
+        true => Key::new(i as u64)
+            .to(x.device())
+            .uniform(x.shape(), DType::F64, 0.5, 1.5)
+            .cast(x.dtype()),
         false => Tensor::zeros_of(x.spec()),
     }
 }
@@ -206,11 +209,8 @@ fn replayed<R>(
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,
 ) -> Result<R> {
     // The thread has a generator of its own meanwhile: others go on drawing from theirs.
-    let start = Tensor::from(random::position());
-    let drawing = || random::Draws {
-        state: Some(mode::set_recording(false, || start.deep_clone())),
-        keys: Vec::new(),
-        trace: trace::number(),
-    };
+    let start = random::states();
+    let drawing =
+        || random::Draws { state: start.copied().held(), keys: Vec::new(), trace: trace::number() };
     random::repeating(drawing(), || check(&|x| random::repeating(drawing(), || f(x))))
 }

@@ -6,7 +6,7 @@ use super::memo::Site;
 use super::rule::{Role, Rule, checked, filled, floats, transposed, uncut};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, evaluate};
-use crate::{Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
+use crate::{DType, Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
 use pullback_ir::Line;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -183,7 +183,8 @@ where
 /// The structure, with an empty tensor in the place of each.
 pub(crate) fn hollow<T: Tree>(x: &T) -> T {
     static NOTHING: OnceLock<Tensor> = OnceLock::new();
-    let nothing = NOTHING.get_or_init(|| trace::computing(|| Tensor::zeros([0])));
+    let nothing =
+        NOTHING.get_or_init(|| trace::computing(|| Tensor::zeros_of(&Spec::cpu(DType::F32, [0]))));
     x.map(&mut |_| nothing.clone())
 }
 

@@ -143,7 +143,7 @@ impl FixedPoint {
         let first = f(guess);
         let history = match self.memory {
             0 => Vec::new(),
-            m => vec![Tensor::zeros_with([m, guess.len()], guess.dtype()); 2],
+            m => vec![guess.new_zeros([m, guess.len()]); 2],
         };
         // x, f(x), calls, and earlier x with their residuals.
         type State = (Tensor, Tensor, Tensor, Vec<Tensor>);
@@ -156,7 +156,8 @@ impl FixedPoint {
             };
             (next.clone(), f(&next), calls + 1i64, history)
         };
-        let last = while_loop(go_on, step, &(guess.clone(), first, Tensor::from(1i64), history));
+        let last =
+            while_loop(go_on, step, &(guess.clone(), first, guess.new_tensor(1i64), history));
         let off = off(&last);
         only_if(&off.le(tolerance), last.1, || {
             let (calls, off) = (known(&last.2).unwrap_or(0.0), known(&off).unwrap_or(f64::NAN));
@@ -179,7 +180,7 @@ impl FixedPoint {
         residuals: &Tensor,
     ) -> (Tensor, Vec<Tensor>) {
         let m = self.memory;
-        let (number, dtype) = (Tensor::iota(m), x.dtype());
+        let (number, dtype) = (x.new_iota(m), x.dtype());
         let here = number.eq(calls.remainder(m)).unsqueeze(1);
         let (xs, residuals) = (here.select(x, xs), here.select(residual, residuals));
         // Calls begin at 1: so many rows are filled, in the order 1, 2, …, 0.
@@ -187,8 +188,7 @@ impl FixedPoint {
         let products = residuals.matmul(&residuals.t());
         let scale = products.diagonal().max();
         let ridge = 1.0 - &filled + 64.0 * super::krylov::spacing(dtype);
-        let system =
-            products / scale.gt(0.0).select(&scale, 1.0) + Tensor::eye_with(m, m, dtype) * ridge;
+        let system = products / scale.gt(0.0).select(&scale, 1.0) + x.new_eye(m, m, dtype) * ridge;
         let weights = linalg::solve_ex(&system, &filled, true).0;
         let weights = &weights / weights.sum();
         (weights.matmul(&(&xs + &residuals * self.damping)), vec![xs, residuals])

@@ -29,8 +29,8 @@ pub(super) fn norm(v: &Tensor) -> Tensor {
     v.square().sum().sqrt()
 }
 
-fn zero() -> Tensor {
-    Tensor::from(0i64)
+fn zero(beside: &Tensor) -> Tensor {
+    beside.new_tensor(0i64)
 }
 
 /// Conjugate gradients, for symmetric positive definite A.
@@ -44,7 +44,8 @@ pub(super) fn cg(a: Product, b: &Tensor, limits: &Limits) -> Found {
         (x + along * p, next.clone(), next + turn * p, count + 1i64)
     };
     let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
-    let (x, r, _, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero()));
+    let (x, r, _, count) =
+        while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
@@ -65,7 +66,8 @@ pub(super) fn bicgstab(a: Product, b: &Tensor, limits: &Limits) -> Found {
         (x + alpha * p + omega * s, next, direction, count + 2i64)
     };
     let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
-    let (x, r, _, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero()));
+    let (x, r, _, count) =
+        while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
@@ -97,20 +99,20 @@ pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> 
         let m = columns.len();
         let columns: Vec<Tensor> = columns.iter().map(|(h, rest)| padded(h, rest, m)).collect();
         let hessenberg = stack(&columns.iter().collect::<Vec<_>>(), 1);
-        let aim = Tensor::iota(m + 1).eq(0i64).cast(b.dtype()) * size;
+        let aim = b.new_iota(m + 1).eq(0i64).cast(b.dtype()) * size;
         let y = linalg::pinv(&hessenberg, None, None, false).matmul(&aim);
         let all = stack(&basis[..m].iter().collect::<Vec<_>>(), 0);
         let x = x + y.matmul(&all);
         (x.clone(), b - a(&x), count + (m + 1))
     };
     let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.2);
-    let (x, r, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), zero()));
+    let (x, r, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
 /// A column of the Hessenberg matrix, m + 1 long.
 fn padded(above: &Tensor, below: &Tensor, m: usize) -> Tensor {
-    let rest = Tensor::zeros_with([m - above.len()], above.dtype());
+    let rest = above.new_zeros([m - above.len()]);
     cat(&[above, &below.reshape([1]), &rest], 0)
 }
 

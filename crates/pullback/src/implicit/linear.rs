@@ -242,7 +242,7 @@ fn transposed(a: &Operator) -> Operator {
 
 /// The matrix of an operator: its products with all unit vectors, at once unless it looks at values.
 fn matrix(a: krylov::Product, like: &Tensor) -> Tensor {
-    let units = Tensor::eye_with(like.len(), like.len(), like.dtype());
+    let units = like.new_eye(like.len(), like.len(), like.dtype());
     match fail::catch(|| vmap(|v: &Tensor| a(v), 0, 1)(&units)) {
         Ok(matrix) => matrix,
         Err(error) if matches!(error.kind(), ErrorKind::Program | ErrorKind::InPlace) => {

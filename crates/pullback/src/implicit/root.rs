@@ -120,8 +120,8 @@ impl Root {
             let (x, value) = shortened(f, x, value, &full);
             (x, value, steps + 1i64, length)
         };
-        let far = Tensor::from(f64::INFINITY).cast(guess.dtype());
-        let last = while_loop(go_on, step, &(guess.clone(), value, Tensor::from(0i64), far));
+        let far = guess.new_tensor(f64::INFINITY).cast(guess.dtype());
+        let last = while_loop(go_on, step, &(guess.clone(), value, guess.new_tensor(0i64), far));
         only_if(&last.3.le(tolerance), last.0, || {
             let number = |x: &Tensor| known(x).unwrap_or(f64::NAN);
             let message = format!(

@@ -68,7 +68,7 @@ impl Tensor {
     /// Overwrites every element with one value.
     #[track_caller]
     pub fn fill_(&self, value: impl Into<Scalar>) -> Tensor {
-        let value = Tensor::splat(value.into(), &[], self.dtype());
+        let value = self.new_splat(value.into(), &[], self.dtype());
         fail::or_raise(self.in_place("fill_", Op::Copy, &[&value], Line::caller()));
         self.clone()
     }
@@ -76,7 +76,7 @@ impl Tensor {
     /// Overwrites every element with zero.
     #[track_caller]
     pub fn zero_(&self) -> Tensor {
-        let value = Tensor::splat(Scalar::Int(0), &[], self.dtype());
+        let value = self.new_splat(Scalar::Int(0), &[], self.dtype());
         fail::or_raise(self.in_place("zero_", Op::Copy, &[&value], Line::caller()));
         self.clone()
     }

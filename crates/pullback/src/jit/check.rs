@@ -6,13 +6,13 @@
 
 use super::compile::{Captured, Specialisation, passes};
 use super::compiler_error;
-use super::run::bind_storages;
 use crate::apply::apply_all;
+use crate::backend::INLINE;
+use crate::lock::{self, Claim};
 use crate::storage::Storage;
 use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
-use pullback_cpu::Input;
-use pullback_ir::{Inst, Layout, Line, Op, Program, Spec};
+use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
@@ -87,16 +87,11 @@ impl<Y: Tree> Specialisation<Y> {
         }
         let replaced: FxHashSet<usize> = program.updates.iter().map(|u| u.1).collect();
         let written = |i: usize| replaced.contains(&i);
-        let storages: Vec<(Arc<Storage>, bool)> =
-            inputs.iter().enumerate().map(|(i, x)| (x.0.storage.clone(), written(i))).collect();
-        let mut wrong = None;
-        let mut see = |e: usize, k: usize, found: Input<'_>| {
+        let mut claims: Vec<Claim> = inputs.iter().map(Claim::read).collect();
+        claims.iter_mut().enumerate().for_each(|(i, claim)| claim.written = written(i));
+        let mut wrong: Option<String> = None;
+        let mut see = |e: usize, k: usize, found: Option<Tensor>| {
             let equation = &program.equations[e];
-            let found = copy_of(found);
-            values[equation.outputs[k].index()] = Some(found.clone());
-            if wrong.is_some() {
-                return;
-            }
             let operands: Vec<Tensor> =
                 equation.inputs.iter().filter_map(|v| values[v.index()].clone()).collect();
             let made = fail::catch(|| {
@@ -108,19 +103,21 @@ impl<Y: Tree> Specialisation<Y> {
                 let line = equation.at.map_or(String::new(), |at| format!(" at {at}"));
                 format!("equation {e}, `{}`{line}", equation.op.name())
             };
-            match made {
-                Err(error) => wrong = Some(format!("{} fails by plain ops: {error}", text())),
-                Ok(made) => {
-                    if let Some(apart) = apart(&found, &made[k], is_pointwise(&equation.op)) {
-                        wrong = Some(format!(
-                            "result {k} of {} differs from that of plain ops {apart}",
-                            text()
-                        ));
-                    }
+            let apart = match (&made, &found) {
+                (Err(error), _) => Some(format!("{} fails by plain ops: {error}", text())),
+                // Literals are not computed by kernels.
+                (Ok(_), None) => None,
+                (Ok(made), Some(found)) => {
+                    apart(found, &made[k], is_pointwise(&equation.op)).map(|apart| {
+                        format!("result {k} of {} differs from that of plain ops {apart}", text())
+                    })
                 }
-            }
+            };
+            wrong = wrong.take().or(apart);
+            let plain = || made.ok().map(|mut made| made.swap_remove(k));
+            values[equation.outputs[k].index()] = found.or_else(plain);
         };
-        bind_storages(&storages, |bound| self.executable.run_observed(bound, &mut see))?;
+        lock::hold::<INLINE, _>(&claims, |bound| self.executable.run_observed(bound, &mut see))?;
         match wrong {
             Some(message) => Err(compiler_error(message)),
             None => Ok(()),
@@ -134,13 +131,6 @@ fn is_pointwise(op: &Op) -> bool {
         Op::Region(region) => !region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))),
         other => other.is_pointwise(),
     }
-}
-
-/// A value that a kernel has just written, as a tensor of its own.
-fn copy_of(x: Input<'_>) -> Tensor {
-    let output = fail::or_raise(pullback_cpu::run(&pullback_ir::Op::Copy, &[x]));
-    let spec: Spec = output.spec;
-    Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(output.buffer)))
 }
 
 /// How two results differ, if by more than the bound.

@@ -2,13 +2,14 @@
 
 use super::cache::Cache;
 use super::compiler_error;
+use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
 use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
 use crate::{
-    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, fail, kinks, mode,
+    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
+    mode,
 };
-use pullback_cpu::Executable;
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
 use pullback_ir::{Line, Op, Program};
@@ -59,7 +60,7 @@ pub(super) struct Specialisation<Y> {
     pub measured: Option<usize>,
     pub timing: Timing,
     /// Where the outputs of a call are gathered, kept so that its memory is.
-    pub outputs: Vec<pullback_cpu::Buffer>,
+    pub outputs: Vec<Memory>,
 }
 
 /// What a pass did.
@@ -90,7 +91,7 @@ pub(super) enum Captured {
 impl Captured {
     /// A number that the program takes as an input.
     fn literal(of: &Lifted) -> Captured {
-        let handle = trace::outside(|| Tensor::splat(of.value, &[], of.dtype));
+        let handle = trace::outside(|| Tensor::splat(of.value, of.spec.clone()));
         let storage = handle.0.storage.clone();
         Captured::Fixed { storage, written: false, handle, tracked: Tracked::Not }
     }
@@ -336,13 +337,15 @@ pub(super) fn passes(
         Some(verify) => pipeline.verified(verify),
         None => pipeline,
     };
+    let target = backend::target(program.device());
     let Some(bytes) = budget else {
-        let (program, stages) = told(Pipeline::standard(evaluate)).run_in_stages(program)?;
+        let (program, stages) =
+            told(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
         return Ok(Passed { program, stages, budget: None });
     };
     let (program, mut stages) = told(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
     let start = Instant::now();
-    let budgeted = pass::budget(&program, bytes).map_err(|error| error.at(at))?;
+    let budgeted = pass::budget(&program, bytes, target).map_err(|error| error.at(at))?;
     stages.push(Stage {
         name: "budget",
         before: program.equations.len(),
@@ -351,7 +354,7 @@ pub(super) fn passes(
         time: start.elapsed(),
     });
     // This also checks what the budget made of the program.
-    let (program, rest) = told(Pipeline::after_budget()).run_in_stages(&budgeted.program)?;
+    let (program, rest) = told(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
     stages.extend(rest);
     Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }
@@ -360,7 +363,7 @@ pub(super) fn passes(
 fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
     trace::computing(|| {
         mode::set_recording(false, || {
-            let operand = |c: &Constant| Tensor::splat(c.value, &[], c.dtype);
+            let operand = |c: &Constant| Tensor::splat(c.value, Spec::cpu(c.dtype, []));
             let operands: Vec<Tensor> = of.iter().map(operand).collect();
             let y = crate::try_apply(op.clone(), &operands.iter().collect::<Vec<_>>()).ok()?;
             let [y] = &y[..] else { return None };

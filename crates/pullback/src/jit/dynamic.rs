@@ -9,10 +9,9 @@
 //! whose programs have too little in common; the report says so, with the reason.
 
 use super::compile::{Made, Request, Specialisation, Traced, passes};
+use crate::backend::{Executable, reserve_arena};
 use crate::trace::Uncompiled;
-use crate::{Error, Result, Spec, Tensor, Tree};
-use pullback_cpu::Executable;
-use pullback_cpu::buffer::reserve_arena;
+use crate::{Device, Error, Result, Spec, Tensor, Tree, backend};
 use pullback_ir::pass::plan::plan;
 use pullback_ir::pass::{has_bodies, inline, schedule};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
@@ -359,7 +358,10 @@ impl Open {
     /// Sees to it that there is memory for the longest, so that lengths that grow do not take a new
     /// block each.
     fn take_ahead(&self, longest: &[usize]) {
-        let bytes = self.optimised.at(longest).map(|program| plan(&schedule(&program)).arena);
+        // On other devices the arena grows with the stream.
+        let on_host = |program: &Program| program.device() == Some(Device::Cpu);
+        let program = self.optimised.at(longest).filter(on_host);
+        let bytes = program.map(|p| plan(&schedule(&p), backend::target(p.device())).arena);
         if let Some(bytes) = bytes.filter(|bytes| *bytes <= AHEAD) {
             reserve_arena(bytes);
         }

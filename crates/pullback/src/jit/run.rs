@@ -1,28 +1,17 @@
 //! A call of a compiled function: bind, run, and do outside what the trace noted.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
-use crate::storage::{Storage, Writer};
+use crate::backend::{INLINE, rise};
+use crate::lock::{self, Claim};
+use crate::storage::Writer;
 use crate::trace::Effect;
 use crate::{Result, Tensor, Tree, events, mode};
-use pullback_cpu::buffer::rise;
-use pullback_cpu::{Bound, Buffer};
-use pullback_ir::{Layout, Line, Spec};
+use pullback_ir::Line;
 use smallvec::SmallVec;
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
-/// How many inputs are bound without a list on the heap: parameters, two moments each and more of a model of some size.
-const INLINE: usize = 256;
-
-/// Memory that an input is bound to.
-struct Operand<'a> {
-    storage: &'a Arc<Storage>,
-    /// The byte at which it begins.
-    start: usize,
-    written: bool,
-}
-
-type Operands<'a> = SmallVec<[Operand<'a>; INLINE]>;
+type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
     pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
@@ -49,7 +38,9 @@ impl<Y: Tree> Specialisation<Y> {
             }
         }
         let operands = operands(&self.captures, &gradients, &arguments);
-        bind(&operands, |bound| self.executable.run_into(bound, &mut self.outputs))?;
+        lock::hold::<INLINE, _>(&operands, |bound| {
+            self.executable.run_into(bound, &mut self.outputs)
+        })?;
         let writer = Writer { op: "jit", at };
         for operand in operands.iter().filter(|o| o.written) {
             operand.storage.bump(writer);
@@ -100,7 +91,7 @@ impl<Y: Tree> Specialisation<Y> {
     fn hand_out(&mut self) -> Y {
         // What replaces an input comes after all other outputs.
         let program = self.executable.program();
-        let made = |(buffer, &v)| Some(tensor(program.spec(v).clone(), buffer));
+        let made = |(memory, &v)| Some(Tensor::dense(program.spec(v).clone(), memory));
         let mut made: SmallVec<[Option<Tensor>; 16]> =
             self.outputs.drain(..).zip(&program.outputs).map(made).collect();
         for gradient in &self.gradients {
@@ -128,86 +119,25 @@ impl<Y: Tree> Specialisation<Y> {
     }
 }
 
-fn tensor(spec: Spec, buffer: Buffer) -> Tensor {
-    Tensor::new(spec.clone(), Layout::dense(spec.shape), Arc::new(Storage::new(buffer)))
-}
-
 /// The program's inputs: arguments, then captures.
 fn operands<'a>(
     captures: &'a [Captured],
     gradients: &'a [Option<Tensor>],
     arguments: &'a [Tensor],
-) -> Operands<'a> {
-    let place = |x: &'a Tensor, written: bool| Operand {
-        storage: &x.0.storage,
-        start: x.0.layout.offset * x.dtype().size(),
-        written,
-    };
-    let mut all: Operands = arguments.iter().map(|x| place(x, false)).collect();
+) -> Claims<'a> {
+    let mut all: Claims = arguments.iter().map(Claim::read).collect();
     let mut gradients = gradients.iter();
     for capture in captures {
         match capture {
             Captured::Fixed { storage, written, .. } => {
-                all.push(Operand { storage, start: 0, written: *written });
+                all.push(Claim { storage, start: 0, written: *written });
             }
             Captured::Gradient { .. } => {
                 if let Some(Some(g)) = gradients.next() {
-                    all.push(place(g, false));
+                    all.push(Claim::read(g));
                 }
             }
         }
     }
     all
-}
-
-/// Locks all memory, each once and in the order of addresses, and runs `f` on it.
-pub(super) fn bind_storages<R>(
-    storages: &[(Arc<Storage>, bool)],
-    f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>,
-) -> Result<R> {
-    let operand = |(storage, written)| Operand { storage, start: 0, written };
-    let all: Operands = storages.iter().map(|(s, w)| operand((s, *w))).collect();
-    bind(&all, f)
-}
-
-fn bind<R>(operands: &Operands, f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>) -> Result<R> {
-    let address = |o: &Operand| Arc::as_ptr(o.storage) as usize;
-    let mut order: SmallVec<[usize; INLINE]> = (0..operands.len()).collect();
-    // Of operands in one memory a writer comes first: that memory is then locked for writing.
-    order.sort_unstable_by_key(|&i| (address(&operands[i]), !operands[i].written));
-    let mut readers: SmallVec<[RwLockReadGuard<'_, Buffer>; INLINE]> = SmallVec::new();
-    let mut writers: SmallVec<[RwLockWriteGuard<'_, Buffer>; INLINE]> = SmallVec::new();
-    let mut lock_of: SmallVec<[(bool, usize); INLINE]> =
-        SmallVec::from_elem((false, 0), operands.len());
-    let mut last = None;
-    for &i in &order {
-        let operand = &operands[i];
-        match (last, operand.written) {
-            (Some((at, writing)), written) if at == address(operand) => {
-                // What is written is nobody else's: the caller gives such operands memory of their own.
-                if writing || written {
-                    return Err(super::compiler_error("memory that is written is bound twice"));
-                }
-            }
-            (_, true) => writers.push(operand.storage.write()),
-            (_, false) => readers.push(operand.storage.read()),
-        }
-        last = Some((address(operand), operand.written));
-        let locks = if operand.written { writers.len() } else { readers.len() };
-        lock_of[i] = (operand.written, locks - 1);
-    }
-    let mut open: SmallVec<[Option<&mut Buffer>; INLINE]> =
-        writers.iter_mut().map(|guard| Some(&mut **guard)).collect();
-    let mut bound: SmallVec<[Bound<'_>; INLINE]> = SmallVec::new();
-    for (operand, &(written, at)) in operands.iter().zip(&lock_of) {
-        let memory = match written {
-            true => open[at].take().map(|buffer| Bound::Write(buffer, operand.start)),
-            false => readers.get(at).map(|buffer| Bound::Read(buffer, operand.start)),
-        };
-        match memory {
-            Some(memory) => bound.push(memory),
-            None => unreachable!("each operand has a lock"),
-        }
-    }
-    f(&mut bound)
 }

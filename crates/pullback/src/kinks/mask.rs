@@ -106,7 +106,7 @@ pub(crate) fn running(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let (axis, n) = (axis as isize, x[0].shape()[axis]);
     if n < 2 {
-        return Tensor::zeros_with(x[0].shape(), DType::Bool);
+        return x[0].new_zeros_with(x[0].shape(), DType::Bool);
     }
     let forward = |t: &Tensor| if reverse { t.flip(axis) } else { t.clone() };
     let (x, y) = (forward(&x[0]), forward(&y[0]));
@@ -120,7 +120,7 @@ pub(crate) fn running(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let (stays, again) = (number(&stays), number(&again));
     let mut shape = vec![1; x.rank()];
     shape[axis as usize] = n;
-    let here = Tensor::iota(n).reshape(&shape[..]);
+    let here = x.new_iota(n).reshape(&shape[..]);
     let latest = |marks: &Tensor, none: i64| {
         let kind = Cumulation::Max;
         let op = Op::Cumulate { kind, axis: axis as usize, reverse: false };
@@ -135,7 +135,7 @@ fn beside_an_equal(sorted: &Tensor, axis: isize) -> Tensor {
     let at = axis.rem_euclid(sorted.rank() as isize) as usize;
     let n = sorted.shape()[at];
     if n < 2 {
-        return Tensor::zeros_with(sorted.shape(), DType::Bool);
+        return sorted.new_zeros_with(sorted.shape(), DType::Bool);
     }
     let equal = sorted.narrow(axis, 1, n - 1).eq(sorted.narrow(axis, 0, n - 1)).cast(DType::I64);
     let (mut before, mut after) = (vec![(0, 0); sorted.rank()], vec![(0, 0); sorted.rank()]);

@@ -103,7 +103,7 @@ pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
         Op::Binary(f)           => ops::binary::kink(*f),
         // Truth values: what is selected by them bends where its user says.
         Op::Compare(_) | Op::Select => None,
-        Op::Cast(_) | Op::Copy | Op::After => None,
+        Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => None,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
         Op::Scatter(_, combine) => match combine {
             Combine::Max | Combine::Min => Some((Kind::Scatter, mask::scattered)),

@@ -4,9 +4,9 @@
 //! the elements, in the order in which they lie, and how the window lies on them. So the transpose of a matrix is the same piece as the
 //! matrix, and a repeated row is a row. Two savers of the same piece keep it once ([`Memo`]).
 
+use crate::backend::Memory;
 use crate::storage::Storage;
-use crate::{DType, Spec, Tensor};
-use pullback_cpu::Buffer;
+use crate::{DType, Device, Spec, Tensor};
 use pullback_ir::{Layout, Shape};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -104,23 +104,16 @@ fn is_block(layout: &Layout) -> bool {
     true
 }
 
-/// A dense tensor from its bytes, which `fill` writes.
+/// A dense tensor on a device from its bytes, which `fill` writes.
 pub(super) fn dense_from(
+    device: Device,
     dtype: DType,
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> crate::Result<()>,
 ) -> crate::Result<Tensor> {
-    let spec = Spec::cpu(dtype, Shape::from_slice(&[len]));
-    let buffer = Buffer::filled(dtype, spec.bytes(), fill)?;
-    let layout = Layout::dense(spec.shape.clone());
-    Ok(Tensor::new(spec, layout, Arc::new(Storage::new(buffer))))
-}
-
-/// Runs `f` on the bytes of a dense tensor.
-pub(super) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    let start = x.0.layout.offset * x.dtype().size();
-    let buffer = x.0.storage.read();
-    buffer.slice(start, x.spec().bytes()).map(f)
+    let spec = Spec::on(device, dtype, Shape::from_slice(&[len]));
+    let memory = Memory::filled(dtype, spec.bytes(), device, fill)?;
+    Ok(Tensor::dense(spec, memory))
 }
 
 /// What is kept of pieces, so that the same one is kept once.

@@ -109,7 +109,7 @@ impl Scores {
         let mut s = q.matmul(&k.t()) * how.scale.0;
         let (l, keys) = (s.shape()[s.rank() - 2], s.shape()[s.rank() - 1]);
         if how.causal {
-            let seen = Tensor::iota(keys).le(Tensor::iota(l).unsqueeze(1));
+            let seen = s.new_iota(keys).le(s.new_iota(l).unsqueeze(1));
             s = seen.logical_not().select_or(f64::NEG_INFINITY, s);
         }
         if how.masked {

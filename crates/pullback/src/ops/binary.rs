@@ -129,7 +129,7 @@ pub(super) fn unit_for_squares(a: &Tensor, b: &Tensor) -> Tensor {
     let beyond = |x: &Tensor, bound: f64| x.gt(bound).logical_or(x.lt(-bound));
     let large = beyond(&a, bound).logical_or(beyond(&b, bound));
     let ordinary = beyond(&a, 1.0 / bound).logical_or(beyond(&b, 1.0 / bound));
-    let up = Tensor::splat(up.into(), ordinary.shape(), dtype);
+    let up = ordinary.new_splat(up.into(), ordinary.shape(), dtype);
     large.select_or(down, ordinary.select_or(1.0, up))
 }
 

@@ -73,12 +73,12 @@ impl Tensor {
         let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);
         let halved = outwards.logical_not().logical_and(half).cast(DType::I32);
         let apart = (exponent - i64::from(bits) - halved).clamp_min(i64::from(least));
-        let one = Tensor::ones_with(x.shape(), DType::F64);
+        let one = x.new_ones_with(x.shape(), DType::F64);
         let apart = scaled(&one, &apart).cast(dtype);
         let moved = x.lt(&y).select(&x + &apart, &x - &apart);
-        let smallest = scaled(&one, &Tensor::from(least).expand(x.shape())).cast(dtype);
+        let smallest = scaled(&one, &x.new_tensor(least).expand(x.shape())).cast(dtype);
         let moved = x.eq(0.0).select(smallest.copysign(&y), &moved);
-        let inwards = Tensor::from(largest).cast(dtype).expand(x.shape()).copysign(&x);
+        let inwards = x.new_tensor(largest).cast(dtype).expand(x.shape()).copysign(&x);
         let moved = x.is_inf().select(&inwards, &moved);
         let odd = x.is_nan().logical_or(y.is_nan());
         let next = x.eq(&y).logical_or(odd).select(x.eq(&y).select(&y, &x + &y), &moved);
@@ -201,7 +201,7 @@ impl Tensor {
         let (x, by) = self.integers("shift_left", by);
         let bits = 8 * x.dtype().size() as i64;
         let known = by.ge(0).logical_and(by.lt(bits));
-        let powers = Tensor::from((0..bits).map(|k| 1i64 << k).collect::<Vec<i64>>());
+        let powers = x.new_tensor((0..bits).map(|k| 1i64 << k).collect::<Vec<i64>>());
         let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
         // Bits that leave the dtype are lost. A product of i64 wraps around by itself.
         let wide = x.cast(DType::I64) * power;
@@ -224,7 +224,7 @@ impl Tensor {
         let bits = 8 * x.dtype().size() as i64;
         // By more than all of them (or less than none), nothing is left but the sign.
         let known = by.ge(0).logical_and(by.lt(bits.min(63)));
-        let powers = Tensor::from((0..63).map(|k| 1i64 << k).collect::<Vec<i64>>());
+        let powers = x.new_tensor((0..63).map(|k| 1i64 << k).collect::<Vec<i64>>());
         let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
         let shifted = x.cast(DType::I64).floor_div(&power).cast(x.dtype());
         known.select(shifted, x.lt(0).select(-1, 0).cast(x.dtype()))

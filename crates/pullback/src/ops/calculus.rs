@@ -17,7 +17,7 @@ impl Tensor {
     fn steps(&self, op: &'static str, spacing: Spacing, axis: isize) -> Tensor {
         let n = self.length(op, axis);
         let at = match spacing {
-            Spacing::Even(step) => return Tensor::from(step).cast(self.real_dtype()),
+            Spacing::Even(step) => return self.new_tensor(step).cast(self.real_dtype()),
             Spacing::At(at) => at,
         };
         let at = match at.rank() {

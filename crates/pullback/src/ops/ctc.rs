@@ -46,7 +46,7 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     let x = batched(log_p);
     let labels = log_p.checked(layout(log_p, &x, labels, times, counts, how.blank));
     let list = |lengths: &[usize]| -> Tensor {
-        Tensor::from_vec(lengths.iter().map(|&k| k as i64).collect::<Vec<_>>(), [lengths.len()])
+        x.new_from_vec(lengths.iter().map(|&k| k as i64).collect::<Vec<_>>(), [lengths.len()])
     };
     mode::with_line(at, || loss(log_p, &x, &labels, &list(times), &list(counts), how))
 }
@@ -109,23 +109,23 @@ fn loss(
     let (t_max, n, most) = (x.shape()[0], x.shape()[1], labels.shape()[1]);
     let places = 2 * most + 1;
     // The layout of each sample: blanks at even places, and after its last label.
-    let (blank, number) = (how.blank as i64, Tensor::iota(places).unsqueeze(0));
+    let (blank, number) = (how.blank as i64, x.new_iota(places).unsqueeze(0));
     let ends = counts.unsqueeze(1);
-    let is_label = Tensor::iota(most).unsqueeze(0).lt(&ends);
+    let is_label = x.new_iota(most).unsqueeze(0).lt(&ends);
     let label = is_label.select(labels, blank);
     let pairs = stack(&[&label.full_like(blank), &label], 2).reshape([n, 2 * most]);
-    let class = cat(&[&pairs, &Tensor::full([n, 1], blank)], 1);
+    let class = cat(&[&pairs, &x.new_full_of([n, 1], blank)], 1);
     // Where it may jump over a blank: to a label that is not the one before.
     let jumps = match most {
-        0 => Tensor::full([n, places], false),
+        0 => x.new_full_of([n, places], false),
         _ => {
             let other = class.narrow(1, 2, places - 2).ne(class.narrow(1, 0, places - 2));
             let odd = number.remainder(2i64).eq(1i64);
-            cat(&[&Tensor::full([n, 2], false), &other], 1).logical_and(odd)
+            cat(&[&x.new_full_of([n, 2], false), &other], 1).logical_and(odd)
         }
     };
     let seen = x.wide().gather(2, &class.unsqueeze(0).expand([t_max, n, places]));
-    let never = Tensor::splat(f64::NEG_INFINITY.into(), &[n, places], seen.dtype());
+    let never = seen.new_splat(f64::NEG_INFINITY.into(), &[n, places], seen.dtype());
     let lengths = times.unsqueeze(1);
     let start = number.eq(0i64).expand([n, places]).select(never.zeros_like(), &never);
     let alpha = match t_max {
@@ -141,7 +141,7 @@ fn loss(
                 let next = stack(&[alpha, &by(1), &jumped], 0).logsumexp_over(0) + here;
                 (lengths.gt(t).select(next, alpha), ())
             };
-            let rest = (Tensor::arange(1, t_max as i64), seen.narrow(0, 1, t_max - 1));
+            let rest = (x.new_iota(t_max - 1) + 1i64, seen.narrow(0, 1, t_max - 1));
             let (last, ()) = scan(step, &first, &rest);
             lengths.gt(0i64).select(last, start)
         }
@@ -150,7 +150,7 @@ fn loss(
     let is_end = number.eq(&last).logical_or((&number + 1i64).eq(&last));
     let mut losses = -is_end.select(&alpha, &never).logsumexp_over(1);
     // Σ eˣ over the times of each sample, as a gradient alone.
-    let clock = Tensor::iota(t_max).reshape([t_max, 1]).lt(lengths.reshape([1, n]));
+    let clock = x.new_iota(t_max).reshape([t_max, 1]).lt(lengths.reshape([1, n]));
     let mass = x.wide().exp().sum_over(2).only(&clock).sum_over(0);
     losses += &mass - mass.detach();
     if how.zero_infinity {
@@ -205,7 +205,7 @@ fn check_by(
         return Err(Error::shape("ctc", message).on(on));
     }
     let classes = x.shape()[2] as i64;
-    if trace::knows(labels) && trace::knows(counts) {
+    if trace::on_host(labels) && trace::on_host(counts) {
         let most = labels.shape()[labels.rank() - 1];
         let values = labels.detach().cast(DType::I64).to_vec::<i64>();
         let counts = counts.detach().cast(DType::I64).to_vec::<i64>();
@@ -280,7 +280,7 @@ fn layout(
         .flat_map(|(&from, &k)| (0..most).map(move |j| (j < k).then_some(from + j)))
         .collect();
     let flat = labels.detach().cast(DType::I64).reshape([labels.len()]);
-    if trace::knows(&flat) {
+    if trace::on_host(&flat) {
         let values = flat.to_vec::<i64>();
         let wrong = |&place: &usize| !(0..classes).contains(&values[place]);
         if let Some(place) = places.iter().flatten().copied().find(wrong) {
@@ -288,8 +288,8 @@ fn layout(
         }
     }
     if places.is_empty() {
-        return Ok(Tensor::zeros_with([n, most], DType::I64));
+        return Ok(flat.new_zeros_with([n, most], DType::I64));
     }
     let index: Vec<i64> = places.iter().map(|place| place.unwrap_or(0) as i64).collect();
-    Ok(flat.index_select(0, &Tensor::from(index)).reshape([n, most]))
+    Ok(flat.index_select(0, &flat.new_tensor(index)).reshape([n, most]))
 }

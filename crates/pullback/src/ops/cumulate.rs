@@ -78,7 +78,7 @@ fn places(f: &Facts) -> (usize, Tensor) {
     let x = f.x(0);
     let mut shape = vec![1; x.rank()];
     shape[axis] = x.shape()[axis];
-    let here = Tensor::iota(x.shape()[axis]).reshape(&shape[..]);
+    let here = x.new_iota(x.shape()[axis]).reshape(&shape[..]);
     // NaN is an extreme too, and equals nothing.
     let hit = x.eq(f.y(0)).logical_or(x.is_nan());
     let (none, kind) = match reverse {

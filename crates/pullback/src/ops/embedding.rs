@@ -84,9 +84,9 @@ impl Embedding {
             )
         } else {
             let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
-            if !trace::knows(&flat) {
+            if !trace::on_host(&flat) {
                 // Looked at when the program runs: what the kernel would count from the end is put out of its range.
-                let strict = flat.lt(0).select(Tensor::from(n), &flat);
+                let strict = flat.lt(0).select(flat.new_tensor(n), &flat);
                 return (strict, self.padding.map(|p| p.rem_euclid(n.max(1))));
             }
             match flat.to_vec::<i64>().iter().find(|i| !(0..n).contains(i)) {
@@ -114,9 +114,8 @@ impl Embedding {
             picked = &picked + (scaled - picked.detach());
         }
         if self.by_frequency {
-            let ones = Tensor::ones_with([rows.len()], picked.dtype());
-            let counts =
-                Tensor::zeros_with([table.shape()[0]], picked.dtype()).scatter_add(0, rows, &ones);
+            let ones = picked.new_ones([rows.len()]);
+            let counts = picked.new_zeros([table.shape()[0]]).scatter_add(0, rows, &ones);
             let share = &picked / column(&counts.gather(0, rows));
             picked = &share + (&picked - &share).detach();
         }
@@ -206,7 +205,7 @@ impl EmbeddingBag {
         let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
         let columns = table.shape()[1];
         // The bag of each row. What is left out (padding, and what comes after the last bag) goes to one more bag.
-        let mut owner = starts.searchsorted(&Tensor::iota(flat.len()), true) - 1;
+        let mut owner = starts.searchsorted(&flat.new_iota(flat.len()), true) - 1;
         if let Some(padding) = padding {
             owner = flat.eq(padding).select(bags as i64, &owner);
         }
@@ -214,19 +213,17 @@ impl EmbeddingBag {
         if let Some(weights) = &self.weights {
             picked *= weights.reshape([weights.len(), 1]);
         }
-        let ones = Tensor::ones_with([flat.len()], picked.dtype());
-        let counts = Tensor::zeros_with([bags + 1], picked.dtype()).scatter_add(0, &owner, &ones);
+        let ones = picked.new_ones([flat.len()]);
+        let counts = picked.new_zeros([bags + 1]).scatter_add(0, &owner, &ones);
         let counts = counts.narrow(0, 0, bags).unsqueeze(-1);
-        let zeros = Tensor::zeros_with([bags + 1, columns], picked.dtype());
+        let zeros = picked.new_zeros([bags + 1, columns]);
         let y = match self.mode {
             Bag::Sum => zeros.index_add(0, &owner, &picked).narrow(0, 0, bags).contiguous(),
             Bag::Mean => {
                 let sums = zeros.index_add(0, &owner, &picked).narrow(0, 0, bags);
                 sums / counts.clamp_min(1.0)
             }
-            Bag::Max if picked.shape()[0] == 0 => {
-                Tensor::zeros_with([bags, columns], picked.dtype())
-            }
+            Bag::Max if picked.shape()[0] == 0 => picked.new_zeros([bags, columns]),
             Bag::Max => {
                 let wide = owner.unsqueeze(-1).expand(picked.shape());
                 let (base, known) = (zeros.full_like(f64::NEG_INFINITY), picked.detach());
@@ -235,20 +232,21 @@ impl EmbeddingBag {
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
                 kinks::at("embedding_bag", kinks::Kind::Bag, &[&picked], |_| {
                     let hits = known.eq(largest.gather(0, &wide)).cast(DType::I64);
-                    Tensor::zeros_with([bags + 1, columns], DType::I64)
+                    picked
+                        .new_zeros_with([bags + 1, columns], DType::I64)
                         .scatter_add(0, &wide, &hits)
                         .narrow(0, 0, bags)
                         .gt(1)
                 });
                 let last = flat.len() as i64 - 1;
-                let marks = hit.select(Tensor::iota(flat.len()).unsqueeze(-1), last);
-                let ends = Tensor::zeros_with([bags + 1, columns], DType::I64).full_like(last);
+                let marks = hit.select(flat.new_iota(flat.len()).unsqueeze(-1), last);
+                let ends = picked.new_zeros_with([bags + 1, columns], DType::I64).full_like(last);
                 let first = ends.scatter_min(0, &wide, &marks).narrow(0, 0, bags);
                 let zeros = zeros.narrow(0, 0, bags);
                 counts.eq(0.0).select(zeros, picked.gather(0, &first))
             }
         };
-        match trace::knows(&starts) {
+        match trace::on_host(&starts) {
             true => y,
             // Offsets that are wrong give NaN: they are known only when the program runs.
             false => self.risen(&starts, flat.len()).select(&y, f64::NAN),
@@ -286,7 +284,7 @@ impl EmbeddingBag {
         let offsets = match (rows.rank(), &self.offsets) {
             (2, None) => {
                 let (bags, k) = (rows.shape()[0], rows.shape()[1]);
-                return Ok((Tensor::iota(bags + 1) * k as i64, bags));
+                return Ok((rows.new_iota(bags + 1) * k as i64, bags));
             }
             (1, Some(offsets)) => offsets,
             (2, Some(_)) => {
@@ -306,9 +304,9 @@ impl EmbeddingBag {
         let Some(bags) = bags else { return refuse(wrong) };
         let mut starts = offsets.detach().cast(DType::I64);
         if !self.includes_end {
-            starts = cat(&[&starts, &Tensor::from([rows.len() as i64])], 0);
+            starts = cat(&[&starts, &starts.new_tensor([rows.len() as i64])], 0);
         }
-        if trace::knows(&starts) && !self.risen(&starts, rows.len()).item::<bool>() {
+        if trace::on_host(&starts) && !self.risen(&starts, rows.len()).item::<bool>() {
             return refuse(wrong);
         }
         Ok((starts, bags))

@@ -54,7 +54,8 @@ fn weights(len: usize, axis: usize, pairs: &Tensor, inner: f64) -> Tensor {
     let weight = |k: usize| if k == 0 || 2 * k == len { 1.0 } else { inner };
     let mut shape = vec![1; pairs.rank()];
     shape[axis] = half;
-    Tensor::from_vec((0..half).map(weight).collect::<Vec<f64>>(), shape).cast(pairs.dtype())
+    let list: Vec<f64> = (0..half).map(weight).collect();
+    pairs.new_from_vec(list, shape).cast(pairs.dtype())
 }
 
 /// What a pair of transforms is divided by, and where: together always by n.
@@ -133,7 +134,7 @@ impl Signal<'_> {
 
 /// Complex conjugates.
 fn conj(z: &Tensor) -> Tensor {
-    z * Tensor::from([1.0, -1.0]).cast(z.dtype())
+    z * z.new_tensor([1.0, -1.0]).cast(z.dtype())
 }
 
 #[track_caller]

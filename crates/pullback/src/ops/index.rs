@@ -64,7 +64,7 @@ fn axis_of(op: &Op) -> usize {
 
 /// Where an index occurs twice, only the element written last has any influence.
 fn last_writer(op: &Op, base: &Spec, index: &Tensor) -> Tensor {
-    let order = Tensor::iota(index.len()).reshape(index.shape());
+    let order = index.new_iota(index.len()).reshape(index.shape());
     let winners =
         apply(op.clone(), &[&Tensor::zeros_of(&base.with_dtype(DType::I64)), index, &order]);
     apply(Op::Gather(axis_of(op)), &[&winners, index]).eq(&order)
@@ -390,13 +390,13 @@ impl Tensor {
             let message = format!("classes must be integers, not {}", self.dtype());
             return self.checked(Err(Error::dtype("one_hot", message).on([self.spec()])));
         }
-        if !trace::knows(self) {
+        if !trace::on_host(self) {
             // Looked at when the program runs: a gather from the list of classes refuses others.
             let index = self.cast(DType::I64).reshape([self.len()]);
-            let index = index.lt(0).select(Tensor::from(classes as i64), &index);
+            let index = index.lt(0).select(self.new_tensor(classes as i64), &index);
             let index = match classes {
                 0 => index,
-                _ => Tensor::iota(classes).gather(0, &index),
+                _ => self.new_iota(classes).gather(0, &index),
             };
             return index.reshape(self.shape()).hot(classes, dtype);
         }
@@ -411,6 +411,6 @@ impl Tensor {
     /// [`Tensor::one_hot`] of indices known to be in range.
     #[track_caller]
     pub(crate) fn hot(&self, classes: usize, dtype: DType) -> Tensor {
-        self.unsqueeze(-1).cast(DType::I64).eq(Tensor::iota(classes)).cast(dtype)
+        self.unsqueeze(-1).cast(DType::I64).eq(self.new_iota(classes)).cast(dtype)
     }
 }

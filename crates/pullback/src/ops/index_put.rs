@@ -152,7 +152,7 @@ impl Tensor {
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         let common = broadcast_tensors(&found.iter().collect::<Vec<_>>());
-        let mut rows = Tensor::from(0i64);
+        let mut rows = self.new_tensor(0i64);
         for (place, &i) in common.iter().zip(&axes) {
             rows = rows * self.shape()[i] + place;
         }
@@ -174,10 +174,10 @@ impl Tensor {
         let n = self.shape()[axis];
         let index = index.cast(DType::I64);
         let inside = |i: &i64| (-(n as i64)..n as i64).contains(i);
-        if !trace::knows(&index) {
+        if !trace::on_host(&index) {
             // Looked at when the program runs: far outside stays outside when axes are merged.
             let known = index.ge(-(n as i64)).logical_and(index.lt(n as i64));
-            let index = known.select(&index, Tensor::from(1i64 << 40));
+            let index = known.select(&index, index.new_tensor(1i64 << 40));
             return index.lt(0).select(&index + n as i64, &index);
         }
         if let Some(i) = index.detach().to_vec::<i64>().iter().find(|i| !inside(i)) {
@@ -231,7 +231,7 @@ impl Tensor {
         let both = broadcast_tensors(&[self, &mask.ne(0)]);
         let (x, mask) = (&both[0], &both[1]);
         let (mask, x) = (mask.reshape([mask.len()]), x.reshape([x.len()]));
-        let known = trace::knows(&mask);
+        let known = trace::on_host(&mask);
         let count = if known { mask.detach().cast(DType::I64).sum().item::<i64>() } else { 0 };
         if count > source.len() as i64 {
             let message = format!(
@@ -244,7 +244,7 @@ impl Tensor {
         // What is taken for each element, in order. One more than there are is refused by `gather`,
         // where the mask is known only when the program runs.
         let (source, first) = match source.is_empty() {
-            true => (Tensor::zeros_with([1], source.dtype()), 1),
+            true => (source.new_zeros([1]), 1),
             false => (source.reshape([source.len()]), 0),
         };
         let number = mask.cast(DType::I64).cumsum(0) - 1 + first;
@@ -277,8 +277,8 @@ impl Tensor {
         include_self: bool,
     ) -> Tensor {
         let exact = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
-        let ones = Tensor::ones_with(index.shape(), exact);
-        let hits = Tensor::zeros_with(self.shape(), exact).scatter_add(axis, index, &ones);
+        let ones = self.new_ones_with(index.shape(), exact);
+        let hits = self.new_zeros_with(self.shape(), exact).scatter_add(axis, index, &ones);
         let base = match include_self {
             true => self.clone(),
             // Where something arrives, a base that does not count is the unit of the combination.
@@ -424,7 +424,7 @@ impl Tensor {
         let mut thin = if lengths.rank() == 1 { vec![1; at] } else { self.shape()[..at].to_vec() };
         thin.push(n);
         thin.resize(self.rank(), 1);
-        let index = Tensor::from_vec(index, thin).expand(self.shape());
+        let index = self.new_from_vec(index, thin).expand(self.shape());
         let mut shape = self.shape().to_vec();
         shape[at] = runs;
         let unit = match how {
@@ -433,7 +433,7 @@ impl Tensor {
             Gathered::Max => f64::NEG_INFINITY,
             Gathered::Min => f64::INFINITY,
         };
-        let base = Tensor::full(&shape[..], first.unwrap_or(unit)).cast(self.dtype());
+        let base = self.new_full_of(&shape[..], first.unwrap_or(unit)).cast(self.dtype());
         let combined = match how {
             Gathered::Mean => Gathered::Sum,
             other => other,
@@ -510,9 +510,9 @@ impl Tensor {
             );
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
-        let mut index = Tensor::from(offset as i64);
+        let mut index = self.new_tensor(offset as i64);
         for (&n, &s) in shape.iter().zip(strides) {
-            index = index.unsqueeze(-1) + Tensor::iota(n) * s;
+            index = index.unsqueeze(-1) + self.new_iota(n) * s;
         }
         index
     }

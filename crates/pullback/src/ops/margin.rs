@@ -35,7 +35,7 @@ fn as_rows(op: &'static str, x: &Tensor, y: &Tensor, per_row: bool) -> (Tensor, 
 #[track_caller]
 fn check_range(op: &'static str, x: &Tensor, y: &Tensor, low: i64) {
     let c = x.shape()[1] as i64;
-    if !trace::knows(y) {
+    if !trace::on_host(y) {
         return;
     }
     if let Some(i) = y.detach().to_vec::<i64>().iter().find(|i| !(low..c).contains(i)) {
@@ -121,7 +121,7 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
     check_range(op, &x, &safe, 0);
     let counted = ended.logical_not();
     let marks =
-        Tensor::zeros_with(x.shape(), DType::I64).scatter_max(1, &safe, &counted.cast(DType::I64));
+        x.new_zeros_with(x.shape(), DType::I64).scatter_max(1, &safe, &counted.cast(DType::I64));
     let others = marks.eq(0);
     let own = x.gather(1, &safe);
     let short = (1.0 - own.unsqueeze(2) + x.unsqueeze(1)).relu();

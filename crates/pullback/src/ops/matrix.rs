@@ -1,6 +1,6 @@
 //! Diagonals, triangles and blocks of matrices.
 
-use crate::{DType, Error, Tensor, cat, fail, mode, trace};
+use crate::{DType, Device, Error, Tensor, cat, default_device, fail, mode, trace};
 use pullback_ir::Line;
 use pullback_ir::infer::args;
 
@@ -51,8 +51,7 @@ impl Tensor {
         let n = x.shape()[x.rank() - 1].saturating_add(offset.unsigned_abs());
         let mut shape = x.shape()[..x.rank() - 1].to_vec();
         shape.extend([n, n]);
-        let square =
-            Tensor::zeros_with(&shape[..], x.dtype()).put(|v| v.diagonal_of(offset, -2, -1), &x);
+        let square = x.new_zeros(&shape[..]).put(|v| v.diagonal_of(offset, -2, -1), &x);
         let mut others = 0..;
         let place = |i: usize| match i {
             i if i == a => x.rank() - 1,
@@ -126,7 +125,7 @@ impl Tensor {
             return self.checked(Err(Error::shape(op, message).on([self.spec()])));
         }
         let (rows, columns) = (self.shape()[self.rank() - 2], self.shape()[self.rank() - 1]);
-        self.only(&keep(&Tensor::iota(rows).unsqueeze(1), &Tensor::iota(columns)))
+        self.only(&keep(&self.new_iota(rows).unsqueeze(1), &self.new_iota(columns)))
     }
 
     /// The sum of the diagonal of the last two axes.
@@ -236,5 +235,7 @@ pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
 fn places(rows: usize, columns: usize, keep: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
     let at = mode::user_line(Line::caller());
     let found = || keep(&Tensor::ones_with([rows, columns], DType::U8)).nonzero().t().contiguous();
-    trace::computing(|| mode::with_line(at, found))
+    // Found on the host, which need not wait for any device.
+    let found = || mode::with(&mode::DEFAULT_DEVICE, Device::Cpu, found);
+    trace::computing(|| mode::with_line(at, found).to(default_device()))
 }

@@ -95,6 +95,7 @@ pub(crate) fn row(op: &Op) -> Grad {
             linear_adding("`dy` cast back", |f, i, dy| dy.cast(f.in_spec(i).dtype), to_leaf)
         }
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
+        Op::To(_) => linear("`dy` on the old device", |f, i, dy| dy.to(f.in_spec(i).device)),
         Op::After => after_row(),
         Op::View(v) => view::row(v),
         Op::Put(_) => view::put_row(),

@@ -60,7 +60,7 @@ impl Tensor {
     #[must_use]
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
         let padded = self.pad(padding);
-        let inside = Tensor::splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
+        let inside = self.new_splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
         let value = value.beside(&padded).into_owned();
         inside.select(&padded, &value)
     }

@@ -55,7 +55,7 @@ impl Tensor {
         let shape = &self.shape()[1..2];
         match weight {
             Some(w) => self.per_channel(w).reshape([w.len()]).expand(shape),
-            None => Tensor::splat(Scalar::Int(otherwise), shape, self.dtype()),
+            None => self.new_splat(Scalar::Int(otherwise), shape, self.dtype()),
         }
     }
 
@@ -232,7 +232,7 @@ impl Tensor {
         let n = self.shape()[0];
         let each = self.len().checked_div(n * groups).unwrap_or(0);
         let grouped = self.real().up().reshape([n, groups, each]);
-        let ones = Tensor::splat(Scalar::Int(1), &[each], grouped.dtype());
+        let ones = grouped.new_splat(Scalar::Int(1), &[each], grouped.dtype());
         let y = grouped.layer_norm(&ones, &ones.zeros_like_splat(), eps).reshape(self.shape());
         self.scaled_per_channel(y, weight, bias)
     }

@@ -62,11 +62,11 @@ macro_rules! scalar_operands {
     ($($type:ty)*) => {$(
         impl Operand for $type {
             fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-                Cow::Owned(other.beside_scalar(pullback_cpu::HostElement::scalar(*self)))
+                Cow::Owned(other.beside_scalar(crate::HostElement::scalar(*self)))
             }
 
             fn may_be_nan(&self) -> bool {
-                pullback_cpu::HostElement::scalar(*self).as_f64().is_nan()
+                crate::HostElement::scalar(*self).as_f64().is_nan()
             }
         }
     )*};
@@ -113,7 +113,7 @@ impl Tensor {
                 self.does_not_fit(&v, dtype);
             }
         }
-        Tensor::splat(value, self.shape(), dtype)
+        Tensor::splat(value, self.spec().with_dtype(dtype))
     }
 
     #[track_caller]

@@ -201,14 +201,14 @@ const MOST_PIECES: usize = 1 << 28;
 
 /// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor for each axis.
 #[track_caller]
-fn grid(divisors: &[Vec<f64>], dtype: DType) -> Tensor {
+fn grid(divisors: &[Vec<f64>], sums: &Tensor) -> Tensor {
     let axes = divisors.len();
     let each = divisors.iter().enumerate().map(|(i, list)| {
         let mut shape = vec![1; axes];
         shape[i] = list.len();
-        Tensor::from_vec(&list[..], &shape[..]).cast(dtype)
+        sums.new_from_vec(&list[..], &shape[..]).cast(sums.dtype())
     });
-    let product = || each.reduce(|a, b| a * b).unwrap_or_else(|| Tensor::from(1.0));
+    let product = || each.reduce(|a, b| a * b).unwrap_or_else(|| sums.new_tensor(1.0));
     mode::with_line(mode::user_line(Line::caller()), product)
 }
 
@@ -275,7 +275,7 @@ impl Tensor {
                 match divisors.iter().all(|list| list.windows(2).all(|d| d[0] == d[1])) {
                     true => sums / first,
                     false => {
-                        let divisors = grid(&divisors, sums.dtype());
+                        let divisors = grid(&divisors, &sums);
                         sums / divisors
                     }
                 }
@@ -323,7 +323,7 @@ impl Tensor {
             return sums.cast(self.real_dtype());
         }
         let divisors: Vec<Vec<f64>> = frames.iter().zip(&lengths).map(one).collect();
-        let divisors = grid(&divisors, sums.dtype());
+        let divisors = grid(&divisors, &sums);
         (sums / divisors).cast(self.real_dtype())
     }
 
@@ -385,7 +385,7 @@ impl Tensor {
         let size = lengths.iter().fold(1usize, |n, &m| n.saturating_mul(m));
         let count = given.iter().product();
         let flat = crate::create::known_shape(op, [lead, &[size]].concat());
-        let empty = Tensor::splat(0.into(), &flat, self.dtype());
+        let empty = self.new_splat(0.into(), &flat, self.dtype());
         let few = [lead, &[count]].concat();
         empty
             .scatter(-1, &places.reshape(&few[..]), &self.reshape(&few[..]))
@@ -427,17 +427,17 @@ impl Tensor {
         let (kernel, lengths) = self.checked(sizes().map_err(|e| e.on([self.spec()])));
         let (n, c) = (x.shape()[0], x.shape()[1]);
         // One index for each result and each element of its window: [n, c, results…, elements…].
-        let mut places = Tensor::iota(1);
+        let mut places = x.new_iota(1);
         for i in 0..axes {
             let room = (x.shape()[i + 2] - kernel[i]) as f64;
             let last = lengths[i] - 1;
-            let mut starts = Tensor::full([n, c, 1], room as i64);
+            let mut starts = x.new_full_of([n, c, 1], room as i64);
             if last > 0 {
                 let alpha = room / last as f64;
                 // As in PyTorch, whose samples for two axes are in the order width, height.
                 let sample = if axes == 2 { 1 - i } else { i };
                 let u = samples.detach().cast(DType::F64).narrow(2, sample as isize, 1);
-                let steps = (Tensor::iota(last).cast(DType::F64) + &u) * alpha;
+                let steps = (x.new_iota(last).cast(DType::F64) + &u) * alpha;
                 let drawn = (steps.floor() - (u * alpha).floor()).cast(DType::I64);
                 starts = crate::cat(&[&drawn, &starts], 2);
             }
@@ -445,7 +445,7 @@ impl Tensor {
             (at[0], at[1], at[2 + i]) = (n, c, lengths[i]);
             let mut tap = vec![1; 2 + 2 * axes];
             tap[2 + axes + i] = kernel[i];
-            let positions = starts.reshape(&at[..]) + Tensor::iota(kernel[i]).reshape(&tap[..]);
+            let positions = starts.reshape(&at[..]) + x.new_iota(kernel[i]).reshape(&tap[..]);
             places = places * (x.shape()[i + 2] as i64) + positions;
         }
         let shape = [&[n, c], &lengths[..]].concat();

@@ -1,8 +1,8 @@
 //! Regions op by op: what a derivative through one goes by, and what its kernels are compared with.
 
-use crate::Tensor;
 use crate::apply::{apply, apply_all};
 use crate::rule::{Grad, Outs};
+use crate::{Spec, Tensor};
 use pullback_ir::{Axes, Inst, Op, Region, View};
 use smallvec::SmallVec;
 
@@ -33,9 +33,11 @@ fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Outs {
     for inst in &region.body {
         let made = match inst {
             Inst::Load(k) => (through(inputs[*k], &region.inputs[*k].layout), false),
-            Inst::Literal(value, dtype) => (Tensor::splat(*value, region.outer(), *dtype), true),
+            Inst::Literal(value, dtype) => {
+                (Tensor::splat(*value, Spec::on(region.device, *dtype, region.outer())), true)
+            }
             Inst::Index(axis, dtype) => {
-                let count = apply(Op::Iota { len: region.shape[*axis], dtype: *dtype }, &[]);
+                let count = Tensor::iota_on(region.device, region.shape[*axis], *dtype);
                 let mut shape = vec![1; region.shape.len()];
                 shape[*axis] = region.shape[*axis];
                 let open = apply(Op::View(View::Reshape(shape.as_slice().into())), &[&count]);

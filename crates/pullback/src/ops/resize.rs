@@ -297,11 +297,11 @@ impl Tensor {
                 && index.iter().enumerate().all(|(i, &k)| k == i as i64);
             let picked = match whole {
                 true => self.clone(),
-                false => self.index_select(axis as isize, &Tensor::from(index.clone())),
+                false => self.index_select(axis as isize, &self.new_tensor(index.clone())),
             };
             let mut shape = vec![1; self.rank()];
             shape[axis] = weights.len();
-            let weight = Tensor::from_vec(weights.clone(), &shape[..]).cast(self.real_dtype());
+            let weight = self.new_from_vec(weights, &shape[..]).cast(self.real_dtype());
             let term = if weights.iter().all(|&w| w == 1.0) { picked } else { picked * weight };
             sum = Some(match sum {
                 Some(sum) => sum + term,

@@ -269,11 +269,11 @@ impl Tensor {
             (0..n).map(|i| if n > 1 { step * i as f64 - edge } else { 0.0 }).collect()
         };
         // x, y (, z) and 1 at every place.
-        let mut columns = vec![Tensor::ones_with(lengths, DType::F64)];
+        let mut columns = vec![self.new_ones_with(lengths, DType::F64)];
         for (axis, &n) in lengths.iter().enumerate() {
             let mut thin = vec![1; k];
             thin[axis] = n;
-            columns.insert(0, Tensor::from_vec(line(n), &thin[..]).expand(lengths));
+            columns.insert(0, self.new_from_vec(line(n), &thin[..]).expand(lengths));
         }
         let columns: Vec<Tensor> = columns.iter().map(|x| x.reshape([-1])).collect();
         let places = crate::stack(&columns.iter().collect::<Vec<_>>(), 1).cast(self.real_dtype());

@@ -50,7 +50,7 @@ impl Tensor {
         let (sorted, x) = (self.detach().cast(dtype), values.detach().cast(dtype));
         let x = if lines.is_empty() { x.reshape([x.len()]) } else { x };
         // A binary search for all values at once: the answer lies between low and high.
-        let mut low = Tensor::zeros_with(x.shape(), DType::I64);
+        let mut low = x.new_zeros_with(x.shape(), DType::I64);
         let mut high = low.full_like(n as i64);
         for _ in 0..(n + 1).next_power_of_two().ilog2() {
             let open = low.lt(&high);
@@ -92,7 +92,7 @@ impl Tensor {
     #[must_use]
     pub fn is_in(&self, other: &Tensor) -> Tensor {
         if other.is_empty() {
-            return Tensor::zeros_with(self.shape(), DType::Bool);
+            return self.new_zeros_with(self.shape(), DType::Bool);
         }
         let dtype = self.dtype().promote(other.dtype());
         let dtype = if dtype == DType::Bool { DType::U8 } else { dtype };
@@ -132,7 +132,7 @@ impl Tensor {
         let n = self.length("unique", axis);
         let rows = self.detach().move_axis(axis, 0).reshape([n, self.len() / n.max(1)]);
         // Stable sorts from the last column to the first: the first decides.
-        let mut order = Tensor::iota(n);
+        let mut order = self.new_iota(n);
         for k in (0..rows.shape()[1]).rev() {
             let keys = rows.select_at(1, k as isize).index_select(0, &order);
             order = order.index_select(0, &keys.sort(0, false).1);
@@ -147,7 +147,7 @@ impl Tensor {
     #[must_use]
     pub fn unique_consecutive(&self) -> Unique {
         let flat = self.reshape([self.len()]);
-        let found = flat.grouped(0, &Tensor::iota(self.len()));
+        let found = flat.grouped(0, &self.new_iota(self.len()));
         Unique { inverse: found.inverse.reshape(self.shape()), ..found }
     }
 
@@ -159,7 +159,7 @@ impl Tensor {
     #[must_use]
     pub fn unique_consecutive_over(&self, axis: isize) -> Unique {
         let n = self.length("unique_consecutive", axis);
-        self.grouped(axis, &Tensor::iota(n))
+        self.grouped(axis, &self.new_iota(n))
     }
 
     /// Runs of equal slices of an axis, taken in this order.
@@ -167,16 +167,16 @@ impl Tensor {
     fn grouped(&self, axis: isize, order: &Tensor) -> Unique {
         let n = order.len();
         if n == 0 {
-            let none = Tensor::zeros_with([0], DType::I64);
+            let none = self.new_zeros_with([0], DType::I64);
             return Unique { values: self.deep_clone(), inverse: none.clone(), counts: none };
         }
         let sorted = self.index_select(axis, order);
         let rows = sorted.detach().move_axis(axis, 0).reshape([n, self.len() / n]);
         let differ = rows.narrow(0, 1, n - 1).ne(rows.narrow(0, 0, n - 1)).any_over(1);
-        let first = Tensor::from([true]);
+        let first = self.new_tensor([true]);
         let starts = cat(&[&first, &differ], 0);
         let number = starts.cast(DType::I64).cumsum(0) - 1;
-        let inverse = Tensor::zeros_with([n], DType::I64).scatter(0, order, &number);
+        let inverse = self.new_zeros_with([n], DType::I64).scatter(0, order, &number);
         Unique {
             values: sorted.index_select(axis, &positions(&starts)),
             inverse,
@@ -200,7 +200,7 @@ impl Tensor {
         let flat = positions(self);
         let columns = flat.unravel_index(self.shape());
         match columns.is_empty() {
-            true => Tensor::zeros_with([flat.len(), 0], DType::I64),
+            true => self.new_zeros_with([flat.len(), 0], DType::I64),
             false => stack(&columns.iter().collect::<Vec<_>>(), 1),
         }
     }

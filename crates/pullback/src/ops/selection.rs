@@ -152,7 +152,7 @@ impl Tensor {
             true => self.detach().max_keep(axis).is_nan(),
             false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),
         };
-        if trace::knows(&broken) && !broken.any().item::<bool>() {
+        if trace::on_host(&broken) && !broken.any().item::<bool>() {
             return (values.squeeze_axis(axis), middle.squeeze_axis(axis));
         }
         let first = self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis);
@@ -168,5 +168,5 @@ pub(super) fn positions(mask: &Tensor) -> Tensor {
     let found: Vec<i64> =
         flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
     let n = found.len();
-    Tensor::from_vec(found, [n])
+    mask.new_from_vec(found, [n])
 }

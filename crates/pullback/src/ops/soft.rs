@@ -105,7 +105,7 @@ struct Blocks<'a> {
 
 impl Blocks<'_> {
     fn new(firsts: &Tensor, dtype: DType) -> Blocks<'_> {
-        let zeros = Tensor::zeros_with(firsts.shape(), dtype);
+        let zeros = firsts.new_zeros_with(firsts.shape(), dtype);
         let sizes = zeros.scatter_add(-1, firsts, &zeros.ones_like()).gather(-1, firsts);
         Blocks { firsts, sizes }
     }
@@ -246,5 +246,5 @@ impl Tensor {
 /// 1, 2, 3, … along the last axis.
 fn places(x: &Tensor) -> Tensor {
     let n = x.shape().last().copied().unwrap_or(1);
-    (Tensor::iota(n) + 1i64).cast(x.dtype()).expand(x.shape())
+    (x.new_iota(n) + 1i64).cast(x.dtype()).expand(x.shape())
 }

@@ -53,7 +53,7 @@ impl Tensor {
             return self.digamma();
         }
         let x = self.real();
-        let s = Tensor::splat((n as f64 + 1.0).into(), &[], x.dtype());
+        let s = x.new_splat((n as f64 + 1.0).into(), &[], x.dtype());
         let factorial =
             if n > 170 { f64::INFINITY } else { (2..=n).map(|k| k as f64).product::<f64>() };
         s.zeta(&x) * if n % 2 == 1 { factorial } else { -factorial }

@@ -228,7 +228,7 @@ impl Tensor {
         let total = counts.iter().fold(0usize, |sum, &k| sum.saturating_add(k as usize));
         check_list("repeat_by", total, size_of::<i64>(), &[self.spec(), times.spec()]);
         let index: Vec<i64> = (0..).zip(counts).flat_map(|(i, k)| (0..k).map(move |_| i)).collect();
-        self.index_select(axis, &Tensor::from(index))
+        self.index_select(axis, &self.new_tensor(index))
     }
 
     /// Summed over the axes that a broadcast from `shape` would repeat: the transpose of [`Tensor::expand`].
@@ -284,7 +284,7 @@ impl Tensor {
             }
         }
         let shape = [rows, count];
-        self.take(&Tensor::from_vec(index, shape))
+        self.take(&self.new_from_vec(index, shape))
     }
 }
 

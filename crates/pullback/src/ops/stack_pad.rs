@@ -211,7 +211,7 @@ impl Tensor {
             };
             check_list("pad_by", left as usize, size_of::<i64>(), &[self.spec()]);
             let index: Vec<i64> = (-before..n + after).map(from).collect();
-            x = x.index_select(axis as isize, &Tensor::from(index));
+            x = x.index_select(axis as isize, &self.new_tensor(index));
         }
         x.apart_from(&[self])
     }
@@ -368,14 +368,14 @@ impl Tensor {
         let (c, [kh, kw]) = (rows / taps, kernel);
         // One axis at a time: patches and taps, flattened, are added to their positions on the padded axis.
         let positions = |i: usize, count: usize| {
-            let starts = Tensor::iota(count) * (signed(stride[i]) as i64);
-            let taps = Tensor::iota(kernel[i]).unsqueeze(1) * (signed(dilation[i]) as i64);
+            let starts = self.new_iota(count) * (signed(stride[i]) as i64);
+            let taps = self.new_iota(kernel[i]).unsqueeze(1) * (signed(dilation[i]) as i64);
             (taps + starts).reshape([-1])
         };
         let padded = [0, 1].map(|i| image[i] + 2 * padding[i]);
         let columns = self.reshape([n, c, kh, kw, h, w]);
         let rows = columns.permute([0, 1, 2, 4, 3, 5]).reshape([n, c, kh * h, kw * w]);
-        let zeros = |shape: [usize; 4]| Tensor::splat(0.into(), &shape, self.dtype());
+        let zeros = |shape: [usize; 4]| self.new_splat(0.into(), &shape, self.dtype());
         let wide = zeros([n, c, kh * h, padded[1]]).index_add(3, &positions(1, w), &rows);
         let whole = zeros([n, c, padded[0], padded[1]]).index_add(2, &positions(0, h), &wide);
         whole.narrow(2, signed(padding[0]), image[0]).narrow(3, signed(padding[1]), image[1])

@@ -41,7 +41,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
-        let q = q.beside(&Tensor::zeros_with((), self.real_dtype())).into_owned();
+        let q = q.beside(&self.new_zeros_with((), self.real_dtype())).into_owned();
         self.quantile_of("quantile", q, axis, between, false)
     }
 
@@ -52,7 +52,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn nan_quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
-        let q = q.beside(&Tensor::zeros_with((), self.real_dtype())).into_owned();
+        let q = q.beside(&self.new_zeros_with((), self.real_dtype())).into_owned();
         self.quantile_of("nan_quantile", q, axis, between, true)
     }
 
@@ -68,7 +68,7 @@ impl Tensor {
         let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
         let n = x.length(op, axis);
         let unit = |q: &Tensor| q.ge(0.0).logical_and(q.le(1.0)).all().item::<bool>();
-        let inside = !trace::knows(&q) || unit(&q.detach());
+        let inside = !trace::on_host(&q) || unit(&q.detach());
         if q.rank() > 1 || !inside || !q.dtype().is_float() || !x.dtype().is_float() || n == 0 {
             let message = format!(
                 "takes floats, an axis with elements, and q from 0 to 1, not {} and {} along axis {axis}",
@@ -85,7 +85,7 @@ impl Tensor {
                 let count = sorted.is_nan().logical_not().cast(x.dtype()).sum_keep(-1);
                 (count - 1.0).clamp_min(0.0)
             }
-            false => Tensor::full([1], n as f64 - 1.0).cast(x.dtype()),
+            false => x.new_full_of([1], n as f64 - 1.0).cast(x.dtype()),
         };
         let mut rank = q.reshape([q.len()]) * last;
         if !without_nan {
@@ -159,8 +159,8 @@ impl Tensor {
         let (sorted, places) = self.detach().move_axis(axis, -1).sort(-1, false);
         // The place where each run of equal elements starts, and how long it is so far: the end of the
         // first longest one is where that length is first reached.
-        let number = Tensor::iota(n).expand(sorted.shape());
-        let first = Tensor::ones_with(sorted.narrow(-1, 0, 1).shape(), DType::Bool);
+        let number = self.new_iota(n).expand(sorted.shape());
+        let first = sorted.new_ones_with(sorted.narrow(-1, 0, 1).shape(), DType::Bool);
         let starts = sorted.narrow(-1, 1, n - 1).ne(sorted.narrow(-1, 0, n - 1));
         let starts = cat(&[&first, &starts], -1);
         let start = starts.select(&number, 0i64).cummax(-1);
@@ -255,7 +255,7 @@ impl Tensor {
         };
         let (centred, divisor) = match &w {
             None => {
-                let divisor = Tensor::full((), n as f64 - correction).cast(x.dtype());
+                let divisor = x.new_full_of((), n as f64 - correction).cast(x.dtype());
                 (&x - x.mean_keep(1), divisor)
             }
             Some(w) => {
@@ -263,7 +263,7 @@ impl Tensor {
                 let centred = &x - (&x * w).sum_keep(1) / &sum;
                 let spent = match weights {
                     Some(a) if correction != 0.0 => (w * flat(a)).sum() / &sum * correction,
-                    _ => Tensor::full((), correction).cast(x.dtype()),
+                    _ => x.new_full_of((), correction).cast(x.dtype()),
                 };
                 (centred, sum - spent)
             }
@@ -331,11 +331,11 @@ impl Tensor {
         match weights {
             Some(w) => {
                 let w = if w.dtype().is_float() { w.clone() } else { w.cast(DType::F64) };
-                Tensor::zeros_with([length], w.dtype()).scatter_add(0, &index, &w)
+                w.new_zeros([length]).scatter_add(0, &index, &w)
             }
             None => {
-                let ones = Tensor::ones_with([index.len()], DType::I64);
-                Tensor::zeros_with([length], DType::I64).scatter_add(0, &index, &ones)
+                let ones = index.new_ones_with([index.len()], DType::I64);
+                index.new_zeros_with([length], DType::I64).scatter_add(0, &index, &ones)
             }
         }
     }
@@ -358,7 +358,7 @@ impl Tensor {
         let inside = x.ge(low).logical_and(x.le(high));
         let bin = (inside.select(&x, low) - low) * bins as f64 / (high - low);
         let bin = bin.cast(DType::I64).clamp_max(bins as i64 - 1);
-        let counts = Tensor::zeros_with([bins], DType::I64);
+        let counts = bin.new_zeros_with([bins], DType::I64);
         let counts = counts.scatter_add(0, &bin, &inside.cast(DType::I64));
         counts.cast(self.real_dtype())
     }
@@ -405,7 +405,7 @@ impl Tensor {
             true => low + step * i as f64,
             false => high - step * (bins - i) as f64,
         };
-        Tensor::from((0..=bins).map(edge).collect::<Vec<f64>>()).cast(self.real_dtype())
+        self.new_tensor((0..=bins).map(edge).collect::<Vec<f64>>()).cast(self.real_dtype())
     }
 
     /// How many elements (or what weight of them) lie between neighbouring edges, each of which belongs to the bin
@@ -456,7 +456,7 @@ impl Tensor {
         known_shape("histogram", &shape[..]);
         let n = self.shape()[0];
         let (mut index, mut inside) =
-            (Tensor::zeros_with([n], DType::I64), Tensor::from(true).expand([n]));
+            (self.new_zeros_with([n], DType::I64), self.new_tensor(true).expand([n]));
         for (k, edges) in edges.iter().enumerate() {
             let x = self.detach().select_at(1, k as isize);
             let edges = edges.detach().cast(x.dtype().promote(edges.dtype()));
@@ -467,10 +467,10 @@ impl Tensor {
             inside = inside.logical_and(bin.ge(0)).logical_and(x.le(&last));
             index = index * (edges.len() - 1) + bin;
         }
-        let ones = || Tensor::ones_with([n], dtype);
+        let ones = || self.new_ones_with([n], dtype);
         let w = weights.map_or_else(ones, |w| w.cast(dtype));
         let total: usize = shape.iter().product();
-        let flat = Tensor::zeros_with([total], dtype);
+        let flat = self.new_zeros_with([total], dtype);
         let counted = inside.select(&w, w.zeros_like());
         flat.scatter_add(0, &inside.select(&index, 0), &counted).reshape(shape)
     }

@@ -203,7 +203,7 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let mean = inputs[1].wide() * how.beta1.0 + &g * (1.0 - how.beta1.0);
     let square = inputs[2].wide() * how.beta2.0 + g.square() * (1.0 - how.beta2.0);
     let largest = how.amsgrad.then(|| inputs[3].wide().maximum(&square));
-    let unbias = |beta: f64| (1.0 - Tensor::from(beta).pow(&step)).cast(x.dtype());
+    let unbias = |beta: f64| (1.0 - step.new_tensor(beta).pow(&step)).cast(x.dtype());
     // The root of zero has an infinite slope, which nothing takes away: so it is with the formula.
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
     let size = unbias(how.beta1.0).recip() * rate;

@@ -48,8 +48,8 @@ fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
         unreachable!("called for Unfold")
     };
     let windows = dy.shape()[axis];
-    let starts = Tensor::iota(windows).reshape([windows as isize, 1]) * step;
-    let index = (starts + Tensor::iota(size)).reshape([-1]);
+    let starts = dy.new_iota(windows).reshape([windows as isize, 1]) * step;
+    let index = (starts + dy.new_iota(size)).reshape([-1]);
     let rows = dy.move_axis(-1, axis as isize + 1).flatten(axis as isize, axis as isize + 1);
     Tensor::zeros_of(f.in_spec(0)).index_add(axis as isize, &index, &rows)
 }

@@ -3,20 +3,60 @@
 use super::Key;
 use crate::inplace::undo;
 use crate::memory::checkpoint;
-use crate::{DType, IntoShape, Tensor, mode, trace};
+use crate::{
+    DType, Device, IntoDevice, IntoShape, Tensor, default_device, device, fail, mode, trace,
+};
 use pullback_ir::{Line, Random};
 use std::cell::RefCell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The global generator: a seed and how many keys it has given, as a tensor `i64[2]`. A tensor, so that a compiled step draws
-/// anew at each call: the count is state that the step reads and writes.
-static GENERATOR: Mutex<Option<Tensor>> = Mutex::new(None);
+/// The global generators. All give the same keys.
+static GENERATORS: Mutex<States> = Mutex::new(States { seed: 0, by_device: Vec::new() });
+
+/// Generators, one for each device that was drawn on. Each is a seed and how many keys it has given, a
+/// tensor `i64[2]` there. A tensor, so that a compiled step draws anew at each call: the count is state
+/// that the step reads and writes. On the device, so that a step has all it needs there.
+pub(crate) struct States {
+    /// The seed of those to come.
+    seed: i64,
+    by_device: Vec<Tensor>,
+}
+
+impl States {
+    /// The one of a device, or a new one.
+    fn on(&mut self, device: Device) -> &Tensor {
+        let known = self.by_device.iter().position(|state| state.device() == device);
+        let i = known.unwrap_or_else(|| {
+            let start = || Tensor::from([self.seed, 0]);
+            let state = trace::computing(|| mode::with(&mode::DEFAULT_DEVICE, device, start));
+            self.by_device.push(state);
+            self.by_device.len() - 1
+        });
+        &self.by_device[i]
+    }
+
+    /// Generators of their own that stand where these do.
+    pub fn copied(&self) -> States {
+        let copies = || self.by_device.iter().map(Tensor::deep_clone).collect();
+        States { seed: self.seed, by_device: mode::set_recording(false, copies) }
+    }
+
+    /// As what a function is to draw from.
+    pub fn held(self) -> Option<Arc<Mutex<States>>> {
+        Some(Arc::new(Mutex::new(self)))
+    }
+}
+
+/// Where the generators stand, whatever is being traced.
+pub(crate) fn states() -> States {
+    trace::computing(|| generators(|states| states.copied()))
+}
 
 /// What a function drew from the generator, so that it can run again and draw the same.
 #[derive(Clone)]
 pub(crate) struct Draws {
-    /// Where the generator stood when it began; inside a trace that is not known.
-    pub state: Option<Tensor>,
+    /// Where the generators stood when it began; inside a trace that is not known.
+    pub state: Option<Arc<Mutex<States>>>,
     /// The keys it was given, in order. Bodies inside it have keys of their own, made from these.
     pub keys: Vec<Key>,
     /// The trace in which it runs.
@@ -76,20 +116,21 @@ fn note(key: &Key) {
     });
 }
 
-/// Calls `f` with the generator, one caller at a time.
-fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
-    // What is being compiled outlives a repetition, and reads the one of the process.
+/// Calls `f` with the generators, one caller at a time.
+fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
+    // What is being compiled outlives a repetition, and reads those of the process.
     let repeated = || REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone()));
-    if let Some(state) = (!trace::active()).then(repeated).flatten() {
-        return mode::set_recording(false, || f(&state));
+    if let Some(states) = (!trace::active()).then(repeated).flatten() {
+        let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
+        return mode::set_recording(false, || f(&mut states));
     }
-    let mut held = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    let state = held.get_or_insert_with(|| trace::computing(|| Tensor::from([0i64, 0])));
+    let mut states = GENERATORS.lock().unwrap_or_else(PoisonError::into_inner);
     // Whole derivatives repeat the keys that they drew and leave the generator where the first pass left it.
-    undo::unnoted(|| checkpoint::unwatched(|| mode::set_recording(false, || f(state))))
+    undo::unnoted(|| checkpoint::unwatched(|| mode::set_recording(false, || f(&mut states))))
 }
 
-/// Seeds the global generator: what follows is the same in every run. Without this the seed is 0.
+/// Seeds the global generators: what follows is the same in every run. Without this the seed is 0. There is one for each device,
+/// and all give the same keys.
 ///
 /// ```
 /// use pullback::{Tensor, manual_seed};
@@ -101,10 +142,18 @@ fn generator<R>(f: impl FnOnce(&Tensor) -> R) -> R {
 #[track_caller]
 pub fn manual_seed(seed: u64) {
     let at = mode::user_line(Line::caller());
-    mode::with_line(at, || generator(|state| state.copy_(Tensor::from([seed as i64, 0]))));
+    let seeded = |states: &mut States| {
+        // The one of the default device is there from now on, so that a compiled step seeds it.
+        states.on(default_device());
+        states.seed = seed as i64;
+        for state in &states.by_device {
+            state.copy_(state.new_tensor([seed as i64, 0]));
+        }
+    };
+    mode::with_line(at, || generators(seeded));
 }
 
-/// Where the global generator stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
+/// Where the global generator of the default device stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
 ///
 /// ```
 /// use pullback::{Tensor, random_state, set_random_state};
@@ -117,10 +166,29 @@ pub fn manual_seed(seed: u64) {
 #[must_use]
 pub fn random_state() -> Tensor {
     let at = mode::user_line(Line::caller());
-    mode::with_line(at, || generator(Tensor::deep_clone))
+    mode::with_line(at, || generators(|states| states.on(default_device()).deep_clone()))
 }
 
-/// Puts the global generator where [`random_state`] found it.
+/// [`random_state`] of every device that was drawn on, the CPU included, each on its device: for
+/// checkpoints.
+///
+/// ```
+/// use pullback::{random_states, set_random_state};
+/// let states = random_states();
+/// states.iter().for_each(set_random_state);
+/// ```
+#[track_caller]
+#[must_use]
+pub fn random_states() -> Vec<Tensor> {
+    let at = mode::user_line(Line::caller());
+    let copied = |states: &mut States| {
+        states.on(Device::Cpu);
+        states.by_device.iter().map(Tensor::deep_clone).collect()
+    };
+    mode::with_line(at, || generators(copied))
+}
+
+/// Puts the global generator of the state's device where [`random_state`] found it.
 ///
 /// # Panics
 /// If the tensor is not `i64[2]`.
@@ -128,15 +196,8 @@ pub fn random_state() -> Tensor {
 pub fn set_random_state(state: &Tensor) {
     let key = Key::from_tensor(state);
     let at = mode::user_line(Line::caller());
-    mode::with_line(at, || generator(|state| state.copy_(key.tensor())));
-}
-
-/// Seed and count of the global generator, whatever is being traced.
-pub(crate) fn position() -> [i64; 2] {
-    trace::computing(|| {
-        let values = generator(|state| state.to_vec::<i64>());
-        [values[0], values[1]]
-    })
+    let set = |states: &mut States| drop(states.on(state.device()).copy_(key.tensor()));
+    mode::with_line(at, || generators(set));
 }
 
 /// Keys that were given are this far from the keys that users make of the same seed.
@@ -154,22 +215,41 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 #[track_caller]
 #[must_use]
 pub fn next_key() -> Key {
+    next_key_on(default_device())
+}
+
+/// [`next_key`] for draws on a device: that of an operand, say.
+///
+/// ```
+/// # use pullback::{Tensor, next_key_on};
+/// let x = Tensor::ones([8]);
+/// let y = x.dropout(0.5, Some(&next_key_on(x.device())));
+/// assert_eq!(y.shape(), [8]);
+/// ```
+///
+/// # Panics
+/// If the device is not there.
+#[track_caller]
+#[must_use]
+pub fn next_key_on(device: impl IntoDevice) -> Key {
     let at = mode::user_line(Line::caller());
-    let key = repeated_key().unwrap_or_else(|| fresh_key(at));
+    let device = fail::or_raise(device::found("next_key", device).map_err(|e| e.at(at)));
+    let key = repeated_key().unwrap_or_else(|| fresh_key(device, at));
     checkpoint::note_key(&key);
     note(&key);
     key
 }
 
-fn fresh_key(at: Line) -> Key {
-    if let Some(key) = trace::key_from_outside(at) {
+fn fresh_key(device: Device, at: Line) -> Key {
+    if let Some(key) = trace::key_from_outside(device, at) {
         return key;
     }
-    let given = |state: &Tensor| {
-        state.add_(Tensor::from([0i64, 1]));
+    let given = |states: &mut States| {
+        let state = states.on(device);
+        state.add_(state.new_tensor([0i64, 1]));
         Key(state.deep_clone()).stream(GIVEN).draw(Random::Bits, &[2], DType::I64)
     };
-    Key(mode::with_line(at, || generator(given)))
+    Key(mode::with_line(at, || generators(given)))
 }
 
 impl Tensor {

@@ -6,7 +6,7 @@ use crate::apply::{Operand, Operands};
 use crate::cut::{Cut, CutReason};
 use crate::rule::{Grad, Val};
 use crate::tensor::Tangents;
-use crate::{Result, Tensor, events, forward, mode, ops};
+use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op};
 use smallvec::SmallVec;
@@ -93,23 +93,22 @@ fn keep(
     tracked: &[bool],
 ) -> Vec<Saved> {
     let mut saved = Vec::new();
+    let mut save = |val: Val, x: &Tensor, tangents: &Tangents, history: &History| {
+        // A first push would make room for four, and most nodes keep one value.
+        if saved.is_empty() {
+            saved.reserve_exact(1);
+        }
+        saved.push(Saved::pack(val, x, tangents, saver, history));
+    };
     for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
         if row.keeps(Val::In(i), tracked) {
-            saved.push(Saved::pack(Val::In(i), x, &o.tangents, saver, &o.history));
+            save(Val::In(i), x, &o.tangents, &o.history);
         }
     }
     for (k, y) in outs.iter().enumerate() {
         if row.keeps(Val::Out(k), tracked) {
-            saved.push(Saved::pack(Val::Out(k), y, &Tangents::new(), saver, &History::None));
+            save(Val::Out(k), y, &Tangents::new(), &History::None);
         }
     }
     saved
-}
-
-/// Records a write in place as an op whose result is `out` (already known): used by `inplace.rs`.
-pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
-    events::values_read(inputs, at);
-    let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<Operands>>()?;
-    record(op.clone(), &ops::row(&op), inputs, operands, std::slice::from_ref(out), at);
-    Ok(())
 }

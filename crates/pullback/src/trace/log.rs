@@ -443,7 +443,7 @@ pub(crate) fn can_be_differentiated(y: &Tensor) -> bool {
 fn whole_of(x: &Tensor) -> Spec {
     let len = match x.0.storage.as_traced() {
         Some(traced) => return traced.spec.clone(),
-        None => x.0.storage.read().len() / x.dtype().size(),
+        None => x.0.storage.bytes() / x.dtype().size(),
     };
     let mut root = x.clone();
     while let Some(parent) = root.0.parent.as_ref().map(|p| p.0.clone()) {

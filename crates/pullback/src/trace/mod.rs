@@ -32,7 +32,9 @@ use crate::storage::{Storage, Writer};
 use crate::tape::History;
 use crate::tensor::{Frozen, Tangents};
 use crate::transform::levels;
-use crate::{Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence};
+use crate::{
+    Device, Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence,
+};
 use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -456,6 +458,12 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
+/// Whether a value can be looked at without waiting for a device. What is checked about values is
+/// checked here only if this holds; elsewhere by the op, when it runs.
+pub(crate) fn on_host(x: &Tensor) -> bool {
+    x.device() == Device::Cpu && knows(x)
+}
+
 /// Whether a tensor can be used here: it is memory, or a value of a trace that is going on.
 pub(crate) fn is_here(x: &Tensor) -> bool {
     let here = |id: u64| ACTIVE.with_borrow(|all| all.iter().any(|t| t.id == id));
@@ -475,18 +483,19 @@ pub(crate) fn note_constant(x: &Tensor) {
 }
 
 /// A key for what goes on in a body, from the generator outside; none outside a body.
-pub(crate) fn key_from_outside(at: Line) -> Option<Key> {
+pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
         (Kind::Whole, _) => None,
         (Kind::Body(_), Some(lanes)) => {
-            let keys = outside(|| mode::with_line(at, || crate::next_key().split_tensor(lanes)));
+            let draw = || crate::next_key_on(device);
+            let keys = outside(|| mode::with_line(at, || draw().split_tensor(lanes)));
             let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
         (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
-            Some(outside(|| mode::with_line(at, crate::next_key)))
+            Some(outside(|| mode::with_line(at, || crate::next_key_on(device))))
         }
         (Kind::Body(name), None) => {
             let message =

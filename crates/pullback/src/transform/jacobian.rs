@@ -5,7 +5,7 @@ use super::modes::{grad, jvp, vjp};
 use super::vmap::along_directions;
 use crate::inplace::undo::{self, Writes};
 use crate::random::{self, Draws};
-use crate::{Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
+use crate::{DType, Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use pullback_ir::Line;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
             let shape = [y.shape(), x.shape()].concat();
             match all.next() {
                 Some(rows) => rows.reshape(&shape[..]),
-                None => Tensor::zeros_with(&shape[..], x.dtype()),
+                None => x.new_zeros(&shape[..]),
             }
         });
     }
@@ -156,7 +156,7 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
         i += 1;
         let shape = [y.shape(), x.shape()].concat();
         match column.is_empty() {
-            true => Tensor::zeros_with(&shape[..], x.dtype()),
+            true => x.new_zeros(&shape[..]),
             false => stack(&column, 0).reshape(&shape[..]),
         }
     })
@@ -219,7 +219,7 @@ fn columns<T: Tree>(
             let shape = [&row.shape[..], leaf.shape()].concat();
             match blocks[j - 1].columns(i, leaf.len()) {
                 Some(columns) => columns.reshape(&shape[..]),
-                None => Tensor::zeros_with(&shape[..], row.dtype),
+                None => leaf.new_zeros_with(&shape[..], row.dtype),
             }
         })
     };
@@ -351,7 +351,7 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
     let n = like.len();
     let shape = [&[n], like.shape()].concat();
     // Known beforehand: inside a trace it is a constant of the program.
-    let all = trace::computing(|| Tensor::eye_with(n, n, like.dtype()).reshape(&shape[..]));
+    let all = trace::computing(|| like.new_eye(n, n, like.dtype()).reshape(&shape[..]));
     match fail::catch(|| along_directions(f, &all)) {
         Ok(all) => Some(all),
         Err(error) if matches!(error.kind(), ErrorKind::Program | ErrorKind::InPlace) => None,
@@ -475,7 +475,7 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
                 let shape = [along.shape(), leaf.shape()].concat();
                 match blocks[i].rows(j - 1, along.len()) {
                     Some(rows) => rows.reshape(&shape[..]),
-                    None => Tensor::zeros_with(&shape[..], leaf.dtype()),
+                    None => leaf.new_zeros(&shape[..]),
                 }
             })
         };
@@ -499,8 +499,9 @@ pub fn hvp<T: Tree>(f: impl Fn(&T) -> Tensor, x: &T, v: &T) -> T {
 /// The tensors of this spec with a single 1, in row-major order.
 fn basis(like: &Tensor) -> impl Iterator<Item = Tensor> + use<> {
     let (n, shape, dtype) = (like.len(), like.shape().to_vec(), like.dtype());
+    let device = like.device();
     (0..n).map(move |i| {
-        let here = Tensor::iota(n).eq(Scalar::Int(i as i64));
+        let here = Tensor::iota_on(device, n, DType::I64).eq(Scalar::Int(i as i64));
         here.cast(dtype).reshape(&shape[..])
     })
 }

@@ -3,12 +3,12 @@
 use super::levels::{self, Level};
 use super::reach::{Plan, plan};
 use crate::grad::BackwardOptions;
+use crate::inplace::record_as;
 use crate::own::Since;
 use crate::tape::backward::of_targets;
-use crate::tape::record::record_as;
 use crate::tape::{History, Key};
 use crate::tensor::Tangents;
-use crate::{Error, Op, Scalar, Tensor, Tree, fail, mode};
+use crate::{Error, Op, Tensor, Tree, fail, mode};
 use pullback_ir::Line;
 
 /// The gradient of a scalar function.
@@ -115,7 +115,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         let beside = aux.leaves();
         // What is beside the loss may depend on something out there that the loss does not.
         let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
-        let one = mode::with_line(at, || Tensor::splat(Scalar::Int(1), y.shape(), y.dtype()));
+        let one = mode::with_line(at, || y.ones_like_splat());
         let record = frame.recorded && outside;
         let mut grads = frame.pull(
             std::slice::from_ref(&y),
@@ -374,7 +374,7 @@ impl<T: Tree> Frame<T> {
         let inputs = x.map(&mut |x| {
             if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
                 // A constant stands for it where gradients are collected.
-                let zero = || Tensor::splat(Scalar::Int(0), x.shape(), x.dtype());
+                let zero = || x.zeros_like_splat();
                 leaves.push(mode::with_line(at, zero));
                 buffers.push(x.clone());
                 return x.clone();

@@ -70,7 +70,7 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => true,
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => true,
-        Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::After => true,
+        Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::To(_) | Op::After => true,
         Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => true,
         Op::Scatter(_, combine) => !matches!(combine, Combine::Add | Combine::Mul),
         Op::Reduce(kind, _) => matches!(kind, Reduction::Max | Reduction::Min),

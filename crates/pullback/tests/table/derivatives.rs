@@ -126,6 +126,7 @@ fn the_tape_keeps_no_more_than_it_must() {
                 | Op::Reduce(Reduction::Sum, _)
                 | Op::View(_)
                 | Op::Copy
+                | Op::To(_)
                 | Op::After
                 | Op::Pad(_)
                 | Op::Cat(_)

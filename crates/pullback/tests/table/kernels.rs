@@ -251,6 +251,7 @@ pub fn reorders(op: &Op) -> bool {
         | Op::Cast(_)
         | Op::View(_)
         | Op::Copy
+        | Op::To(_)
         | Op::After
         | Op::Put(_) => false,
         Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => false,

@@ -77,8 +77,10 @@ fn inserted(index: &[usize], axis: usize, k: usize) -> Vec<usize> {
 pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
     let one = |y: Array| Some(vec![y]);
     match op {
-        Op::Literal { value, shape, dtype } => one(Array::make(shape, *dtype, |_| value.as_f64())),
-        Op::Iota { len, dtype } => one(Array::make(&[*len], *dtype, |i| i[0] as f64)),
+        Op::Literal { value, shape, dtype, device: _ } => {
+            one(Array::make(shape, *dtype, |_| value.as_f64()))
+        }
+        Op::Iota { len, dtype, device: _ } => one(Array::make(&[*len], *dtype, |i| i[0] as f64)),
         Op::Random { .. } => None,
         Op::Unary(f) => one(x[0].map(|v| unary(*f, v, x[0].dtype))),
         Op::UnaryVjp(f) => one(x[0].zip(&x[1], |v, dy| dy * slope(*f, v))),
@@ -93,7 +95,7 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         }
         Op::Cast(dtype) => one(Array { dtype: *dtype, ..x[0].map(|v| cast(v, *dtype)) }),
         Op::View(view) => one(viewed(view, &x[0])),
-        Op::Copy | Op::After => one(x[0].clone()),
+        Op::Copy | Op::To(_) | Op::After => one(x[0].clone()),
         Op::Put(views) => one(put(views, &x[0], &x[1])),
         Op::Pad(padding) => one(pad(padding, &x[0])),
         Op::Cat(axis) => {

@@ -6,7 +6,7 @@
 
 use crate::places::{indexed, lines, puts, views};
 use crate::{attention, batch_norm, order, update};
-use pullback::{DType, Op, Scalar, Tensor};
+use pullback::{DType, Device, Op, Scalar, Spec, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Unary,
 };
@@ -136,19 +136,16 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             for dtype in DType::ALL {
                 let value = if dtype.is_float() { Scalar::from(0.5) } else { Scalar::from(1) };
                 for shape in [&[][..], &[2, 3], &[0]] {
-                    add(
-                        Op::Literal { value, shape: Shape::from_slice(shape), dtype },
-                        vec![],
-                        true,
-                    );
+                    add(Op::literal(value, Spec::cpu(dtype, shape)), vec![], true);
                 }
             }
         }
         Op::Iota { .. } => {
             for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
+                let device = Device::Cpu;
                 [0, 1, 5, 200]
                     .into_iter()
-                    .for_each(|len| add(Op::Iota { len, dtype }, vec![], true));
+                    .for_each(|len| add(Op::Iota { len, dtype, device }, vec![], true));
             }
         }
         Op::Random { kind, .. } => {
@@ -234,6 +231,11 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             SHAPES
                 .into_iter()
                 .for_each(|shape| add(Op::Copy, vec![dice.tensor(shape, WIDE)], few(shape)));
+        }
+        Op::To(device) => {
+            for shape in SHAPES {
+                add(Op::To(*device), vec![dice.tensor(shape, WIDE)], few(shape));
+            }
         }
         Op::After => {
             for shape in SHAPES {

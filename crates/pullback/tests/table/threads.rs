@@ -3,7 +3,7 @@
 use crate::samples::{Dice, Sample, WIDE, domain};
 use crate::{Failures, bits};
 use crate::{attention, batch_norm, update};
-use pullback::{DType, Op, Scalar, Tensor, with_threads};
+use pullback::{DType, Device, Op, Scalar, Spec, Tensor, with_threads};
 use pullback_ir::infer::infer;
 use pullback_ir::{Binary, Combine, Fused, Padding, Real, Shape, Span, Unary, View};
 use smallvec::smallvec;
@@ -29,9 +29,11 @@ fn large(form: &Op) -> Vec<Sample> {
     match form {
         Op::Literal { .. } => {
             let shape = Shape::from_slice(&SQUARE);
-            add(Op::Literal { value: Scalar::from(0.5), shape, dtype: DType::F32 }, vec![]);
+            add(Op::literal(Scalar::from(0.5), Spec::cpu(DType::F32, shape)), vec![]);
         }
-        Op::Iota { .. } => add(Op::Iota { len: MANY, dtype: DType::F32 }, vec![]),
+        Op::Iota { .. } => {
+            add(Op::Iota { len: MANY, dtype: DType::F32, device: Device::Cpu }, vec![])
+        }
         Op::Random { kind, .. } => {
             let dtype = if *kind == pullback_ir::Random::Bits { DType::I64 } else { DType::F32 };
             let key = Tensor::from_vec(vec![3i64, 4], [2]);
@@ -66,6 +68,7 @@ fn large(form: &Op) -> Vec<Sample> {
             DType::ALL.into_iter().for_each(|d| add(Op::Cast(d), vec![random(dice, &[MANY], WIDE)]))
         }
         Op::Copy => add(Op::Copy, vec![random(dice, &SQUARE, WIDE).t()]),
+        Op::To(to) => add(Op::To(*to), vec![random(dice, &SQUARE, WIDE).t()]),
         Op::After => {
             add(Op::After, vec![random(dice, &SQUARE, WIDE).t(), random(dice, &[2], WIDE)])
         }

@@ -5,6 +5,7 @@ use crate::par;
 use pullback_ir::{Binary, Compare, Flow, Reduction, Scan, Span, Unary, View};
 use smallvec::smallvec;
 use std::sync::Arc;
+use std::time::Instant;
 
 fn add(p: &mut Program, a: Var, b: Var) -> Var {
     push(p, Op::Binary(Binary::Add), &[a, b])[0]
@@ -344,7 +345,7 @@ fn threads_do_not_change_a_scan() {
     assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }
 
-/// `cargo test --profile bench -p pullback-cpu-tests turn_latency -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels turn_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn turn_latency() {

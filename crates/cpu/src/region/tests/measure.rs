@@ -1,6 +1,6 @@
 //! Regions compared with loops written by hand for the same instruction set.
 //!
-//! `cargo test --profile context -p pullback-cpu-tests region::tests::measure -- --ignored --nocapture`
+//! `cargo test --profile bench --workspace --test kernels region::tests::measure -- --ignored --nocapture`
 
 use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};

@@ -32,7 +32,7 @@ pub use report::BudgetReport;
 pub use work::{op_work, work};
 
 use super::plan::{Plan, plan};
-use super::{Pipeline, dead_code, remat};
+use super::{Pipeline, Target, dead_code, remat_where};
 use crate::{Error, ErrorKind, Program, Result};
 use again::made_again;
 use cuts::Cuts;
@@ -51,7 +51,7 @@ pub struct Budgeted {
 ///
 /// ```
 /// use pullback_ir::{Binary, Cumulation, DType, Op, Program, Spec};
-/// use pullback_ir::pass::{Pipeline, budget, plan::plan};
+/// use pullback_ir::pass::{Pipeline, Target, budget, plan::plan};
 /// // A way there, and a way back that reads all that was on the way.
 /// let mut program = Program::default();
 /// let mut x = program.input(Spec::cpu(DType::F32, [1024].as_slice()));
@@ -66,20 +66,22 @@ pub struct Budgeted {
 ///     x = program.push(Op::Binary(Binary::Mul), &[back, there], None)?[0];
 /// }
 /// program.outputs = vec![x];
-/// let fits = budget(&program, 10 * 4096)?;
-/// let compiled = Pipeline::after_budget().run(&fits.program)?;
-/// assert!(plan(&compiled).peak() <= 10 * 4096 && plan(&program).peak() > 16 * 4096);
+/// let target = Target::default();
+/// let fits = budget(&program, 10 * 4096, target)?;
+/// let compiled = Pipeline::after_budget(target).run(&fits.program)?;
+/// let peak = |program: &Program| plan(program, target).peak();
+/// assert!(peak(&compiled) <= 10 * 4096 && peak(&program) > 16 * 4096);
 /// assert!(fits.report.again > 0);
-/// let error = budget(&program, 4096).unwrap_err().to_string();
+/// let error = budget(&program, 4096, target).unwrap_err().to_string();
 /// assert!(error.contains("4096 bytes are not enough: it takes at least"), "{error}");
 /// # Ok::<(), pullback_ir::Error>(())
 /// ```
 ///
 /// # Errors
 /// If it cannot be done: names the least peak that was found, and what is alive then.
-pub fn budget(program: &Program, bytes: usize) -> Result<Budgeted> {
-    let rest = Pipeline::after_budget().verified(false);
-    let mut search = Search::new(program, bytes, &rest)?;
+pub fn budget(program: &Program, bytes: usize, target: Target) -> Result<Budgeted> {
+    let rest = Pipeline::after_budget(target).verified(false);
+    let mut search = Search::new(program, bytes, target, &rest)?;
     let whole = search.whole();
     if whole.plan.peak() <= bytes {
         return Ok(search.finished(whole));
@@ -106,6 +108,7 @@ struct Tried {
 
 struct Search<'a> {
     base: Program,
+    target: Target,
     rest: &'a Pipeline<'a>,
     budget: usize,
     /// The work without a budget.
@@ -128,11 +131,17 @@ const STEPS: usize = 8;
 const IDLE: usize = 2;
 
 impl<'a> Search<'a> {
-    fn new(program: &Program, budget: usize, rest: &'a Pipeline<'a>) -> Result<Search<'a>> {
+    fn new(
+        program: &Program,
+        budget: usize,
+        target: Target,
+        rest: &'a Pipeline<'a>,
+    ) -> Result<Search<'a>> {
         // What is cheap is recomputed in any case, and need not be thought about.
-        let base = dead_code(&remat(program));
-        let least = plan(&rest.run(&base)?);
-        Ok(Search { work: work(&base), base, rest, budget, as_it_is: least.clone(), least })
+        let base = dead_code(&remat_where(program, target.recompute));
+        let least = plan(&rest.run(&base)?, target);
+        let (work, as_it_is) = (work(&base), least.clone());
+        Ok(Search { work, base, target, rest, budget, as_it_is, least })
     }
 
     /// The program as it is.
@@ -142,7 +151,7 @@ impl<'a> Search<'a> {
     }
 
     fn planned(&self, program: &Program) -> Result<Plan> {
-        Ok(plan(&self.rest.run(program)?))
+        Ok(plan(&self.rest.run(program)?, self.target))
     }
 
     /// Remembers the lowest peak.

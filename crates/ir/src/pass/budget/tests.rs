@@ -173,12 +173,17 @@ fn with_a_scan(layers: usize) -> Program {
 }
 
 fn peak(program: &Program) -> usize {
-    plan(&Pipeline::after_budget().run(program).expect("a program")).peak()
+    plan(
+        &Pipeline::after_budget(Target::default()).run(program).expect("a program"),
+        Target::default(),
+    )
+    .peak()
 }
 
 /// The least that is named when nothing is allowed.
 fn least(program: &Program) -> usize {
-    let error = budget(program, 0).expect_err("nothing is never enough").to_string();
+    let error =
+        budget(program, 0, Target::default()).expect_err("nothing is never enough").to_string();
     let (_, rest) = error.split_once("at least ").expect("a bound");
     rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number")
 }
@@ -186,7 +191,7 @@ fn least(program: &Program) -> usize {
 /// The chain in segments of as many blocks each: its peak, and the work that is done again.
 fn evenly(blocks: usize, segments: usize) -> (usize, u64) {
     let program = chain(blocks);
-    let base = dead_code(&remat(&program));
+    let base = dead_code(&remat_where(&program, Target::default().recompute));
     let lives = Lives::of(&base);
     // A block is four equations; the last of them makes what the next block takes.
     let (forward, each) = (4 * blocks, 4 * blocks / segments);
@@ -205,7 +210,7 @@ fn it_is_no_worse_than_even_segments() {
     let program = chain(64);
     for segments in [2, 4, 8, 16, 32] {
         let (even, work) = evenly(64, segments);
-        let found = budget(&program, even).expect("even segments fit").report;
+        let found = budget(&program, even, Target::default()).expect("even segments fit").report;
         println!(
             "{segments} segments: {} and {:.3}, planned: {} and {:.3}",
             even as f64 / ONE as f64,
@@ -219,8 +224,8 @@ fn it_is_no_worse_than_even_segments() {
 
 /// The least peak with nothing computed more than twice.
 fn least_once(program: &Program) -> usize {
-    let rest = Pipeline::after_budget();
-    let search = Search::new(program, 0, &rest).expect("a program");
+    let rest = Pipeline::after_budget(Target::default());
+    let search = Search::new(program, 0, Target::default(), &rest).expect("a program");
     let base = search.base.clone();
     let lives = Lives::of(&base);
     let cuts = Cuts::new(&lives, worst(&lives), true);
@@ -243,7 +248,9 @@ fn memory_grows_as_the_root_of_the_length() {
     for (n, root) in [(16, 4), (64, 8), (256, 16)] {
         // As much as even segments take, for no more than the forward pass, which is a third.
         let bytes = (4 * root + 4) * ONE + gradients(n);
-        let found = budget(&chain(n), bytes).expect("as much as even segments take").report;
+        let found = budget(&chain(n), bytes, Target::default())
+            .expect("as much as even segments take")
+            .report;
         assert!(found.cuts == 1 && found.extra() < 0.34, "{n}: {found:?}");
         // Computed more than twice, it takes much less.
         let least = least(&chain(n)) - gradients(n);
@@ -255,7 +262,8 @@ fn memory_grows_as_the_root_of_the_length() {
 fn cheap_values_go_first() {
     // Keeping all but the results of activations takes two thirds.
     let program = chain(64);
-    let found = budget(&program, peak(&program) * 7 / 10).expect("it fits").report;
+    let found =
+        budget(&program, peak(&program) * 7 / 10, Target::default()).expect("it fits").report;
     assert!(found.extra() < 0.04, "{found:?}");
 }
 
@@ -272,14 +280,16 @@ fn what_is_promised_is_planned() {
         assert!(2 * least < whole, "{name}: {least} of {whole}");
         for share in 0..8 {
             let bytes = least + (whole - least) * share / 7;
-            let found = budget(&program, bytes).expect("not below the least");
+            let found = budget(&program, bytes, Target::default()).expect("not below the least");
             found.program.verify_deeply().expect("a program");
             let taken = peak(&found.program);
             assert_eq!(taken, found.report.peak, "{name}");
             assert!(taken <= bytes, "{name}: {taken} of {bytes}");
             assert_eq!(found.report.again == 0, share == 7, "{name}: {:?}", found.report);
         }
-        let error = budget(&program, least - 1).expect_err("below the least").to_string();
+        let error = budget(&program, least - 1, Target::default())
+            .expect_err("below the least")
+            .to_string();
         assert!(error.contains(&format!("at least {least},")), "{error}");
     }
 }
@@ -292,11 +302,11 @@ fn sums_are_not_made_again_from_their_beginning() {
     assert!(2 * least < whole, "{least} of {whole}");
     for (share, extra) in [(2, 0.12), (5, 0.25), (8, 0.45)] {
         let bytes = whole - (whole - least) * share / 10;
-        let found = budget(&program, bytes).expect("not below the least").report;
+        let found = budget(&program, bytes, Target::default()).expect("not below the least").report;
         assert!(found.extra() < extra, "{share}: {found:?}");
     }
     // Cutting ends where it is of no use, long before the work grows without bound.
-    let found = budget(&program, least).expect("not below the least").report;
+    let found = budget(&program, least, Target::default()).expect("not below the least").report;
     assert!(found.again <= MOST * found.work && found.cuts < 40, "{found:?}");
 }
 
@@ -308,7 +318,7 @@ fn a_product_counts_once_however_many_results_follow_it() {
     let y = p.gelu(h);
     let z = p.add(h, y);
     p.0.outputs = vec![y, z];
-    let compiled = Pipeline::after_budget().run(&p.0).expect("a program");
+    let compiled = Pipeline::after_budget(Target::default()).run(&p.0).expect("a program");
     assert!(compiled.equations.iter().any(|e| matches!(e.op, Op::DotRegion(_))), "{compiled}");
     assert!(work(&compiled) <= work(&p.0), "{} {}", work(&compiled), work(&p.0));
 }
@@ -320,13 +330,16 @@ fn small_programs_are_refused_with_a_sentence() {
     let y = p.op(Op::Unary(Unary::Exp), &[x]);
     p.0.outputs = vec![y];
     assert_eq!(least(&p.0), 64 * 64 * 4);
-    assert_eq!(budget(&p.0, 64 * 64 * 4).expect("it fits").report.again, 0);
-    assert!(budget(&Program::default(), 0).is_ok());
+    assert_eq!(budget(&p.0, 64 * 64 * 4, Target::default()).expect("it fits").report.again, 0);
+    assert!(budget(&Program::default(), 0, Target::default()).is_ok());
 }
 
 #[test]
 fn programs_that_fit_stay_as_they_are() {
     let program = chain(4);
-    let found = budget(&program, usize::MAX).expect("it fits");
-    assert_eq!((found.program, found.report.again), (dead_code(&remat(&program)), 0));
+    let found = budget(&program, usize::MAX, Target::default()).expect("it fits");
+    assert_eq!(
+        (found.program, found.report.again),
+        (dead_code(&remat_where(&program, Target::default().recompute)), 0)
+    );
 }

@@ -104,7 +104,9 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
             }
         },
         Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Cast(_) | Op::Copy => touched,
-        Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => touched,
+        Op::To(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {
+            touched
+        }
         Op::Reduce(..) | Op::ArgReduce(..) => touched,
     }
 }

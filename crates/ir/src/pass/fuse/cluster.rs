@@ -1,8 +1,6 @@
 //! Which equations become one region.
 
-use super::{
-    Kind, LONG, Limits, Origin, SMALL, inner_axes, is_point, relaid, repeats_rows, row_length,
-};
+use super::{Kind, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
 use crate::{DType, Device, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -37,8 +35,8 @@ impl Cluster {
     }
 
     /// Whether reduced values may not be used beside elements.
-    fn single_stage(&self) -> bool {
-        self.row.is_some_and(|length| length == self.len && length > LONG)
+    fn single_stage(&self, long: usize) -> bool {
+        self.row.is_some_and(|length| length == self.len && length > long)
     }
 
     fn instructions(&self) -> usize {
@@ -188,7 +186,7 @@ impl<'a> Clusters<'a> {
                 row_length(shape, axes).filter(|&n| n > 0).map_or(Kind::Alone, Kind::Reduce)
             }
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Kind::Alone,
-            Op::Select | Op::Cast(_) | Op::Copy | Op::After => Kind::Alone,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => Kind::Alone,
             Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => Kind::Alone,
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Kind::Alone,
             Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Kind::Alone,
@@ -358,7 +356,9 @@ impl<'a> Clusters<'a> {
                 }
                 None if reading.row => return None,
                 Some(home) if home.row => {
-                    if cluster.single_stage() || !self.repeats_in(origin, shape, cluster.row) {
+                    if cluster.single_stage(self.limits.long)
+                        || !self.repeats_in(origin, shape, cluster.row)
+                    {
                         return None;
                     }
                 }
@@ -424,7 +424,7 @@ impl<'a> Clusters<'a> {
 
     fn within(&self, len: usize, instructions: usize, inputs: usize) -> bool {
         let limits = &self.limits;
-        let times = if len <= SMALL { limits.small } else { 1 };
+        let times = if len <= limits.few { limits.small } else { 1 };
         let fits = instructions <= limits.instructions * times && inputs <= limits.inputs * times;
         len == 1 || fits
     }

@@ -26,7 +26,7 @@
 //! literals and counters. A lone op becomes a region only if a view or a literal goes away by it. Regions have at most [`Limits`]
 //! instructions and operands; those over a few elements [`Limits::small`] times as many; those over a single element any number, so that programs of thousands
 //! of scalars become one region. If a row is the
-//! whole domain and longer than [`LONG`], its reduced value is not used beside elements in the same region.
+//! whole domain and longer than [`Limits::long`], its reduced value is not used beside elements in the same region.
 
 mod build;
 mod cluster;
@@ -45,22 +45,23 @@ pub struct Limits {
     pub instructions: usize,
     /// Operands.
     pub inputs: usize,
-    /// How many times as many both may be over up to 64 elements, where a region costs what it costs to begin it.
+    /// How many times as many both may be over few elements, where a region costs what it costs to
+    /// begin it.
     pub small: usize,
+    /// Elements that are few.
+    pub few: usize,
+    /// A row that is the whole domain, and longer than this, is cut among threads: its sum is known at
+    /// the end only.
+    pub long: usize,
 }
 
 impl Default for Limits {
-    /// 192 instructions, 32 operands; six times as many over a few elements.
+    /// 192 instructions, 32 operands; six times as many over up to 64 elements. Rows of more than
+    /// 65536 are long.
     fn default() -> Limits {
-        Limits { instructions: 192, inputs: 32, small: 6 }
+        Limits { instructions: 192, inputs: 32, small: 6, few: 64, long: 65536 }
     }
 }
-
-/// Elements that are few.
-const SMALL: usize = 64;
-
-/// A row that is the whole domain, and longer than this, is cut among threads: its sum is known at the end only.
-const LONG: usize = 65536;
 
 /// Makes regions, within [`Limits::default`].
 ///

@@ -82,9 +82,9 @@ impl Moving<'_> {
     fn seen_through(&mut self, v: Var, view: &View, depth: usize, at: Option<Line>) -> Option<Var> {
         let made = self.new.made_by(v).map(|e| (e.op.clone(), e.inputs.clone(), e.at));
         match made {
-            Some((Op::Literal { value, dtype, .. }, _, at)) => {
+            Some((Op::Literal { value, dtype, device, .. }, _, at)) => {
                 let shape = view_shape(view, self.new.spec(v)).ok()?;
-                self.new.emit(Op::Literal { value, shape, dtype }, &[], at)
+                self.new.emit(Op::Literal { value, shape, dtype, device }, &[], at)
             }
             Some((op, inputs, at)) if depth < FURTHEST && self.is_open(v) => {
                 let mut seen = Vars::new();

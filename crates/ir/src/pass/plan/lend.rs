@@ -1,7 +1,7 @@
 //! Outputs lend their memory until they are written.
 
 use super::Base;
-use super::pack::{Block, Shelf, padded};
+use super::pack::{Block, Shelf};
 use super::slots::Planner;
 
 /// How many outputs are asked for memory for one slot, the largest first: a program may have
@@ -11,7 +11,7 @@ const TRIED: usize = 64;
 impl Planner<'_> {
     /// The memory of an output is free until its slot begins: slots that are over by then may have it.
     pub fn borrow(&mut self) {
-        let end = self.program.equations.len() + 1;
+        let (end, target) = (self.program.equations.len() + 1, self.target);
         let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();
         let mut lenders: Vec<usize> =
             (0..self.program.outputs.len()).filter(|&k| self.is_own(k)).collect();
@@ -26,7 +26,7 @@ impl Planner<'_> {
         }
         for (k, bytes, shelf) in &mut lenders {
             let start = starts[*k];
-            shelf.put(Block { bytes: padded(*bytes), start, end }, 0);
+            shelf.put(Block { bytes: target.padded(*bytes), start, end }, 0);
         }
         let mut order: Vec<usize> = (0..self.slots.len())
             .filter(|&s| self.slots[s].base == Base::Arena && self.slots[s].bytes > 0)
@@ -34,7 +34,8 @@ impl Planner<'_> {
         order.sort_by_key(|&s| (std::cmp::Reverse(self.slots[s].bytes), self.slots[s].start));
         for s in order {
             let slot = &mut self.slots[s];
-            let block = Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end };
+            let block =
+                Block { bytes: target.padded(slot.bytes), start: slot.start, end: slot.end };
             let long = lenders.partition_point(|lender| lender.1 >= slot.bytes).min(TRIED);
             for (k, bytes, shelf) in &mut lenders[..long] {
                 let offset = shelf.spot(&block);

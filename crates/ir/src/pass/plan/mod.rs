@@ -30,13 +30,13 @@
 //! operands and results are the homes of the outer variables. The carry of a loop is one piece of memory that the body updates.
 //!
 //! ```
-//! # use pullback_ir::{pass::plan::plan, Binary, DType, Op, Program, Spec, Unary};
+//! # use pullback_ir::{pass::{Target, plan::plan}, Binary, DType, Op, Program, Spec, Unary};
 //! let mut p = Program::default();
 //! let x = p.input(Spec::cpu(DType::F32, [256].as_slice()));
 //! let a = p.push(Op::Unary(Unary::Exp), &[x], None)?[0];
 //! let b = p.push(Op::Unary(Unary::Neg), &[a], None)?[0];
 //! p.outputs = p.push(Op::Binary(Binary::Mul), &[b, x], None)?.to_vec();
-//! let plan = plan(&p);
+//! let plan = plan(&p, Target::default());
 //! assert_eq!((plan.arena, plan.outputs), (0, 1024)); // the chain runs in the memory of its result
 //! # Ok::<(), pullback_ir::Error>(())
 //! ```
@@ -45,16 +45,17 @@ mod compose;
 mod lend;
 mod overwrite;
 mod pack;
+mod planned;
 mod share;
 mod slots;
 
+pub use planned::Planned;
 pub use share::{Sharing, added, piece, sharing};
 
+use super::Target;
 use crate::{Layout, Line, Program, Var};
 use std::fmt;
 
-/// Alignment of slots and scratch in the arena: a cache line.
-pub const ALIGN: usize = 64;
 /// Bytes between constants in their block.
 pub const CONSTANT: usize = 8;
 
@@ -195,14 +196,14 @@ impl Plan {
 }
 
 /// Plans a program that has been verified.
-pub fn plan(program: &Program) -> Plan {
+pub fn plan(program: &Program, target: Target) -> Plan {
     let dense = |&v: &Var| Layout::dense(program.spec(v).shape.clone());
-    plan_bound(program, &program.inputs.iter().map(dense).collect::<Vec<_>>())
+    plan_bound(program, &program.inputs.iter().map(dense).collect::<Vec<_>>(), target)
 }
 
 /// Plans a program whose inputs lie as given, each from its first element on (offset 0). Inputs that are replaced must be dense.
-pub fn plan_bound(program: &Program, inputs: &[Layout]) -> Plan {
-    slots::plan(program, &program.updates, inputs)
+pub fn plan_bound(program: &Program, inputs: &[Layout], target: Target) -> Plan {
+    slots::plan(program, &program.updates, inputs, target)
 }
 
 impl fmt::Display for Plan {

@@ -64,7 +64,7 @@ impl Planner<'_> {
         let facts = large.and_then(|large| large.facts.as_ref());
         let fits = |k: usize, alone: bool| {
             let x = equation.inputs[k];
-            let shares = match sharing_by(&equation.op, facts, result, k) {
+            let shares = match sharing_by(&equation.op, self.target, facts, result, k) {
                 Sharing::Never => false,
                 Sharing::InStep => true,
                 Sharing::Alone => alone,

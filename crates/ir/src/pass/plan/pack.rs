@@ -4,7 +4,6 @@
 //! time, comes close to the lower bound (the most bytes alive at once) on programs as they occur. Blocks in order of time sometimes do better on
 //! long chains, so both orders are tried unless the first meets the bound.
 
-use super::ALIGN;
 use std::cmp::Reverse;
 
 /// Bytes that are needed from one equation to another, both included.
@@ -98,11 +97,6 @@ impl Shelf {
         let at = self.0.partition_point(|(other, _)| *other <= offset);
         self.0.insert(at, (offset, block));
     }
-}
-
-/// The size with which a block is packed.
-pub fn padded(bytes: usize) -> usize {
-    bytes.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Which results may be written over which operands: one table.
 
-use crate::{Binary, DType, Flow, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
+use super::super::Target;
+use crate::{Binary, Flow, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
 use rustc_hash::FxHashSet;
 
 /// How a result may share the memory of an operand that nobody reads afterwards.
@@ -18,12 +19,18 @@ pub enum Sharing {
 /// Whether result number `result` may be written over operand number `operand`, both dense and of as many elements of one dtype.
 ///
 /// Backends rely on this table from the other side: a kernel named here keeps the promise.
-pub fn sharing(op: &Op, result: usize, operand: usize) -> Sharing {
-    sharing_by(op, None, result, operand)
+pub fn sharing(op: &Op, target: Target, result: usize, operand: usize) -> Sharing {
+    sharing_by(op, target, None, result, operand)
 }
 
 /// [`sharing`], with what is known of a region that is asked about more than once.
-pub(super) fn sharing_by(op: &Op, facts: Option<&Facts>, result: usize, operand: usize) -> Sharing {
+pub(super) fn sharing_by(
+    op: &Op,
+    target: Target,
+    facts: Option<&Facts>,
+    result: usize,
+    operand: usize,
+) -> Sharing {
     let if_it = |holds: bool, sharing: Sharing| if holds { sharing } else { Sharing::Never };
     match op {
         // The base is there already; only the part is written.
@@ -39,7 +46,7 @@ pub(super) fn sharing_by(op: &Op, facts: Option<&Facts>, result: usize, operand:
             if_it(over, Sharing::Alone)
         }
         Op::DotRegion(region) => {
-            let adds = operand >= 2 && added(region) == Some(operand - 1);
+            let adds = operand >= 2 && added(region, target) == Some(operand - 1);
             if_it(adds, Sharing::Alone)
         }
         Op::Flow(flow) => match &**flow {
@@ -53,6 +60,7 @@ pub(super) fn sharing_by(op: &Op, facts: Option<&Facts>, result: usize, operand:
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Sharing::Never,
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Sharing::InStep,
         Op::Select | Op::Cast(_) | Op::Copy => Sharing::InStep,
+        Op::To(_) => Sharing::Never,
         Op::View(_) | Op::After | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Sharing::Never,
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Sharing::Never,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Sharing::Never,
@@ -139,12 +147,13 @@ fn in_step(region: &Region, operand: usize) -> bool {
 }
 
 /// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
-/// backends can add: a matrix, in a wide float.
-pub fn added(region: &Region) -> Option<usize> {
+/// the target can add: a matrix, in one of its dtypes.
+pub fn added(region: &Region, target: Target) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
-    let (&[m, n], DType::F32 | DType::F64) = (&product.shape[..], product.dtype) else {
+    let &[m, n] = &product.shape[..] else { return None };
+    if !target.adds_products.contains(&product.dtype) {
         return None;
-    };
+    }
     let [load_a, load_b, Inst::Point(Op::Binary(Binary::Add), of)] = &region.body[..] else {
         return None;
     };

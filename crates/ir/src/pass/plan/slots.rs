@@ -2,11 +2,12 @@
 //!
 //! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
 
+use super::super::Target;
 use super::compose::compose;
 use super::overwrite::Large;
-use super::pack::{Block, most_alive, pack, padded};
+use super::pack::{Block, most_alive, pack};
 use super::share::{piece, product_result};
-use super::{ALIGN, Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
+use super::{Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
 use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
 use rustc_hash::FxHashMap;
 
@@ -29,8 +30,13 @@ pub(super) struct Slot {
 
 const NONE: usize = usize::MAX;
 /// Plans a program on its own, whose outputs are aligned as the arena is.
-pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
-    let mut planner = Planner::new(program, updates, inputs);
+pub(super) fn plan(
+    program: &Program,
+    updates: &[(usize, usize)],
+    inputs: &[Layout],
+    target: Target,
+) -> Plan {
+    let mut planner = Planner::new(program, updates, inputs, target);
     planner.risky = program.equations.iter().rposition(|e| e.op.may_fail()).map_or(0, |e| e + 1);
     planner.fill_slots();
     planner.borrow();
@@ -38,14 +44,20 @@ pub(super) fn plan(program: &Program, updates: &[(usize, usize)], inputs: &[Layo
 }
 
 /// Plans a program inside another one.
-fn plan_inner(program: &Program, updates: &[(usize, usize)], inputs: &[Layout]) -> Plan {
-    let mut planner = Planner::new(program, updates, inputs);
+fn plan_inner(
+    program: &Program,
+    updates: &[(usize, usize)],
+    inputs: &[Layout],
+    target: Target,
+) -> Plan {
+    let mut planner = Planner::new(program, updates, inputs, target);
     planner.fill_slots();
     planner.finish(false)
 }
 
 pub(super) struct Planner<'a> {
     pub program: &'a Program,
+    pub target: Target,
     /// By output: the inputs that it replaces.
     replaces: Vec<Vec<usize>>,
     /// By variable: whether it is an input that is replaced.
@@ -75,7 +87,12 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(program: &'a Program, updates: &'a [(usize, usize)], inputs: &[Layout]) -> Planner<'a> {
+    fn new(
+        program: &'a Program,
+        updates: &'a [(usize, usize)],
+        inputs: &[Layout],
+        target: Target,
+    ) -> Planner<'a> {
         let count = program.equations.len();
         let dense = |v: usize| Layout::dense(program.specs[v].shape.clone());
         let mut replaces = vec![Vec::new(); program.outputs.len()];
@@ -86,6 +103,7 @@ impl<'a> Planner<'a> {
         }
         let mut planner = Planner {
             program,
+            target,
             replaces,
             replaced,
             roots: (0..program.specs.len() as u32).map(Var).collect(),
@@ -349,7 +367,7 @@ impl<'a> Planner<'a> {
     }
 
     fn plan_inside(&mut self, e: usize, flow: &Flow) {
-        let equation = &self.program.equations[e];
+        let (equation, target) = (&self.program.equations[e], self.target);
         let lies = |&v: &Var| Layout { offset: 0, ..self.layouts[v.index()].clone() };
         let dense = |&v: &Var| Layout::dense(self.program.spec(v).shape.clone());
         let carried = |shared: usize, state: usize| -> Vec<(usize, usize)> {
@@ -358,7 +376,7 @@ impl<'a> Planner<'a> {
         let inner = match flow {
             Flow::Cond { yes, no } => {
                 let given: Vec<Layout> = equation.inputs[1..].iter().map(lies).collect();
-                vec![plan_inner(yes, &[], &given), plan_inner(no, &[], &given)]
+                vec![plan_inner(yes, &[], &given, target), plan_inner(no, &[], &given, target)]
             }
             Flow::While { test, body, shared } => {
                 let (fixed, state) = equation.inputs.split_at(*shared);
@@ -366,7 +384,10 @@ impl<'a> Planner<'a> {
                     fixed.iter().map(lies).chain(state.iter().map(dense)).collect();
                 self.scratch[e].push((Role::Test, 1));
                 let updates = carried(*shared, state.len());
-                vec![plan_inner(test, &[], &given), plan_inner(body, &updates, &given)]
+                vec![
+                    plan_inner(test, &[], &given, target),
+                    plan_inner(body, &updates, &given, target),
+                ]
             }
             Flow::Scan(scan) => {
                 let (fixed, rest) = equation.inputs.split_at(scan.shared);
@@ -381,7 +402,7 @@ impl<'a> Planner<'a> {
                     .chain(carry.iter().map(dense))
                     .chain(sequences.iter().map(row))
                     .collect();
-                vec![plan_inner(&scan.body, &carried(scan.shared, scan.carry), &given)]
+                vec![plan_inner(&scan.body, &carried(scan.shared, scan.carry), &given, target)]
             }
         };
         let bytes = inner.iter().map(|plan| plan.arena).max().unwrap_or(0);
@@ -424,21 +445,31 @@ impl<'a> Planner<'a> {
             equation.and_then(|equation| equation.at)
         };
         for slot in self.slots.iter().filter(|slot| slot.base == Base::Arena) {
-            blocks.push(Block { bytes: padded(slot.bytes), start: slot.start, end: slot.end });
+            blocks.push(Block {
+                bytes: self.target.padded(slot.bytes),
+                start: slot.start,
+                end: slot.end,
+            });
             let (time, var) = slot.members[0];
-            names.push(Live { var, bytes: padded(slot.bytes), at: made_at(time), scratch: false });
+            names.push(Live {
+                var,
+                bytes: self.target.padded(slot.bytes),
+                at: made_at(time),
+                scratch: false,
+            });
         }
         for (e, list) in self.scratch.iter().enumerate() {
             for &(_, bytes) in list {
                 let outputs = &self.program.equations[e].outputs;
-                let (bytes, var) = (padded(bytes), outputs.first().copied().unwrap_or(Var(0)));
+                let (bytes, var) =
+                    (self.target.padded(bytes), outputs.first().copied().unwrap_or(Var(0)));
                 blocks.push(Block { bytes, start: e + 1, end: e + 1 });
                 names.push(Live { var, bytes, at: made_at(e + 1), scratch: true });
             }
         }
         for m in &moves {
             if self.must_wait(m) {
-                let bytes = padded(self.program.spec(m.var).bytes());
+                let bytes = self.target.padded(self.program.spec(m.var).bytes());
                 blocks.push(Block { bytes, start: count + 1, end: count + 1 });
                 names.push(Live { var: m.var, bytes, at: None, scratch: true });
             }
@@ -516,7 +547,7 @@ impl<'a> Planner<'a> {
                 }
             })
             .collect();
-        debug_assert!(arena.is_multiple_of(ALIGN));
+        debug_assert!(arena.is_multiple_of(self.target.align));
         self.add_products();
         Plan {
             homes,
@@ -539,7 +570,7 @@ impl<'a> Planner<'a> {
         for e in 0..self.program.equations.len() {
             let equation = &self.program.equations[e];
             let Op::DotRegion(region) = &equation.op else { continue };
-            let Some(operand) = added(region).map(|k| k + 1) else { continue };
+            let Some(operand) = added(region, self.target).map(|k| k + 1) else { continue };
             let result = &self.slots[self.slot(equation.outputs[0])];
             let (slot, other) =
                 (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));

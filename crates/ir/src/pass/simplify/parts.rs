@@ -38,8 +38,7 @@ pub(super) fn parts_side_by_side(seen: &mut Seen, op: &Op, of: &[Var]) -> Option
     }
     let mut sources = Vars::new();
     for (_, source) in parts {
-        let spec = seen.new.spec(source).clone();
-        let zero = Op::Literal { value: Scalar::Int(0), shape: spec.shape, dtype: spec.dtype };
+        let zero = Op::literal(Scalar::Int(0), seen.new.spec(source).clone());
         let zero = seen.new.emit(zero, &[], seen.at)?;
         sources.push(seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
     }

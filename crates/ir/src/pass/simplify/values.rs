@@ -163,11 +163,10 @@ pub(super) fn reduce_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
         return None;
     }
     let kept = (0..spec.shape.len()).filter(|i| !axes.contains(i)).map(|i| spec.shape[i]).collect();
-    let (dtype, shape) = (spec.dtype, spec.shape.clone());
+    let (dtype, zero) = (spec.dtype, Op::literal(Scalar::Int(0), spec.clone()));
     let extreme = matches!(kind, Reduction::Max | Reduction::Min);
     let one = match (kind, dtype.is_float()) {
         (Reduction::Sum, true) => {
-            let zero = Op::Literal { value: Scalar::Int(0), shape, dtype };
             let zero = seen.new.emit(zero, &[], seen.at)?;
             seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[of[0], zero]))?
         }

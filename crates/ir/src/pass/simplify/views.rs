@@ -147,8 +147,8 @@ pub(super) fn view_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     for &v in of {
         let made = seen.made_by(v).map(|(op, of)| (op.clone(), of.first().copied()));
         sources.push(match made {
-            Some((Op::Literal { value, dtype, .. }, _)) => {
-                let literal = Op::Literal { value, shape: from.clone(), dtype };
+            Some((Op::Literal { value, dtype, device, .. }, _)) => {
+                let literal = Op::Literal { value, shape: from.clone(), dtype, device };
                 seen.new.emit(literal, &[], seen.at)?
             }
             Some((_, Some(source))) => source,

@@ -33,7 +33,7 @@ pub(super) fn solve(
         (ys.clone(), (theta.clone(), times.clone(), ys))
     };
     let backward = move |(theta, times, ys): &Argument, dys: &Tensor| {
-        if trace::knows(dys) && !dys.is_finite().all().item::<bool>() {
+        if trace::on_host(dys) && !dys.is_finite().all().item::<bool>() {
             // A gradient that overflowed stays visible, and is no error here.
             let nan = |x: &Tensor| {
                 if x.dtype().is_float() { x.zeros_like() + f64::NAN } else { x.clone() }
@@ -91,7 +91,7 @@ fn pull(
         };
     let later = |x: &Tensor| x.narrow(0, 1, steps);
     let rows = (later(ys), later(dys), later(times), times.narrow(0, 0, steps));
-    let zeros = |n: usize| Tensor::zeros_with([n], ys.dtype());
+    let zeros = |n: usize| ys.new_zeros([n]);
     let ((a, sum), moved) = scan_reverse(to_earlier, &(zeros(n), zeros(layout.size)), &rows);
     let first = -a.dot(&field(theta, &start(times), &start(ys)));
     (layout.split(&sum, theta), a + start(dys), cat(&[&first.reshape([1]), &moved], 0))
@@ -123,7 +123,7 @@ impl Floats {
         let floats = theta.iter().filter(|x| x.dtype().is_float());
         let rows: Vec<Tensor> = floats.map(|x| x.reshape([x.len()]).cast(like.dtype())).collect();
         match rows.is_empty() {
-            true => Tensor::zeros_with([0], like.dtype()),
+            true => like.new_zeros([0]),
             false => cat(&rows.iter().collect::<Vec<_>>(), 0),
         }
     }

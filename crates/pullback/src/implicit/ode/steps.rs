@@ -70,7 +70,7 @@ pub(super) fn solve(
     let slope = f(&start, y0);
     let init = State {
         h: first_step(options, &y0.detach(), &slope.detach(), &(&end - &start).detach()),
-        tries: Tensor::from(0i64),
+        tries: y0.new_tensor(0i64),
         from: start.clone(),
         length: end.detach() - start.detach(),
         terms: vec![y0.zeros_like(); 5],

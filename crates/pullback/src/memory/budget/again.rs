@@ -137,7 +137,7 @@ impl Book {
         let at = self.entries[target].at;
         let run = || {
             events::op_starts(&recipe.op, &operands, at);
-            backend::compute(&recipe.op, &operands)
+            backend::compute(&recipe.op, &operands, at)
         };
         // As it ran before: nothing is cast, noted or looked at. But it takes memory.
         let results = events::only(LEDGER, || trace::computing(run))?;

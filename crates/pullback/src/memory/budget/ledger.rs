@@ -14,10 +14,10 @@
 
 use super::BudgetUse;
 use super::candidates::Candidates;
+use crate::backend::live_bytes;
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
-use pullback_cpu::buffer::live_bytes;
 use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Device, Layout, Line, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
@@ -216,7 +216,7 @@ impl Book {
                 seen.push(storage);
             }
         }
-        seen.iter().map(|s| s.read().len()).filter(|&bytes| bytes > TINY).sum()
+        seen.iter().map(|s| s.bytes()).filter(|&bytes| bytes > TINY).sum()
     }
 
     /// A moment passes.
@@ -235,7 +235,7 @@ impl Book {
 
     /// Whether the budget is about this memory.
     pub fn minds(&self, storage: &Arc<Storage>) -> bool {
-        storage.read().len() > TINY
+        storage.bytes() > TINY
             && match self.known(storage) {
                 Some(id) => self.entries[id].bytes > 0,
                 None => storage.born > self.since,
@@ -255,7 +255,7 @@ impl Book {
     }
 
     fn insert(&mut self, storage: &Arc<Storage>, name: &'static str, at: Line) -> usize {
-        let bytes = storage.read().len();
+        let bytes = storage.bytes();
         let tiny = bytes <= TINY;
         self.numbers += 1;
         let entry = Entry {
@@ -302,7 +302,7 @@ impl Book {
         // A view is what it is a view of.
         let fresh = |y: &Tensor| {
             !inputs.iter().any(|x| x.shares_memory(y))
-                && y.0.storage.read().len() > TINY
+                && y.0.storage.bytes() > TINY
                 && self.known(&y.0.storage).is_none()
         };
         let fresh: SmallVec<[bool; 1]> = outs.iter().map(fresh).collect();

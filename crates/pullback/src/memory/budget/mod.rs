@@ -329,8 +329,9 @@ pub(crate) fn before_write(written: &Tensor) {
     if trace::active() {
         return;
     }
+    let at = Line::caller();
     let copy = |whole: &Tensor| -> Arc<Storage> {
-        let copied = fail::or_raise(backend::compute(&Op::Copy, &[whole]));
+        let copied = fail::or_raise(backend::compute(&Op::Copy, &[whole], at));
         copied[0].0.storage.clone()
     };
     LEDGERS.with_borrow(|all| all.iter().for_each(|l| l.book().before_write(written, copy)));

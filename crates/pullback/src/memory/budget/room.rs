@@ -165,7 +165,7 @@ impl Book {
         }
         for id in (0..needed.len()).filter(|&i| !needed[i]) {
             let entry = &mut self.entries[id];
-            let tiny = entry.held.as_ref().is_some_and(|s| s.read().len() <= TINY);
+            let tiny = entry.held.as_ref().is_some_and(|s| s.bytes() <= TINY);
             (entry.secured, entry.relied) = (false, tiny);
             if !tiny {
                 self.let_go(id);

@@ -1,19 +1,19 @@
 //! The first run of a checkpointed function: what is noted of it.
 
 use super::replay;
+use crate::backend::with_bytes;
 use crate::events::{self, CHECKPOINT};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
-use crate::memory::piece::with_bytes;
 use crate::memory::report::part;
+use crate::random::States;
 use crate::sequence::{moment, take_number};
 use crate::storage::Storage;
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
-    Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random_state,
-    trace,
+    Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random, trace,
 };
 use pullback_ir::{ErrorKind, Layout, Line};
 use rustc_hash::{FxHashSet, FxHasher};
@@ -37,8 +37,8 @@ pub(super) struct Frame {
     pub levels: Vec<u64>,
     /// The trace in which the function runs.
     trace: u64,
-    /// Where the generator stood when the function began.
-    pub random: Option<Tensor>,
+    /// Where the generators stood when the function began.
+    pub random: Option<States>,
     pub autocast: autocast::State,
     pub conventions: Conventions,
     /// The `no_grad` that was around it, by its number.
@@ -137,7 +137,7 @@ impl Frame {
             let tracked = Tracked::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };
-        let random = (!trace::active()).then(|| mode::with_line(at, random_state));
+        let random = (!trace::active()).then(|| mode::with_line(at, random::states));
         let arguments = leaves.iter().map(keep).collect();
         // Between what was there before and what the function makes.
         let number = take_number();
@@ -252,7 +252,7 @@ impl Drop for Ticket {
 pub(super) fn hash(x: &Tensor) -> u64 {
     let mut hasher = FxHasher::default();
     let dense = unwatched(|| mode::set_recording(false, || x.detach().contiguous()));
-    with_bytes(&dense, |bytes| hasher.write(bytes));
+    fail::or_raise(with_bytes(&dense, |bytes| hasher.write(bytes)));
     hasher.finish()
 }
 
@@ -311,7 +311,7 @@ fn whole(root: &Tensor) -> Tensor {
     if storage.as_traced().is_some() {
         return root.alias(History::None, Tangents::new());
     }
-    let len = storage.read().len() / root.dtype().size();
+    let len = storage.bytes() / root.dtype().size();
     let spec = root.spec().with_shape([len].as_slice());
     Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
 }

@@ -114,7 +114,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let second = Arc::new(Second { frame: frame.clone(), trace, made: Mutex::default() });
     let keys = frame.notes().keys.clone();
     let draws = random::Draws {
-        state: frame.random.as_ref().map(|s| mode::set_recording(false, || s.deep_clone())),
+        state: frame.random.as_ref().and_then(|states| states.copied().held()),
         keys: keys.iter().map(|key| Key::from_tensor(&late(key.tensor()))).collect(),
         trace,
     };

@@ -1,15 +1,15 @@
 //! Values of two numbers: a bit for each element.
 
-use crate::memory::piece::{dense_from, with_bytes};
-use crate::{DType, Error, Result, Tensor, bf16, f16};
-use pullback_cpu::{HostElement, elements};
+use crate::backend::{HostElement, elements, with_host_bytes};
+use crate::memory::piece::dense_from;
+use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
 
 /// The two numbers, by their bytes, and for each element which it is.
 pub(super) type Two = ([[u8; 8]; 2], Vec<u8>);
 
 /// A value with two different elements at most. Elements are compared by their bits, so that a zero keeps its sign and a NaN its payload.
 pub(super) fn of_two(x: &Tensor) -> Option<Two> {
-    with_bytes(x, |bytes| match x.dtype().size() {
+    with_host_bytes(x, |bytes| match x.dtype().size() {
         1 => two::<1>(bytes),
         2 => two::<2>(bytes),
         4 => two::<4>(bytes),
@@ -74,7 +74,7 @@ fn signs<T: HostElement + Into<f64>>(x: &Tensor) -> Option<Vec<u8>> {
         let bits = values.chunks(8).map(eight).collect();
         (!nan).then_some(bits)
     };
-    with_bytes(x, |bytes| elements(T::DTYPE, bytes).and_then(of))?
+    with_host_bytes(x, |bytes| elements(T::DTYPE, bytes).and_then(of))?
 }
 
 /// The value from its bits.
@@ -84,8 +84,8 @@ pub(super) fn spread(
     dtype: DType,
     len: usize,
 ) -> Result<Tensor> {
-    let made = with_bytes(bits, |bits| {
-        dense_from(dtype, len, |out| {
+    let made = with_host_bytes(bits, |bits| {
+        dense_from(Device::Cpu, dtype, len, |out| {
             match dtype.size() {
                 1 => fill::<1>(out, bits, low, high),
                 2 => fill::<2>(out, bits, low, high),

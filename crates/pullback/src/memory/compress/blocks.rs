@@ -4,9 +4,9 @@
 //! at most half a scale. A block that this does not fit, because something in it is not finite or too large for whom it is kept, or because the
 //! scale or the largest element would leave the range, has NaN for its scale and its elements beside it.
 
-use crate::memory::piece::{dense_from, with_bytes};
-use crate::{DType, Error, Result, Tensor, bf16, f16};
-use pullback_cpu::{HostElement, elements, elements_mut};
+use crate::backend::{HostElement, elements, elements_mut, with_host_bytes};
+use crate::memory::piece::dense_from;
+use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
 
 const BLOCK: usize = 64;
 const MOST: f64 = 127.0;
@@ -83,7 +83,7 @@ fn encoded<T: Real>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
             }
         }
     };
-    with_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).map(encode))??;
+    with_host_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).map(encode))??;
     let (codes, scales, whole) = (
         Tensor::from_vec(&codes, [codes.len()]),
         Tensor::from_vec(&scales, [scales.len()]),
@@ -125,8 +125,8 @@ fn decoded<T: Real>(parts: &[Tensor], len: usize) -> Option<Result<Tensor>> {
     let [codes, scales, whole] = parts else { return None };
     let scales = scales.to_vec::<T::Scale>();
     let whole = whole.to_vec::<T>();
-    with_bytes(codes, |codes| {
-        dense_from(T::DTYPE, len, |out| {
+    with_host_bytes(codes, |codes| {
+        dense_from(Device::Cpu, T::DTYPE, len, |out| {
             let gone = || Error::gradient("compress", "a saved value has another dtype");
             let out = elements_mut::<T>(T::DTYPE, out).ok_or_else(gone)?;
             let mut whole = whole.chunks(BLOCK);

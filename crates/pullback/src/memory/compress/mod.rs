@@ -10,13 +10,13 @@ mod bits;
 mod blocks;
 mod need;
 
+use crate::backend::{HostElement, elements, with_host_bytes};
 use crate::memory::door::{self, Pack, Packed, SavedValue};
-use crate::memory::piece::{Kept, Memo, Piece, with_bytes};
+use crate::memory::piece::{Kept, Memo, Piece};
 use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
 pub(crate) use need::Need;
 use need::{NEAR, Range};
-use pullback_cpu::{HostElement, elements};
 use pullback_ir::{Layout, Unary};
 use std::fmt;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl Pack for Compress {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
         let x = value.tensor();
         let pass_on = || self.next.as_ref().map_or(Ok(None), |next| next.pack(value));
-        if value.is_parameter() || !trace::knows(x) {
+        if value.is_parameter() || !trace::on_host(x) {
             return pass_on();
         }
         let piece = Piece::of(x);
@@ -316,8 +316,8 @@ impl Manner {
 /// The value in half precision, if every element can be had so: none becomes infinite, and none zero, that was not.
 fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
     let half = x.cast(dtype);
-    let range = with_bytes(x, |x_bytes| {
-        with_bytes(&half, |half_bytes| match (x.dtype(), dtype) {
+    let range = with_host_bytes(x, |x_bytes| {
+        with_host_bytes(&half, |half_bytes| match (x.dtype(), dtype) {
             (DType::F64, DType::F16) => range::<f64, f16>(x_bytes, half_bytes),
             (DType::F64, _) => range::<f64, bf16>(x_bytes, half_bytes),
             (_, DType::F16) => range::<f32, f16>(x_bytes, half_bytes),
@@ -359,7 +359,7 @@ fn narrowest(x: &Tensor) -> Option<DType> {
     let range = |values: &mut dyn Iterator<Item = i64>| {
         values.fold((i64::MAX, i64::MIN), |(low, high), v| (low.min(v), high.max(v)))
     };
-    let (low, high) = with_bytes(x, |bytes| match x.dtype() {
+    let (low, high) = with_host_bytes(x, |bytes| match x.dtype() {
         DType::I64 => {
             elements::<i64>(DType::I64, bytes).map(|values| range(&mut values.iter().copied()))
         }

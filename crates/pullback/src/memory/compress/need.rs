@@ -49,7 +49,9 @@ impl Need {
             Op::Dot | Op::Conv(_) => Need::Largest,
             // They save nothing, or indices and truth values.
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Need::Whole,
-            Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy => Need::Whole,
+            Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::To(_) => {
+                Need::Whole
+            }
             Op::After | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Need::Whole,
             Op::ArgReduce(..) | Op::Sort { .. } | Op::Ranks { .. } => Need::Whole,
             Op::Pool(_) | Op::Fft(_) => Need::Whole,

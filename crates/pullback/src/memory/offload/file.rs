@@ -1,7 +1,8 @@
 //! One value in one file: written once, read whole, checked, removed.
 
-use crate::memory::piece::{dense_from, with_bytes};
-use crate::{DType, Error, Result, Tensor};
+use crate::backend::with_bytes;
+use crate::memory::piece::dense_from;
+use crate::{DType, Device, Error, Result, Tensor};
 use rustc_hash::FxHasher;
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -30,6 +31,7 @@ const TRIES: usize = 1000;
 pub(super) struct OnFile {
     pub path: PathBuf,
     sum: u64,
+    device: Device,
     dtype: DType,
     len: usize,
 }
@@ -52,7 +54,7 @@ impl OnFile {
         let (path, mut file) =
             named(dir, create).map_err(|e| Unwritten::Failed(dir.to_path_buf(), e))?;
         // From here on the file is removed by a drop, whatever happens.
-        let mut made = OnFile { path, sum: 0, dtype: x.dtype(), len: x.len() };
+        let mut made = OnFile { path, sum: 0, device: x.device(), dtype: x.dtype(), len: x.len() };
         let write = |bytes: &[u8]| -> io::Result<bool> {
             for stretch in bytes.chunks(STRETCH) {
                 if cancelled.load(Ordering::Relaxed) {
@@ -64,8 +66,8 @@ impl OnFile {
             made.sum = checksum(bytes);
             Ok(true)
         };
-        let short = || Err(io::Error::other("the memory is shorter than the value"));
-        match with_bytes(x, write).unwrap_or_else(short) {
+        let unread = |error: Error| Err(io::Error::other(error.to_string()));
+        match with_bytes(x, write).unwrap_or_else(unread) {
             Ok(true) => Ok(made),
             Ok(false) => Err(Unwritten::Cancelled),
             Err(error) => Err(Unwritten::Failed(made.path.clone(), error)),
@@ -89,7 +91,7 @@ impl OnFile {
                 _ => format!("the file {path} could not be read: {error}"),
             })
         };
-        dense_from(self.dtype, self.len, |bytes| {
+        dense_from(self.device, self.dtype, self.len, |bytes| {
             let mut file = File::open(&self.path).map_err(failed)?;
             file.read_exact(bytes).map_err(failed)?;
             match checksum(bytes) == self.sum {

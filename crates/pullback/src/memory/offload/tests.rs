@@ -1,8 +1,8 @@
 //! A disk that is full, as the system says it, and memory by its bytes.
 
 use super::Offload;
-use crate::{Backward, DType, ErrorKind, Tensor, catch};
-use pullback_cpu::Buffer;
+use crate::backend::Memory;
+use crate::{Backward, DType, Device, ErrorKind, Tensor, catch};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -93,16 +93,19 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
 #[test]
 fn memory_by_its_bytes() {
     let filled = |dtype, byte: u8| {
-        Buffer::filled(dtype, 3, |bytes| {
+        Memory::filled(dtype, 3, Device::Cpu, |bytes| {
             assert_eq!(bytes, [0, 0, 0]);
             bytes[1] = byte;
             Ok(())
         })
     };
-    let buffer = filled(DType::U8, 7).unwrap();
+    let Memory::Host(buffer) = filled(DType::U8, 7).unwrap() else { panic!("not on the host") };
     assert_eq!(buffer.slice(0, 3), Some(&[0, 7, 0][..]));
     assert_eq!((buffer.slice(1, 3), buffer.slice(usize::MAX, 2)), (None, None));
     assert_eq!(buffer.slice(3, 0), Some(&[][..]));
     assert!(filled(DType::Bool, 1).is_ok() && filled(DType::Bool, 2).is_err());
-    assert!(Buffer::filled(DType::U8, 3, |_| Err(crate::Error::argument("x", "no"))).is_err());
+    assert!(
+        Memory::filled(DType::U8, 3, Device::Cpu, |_| Err(crate::Error::argument("x", "no")))
+            .is_err()
+    );
 }

@@ -250,7 +250,7 @@ fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
     if storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
-    let bytes = storage.read().len();
+    let bytes = storage.bytes();
     let born = {
         let book = of(ledger);
         if storage.born > book.since { book.now() } else { 0 }
@@ -381,7 +381,7 @@ pub(crate) fn comes_back(x: &Tensor) {
         let (op, at) = book.maker();
         let (born, part) = (book.now(), book.part);
         drop(book);
-        arrives(&ledger, storage, Life::new(storage.read().len(), born, op, at, part));
+        arrives(&ledger, storage, Life::new(storage.bytes(), born, op, at, part));
     }
 }
 

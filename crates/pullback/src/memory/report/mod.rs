@@ -22,10 +22,10 @@ mod text;
 
 pub use part::{MemoryPart, memory_part};
 
+use crate::backend;
 use crate::trace::{self, Kind};
 use crate::{Error, Result, Tensor, fail, mode};
 use ledger::Ledger;
-use pullback_cpu::buffer;
 use pullback_ir::{ErrorKind, Line};
 use std::fmt;
 use std::path::Path;
@@ -403,9 +403,9 @@ impl MemoryReporter {
     #[track_caller]
     pub fn measure<R>(self, f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryReport)> {
         refuse_inside(mode::user_line(Line::caller()))?;
-        let before = buffer::stats().live_bytes;
+        let before = backend::stats().live_bytes;
         let ledger = Ledger::new(&self.known, self.parts);
-        let (done, rise) = buffer::rise(|| ledger::with(&ledger, || fail::catch(f)));
+        let (done, rise) = backend::rise(|| ledger::with(&ledger, || fail::catch(f)));
         let result = done??;
         ledger::of(&ledger).close();
         let pool = rise.map(|rise| PoolPeak { before, peak: before + rise });

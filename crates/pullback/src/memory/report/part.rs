@@ -83,7 +83,7 @@ impl Here {
         // The report may be over.
         let Some(ledger) = ledger.upgrade() else { return };
         let now = of(&ledger).now();
-        let bytes = x.0.storage.read().len();
+        let bytes = x.0.storage.bytes();
         ledger::arrives(&ledger, &x.0.storage, Life::new(bytes, now, op, Some(at), *part));
     }
 }

@@ -27,7 +27,7 @@ fn counted(op: &'static str, n: usize, d: f64) {
 #[must_use]
 pub fn fftfreq(n: usize, d: f64) -> Tensor {
     counted("fftfreq", n, d);
-    let k = Tensor::iota(n);
+    let k = Tensor::arange(0, n as i64);
     let signed = k.lt(n.div_ceil(2) as i64).select(&k, &k - n as i64);
     (signed.cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
 }
@@ -39,7 +39,8 @@ pub fn fftfreq(n: usize, d: f64) -> Tensor {
 #[must_use]
 pub fn rfftfreq(n: usize, d: f64) -> Tensor {
     counted("rfftfreq", n, d);
-    (Tensor::iota(n / 2 + 1).cast(DType::F64) * (1.0 / (n as f64 * d))).cast(DType::F32)
+    (Tensor::arange(0, (n / 2 + 1) as i64).cast(DType::F64) * (1.0 / (n as f64 * d)))
+        .cast(DType::F32)
 }
 
 #[track_caller]

@@ -28,13 +28,13 @@ pub fn det(a: &Tensor) -> Tensor {
         return regular_det(a);
     }
     let singular = kinks::aside(|| nearly_singular(&a.detach(), n));
-    if trace::knows(&singular) && !singular.max().item::<bool>() {
+    if trace::on_host(&singular) && !singular.max().item::<bool>() {
         return regular_det(a);
     }
     let at = singular.unsqueeze(-1).unsqueeze(-1);
     // Each formula is given only the matrices that it has a derivative for, so that neither disturbs the other: not matrices of a
     // batch, and not examples of a `vmap`, which takes both branches.
-    let eye = Tensor::eye_with(n, n, a.dtype());
+    let eye = a.new_eye(n, n, a.dtype());
     let plain = |a: &Tensor| regular_det(&at.select(&eye, a));
     let mixed = |a: &Tensor| {
         singular.select(singular_det(&at.select(a, &eye), n), regular_det(&at.select(&eye, a)))
@@ -57,7 +57,7 @@ fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
 /// ±1, the determinant of the exchanges that pivots stand for.
 pub(super) fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
     let n = pivots.shape()[pivots.rank() - 1];
-    let moved = pivots.cast(DType::I64).ne(&(Tensor::iota(n) + 1));
+    let moved = pivots.cast(DType::I64).ne(&(pivots.new_iota(n) + 1));
     let odd = moved.cast(DType::I64).sum_over(-1).remainder(2);
     1.0 - odd.cast(dtype) * 2.0
 }
@@ -104,8 +104,8 @@ fn polynomial(a: &Tensor, n: usize) -> Tensor {
     let (u, _, vh) = singular_values("det", &a.detach(), true);
     let sign = (regular_det(&u) * regular_det(&vh)).sign();
     let turned = u.transpose(-1, -2).matmul(a).matmul(&vh.transpose(-1, -2));
-    let above = Tensor::ones_with([n, n], a.dtype()).triu(1);
-    let eye = Tensor::eye_with(n, n, a.dtype());
+    let above = a.new_ones([n, n]).triu(1);
+    let eye = a.new_eye(n, n, a.dtype());
     let step = |x: &Tensor| {
         let after = above.matmul(&x.diagonal().unsqueeze(-1));
         (x * &above - after * &eye).matmul(&turned)

@@ -128,9 +128,9 @@ pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
     // Row i of L·U is row order[i] of A, so P has its ones there.
     let mut shape = order.shape().to_vec();
     shape.push(m);
-    let p = order.unsqueeze(-2).expand(shape).eq(Tensor::iota(m).unsqueeze(1)).cast(lu.dtype());
+    let p = order.unsqueeze(-2).expand(shape).eq(lu.new_iota(m).unsqueeze(1)).cast(lu.dtype());
     let left = lu.narrow(-1, 0, k);
-    let l = left.tril(-1) + Tensor::eye_with(m, k, lu.dtype());
+    let l = left.tril(-1) + lu.new_eye(m, k, lu.dtype());
     (p, l, lu.narrow(-2, 0, k).triu(0))
 }
 
@@ -153,7 +153,7 @@ pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
     matrices("qr", a);
     let (q, r) = pair(Linalg::Qr { complete: mode == QrMode::Complete }, a);
     match mode {
-        QrMode::R => (Tensor::zeros_with([0], a.dtype()), r),
+        QrMode::R => (a.new_zeros([0]), r),
         QrMode::Reduced | QrMode::Complete => (q, r),
     }
 }
@@ -272,7 +272,7 @@ fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usiz
 #[track_caller]
 fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
     let below = a.narrow(-1, i as isize, 1);
-    let place = Tensor::iota(m).unsqueeze(1);
+    let place = a.new_iota(m).unsqueeze(1);
     let head = place.eq(i as i64).cast(a.dtype());
     below.only(&place.gt(i as i64)) + head
 }

@@ -149,7 +149,7 @@ pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
         square(op, a);
     }
     if a.is_empty() {
-        return Tensor::zeros_with(&a.shape()[..a.rank() - 2], a.dtype());
+        return a.new_zeros(&a.shape()[..a.rank() - 2]);
     }
     match kind {
         None | Some(MatrixNorm::Order(2.0 | -2.0)) => {
@@ -187,7 +187,7 @@ pub fn matrix_rank(
     floats(op, a);
     let x = a.detach();
     if m.min(n) == 0 {
-        return Tensor::zeros_with(&a.shape()[..a.rank() - 2], DType::I64);
+        return a.new_zeros_with(&a.shape()[..a.rank() - 2], DType::I64);
     }
     let s = match hermitian {
         true => eigen(op, &x, false).0.abs(),

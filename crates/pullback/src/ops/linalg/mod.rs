@@ -135,7 +135,7 @@ fn gathered_rows(a: &Tensor, order: &Tensor) -> Tensor {
 fn identity(a: &Tensor, n: usize) -> Tensor {
     let mut shape = Shape::from_slice(&a.shape()[..a.rank() - 2]);
     shape.extend_from_slice(&[n, n]);
-    Tensor::eye_with(n, n, a.dtype()).expand_to(&shape)
+    a.new_eye(n, n, a.dtype()).expand_to(&shape)
 }
 
 /// 1 + the place of the first truth along the last axis, as i32; 0 where there is none: LAPACK's `info`.
@@ -143,17 +143,17 @@ fn first_of(hits: &Tensor) -> Tensor {
     let n = hits.shape()[hits.rank() - 1];
     let shape = hits.shape()[..hits.rank() - 1].to_vec();
     if n == 0 {
-        return Tensor::zeros_with(shape, DType::I32);
+        return hits.new_zeros_with(shape, DType::I32);
     }
-    let place = hits.select(Tensor::iota(n) + 1, Tensor::from(i64::MAX)).min_over(-1);
-    place.eq(i64::MAX).select(Tensor::from(0i64), &place).cast(DType::I32)
+    let place = hits.select(hits.new_iota(n) + 1, hits.new_tensor(i64::MAX)).min_over(-1);
+    place.eq(i64::MAX).select(place.new_tensor(0i64), &place).cast(DType::I32)
 }
 
 /// Stops where an `info` is not 0, with a sentence that names the matrix: `why` says what the number means.
 #[track_caller]
 fn demand(op: &'static str, a: &Tensor, info: &Tensor, why: impl Fn(i32) -> String) {
     // A program goes on with NaN or a zero pivot, as the kernels do.
-    if !trace::knows(info) {
+    if !trace::on_host(info) {
         return;
     }
     let list = info.to_vec::<i32>();

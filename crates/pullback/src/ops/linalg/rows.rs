@@ -172,7 +172,7 @@ impl Packed {
         right_solve(&self.upper.t(), x, false, false)
     }
     fn unit_lower(&self) -> Tensor {
-        self.lower.tril(-1) + Tensor::eye_with(self.k, self.k, self.lower.dtype())
+        self.lower.tril(-1) + self.lower.new_eye(self.k, self.k, self.lower.dtype())
     }
 }
 
@@ -294,7 +294,7 @@ fn qr_jvp(f: &Facts, t: &Maybe) -> Outs {
 
 /// 1/(xⱼ − xᵢ) off the diagonal, 0 on it.
 fn gaps(x: &Tensor) -> Tensor {
-    let one = Tensor::eye_with(x.shape()[x.rank() - 1], x.shape()[x.rank() - 1], x.dtype());
+    let one = x.new_eye(x.shape()[x.rank() - 1], x.shape()[x.rank() - 1], x.dtype());
     (1.0 - &one) / (x.unsqueeze(-2) - x.unsqueeze(-1) + &one)
 }
 

@@ -154,7 +154,7 @@ fn cholesky_solved(op: &'static str, b: &Tensor, l: &Tensor, upper: bool) -> Ten
     let fixed = l.detach();
     let d = fixed.diagonal();
     let lu = (&fixed / d.unsqueeze(-2)).tril(-1) + (fixed.t() * d.unsqueeze(-1)).triu(0);
-    let pivots = (Tensor::iota(n) + 1).cast(DType::I32).expand(&lu.shape()[..lu.rank() - 1]);
+    let pivots = (lu.new_iota(n) + 1).cast(DType::I32).expand(&lu.shape()[..lu.rank() - 1]);
     solve_with(&l.product(&l.t()), &lu, &pivots, &b)
 }
 
@@ -244,7 +244,7 @@ pub(super) fn threshold(
     atol: Option<&Tensor>,
     rtol: Option<&Tensor>,
 ) -> Tensor {
-    let zero = || Tensor::zeros_with(&[] as &[usize], a.dtype());
+    let zero = || a.new_zeros(());
     let given = |t: &Tensor| t.detach().cast(a.dtype());
     let default = || zero() + default_rtol(a);
     let relative = match (rtol, atol) {
@@ -297,7 +297,7 @@ fn pseudoinverse(
     let k = m.min(n);
     if k == 0 {
         let mut shape = a.shape()[..a.rank() - 2].to_vec();
-        let rank = Tensor::zeros_with(&shape[..], DType::I64);
+        let rank = a.new_zeros_with(&shape[..], DType::I64);
         shape.extend([n, m]);
         return (a.t().reshape(shape), rank, s);
     }
@@ -358,19 +358,19 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
         let message = format!("{} and {} are no systems (rows differ)", a.spec(), b.spec());
         return refuse(&a, Error::shape(op, message).on([a.spec(), b.spec()]));
     }
-    let rcond = rcond.map(Tensor::from);
+    let rcond = rcond.map(|r| a.new_tensor(r));
     let (inverse, rank, singular_values) = pseudoinverse(op, &a, None, rcond.as_ref());
     let solution = inverse.product(&columns);
     // PyTorch has none either where there is no system, no unknown or no column.
     let sums = || (a.product(&solution) - &columns).square().sum_over(-2);
     let residuals = if m <= n || solution.is_empty() {
-        Tensor::zeros_with([0], a.dtype())
+        a.new_zeros([0])
     } else if !trace::knows(&rank) {
         rank.eq(n as i64).unsqueeze(-1).select(sums(), f64::NAN)
     } else if rank.eq(n as i64).all().item::<bool>() {
         sums()
     } else {
-        Tensor::zeros_with([0], a.dtype())
+        a.new_zeros([0])
     };
     let solution = if vectors { solution.squeeze_axis(-1) } else { solution };
     Lstsq { solution, residuals, rank, singular_values }

@@ -1,0 +1,34 @@
+//! What passes are told of this backend.
+
+use crate::buffer::ALIGN;
+use pullback_ir::DType;
+use pullback_ir::pass::{Limits, Remat, Target};
+
+/// The CPU, as passes see it.
+pub const TARGET: Target = Target {
+    // A cache line, and the widest vector.
+    align: ALIGN,
+    regions: Limits {
+        instructions: 192,
+        inputs: 32,
+        small: 6,
+        few: 64,
+        // Such a row is shared among threads.
+        long: 65536,
+    },
+    recompute: Remat { near: 16, worth: 4096 },
+    // A region runs on pieces of a product while they are in cache.
+    epilogue: true,
+    // A narrow float is rounded once, after the whole sum.
+    adds_products: &[DType::F32, DType::F64],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_texts_of_passes_are_those_of_this_target() {
+        assert_eq!(TARGET, Target::default());
+    }
+}

@@ -1,0 +1,176 @@
+//! A program together with its plan: what a backend prepares.
+
+use super::{Plan, plan_bound};
+use crate::pass::{Target, has_bodies, inline};
+use crate::{Error, Layout, Program, Result, Spec, Structure};
+
+/// A program that was verified, and planned for inputs that lie in a known way.
+///
+/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one may
+/// rely on it that the plan is that of the program, and follow the addresses in it.
+///
+/// ```
+/// # use pullback_ir::{pass::{Target, plan::Planned}, DType, Op, Program, Spec, Unary};
+/// let mut p = Program::default();
+/// let x = p.input(Spec::cpu(DType::F32, [256].as_slice()));
+/// p.outputs = p.push(Op::Unary(Unary::Exp), &[x], None)?.to_vec();
+/// let planned = Planned::new(&p, Target::default())?;
+/// assert_eq!(planned.fresh(), [(0, 1024)]);
+/// assert!(planned.check_input(0, 1024, 0, false).is_ok());
+/// assert!(planned.check_input(0, 1023, 0, false).is_err());
+/// # Ok::<(), pullback_ir::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Planned {
+    program: Program,
+    plan: Plan,
+    inputs: Vec<Argument>,
+    fresh: Vec<(usize, usize)>,
+}
+
+/// How an input is bound.
+#[derive(Clone, Debug)]
+struct Argument {
+    /// Where its elements lie, from the first on.
+    layout: Layout,
+    /// An output replaces it.
+    written: bool,
+}
+
+impl Planned {
+    /// Verifies a program and plans it for inputs that lie dense.
+    ///
+    /// # Errors
+    /// If the program is wrong.
+    pub fn new(program: &Program, target: Target) -> Result<Planned> {
+        let dense = |&v| Layout::dense(program.spec(v).shape.clone());
+        let layouts = program.inputs.iter().map(dense).collect();
+        Planned::bound(program, layouts, target)
+    }
+
+    /// Verifies a program and plans it for inputs that lie as given, each from its first element on.
+    ///
+    /// # Errors
+    /// If the program is wrong, or the layouts are not those of its inputs.
+    pub fn bound(program: &Program, layouts: Vec<Layout>, target: Target) -> Result<Planned> {
+        verify(program)?;
+        // Programs that went through no passes may still hold custom ops with bodies.
+        let program = if has_bodies(program) { inline(program) } else { program.clone() };
+        let mut own = vec![true; program.outputs.len()];
+        let mut written = vec![false; program.inputs.len()];
+        for &(k, i) in &program.updates {
+            (own[k], written[i]) = (false, true);
+        }
+        let fits = |(i, layout): (usize, &Layout)| {
+            layout.shape == program.spec(program.inputs[i]).shape
+                && layout.offset == 0
+                && (!written[i] || layout.is_dense())
+        };
+        if layouts.len() != program.inputs.len() || !layouts.iter().enumerate().all(fits) {
+            return Err(Error::argument("program", "these layouts are not those of its inputs"));
+        }
+        // Kernels follow addresses in the arena as those of elements.
+        if !target.align.is_power_of_two() || target.align < 8 {
+            let message = format!("memory aligned to {} bytes holds no elements", target.align);
+            return Err(Error::argument("program", message));
+        }
+        let plan = plan_bound(&program, &layouts, target);
+        let inputs = layouts.into_iter().zip(written);
+        let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
+        Ok(Planned {
+            inputs: inputs.map(|(layout, written)| Argument { layout, written }).collect(),
+            fresh: (0..program.outputs.len()).filter(|&k| own[k]).map(bytes).collect(),
+            program,
+            plan,
+        })
+    }
+
+    /// The program, with the bodies of custom ops in their place.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where everything is kept.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The outputs that replace no input, which a call hands out: position and bytes.
+    pub fn fresh(&self) -> &[(usize, usize)] {
+        &self.fresh
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// What an input is.
+    pub fn input(&self, i: usize) -> &Spec {
+        self.program.spec(self.program.inputs[i])
+    }
+
+    /// Whether an output replaces this input.
+    pub fn is_written(&self, i: usize) -> bool {
+        self.inputs[i].written
+    }
+
+    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be written or
+    /// only read.
+    ///
+    /// # Errors
+    /// If it may not.
+    #[inline]
+    pub fn check_input(&self, i: usize, bytes: usize, start: usize, written: bool) -> Result<()> {
+        let (argument, spec) = (&self.inputs[i], self.input(i));
+        let (size, Layout { shape, strides, .. }) = (spec.dtype.size(), &argument.layout);
+        let fits = start.is_multiple_of(size)
+            && Layout::inside(bytes, start / size, shape, strides, size) == Some(true);
+        if fits && written == argument.written {
+            return Ok(());
+        }
+        Err(self.misfit(i, bytes, start, written))
+    }
+
+    #[cold]
+    fn misfit(&self, i: usize, bytes: usize, start: usize, written: bool) -> Error {
+        let expected = self.inputs[i].written;
+        let message = match written == expected {
+            true => format!("input {i} does not fit: {bytes} bytes, read from {start} on"),
+            false => {
+                let how = if expected { "is replaced" } else { "is only read" };
+                format!("input {i} {how}, and must be bound so")
+            }
+        };
+        Error::argument("program", message).on([self.input(i)])
+    }
+
+    /// Checks that as many inputs are bound as there are.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_count(&self, inputs: usize) -> Result<()> {
+        match inputs == self.inputs.len() {
+            true => Ok(()),
+            false => {
+                let message = format!("takes {} inputs, not {inputs}", self.inputs.len());
+                Err(Error::argument("program", message))
+            }
+        }
+    }
+}
+
+/// Checks a program and those inside it.
+fn verify(program: &Program) -> Result<()> {
+    program.verify()?;
+    for equation in &program.equations {
+        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
+            let located = |error: Error| match equation.at {
+                Some(at) => error.at(at),
+                None => error,
+            };
+            verify(inner).map_err(located)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Backends from outside of the crate: what one must do, and the list of those that are there.
+//!
+//! # Streams
+//!
+//! A device does what it is told in the order in which it is told: allocations, copies, kernels and
+//! programs are put into one queue, and `free` is in it too, so memory is used again only after whoever
+//! used it before. The calls return when the work is in the queue. Only [`DeviceBackend::download`] and
+//! [`DeviceBackend::synchronize`] wait. What fails in between is the error of the next of these two, with the
+//! op and the line of the user's program that it came with.
+
+use crate::{Device, Error, Op, Result, Spec, device};
+use pullback_ir::pass::Target;
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{Layout, Line};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use super::{PoolStats, Step, Write};
+
+/// Names memory of a device. Only the device knows what it means.
+pub type Handle = u64;
+
+/// What a device can do. See the head of the file for what may be asynchronous.
+pub trait DeviceBackend: Send + Sync + 'static {
+    /// Memory of so many bytes, with any content.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn alloc(&self, bytes: usize) -> Result<Handle>;
+
+    /// Gives memory back, once everything that is in the queue has run.
+    fn free(&self, memory: Handle);
+
+    /// Copies bytes to the start of memory. They may change when this returns.
+    ///
+    /// # Errors
+    /// If the device does not take them.
+    fn upload(&self, from: &[u8], to: Handle) -> Result<()>;
+
+    /// Waits for everything in the queue, then copies bytes from byte `start` on.
+    ///
+    /// # Errors
+    /// What has failed since the last wait.
+    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
+
+    /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no kernel that
+    /// writes its results in this way.
+    ///
+    /// # Errors
+    /// If the device does not take the op.
+    fn run(&self, call: &Call<'_>) -> Result<bool>;
+
+    /// Makes a program ready to run.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>>;
+
+    /// What passes are told of it.
+    fn target(&self) -> Target;
+
+    /// What its pool of memory holds and has done.
+    fn statistics(&self) -> PoolStats;
+
+    /// Gives cached memory back to the system.
+    fn trim(&self);
+
+    /// Waits for everything in the queue.
+    ///
+    /// # Errors
+    /// What has failed since the last wait.
+    fn synchronize(&self) -> Result<()>;
+}
+
+/// A program that a device has made ready to run.
+pub trait DeviceProgram: Send + Sync {
+    /// Its kernel calls, in order.
+    fn steps(&self) -> &[Step];
+
+    /// Runs it, or a single step of it, on memory that fits its plan.
+    ///
+    /// # Errors
+    /// If the device does not take it.
+    fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()>;
+}
+
+/// One op, with the memory of its operands and results.
+pub struct Call<'a> {
+    /// The op.
+    pub op: &'a Op,
+    /// How the results are written; `None`: to fresh memory.
+    pub write: Option<Write>,
+    /// The results.
+    pub outputs: &'a [Operand<'a>],
+    /// The operands. One that is written over has the memory and the layout of the result.
+    pub inputs: &'a [Operand<'a>],
+    /// The line of the user's program.
+    pub at: Option<Line>,
+}
+
+/// Memory of a device, seen through a layout.
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    /// The memory.
+    pub memory: Handle,
+    /// Where the elements lie in it.
+    pub layout: &'a Layout,
+    /// What they are.
+    pub spec: &'a Spec,
+}
+
+/// The base addresses of a run of a program.
+pub struct Bases<'a> {
+    /// Memory to work in, as long as the plan says.
+    pub arena: Handle,
+    /// The inputs, each with the byte at which it begins.
+    pub inputs: &'a [(Handle, usize)],
+    /// The outputs that replace no input: [`Planned::fresh`].
+    pub outputs: &'a [Handle],
+}
+
+/// A device that is there, with the memory that its programs work in.
+///
+/// Programs run one after the other on the stream of the device, so one arena serves them all, as long as the
+/// longest of them wants. Its address changes only when it grows, so what was captured for it stays true.
+pub(crate) struct Attached {
+    pub device: Device,
+    pub backend: Box<dyn DeviceBackend>,
+    arena: Mutex<Option<Block>>,
+}
+
+static ATTACHED: Mutex<Vec<Arc<Attached>>> = Mutex::new(Vec::new());
+
+fn attached() -> MutexGuard<'static, Vec<Arc<Attached>>> {
+    ATTACHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a device known, for as long as the process lives.
+///
+/// # Errors
+/// If it is known already, or the host.
+pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
+    let mut all = attached();
+    if device == Device::Cpu || all.iter().any(|a| a.device == device) {
+        return Err(Error::argument("attach", format!("{device} is there already")));
+    }
+    all.push(Arc::new(Attached { device, backend, arena: Mutex::new(None) }));
+    Ok(())
+}
+
+/// The devices that there are, the CPU first.
+pub fn devices() -> Vec<Device> {
+    std::iter::once(Device::Cpu).chain(attached().iter().map(|a| a.device)).collect()
+}
+
+/// The backend of a device that is not the host.
+pub(crate) fn find(device: Device) -> Result<Arc<Attached>> {
+    let found = attached().iter().find(|a| a.device == device).cloned();
+    found.ok_or_else(|| device::missing("device", device))
+}
+
+/// Memory of a device, given back when it is dropped.
+pub(crate) struct Block {
+    pub on: Arc<Attached>,
+    pub handle: Handle,
+    pub bytes: usize,
+}
+
+impl Block {
+    pub fn alloc(on: &Arc<Attached>, bytes: usize) -> Result<Block> {
+        let handle = on.backend.alloc(bytes)?;
+        Ok(Block { on: on.clone(), handle, bytes })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.on.backend.free(self.handle);
+    }
+}
+
+impl Attached {
+    /// Runs `f` on an arena of at least so many bytes.
+    pub fn with_arena<R>(
+        self: &Arc<Attached>,
+        bytes: usize,
+        f: impl FnOnce(Handle) -> Result<R>,
+    ) -> Result<R> {
+        let mut arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
+        let block = match arena.take() {
+            Some(block) if block.bytes >= bytes => block,
+            outgrown => {
+                drop(outgrown);
+                Block::alloc(self, bytes)?
+            }
+        };
+        let handle = block.handle;
+        *arena = Some(block);
+        f(handle)
+    }
+}

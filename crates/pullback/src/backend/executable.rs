@@ -1,0 +1,184 @@
+//! Programs that run: planned and prepared once, called many times.
+//!
+//! What is the same on every device is here: the plan, the checks of what is bound, the memory that is worked in
+//! and handed out, the look at every value. What differs is [`Code`]: kernels over base addresses.
+
+use super::{Code, Memory, target};
+use crate::{Device, Error, Result, Tensor};
+use pullback_ir::pass::plan::{Plan, Planned};
+use pullback_ir::{Layout, Op, Program, Work};
+use std::sync::Arc;
+
+/// A program that is ready to run on a device.
+pub(crate) struct Executable {
+    planned: Arc<Planned>,
+    code: Code,
+}
+
+/// The memory of an input, with the byte at which its elements begin.
+pub(crate) enum Bound<'a> {
+    /// Only read.
+    Read(&'a Memory, usize),
+    /// Replaced by an output ([`Program::updates`]).
+    Write(&'a mut Memory, usize),
+}
+
+impl Bound<'_> {
+    pub fn memory(&self) -> &Memory {
+        match self {
+            Bound::Read(memory, _) => memory,
+            Bound::Write(memory, _) => memory,
+        }
+    }
+
+    pub fn start(&self) -> usize {
+        match self {
+            Bound::Read(_, start) | Bound::Write(_, start) => *start,
+        }
+    }
+
+    pub fn is_written(&self) -> bool {
+        matches!(self, Bound::Write(..))
+    }
+}
+
+impl Executable {
+    /// Checks, plans and prepares a program whose inputs lie dense.
+    ///
+    /// # Errors
+    /// If the program is wrong, or there is no memory for its constants.
+    pub fn new(program: &Program) -> Result<Executable> {
+        let device = device_of(program)?;
+        Executable::on(device, Planned::new(program, target(Some(device)))?)
+    }
+
+    fn on(device: Device, planned: Planned) -> Result<Executable> {
+        let planned = Arc::new(planned);
+        let code = Code::prepare(device, &planned)?;
+        Ok(Executable { planned, code })
+    }
+
+    /// Runs an op that holds programs or a region, by making a program of it.
+    pub fn run_once(op: &Op, inputs: &[&Tensor], memory: &[&Memory]) -> Result<Vec<Memory>> {
+        let mut program = Program::default();
+        let (mut layouts, mut bound) = (Vec::new(), Vec::new());
+        for (x, memory) in inputs.iter().zip(memory) {
+            program.input(x.spec().clone());
+            layouts.push(Layout { offset: 0, ..x.0.layout.clone() });
+            bound.push(Bound::Read(memory, x.0.layout.offset * x.dtype().size()));
+        }
+        let results = program.push(op.clone(), &program.inputs.clone(), None)?;
+        program.outputs = results.to_vec();
+        let (device, mut outputs) = (device_of(&program)?, Vec::new());
+        let planned = Planned::bound(&program, layouts, target(Some(device)))?;
+        Executable::on(device, planned)?.run_into(&mut bound, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// The program it runs.
+    pub fn program(&self) -> &Program {
+        self.planned.program()
+    }
+
+    /// Where everything is kept.
+    pub fn plan(&self) -> &Plan {
+        self.planned.plan()
+    }
+
+    /// Bytes that it holds between calls: the constants.
+    pub fn held(&self) -> usize {
+        self.plan().all_constants()
+    }
+
+    /// How often native code was made for it, and how often code that was there already serves it.
+    pub fn native_code(&self) -> (usize, usize) {
+        self.code.native_code()
+    }
+
+    /// The kernels, in order.
+    pub fn kernels(&self) -> Vec<String> {
+        self.code.steps().iter().map(|step| step.kernel.clone()).collect()
+    }
+
+    /// Runs the program and puts the outputs that do not replace an input into a list, in order, which is cleared
+    /// first: with room in it, nothing but the pool is asked for memory.
+    ///
+    /// # Errors
+    /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are then as
+    /// they were, and the list is empty.
+    pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Memory>) -> Result<()> {
+        outputs.clear();
+        self.code.run(&self.planned, inputs, outputs)
+    }
+
+    /// Runs the program and shows every result of every equation when it has just been made:
+    /// `see(equation, result, value)`, without a value where it is a literal.
+    ///
+    /// # Errors
+    /// As [`Executable::run_into`].
+    pub fn run_observed(
+        &mut self,
+        inputs: &mut [Bound<'_>],
+        see: &mut dyn FnMut(usize, usize, Option<Tensor>),
+    ) -> Result<()> {
+        let program = self.planned.program();
+        let steps: Vec<usize> = self.code.steps().iter().map(|step| step.equation).collect();
+        let mut next = 0;
+        self.code.run_by_steps(&self.planned, inputs, &mut |running| {
+            for (e, equation) in program.equations.iter().enumerate() {
+                while steps.get(next) == Some(&e) {
+                    running.step()?;
+                    next += 1;
+                }
+                for (j, &v) in equation.outputs.iter().enumerate() {
+                    let value = running.value(e, j)?;
+                    let tensor = |memory| Tensor::dense(program.spec(v).clone(), memory);
+                    see(e, j, value.map(tensor));
+                }
+            }
+            (next..steps.len()).try_for_each(|_| running.step())
+        })
+    }
+}
+
+/// A program that is run one step after the other.
+pub(super) trait BySteps {
+    /// Runs the next step.
+    fn step(&mut self) -> Result<()>;
+
+    /// A dense copy of what an equation has just made, unless it is a literal.
+    fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>>;
+}
+
+/// The one device of all values of a program.
+fn device_of(program: &Program) -> Result<Device> {
+    let mut specs = program.specs.iter();
+    let device = specs.next().map_or(Device::Cpu, |spec| spec.device);
+    if let Some(other) = specs.find(|spec| spec.device != device) {
+        let message = format!("values on {device} and on {} in one program", other.device);
+        return Err(Error::argument("jit", message)
+            .hint("move all of them to one device before the call, with `to`"));
+    }
+    match device {
+        Device::Cpu => {}
+        device => program.equations.iter().try_for_each(|e| refuse_host_code(&e.op, device))?,
+    }
+    Ok(device)
+}
+
+/// Refuses code of a user's that is given slices of host memory, here and in programs inside.
+pub(super) fn refuse_host_code(op: &Op, device: Device) -> Result<()> {
+    match op {
+        Op::Custom(of) if matches!(of.work(), Work::Kernel { .. }) => {
+            let message =
+                format!("its code works on memory of the host, and its operands are on {device}");
+            let hint = "move them with `to(Device::Cpu)`, and the result back";
+            Err(Error::argument(op.name(), message).hint(hint))
+        }
+        Op::Flow(flow) => {
+            let mut inside = flow.programs().into_iter().flat_map(|p| &p.equations);
+            inside.try_for_each(|e| refuse_host_code(&e.op, device))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,605 @@
+//! Where memory is and where ops run. This file is the only one that names a backend.
+//!
+//! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here, ops run here
+//! (to fresh memory: [`compute`]; over what is there, added to it or into a part of it: [`write`]), and programs are
+//! prepared here ([`Executable`]). The host is an arm of a match, not a trait object: an op on a few numbers takes less time than a
+//! list of them. Other devices are attached ([`attach()`]).
+
+pub(crate) mod attach;
+mod executable;
+
+pub use attach::{Bases, Call, DeviceBackend, DeviceProgram, Handle, Operand, attach, devices};
+pub(crate) use executable::{Bound, Executable};
+pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats, trim};
+pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
+pub use pullback_cpu::par::{set_threads, threads, with_threads};
+pub use pullback_cpu::{HostElement, Step, Write};
+pub(crate) use pullback_cpu::{elements, elements_mut};
+
+use crate::rule::Outs;
+use crate::storage::Storage;
+use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock, mode};
+use attach::{Attached, Block, find};
+use executable::{BySteps, refuse_host_code};
+use lock::Claim;
+use pullback_cpu::buffer::Arena;
+use pullback_cpu::{Buffer, Input, Prepared, Running, Target};
+use pullback_ir::infer::{infer, infer_one};
+use pullback_ir::pass;
+use pullback_ir::pass::plan::{Base, Planned};
+use pullback_ir::{DType, Layout, Line, View};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// The memory of a storage.
+pub(crate) enum Memory {
+    Host(Buffer),
+    Attached(Block),
+}
+
+impl From<Buffer> for Memory {
+    fn from(buffer: Buffer) -> Memory {
+        Memory::Host(buffer)
+    }
+}
+
+impl Memory {
+    pub fn bytes(&self) -> usize {
+        match self {
+            Memory::Host(buffer) => buffer.len(),
+            Memory::Attached(block) => block.bytes,
+        }
+    }
+
+    /// Memory of a device that holds these values.
+    pub fn upload<T: HostElement>(values: &[T], device: Device) -> Result<Memory> {
+        Memory::Host(Buffer::from_slice(values)?).moved(device)
+    }
+
+    /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host; it finds zeros.
+    pub fn filled(
+        dtype: DType,
+        bytes: usize,
+        device: Device,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Memory> {
+        Memory::Host(Buffer::filled(dtype, bytes, fill)?).moved(device)
+    }
+
+    /// Memory of the host as that of a device.
+    fn moved(self, device: Device) -> Result<Memory> {
+        match (self, device) {
+            (Memory::Host(buffer), Device::Cpu) => Ok(Memory::Host(buffer)),
+            (memory, device) => upload(memory.host()?, device),
+        }
+    }
+
+    /// A copy of some of its bytes, on the host. Waits for the device.
+    fn download(&self, dtype: DType, start: usize, bytes: usize) -> Result<Buffer> {
+        match self {
+            Memory::Host(buffer) => Buffer::filled(dtype, bytes, |to| {
+                to.copy_from_slice(buffer.slice(start, bytes).ok_or_else(too_short)?);
+                Ok(())
+            }),
+            Memory::Attached(block) => {
+                if start.checked_add(bytes).is_none_or(|end| end > block.bytes) {
+                    return Err(too_short());
+                }
+                let copy = |to: &mut [u8]| block.on.backend.download(block.handle, start, to);
+                Buffer::filled(dtype, bytes, copy)
+            }
+        }
+    }
+
+    fn host(&self) -> Result<&Buffer> {
+        match self {
+            Memory::Host(buffer) => Ok(buffer),
+            Memory::Attached(block) => Err(not_on_the_host(block)),
+        }
+    }
+
+    fn host_mut(&mut self) -> Result<&mut Buffer> {
+        match self {
+            Memory::Host(buffer) => Ok(buffer),
+            Memory::Attached(block) => Err(not_on_the_host(block)),
+        }
+    }
+
+    fn block(&self) -> Result<&Block> {
+        match self {
+            Memory::Attached(block) => Ok(block),
+            Memory::Host(_) => Err(Error::argument("run", "an operand is on the host")),
+        }
+    }
+}
+
+fn upload(buffer: &Buffer, device: Device) -> Result<Memory> {
+    let block = Block::alloc(&find(device)?, buffer.len())?;
+    let bytes = buffer.slice(0, buffer.len()).ok_or_else(too_short)?;
+    block.on.backend.upload(bytes, block.handle)?;
+    Ok(Memory::Attached(block))
+}
+
+#[cold]
+fn not_on_the_host(block: &Block) -> Error {
+    Error::argument("run", format!("an operand is on {}", block.on.device))
+}
+
+#[cold]
+fn too_short() -> Error {
+    Error::argument("memory", "the memory is shorter than the tensor")
+}
+
+/// Waits for all work on a device, and says what has failed there since the last wait. On the host nothing is
+/// left to wait for when an operation returns.
+///
+/// # Errors
+/// The first operation that failed, with the line that asked for it.
+pub fn synchronize(device: Device) -> Result<()> {
+    match device {
+        Device::Cpu => Ok(()),
+        other => find(other)?.backend.synchronize(),
+    }
+}
+
+/// What the pool of a device holds and has done.
+///
+/// # Errors
+/// If the device is not there.
+pub fn statistics(device: Device) -> Result<PoolStats> {
+    match device {
+        Device::Cpu => Ok(stats()),
+        other => Ok(find(other)?.backend.statistics()),
+    }
+}
+
+/// What passes are told of a device; of several, of the CPU.
+pub(crate) fn target(device: Option<Device>) -> pass::Target {
+    match device {
+        None | Some(Device::Cpu) => pullback_cpu::TARGET,
+        Some(other) => find(other).map_or(pullback_cpu::TARGET, |on| on.backend.target()),
+    }
+}
+
+/// The elements of a dense tensor, on the host. Waits for its device.
+pub(crate) fn to_vec<T: HostElement>(x: &Tensor) -> Result<Vec<T>> {
+    let (offset, size) = (x.0.layout.offset, x.dtype().size());
+    match &*x.0.storage.read() {
+        Memory::Host(buffer) => buffer.to_vec(x.dtype(), offset, x.len()),
+        memory => {
+            memory.download(x.dtype(), offset * size, x.len() * size)?.to_vec(x.dtype(), 0, x.len())
+        }
+    }
+    .ok_or_else(too_short)
+}
+
+/// Runs `f` on the bytes of a dense tensor: on its memory, or a copy of it on the host, for which it waits.
+pub(crate) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    let (start, bytes) = (x.0.layout.offset * x.dtype().size(), x.spec().bytes());
+    match &*x.0.storage.read() {
+        Memory::Host(buffer) => buffer.slice(start, bytes).map(f),
+        memory => memory.download(x.dtype(), start, bytes)?.slice(0, bytes).map(f),
+    }
+    .ok_or_else(too_short)
+}
+
+/// Runs `f` on the bytes of a dense tensor, if they are on the host.
+pub(crate) fn with_host_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let (start, bytes) = (x.0.layout.offset * x.dtype().size(), x.spec().bytes());
+    x.0.storage.read().host().ok()?.slice(start, bytes).map(f)
+}
+
+/// A tensor that stands for a variable of a program has no memory to run on.
+fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
+    match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
+        Some(traced) => Err(traced.escaped(op.name())),
+        None => Ok(()),
+    }
+}
+
+/// Whether an op is run as a program of one equation: what it holds is prepared first.
+fn holds_programs(op: &Op) -> bool {
+    matches!(op, Op::Region(_) | Op::DotRegion(_) | Op::Flow(_))
+}
+
+/// Computes the results in fresh memory, and nothing else.
+pub(crate) fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    match op.results() {
+        1 => Ok(smallvec![run(op, inputs, at)?]),
+        _ => run_all(op, inputs, at),
+    }
+}
+
+fn run_all(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    check_memory(op, inputs)?;
+    if let Some(body) = custom::body(op) {
+        return Ok(custom::run_body(body, inputs));
+    }
+    if holds_programs(op) {
+        return run_program(op, inputs);
+    }
+    match device_of(op, inputs)? {
+        Device::Cpu => {
+            let outs = lock::read(inputs, |memory| {
+                on_host(inputs, memory, |inputs| pullback_cpu::run_all(op, inputs))
+            })?;
+            Ok(outs.into_iter().map(from_output).collect())
+        }
+        device => run_attached(op, inputs, device, at),
+    }
+}
+
+/// Computes the value.
+fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
+    check_memory(op, inputs)?;
+    match op {
+        Op::View(view) => return run_view(op, view, inputs, at),
+        Op::To(device) => return run_to(op, *device, inputs, at),
+        Op::Custom(_) | Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+            return Ok(run_all(op, inputs, at)?.swap_remove(0));
+        }
+        _ => {}
+    }
+    match device_of(op, inputs)? {
+        Device::Cpu => {
+            let run = |inputs: &[Input]| pullback_cpu::run(op, inputs);
+            lock::read(inputs, |memory| on_host(inputs, memory, run)).map(from_output)
+        }
+        device => Ok(run_attached(op, inputs, device, at)?.swap_remove(0)),
+    }
+}
+
+/// The device that an op runs on: that of its operands, or the one it names.
+fn device_of(op: &Op, inputs: &[&Tensor]) -> Result<Device> {
+    match (inputs.first(), op) {
+        (Some(x), _) => Ok(x.device()),
+        (None, Op::Literal { device, .. } | Op::Iota { device, .. }) => Ok(*device),
+        (None, op) => Ok(infer_one(op, &[])?.device),
+    }
+}
+
+/// Runs `f` on operands in host memory, the common numbers of them without lists.
+fn on_host<R>(
+    inputs: &[&Tensor],
+    memory: &[&Memory],
+    f: impl FnOnce(&[Input]) -> Result<R>,
+) -> Result<R> {
+    match (inputs, memory) {
+        ([], _) => f(&[]),
+        ([a], [x]) => f(&[input(a, x)?]),
+        ([a, b], [x, y]) => f(&[input(a, x)?, input(b, y)?]),
+        _ => {
+            let all = inputs.iter().zip(memory).map(|(x, memory)| input(x, memory));
+            f(&all.collect::<Result<SmallVec<[Input; 4]>>>()?)
+        }
+    }
+}
+
+fn input<'a>(x: &'a Tensor, memory: &'a Memory) -> Result<Input<'a>> {
+    Ok(Input { buffer: memory.host()?, layout: &x.0.layout, spec: x.spec() })
+}
+
+fn from_output(output: pullback_cpu::Output) -> Tensor {
+    let shape = output.spec.shape.clone();
+    let layout = if output.splat { Layout::splat(shape) } else { Layout::dense(shape) };
+    Tensor::new(output.spec, layout, Arc::new(Storage::new(output.buffer.into())))
+}
+
+/// Puts an op into the queue of its device.
+fn run_attached(op: &Op, inputs: &[&Tensor], device: Device, at: Line) -> Result<Outs> {
+    refuse_host_code(op, device)?;
+    let on = find(device)?;
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
+    let results = infer(op, &specs)?;
+    let splat = matches!(op, Op::Literal { .. });
+    let mut outs = Outs::new();
+    for spec in results {
+        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
+        let shape = spec.shape.clone();
+        let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
+        let memory = Memory::Attached(Block::alloc(&on, bytes)?);
+        outs.push(Tensor::new(spec, layout, Arc::new(Storage::new(memory))));
+    }
+    lock::read(inputs, |memory| {
+        let inputs = operands(inputs, memory)?;
+        // Nobody else knows of the results yet.
+        let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read()));
+        let outputs = outputs.collect::<Result<SmallVec<[Operand; 4]>>>()?;
+        let at = Some(mode::user_line(at));
+        on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
+    })?;
+    Ok(outs)
+}
+
+fn operands<'a>(tensors: &[&'a Tensor], memory: &[&Memory]) -> Result<SmallVec<[Operand<'a>; 4]>> {
+    tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory)).collect()
+}
+
+fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<Operand<'a>> {
+    Ok(Operand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
+}
+
+/// Runs an op that holds programs, as a program of one equation.
+fn run_program(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
+    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
+    let results = infer(op, &specs)?;
+    let made = lock::read(inputs, |memory| Executable::run_once(op, inputs, memory))?;
+    Ok(results.into_iter().zip(made).map(|(spec, memory)| Tensor::dense(spec, memory)).collect())
+}
+
+/// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
+fn run_view(op: &Op, view: &View, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
+    let &[x] = inputs else {
+        return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len())));
+    };
+    let spec = infer_one(op, &[x.spec()])?;
+    if let Some(layout) = x.0.layout.view(view) {
+        let parent = Some(Box::new((x.clone(), view.clone())));
+        return Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent));
+    }
+    let copy = run(&Op::Copy, inputs, at)?;
+    Ok(Tensor::new(spec.clone(), Layout::dense(spec.shape), copy.0.storage.clone()))
+}
+
+/// Moves a value to another device, by way of the host.
+fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
+    let spec = infer_one(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[_; 1]>>())?;
+    // Copied where it is, so that it lies dense and nothing else moves.
+    let dense = run(&Op::Copy, inputs, at)?;
+    let memory = match (&*dense.0.storage.read(), device) {
+        (Memory::Host(_), Device::Cpu) => return Ok(dense.clone()),
+        (Memory::Host(buffer), device) => upload(buffer, device)?,
+        (memory, device) => {
+            let host = memory.download(spec.dtype, 0, spec.bytes())?;
+            Memory::Host(host).moved(device)?
+        }
+    };
+    Ok(Tensor::dense(spec, memory))
+}
+
+/// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done` while it is locked. An operand that
+/// is a target, memory and layout, is what the target holds before; no other may lie in memory of a target. `None`, and
+/// nothing done, where there is no kernel that does both at once.
+///
+/// # Errors
+/// If the operands or the targets are not as they must be.
+pub(crate) fn write<R>(
+    op: &Op,
+    how: Write,
+    targets: &[&Tensor],
+    inputs: &[&Tensor],
+    at: Option<Line>,
+    done: impl FnOnce() -> R,
+) -> Result<Option<R>> {
+    let target_of = |x: &Tensor| {
+        let same = |t: &&Tensor| x.shares_memory(t) && x.0.layout == t.0.layout;
+        targets.iter().position(same)
+    };
+    let sources: SmallVec<[Option<usize>; 6]> = inputs.iter().map(|x| target_of(x)).collect();
+    let mut claims: SmallVec<[Claim; 8]> = targets.iter().map(|t| Claim::write(t)).collect();
+    let others = inputs.iter().zip(&sources).filter(|(_, at)| at.is_none());
+    claims.extend(others.map(|(x, _)| Claim::read(x)));
+    lock::hold::<8, _>(&claims, |bound| {
+        let (to, from) = bound.split_at_mut(targets.len());
+        let run = match targets.first().map_or(Device::Cpu, |t| t.device()) {
+            Device::Cpu => write_host(op, how, (targets, to), (inputs, &sources, from))?,
+            device => {
+                refuse_host_code(op, device)?;
+                let mut from = from.iter();
+                let mut x = SmallVec::<[Operand; 6]>::new();
+                for (tensor, of) in inputs.iter().zip(&sources) {
+                    let bound = match of {
+                        Some(i) => Some(&to[*i]),
+                        None => from.next(),
+                    };
+                    x.extend(bound.map(|b| operand(tensor, b.memory())).transpose()?);
+                }
+                let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory()));
+                let y = y.collect::<Result<SmallVec<[Operand; 4]>>>()?;
+                // Who asked for it, where nobody says: whom the library works for.
+                let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
+                let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
+                find(device)?.backend.run(&call)?
+            }
+        };
+        Ok(run.then(done))
+    })
+}
+
+fn write_host(
+    op: &Op,
+    how: Write,
+    (targets, to): (&[&Tensor], &mut [Bound<'_>]),
+    (inputs, sources, from): (&[&Tensor], &[Option<usize>], &[Bound<'_>]),
+) -> Result<bool> {
+    let mut all: SmallVec<[Target; 4]> = SmallVec::new();
+    for (t, bound) in targets.iter().zip(to) {
+        let Bound::Write(memory, _) = bound else { continue };
+        all.push(Target { buffer: memory.host_mut()?, layout: &t.0.layout, spec: t.spec() });
+    }
+    let mut from = from.iter();
+    let mut operands: SmallVec<[pullback_cpu::Operand; 6]> = SmallVec::new();
+    for (x, of) in inputs.iter().zip(sources) {
+        operands.push(match (of, of.is_none().then(|| from.next()).flatten()) {
+            (Some(i), _) => pullback_cpu::Operand::Target(*i),
+            (None, Some(bound)) => pullback_cpu::Operand::Input(input(x, bound.memory())?),
+            (None, None) => return Err(Error::argument(op.name(), "an operand has no memory")),
+        });
+    }
+    pullback_cpu::run_into(op, how, &mut all, &operands)
+}
+
+/// How many inputs are bound without a list on the heap: parameters, two moments each and more of a model of some
+/// size.
+pub(crate) const INLINE: usize = 256;
+
+/// The kernels of a program over base addresses.
+pub(crate) enum Code {
+    /// With the list in which its outputs are gathered, kept so that its memory is.
+    Host(Box<Prepared>, Vec<Buffer>),
+    Attached(Box<dyn DeviceProgram>, Arc<Attached>),
+}
+
+impl Code {
+    fn prepare(device: Device, planned: &Arc<Planned>) -> Result<Code> {
+        match device {
+            Device::Cpu => {
+                let prepared = Box::new(Prepared::new(planned.clone())?);
+                Ok(Code::Host(prepared, Vec::new()))
+            }
+            device => {
+                let on = find(device)?;
+                Ok(Code::Attached(on.backend.prepare(planned)?, on))
+            }
+        }
+    }
+
+    fn native_code(&self) -> (usize, usize) {
+        match self {
+            Code::Host(prepared, ..) => prepared.native_code(),
+            Code::Attached(..) => (0, 0),
+        }
+    }
+
+    fn steps(&self) -> std::borrow::Cow<'_, [Step]> {
+        match self {
+            Code::Host(prepared, ..) => prepared.steps().into(),
+            Code::Attached(program, _) => program.steps().into(),
+        }
+    }
+
+    fn run(
+        &mut self,
+        planned: &Planned,
+        inputs: &mut [Bound<'_>],
+        outputs: &mut Vec<Memory>,
+    ) -> Result<()> {
+        match self {
+            Code::Host(prepared, made) => {
+                let mut arena = Arena::take(planned.plan().arena)?;
+                let mut inputs = host_inputs(inputs)?;
+                prepared.bind(&mut arena, &mut inputs, made)?.run()?;
+                outputs.extend(made.drain(..).map(Memory::Host));
+                Ok(())
+            }
+            Code::Attached(program, on) => {
+                let inputs = attached_inputs(planned, inputs)?;
+                let fresh = outputs_on(planned, on)?;
+                let handles: SmallVec<[Handle; 16]> = fresh.iter().map(|b| b.handle).collect();
+                on.with_arena(planned.plan().arena, |arena| {
+                    program.run(&Bases { arena, inputs: &inputs, outputs: &handles }, None)
+                })?;
+                outputs.extend(fresh.into_iter().map(Memory::Attached));
+                Ok(())
+            }
+        }
+    }
+
+    /// Binds a program so that `f` can run it step by step.
+    fn run_by_steps(
+        &mut self,
+        planned: &Planned,
+        inputs: &mut [Bound<'_>],
+        f: &mut dyn FnMut(&mut dyn BySteps) -> Result<()>,
+    ) -> Result<()> {
+        match self {
+            Code::Host(prepared, made) => {
+                let mut arena = Arena::take(planned.plan().arena)?;
+                let mut inputs = host_inputs(inputs)?;
+                let done = f(&mut prepared.bind(&mut arena, &mut inputs, made)?);
+                made.clear();
+                done
+            }
+            Code::Attached(program, on) => {
+                let inputs = attached_inputs(planned, inputs)?;
+                let outputs = outputs_on(planned, on)?;
+                let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
+                on.clone().with_arena(planned.plan().arena, |arena| {
+                    let bases = Bases { arena, inputs: &inputs, outputs: &handles };
+                    f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })
+                })
+            }
+        }
+    }
+}
+
+fn host_inputs<'a>(
+    inputs: &'a mut [Bound<'_>],
+) -> Result<SmallVec<[pullback_cpu::Bound<'a>; INLINE]>> {
+    let mut all = SmallVec::new();
+    for bound in inputs {
+        all.push(match bound {
+            Bound::Read(memory, start) => pullback_cpu::Bound::Read(memory.host()?, *start),
+            Bound::Write(memory, start) => pullback_cpu::Bound::Write(memory.host_mut()?, *start),
+        });
+    }
+    Ok(all)
+}
+
+fn attached_inputs(
+    planned: &Planned,
+    inputs: &[Bound<'_>],
+) -> Result<SmallVec<[(Handle, usize); 16]>> {
+    planned.check_count(inputs.len())?;
+    let mut all = SmallVec::new();
+    for (i, bound) in inputs.iter().enumerate() {
+        let (block, start) = (bound.memory().block()?, bound.start());
+        planned.check_input(i, block.bytes, start, bound.is_written())?;
+        all.push((block.handle, start));
+    }
+    Ok(all)
+}
+
+fn outputs_on(planned: &Planned, on: &Arc<Attached>) -> Result<SmallVec<[Block; 16]>> {
+    planned.fresh().iter().map(|&(_, bytes)| Block::alloc(on, bytes)).collect()
+}
+
+impl BySteps for Running<'_, '_> {
+    fn step(&mut self) -> Result<()> {
+        Running::step(self)
+    }
+
+    fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
+        Ok(Running::value(self, equation, result)?.map(|output| output.buffer.into()))
+    }
+}
+
+/// A program of a device, bound.
+struct OnDevice<'a> {
+    planned: &'a Planned,
+    program: &'a mut dyn DeviceProgram,
+    bases: Bases<'a>,
+    on: &'a Arc<Attached>,
+    next: usize,
+}
+
+impl BySteps for OnDevice<'_> {
+    fn step(&mut self) -> Result<()> {
+        self.next += 1;
+        self.program.run(&self.bases, Some(self.next - 1))
+    }
+
+    fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
+        let program = self.planned.program();
+        let v = program.equations[equation].outputs[result];
+        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
+        let (memory, start) = match home.base {
+            Base::Arena => (self.bases.arena, 0),
+            Base::Constants => return Ok(None),
+            Base::Input(i) => self.bases.inputs[i],
+            Base::Output(k) => {
+                let at = self.planned.fresh().partition_point(|o| o.0 < k);
+                (self.bases.outputs[at], 0)
+            }
+        };
+        let mut layout = home.layout.clone();
+        // Behind an input that is flipped the offset is a negative number, around the end of the unsigned ones.
+        layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
+        let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
+        let from = Operand { memory, layout: &layout, spec };
+        let out = Operand { memory: to.handle, layout: &dense, spec };
+        let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
+        self.on.backend.run(&call)?;
+        Ok(Some(Memory::Attached(to)))
+    }
+}

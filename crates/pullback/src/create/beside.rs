@@ -1,0 +1,149 @@
+//! Making tensors beside another, on its device: whatever a method makes inside is made so.
+
+use crate::create::known_shape;
+use crate::{DType, Device, HostElement, IntoShape, Scalar, Shape, Spec, Tensor, mode};
+
+impl Tensor {
+    /// Zeros of another shape, in the dtype and on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert_eq!(x.new_zeros([2, 3]).spec().to_string(), "f64[2,3]");
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_zeros(&self, shape: impl IntoShape) -> Tensor {
+        self.new_zeros_with(shape, self.dtype())
+    }
+
+    /// Ones of another shape, in the dtype and on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// assert_eq!(x.new_ones(2).to_vec::<f32>(), [1.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_ones(&self, shape: impl IntoShape) -> Tensor {
+        self.new_ones_with(shape, self.dtype())
+    }
+
+    /// One value everywhere, in the dtype and on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1, 2]);
+    /// assert_eq!(x.new_full([3], 7).to_vec::<i32>(), [7, 7, 7]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_full(&self, shape: impl IntoShape, value: impl Into<Scalar>) -> Tensor {
+        let shape = known_shape("new_full", shape);
+        self.new_splat(value.into(), &shape, self.dtype()).deep_clone()
+    }
+
+    /// Values as [`Tensor::from`] takes them, on the device of this tensor. Their Rust type is the
+    /// dtype.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// let index = x.new_tensor([1i64, 0]);
+    /// assert_eq!(x.index_select(0, &index).to_vec::<f32>(), [2.0, 1.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_tensor(&self, values: impl Into<Tensor>) -> Tensor {
+        let _here = here(self);
+        values.into()
+    }
+
+    /// The integers from `start` up to, not including, `end`, as `i64`, on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// assert_eq!(x.new_arange(2, 5).to_vec::<i64>(), [2, 3, 4]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_arange(&self, start: i64, end: i64) -> Tensor {
+        let _here = here(self);
+        Tensor::arange(start, end)
+    }
+
+    /// [`Tensor::new_zeros`] in a dtype.
+    #[track_caller]
+    #[must_use]
+    pub fn new_zeros_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
+        self.new_splat(Scalar::Int(0), &known_shape("new_zeros", shape), dtype).deep_clone()
+    }
+
+    /// [`Tensor::new_ones`] in a dtype.
+    #[track_caller]
+    #[must_use]
+    pub fn new_ones_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
+        self.new_splat(Scalar::Int(1), &known_shape("new_ones", shape), dtype).deep_clone()
+    }
+
+    /// One value everywhere, in the dtype of its Rust type.
+    #[track_caller]
+    pub(crate) fn new_full_of<T: HostElement>(&self, shape: impl IntoShape, value: T) -> Tensor {
+        let _here = here(self);
+        Tensor::full(shape, value)
+    }
+
+    /// [`Tensor::from_vec`] on the device of this tensor.
+    #[track_caller]
+    #[must_use]
+    pub fn new_from_vec<T: HostElement>(
+        &self,
+        values: impl AsRef<[T]>,
+        shape: impl IntoShape,
+    ) -> Tensor {
+        let _here = here(self);
+        Tensor::from_vec(values, shape)
+    }
+
+    /// One value seen at every index: one element of memory, so not to be written in place.
+    #[track_caller]
+    pub(crate) fn new_splat(&self, value: Scalar, shape: &[usize], dtype: DType) -> Tensor {
+        Tensor::splat(value, Spec::on(self.device(), dtype, Shape::from_slice(shape)))
+    }
+
+    /// 0, 1, …, n − 1 as `i64`.
+    #[track_caller]
+    pub(crate) fn new_iota(&self, n: usize) -> Tensor {
+        Tensor::iota_on(self.device(), n, DType::I64)
+    }
+
+    /// Ones on the diagonal of a matrix of zeros.
+    #[track_caller]
+    pub(crate) fn new_eye(&self, rows: usize, columns: usize, dtype: DType) -> Tensor {
+        let _here = here(self);
+        Tensor::eye_with(rows, columns, dtype)
+    }
+}
+
+/// A number on the device of the first of these tensors, or on the default device.
+#[track_caller]
+pub(crate) fn number_beside<T: HostElement>(all: &[Tensor], value: T) -> Tensor {
+    let _here = all.first().map(here);
+    Tensor::from_vec([value], ())
+}
+
+/// Until this is dropped, what is made without an operand is made on the device of a tensor. Unlike
+/// a scope it calls no closure, so that lines of users stay theirs.
+struct Here(Device);
+
+fn here(x: &Tensor) -> Here {
+    Here(mode::DEFAULT_DEVICE.replace(x.device()))
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        mode::DEFAULT_DEVICE.set(self.0);
+    }
+}

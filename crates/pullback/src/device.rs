@@ -1,0 +1,163 @@
+//! Devices: which there are, on which new tensors are made, and how tensors move between them.
+
+use crate::apply::apply;
+use crate::{Device, Error, ErrorKind, Op, Result, Tensor, backend, fail, mode};
+use pullback_ir::Line;
+
+/// Which devices this process can use.
+///
+/// ```
+/// use pullback::{Device, Devices};
+/// assert!(Device::Cpu.is_available());
+/// assert_eq!(Device::available()[0], Device::Cpu);
+/// ```
+pub trait Devices: Sized {
+    /// All of them; the CPU is always there, and first.
+    fn available() -> Vec<Self>;
+
+    /// Whether it is one of them.
+    fn is_available(self) -> bool;
+}
+
+impl Devices for Device {
+    fn available() -> Vec<Device> {
+        backend::devices()
+    }
+
+    fn is_available(self) -> bool {
+        self == Device::Cpu || backend::devices().contains(&self)
+    }
+}
+
+/// What can be given as a device: a [`Device`], or its name, `"cpu"` or `"cuda:0"`.
+pub trait IntoDevice {
+    /// The device that is meant.
+    ///
+    /// # Errors
+    /// If no device has that name.
+    fn into_device(self) -> Result<Device>;
+}
+
+impl IntoDevice for Device {
+    fn into_device(self) -> Result<Device> {
+        Ok(self)
+    }
+}
+
+impl IntoDevice for &Device {
+    fn into_device(self) -> Result<Device> {
+        Ok(*self)
+    }
+}
+
+impl IntoDevice for &str {
+    fn into_device(self) -> Result<Device> {
+        self.parse()
+    }
+}
+
+impl IntoDevice for String {
+    fn into_device(self) -> Result<Device> {
+        self.parse()
+    }
+}
+
+impl IntoDevice for &String {
+    fn into_device(self) -> Result<Device> {
+        self.parse()
+    }
+}
+
+/// A device that is meant and there.
+pub(crate) fn found(op: &'static str, device: impl IntoDevice) -> Result<Device> {
+    let device = device.into_device()?;
+    check(op, device)?;
+    Ok(device)
+}
+
+/// That a device is there.
+pub(crate) fn check(op: &str, device: Device) -> Result<()> {
+    if device.is_available() {
+        return Ok(());
+    }
+    Err(missing(op, device))
+}
+
+/// The error of a device that is not there.
+pub(crate) fn missing(op: &str, device: Device) -> Error {
+    let names: Vec<String> = Device::available().iter().map(Device::to_string).collect();
+    let message = format!(
+        "there is no device {device} in this build on this machine; available: {}",
+        names.join(", ")
+    );
+    Error::new(ErrorKind::Device, op.to_string(), message)
+}
+
+/// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`, `arange`, `rand`, [`Key::new`](crate::Key::new), and so
+/// the parameters of layers. Otherwise it is the CPU. What is made beside a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on the device of that tensor.
+///
+/// ```
+/// use pullback::{Device, Tensor, default_device, with_default_device};
+/// let x = with_default_device("cpu", || Tensor::zeros([2, 3]));
+/// assert_eq!((x.device(), default_device()), (Device::Cpu, Device::Cpu));
+/// ```
+///
+/// # Panics
+/// If the device is not there.
+#[doc(alias = "set_default_device")]
+#[track_caller]
+pub fn with_default_device<R>(device: impl IntoDevice, f: impl FnOnce() -> R) -> R {
+    let at = mode::user_line(Line::caller());
+    let device = fail::or_raise(found("with_default_device", device).map_err(|e| e.at(at)));
+    mode::with(&mode::DEFAULT_DEVICE, device, f)
+}
+
+/// The device of what is made without an operand: the CPU, or that of [`with_default_device`].
+pub fn default_device() -> Device {
+    mode::DEFAULT_DEVICE.get()
+}
+
+impl Tensor {
+    /// The same values on a device, given as a [`Device`] or by its name; the same tensor if it is there already.
+    ///
+    /// A view where the tensor is on the device already: the tensor itself.
+    /// Derivative: `dy`, on the old device.
+    ///
+    /// ```
+    /// # use pullback::{Device, Tensor, catch};
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert!(x.to("cpu").is_same(&x) && x.to(Device::Cpu).is_same(&x));
+    /// let error = catch(|| x.to("gpu")).unwrap_err();
+    /// assert!(error.to_string().starts_with("device: `gpu` is no device"));
+    /// ```
+    ///
+    /// # Panics
+    /// If the device is not there.
+    #[track_caller]
+    #[must_use]
+    pub fn to(&self, device: impl IntoDevice) -> Tensor {
+        let at = mode::user_line(Line::caller());
+        let device = fail::or_raise(device.into_device().map_err(|e| e.on([self.spec()]).at(at)));
+        if device == self.device() {
+            return self.clone();
+        }
+        fail::or_raise(check("to", device).map_err(|e| e.on([self.spec()]).at(at)));
+        apply(Op::To(device), &[self])
+    }
+
+    /// The same values in host memory; the same tensor if they are there already.
+    ///
+    /// A view where the tensor is on the CPU already: the tensor itself.
+    /// Derivative: `dy`, on the old device.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert!(x.cpu().is_same(&x));
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn cpu(&self) -> Tensor {
+        self.to(Device::Cpu)
+    }
+}

@@ -1,0 +1,448 @@
+//! A second device, for tests: `cuda:0`, whose memory and thread are its own and whose kernels are the CPU's.
+//!
+//! Its memory is behind handles, in a map that only its thread has, so nothing else can read it. What it is told goes into
+//! a queue and has usually not run when the call returns; [`Pause`] holds the queue, so that a test can say so. It counts what
+//! it is told to do. Fresh memory is full of a pattern, not of zeros.
+
+#![allow(dead_code)]
+
+use pullback::backend::{
+    Bases, Call, DeviceBackend, DeviceProgram, Handle, Operand, PoolStats, Step, Write, attach,
+};
+use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
+use pullback_cpu::{Bound, Buffer, Input, Prepared, Target};
+use pullback_ir::pass::Target as Machines;
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{Binary, Layout, Line};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// Nothing here takes as long: what does, hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The device, attached at the first call.
+pub fn second() -> Device {
+    handle();
+    Device::Cuda(0)
+}
+
+/// What the device has been told so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub allocations: u64,
+    pub uploads: u64,
+    pub downloads: u64,
+    pub waits: u64,
+    /// Ops that were put into the queue, and programs.
+    pub ops: u64,
+    pub programs: u64,
+    /// Ops and programs that have run.
+    pub done: u64,
+}
+
+/// What the device has been told so far.
+pub fn counts() -> Counts {
+    let of = |counter: &AtomicU64| counter.load(SeqCst);
+    let c = &handle().counters;
+    Counts {
+        allocations: of(&c.allocations),
+        uploads: of(&c.uploads),
+        downloads: of(&c.downloads),
+        waits: of(&c.waits),
+        ops: of(&c.ops),
+        programs: of(&c.programs),
+        done: of(&c.done),
+    }
+}
+
+/// What `f` has the device do.
+pub fn counted<R>(f: impl FnOnce() -> R) -> (R, Counts) {
+    let before = counts();
+    let made = f();
+    let now = counts();
+    let since = Counts {
+        allocations: now.allocations - before.allocations,
+        uploads: now.uploads - before.uploads,
+        downloads: now.downloads - before.downloads,
+        waits: now.waits - before.waits,
+        ops: now.ops - before.ops,
+        programs: now.programs - before.programs,
+        done: now.done - before.done,
+    };
+    (made, since)
+}
+
+/// The device does nothing of what it is told while this lives.
+pub struct Pause(#[allow(unused)] Sender<()>);
+
+pub fn pause() -> Pause {
+    let (resume, wait) = channel();
+    handle().tell(Work::Pause(wait));
+    Pause(resume)
+}
+
+/// Tests that count must not run beside others.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Counters {
+    allocations: AtomicU64,
+    uploads: AtomicU64,
+    downloads: AtomicU64,
+    waits: AtomicU64,
+    ops: AtomicU64,
+    programs: AtomicU64,
+    done: AtomicU64,
+    live: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// What the threads of the engine know of the device: no memory.
+#[derive(Clone)]
+struct Queue {
+    work: Sender<Work>,
+    counters: Arc<Counters>,
+    next: Arc<AtomicU64>,
+}
+
+fn handle() -> &'static Queue {
+    static QUEUE: OnceLock<Queue> = OnceLock::new();
+    QUEUE.get_or_init(|| {
+        let (work, told) = channel();
+        let queue = Queue { work, counters: Arc::default(), next: Arc::default() };
+        let counters = queue.counters.clone();
+        let run = move || Machine { memory: HashMap::new(), failed: None, counters }.run(&told);
+        std::thread::Builder::new().name("second device".into()).spawn(run).expect("a thread");
+        attach(Device::Cuda(0), Box::new(queue.clone())).expect("attached once");
+        queue
+    })
+}
+
+impl Queue {
+    fn tell(&self, work: Work) {
+        self.work.send(work).expect("the thread of the device lives as long as the process");
+    }
+}
+
+/// What the device is told.
+enum Work {
+    Alloc(Handle, usize),
+    Free(Handle),
+    Upload(Handle, Vec<u8>),
+    Download(Handle, usize, usize, Sender<Result<Vec<u8>>>),
+    Run(Op, Option<Write>, Vec<Seen>, Vec<Seen>, Option<Line>),
+    Program(Arc<Mutex<Prepared>>, Handle, Vec<(Handle, usize)>, Vec<Handle>, Option<usize>),
+    Wait(Sender<Result<()>>),
+    Pause(Receiver<()>),
+}
+
+/// Memory seen through a layout.
+#[derive(Clone, PartialEq)]
+struct Seen {
+    memory: Handle,
+    layout: Layout,
+    spec: Spec,
+}
+
+fn seen(operands: &[Operand<'_>]) -> Vec<Seen> {
+    let seen =
+        |x: &Operand<'_>| Seen { memory: x.memory, layout: x.layout.clone(), spec: x.spec.clone() };
+    operands.iter().map(seen).collect()
+}
+
+fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
+    let silent = |_| Err(Error::argument("device", "the second device does not answer"));
+    reply.recv_timeout(PATIENCE).unwrap_or_else(silent)
+}
+
+impl DeviceBackend for Queue {
+    fn alloc(&self, bytes: usize) -> Result<Handle> {
+        if bytes > 1 << 40 {
+            let message = format!("cannot allocate {bytes} bytes on cuda:0");
+            return Err(Error::new(ErrorKind::Memory, "alloc", message));
+        }
+        let c = &self.counters;
+        c.allocations.fetch_add(1, SeqCst);
+        let live = c.live.fetch_add(bytes as u64, SeqCst) + bytes as u64;
+        c.peak.fetch_max(live, SeqCst);
+        let name = self.next.fetch_add(1, SeqCst) + 1;
+        self.tell(Work::Alloc(name, bytes));
+        Ok(name)
+    }
+
+    fn free(&self, memory: Handle) {
+        self.tell(Work::Free(memory));
+    }
+
+    fn upload(&self, from: &[u8], to: Handle) -> Result<()> {
+        self.counters.uploads.fetch_add(1, SeqCst);
+        self.tell(Work::Upload(to, from.to_vec()));
+        Ok(())
+    }
+
+    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()> {
+        self.counters.downloads.fetch_add(1, SeqCst);
+        let (reply, answered) = channel();
+        self.tell(Work::Download(from, start, to.len(), reply));
+        to.copy_from_slice(&answer(&answered)?);
+        Ok(())
+    }
+
+    fn run(&self, call: &Call<'_>) -> Result<bool> {
+        self.counters.ops.fetch_add(1, SeqCst);
+        let (op, out, x) = (call.op.clone(), seen(call.outputs), seen(call.inputs));
+        self.tell(Work::Run(op, call.write, out, x, call.at));
+        Ok(true)
+    }
+
+    fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
+        let prepared = Prepared::new(program.clone())?;
+        let steps = prepared.steps();
+        Ok(Box::new(Ready { steps, prepared: Arc::new(Mutex::new(prepared)), on: self.clone() }))
+    }
+
+    fn target(&self) -> Machines {
+        pullback_cpu::TARGET
+    }
+
+    fn statistics(&self) -> PoolStats {
+        let c = &self.counters;
+        PoolStats {
+            live_bytes: c.live.load(SeqCst),
+            peak_bytes: c.peak.load(SeqCst),
+            allocations: c.allocations.load(SeqCst),
+            ..PoolStats::default()
+        }
+    }
+
+    fn trim(&self) {}
+
+    fn synchronize(&self) -> Result<()> {
+        self.counters.waits.fetch_add(1, SeqCst);
+        let (reply, answered) = channel();
+        self.tell(Work::Wait(reply));
+        answer(&answered)
+    }
+}
+
+/// A program of the device.
+struct Ready {
+    steps: Vec<Step>,
+    prepared: Arc<Mutex<Prepared>>,
+    on: Queue,
+}
+
+impl DeviceProgram for Ready {
+    fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
+        self.on.counters.programs.fetch_add(1, SeqCst);
+        let (inputs, outputs) = (memory.inputs.to_vec(), memory.outputs.to_vec());
+        let program = self.prepared.clone();
+        self.on.tell(Work::Program(program, memory.arena, inputs, outputs, step));
+        Ok(())
+    }
+}
+
+/// The device itself: all there is of its memory.
+struct Machine {
+    memory: HashMap<Handle, Buffer>,
+    /// The first thing that failed since somebody waited.
+    failed: Option<Error>,
+    counters: Arc<Counters>,
+}
+
+impl Machine {
+    fn run(mut self, told: &Receiver<Work>) {
+        while let Ok(work) = told.recv() {
+            let done = catch_unwind(AssertUnwindSafe(|| self.work(work)));
+            let error = match done {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error,
+                Err(_) => Error::argument("device", "a kernel panicked"),
+            };
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn work(&mut self, work: Work) -> Result<()> {
+        match work {
+            Work::Alloc(name, bytes) => {
+                let memory = Buffer::filled(DType::U8, bytes, |content| {
+                    content.fill(0xA5);
+                    Ok(())
+                });
+                self.memory.insert(name, memory?);
+            }
+            Work::Free(name) => {
+                let gone = self.memory.remove(&name).map_or(0, |memory| memory.len());
+                self.counters.live.fetch_sub(gone as u64, SeqCst);
+            }
+            Work::Upload(to, bytes) => {
+                let fill = |content: &mut [u8]| {
+                    content[..bytes.len()].copy_from_slice(&bytes);
+                    Ok(())
+                };
+                let len = self.get(to)?.len();
+                self.memory.insert(to, Buffer::filled(DType::U8, len, fill)?);
+            }
+            Work::Download(from, start, len, reply) => {
+                let found = match self.failed.take() {
+                    Some(error) => Err(error),
+                    None => self.get(from).and_then(|memory| {
+                        let bytes = memory.slice(start, len);
+                        let short = || Error::argument("device", "a download beyond the end");
+                        bytes.map(<[u8]>::to_vec).ok_or_else(short)
+                    }),
+                };
+                let _ = reply.send(found);
+            }
+            Work::Run(op, write, out, x, at) => {
+                let located = |error: Error| match at {
+                    Some(at) => error.at(at),
+                    None => error,
+                };
+                self.counters.done.fetch_add(1, SeqCst);
+                self.op(&op, write, &out, &x).map_err(located)?;
+            }
+            Work::Program(program, arena, inputs, outputs, step) => {
+                self.counters.done.fetch_add(1, SeqCst);
+                let mut program = program.lock().expect("nobody panics with it");
+                self.program(&mut program, arena, &inputs, &outputs, step)?;
+            }
+            Work::Wait(reply) => {
+                let _ = reply.send(self.failed.take().map_or(Ok(()), Err));
+            }
+            Work::Pause(resume) => {
+                // Goes on when the other end is dropped, or when somebody has forgotten to.
+                let _ = resume.recv_timeout(PATIENCE);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, name: Handle) -> Result<&Buffer> {
+        let gone = || Error::argument("device", format!("there is no memory {name}"));
+        self.memory.get(&name).ok_or_else(gone)
+    }
+
+    fn take(&mut self, name: Handle) -> Result<Buffer> {
+        let gone = || Error::argument("device", format!("there is no memory {name}"));
+        self.memory.remove(&name).ok_or_else(gone)
+    }
+
+    fn op(&mut self, op: &Op, write: Option<Write>, out: &[Seen], x: &[Seen]) -> Result<()> {
+        let Some(write) = write else {
+            let made = pullback_cpu::run_all(op, &self.inputs(x)?)?;
+            for (made, to) in made.into_iter().zip(out) {
+                assert_eq!(made.buffer.len(), self.get(to.memory)?.len(), "{op}");
+                self.memory.insert(to.memory, made.buffer);
+            }
+            return Ok(());
+        };
+        let mut held = Vec::new();
+        for to in out {
+            held.push(self.take(to.memory)?);
+        }
+        let done = self.over(op, write, out, &mut held, x);
+        for (to, memory) in out.iter().zip(held) {
+            self.memory.insert(to.memory, memory);
+        }
+        done
+    }
+
+    fn inputs<'a>(&'a self, x: &'a [Seen]) -> Result<Vec<Input<'a>>> {
+        x.iter().map(|x| self.input(x)).collect()
+    }
+
+    fn input<'a>(&'a self, x: &'a Seen) -> Result<Input<'a>> {
+        Ok(Input { buffer: self.get(x.memory)?, layout: &x.layout, spec: &x.spec })
+    }
+
+    /// Writes results over memory, added to it or into a part of it.
+    fn over(
+        &self,
+        op: &Op,
+        write: Write,
+        out: &[Seen],
+        held: &mut [Buffer],
+        x: &[Seen],
+    ) -> Result<()> {
+        let mut operands = Vec::new();
+        for x in x {
+            operands.push(match out.iter().position(|to| to == x) {
+                Some(i) => pullback_cpu::Operand::Target(i),
+                None => pullback_cpu::Operand::Input(self.input(x)?),
+            });
+        }
+        let target = |(to, buffer)| {
+            let to: &Seen = to;
+            Target { buffer, layout: &to.layout, spec: &to.spec }
+        };
+        let mut targets: Vec<Target> = out.iter().zip(&mut *held).map(target).collect();
+        if pullback_cpu::run_into(op, write, &mut targets, &operands)? {
+            return Ok(());
+        }
+        drop(targets);
+        // No kernel does both at once, so first the one, then the other.
+        assert_eq!((op, write), (&Op::Dot, Write::Add));
+        let product = pullback_cpu::run(op, &self.inputs(x)?)?;
+        let layout = Layout::dense(product.spec.shape.clone());
+        let product = Input { buffer: &product.buffer, layout: &layout, spec: &product.spec };
+        let to = Target { buffer: &mut held[0], layout: &out[0].layout, spec: &out[0].spec };
+        let sum = [pullback_cpu::Operand::Target(0), pullback_cpu::Operand::Input(product)];
+        let add = Op::Binary(Binary::Add);
+        pullback_cpu::run_into(&add, Write::Over, &mut [to], &sum).map(|_| ())
+    }
+
+    fn program(
+        &mut self,
+        program: &mut Prepared,
+        arena: Handle,
+        inputs: &[(Handle, usize)],
+        outputs: &[Handle],
+        step: Option<usize>,
+    ) -> Result<()> {
+        let mut written = HashMap::new();
+        for (i, &(name, _)) in inputs.iter().enumerate() {
+            if program.planned().is_written(i) {
+                written.insert(name, self.take(name)?);
+            }
+        }
+        let mut work = self.take(arena)?;
+        let mut made = Vec::new();
+        for &name in outputs {
+            made.push(self.take(name)?);
+        }
+        let mut open: HashMap<Handle, &mut Buffer> =
+            written.iter_mut().map(|(&name, memory)| (name, memory)).collect();
+        let mut bound = Vec::new();
+        let mut missing = None;
+        for &(name, start) in inputs {
+            match (open.remove(&name), self.get(name)) {
+                (Some(memory), _) => bound.push(Bound::Write(memory, start)),
+                (None, Ok(memory)) => bound.push(Bound::Read(memory, start)),
+                (None, Err(error)) => missing = Some(error),
+            }
+        }
+        let done = match missing {
+            Some(error) => Err(error),
+            None => program.run_over(&mut work, &mut bound, &mut made, step),
+        };
+        drop(bound);
+        drop(open);
+        self.memory.extend(written);
+        self.memory.insert(arena, work);
+        self.memory.extend(outputs.iter().copied().zip(made));
+        done
+    }
+}

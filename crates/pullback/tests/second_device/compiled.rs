@@ -1,0 +1,112 @@
+//! Compiled programs: the bits of eager code, with captures, writes and gradients.
+
+use super::device_second::{alone, counted, second};
+use super::{bits, sample};
+use pullback::{Device, Tensor, jit, scan, value_and_grad};
+
+/// A function compiled on the host and on the device gives the same bits; and `check`, which looks at every value,
+/// finds nothing.
+fn same(f: impl Fn(&Vec<Tensor>) -> Vec<Tensor> + Send + Sync + 'static, inputs: &[Tensor]) {
+    let compiled = jit(move |x: &Vec<Tensor>| f(x));
+    let on = |device| inputs.iter().map(|x| x.to(device)).collect::<Vec<Tensor>>();
+    let (host, there) = (on(Device::Cpu), on(second()));
+    for _ in 0..2 {
+        let (wanted, found) = (compiled.call(&host).unwrap(), compiled.call(&there).unwrap());
+        for (a, b) in wanted.iter().zip(&found) {
+            assert_eq!((b.device(), bits(a)), (second(), bits(b)));
+        }
+    }
+    compiled.check(&there).unwrap();
+}
+
+#[test]
+fn pointwise_products_reductions_and_views() {
+    same(
+        |x| {
+            let h = (x[0].matmul(&x[1]) + 0.5).tanh();
+            let rows = h.softmax(-1).t().reshape([15]);
+            vec![h.sum_over(0), rows * 2.0, x[0].t().cumsum(0)]
+        },
+        &[sample(&[5, 4], 1), sample(&[4, 3], 2)],
+    );
+}
+
+#[test]
+fn values_and_gradients() {
+    same(
+        |x| {
+            let loss = |p: &Vec<Tensor>| (p[0].matmul(&p[1]).relu() * 0.5).square().mean();
+            let (value, gradients) = value_and_grad(loss)(x);
+            [vec![value], gradients].concat()
+        },
+        &[sample(&[7, 6], 3), sample(&[6, 5], 4)],
+    );
+}
+
+#[test]
+fn loops() {
+    same(
+        |x| {
+            let step = |h: &Tensor, x: &Tensor| {
+                let h = (h * 0.5 + x).tanh();
+                (h.clone(), h)
+            };
+            let (last, all) = scan(step, &x[0], &x[1]);
+            vec![last, all]
+        },
+        &[sample(&[4], 5), sample(&[6, 4], 6)],
+    );
+}
+
+/// State that is captured, written, and whose gradient is kept.
+#[test]
+fn a_step_that_writes_what_it_captured() {
+    let run = |on: Device| {
+        let w = sample(&[6, 3], 1).to(on).requires_grad();
+        let count = Tensor::from(0i64).to(on);
+        let (held, counter) = (w.clone(), count.clone());
+        let step = jit(move |(x, y): &(Tensor, Tensor)| {
+            held.zero_grad();
+            let loss = (x.matmul(&held).tanh() - y).square().mean();
+            loss.backward().unwrap();
+            let gradient = held.grad().unwrap();
+            pullback::no_grad(|| held.sub_(&gradient * 0.1));
+            counter.add_(1);
+            loss.detach()
+        });
+        let batches: Vec<_> =
+            (0..5).map(|i| (sample(&[5, 6], i).to(on), sample(&[5, 3], i + 9).to(on))).collect();
+        let losses: Vec<Tensor> = batches.iter().map(|batch| step.call(batch).unwrap()).collect();
+        (losses, w, count)
+    };
+    let (wanted, w, count) = run(Device::Cpu);
+    let (losses, v, counted) = run(second());
+    assert_eq!(counted.item::<i64>(), count.item::<i64>());
+    assert_eq!((bits(&v), bits(&v.grad().unwrap())), (bits(&w), bits(&w.grad().unwrap())));
+    for (a, b) in wanted.iter().zip(&losses) {
+        assert_eq!(bits(a), bits(b));
+    }
+}
+
+#[test]
+fn a_call_is_one_program_and_no_wait() {
+    let _alone = alone();
+    let w = sample(&[6, 3], 1).to(second());
+    let f = jit(move |x: &Tensor| (x.matmul(&w) + 1.0).relu().sum());
+    let x = sample(&[4, 6], 2).to(second());
+    let first = f.call(&x).unwrap();
+    let (again, told) = counted(|| f.call(&x).unwrap());
+    assert_eq!(
+        (told.programs, told.ops, told.downloads, told.uploads, told.waits),
+        (1, 0, 0, 0, 0)
+    );
+    assert_eq!(bits(&first), bits(&again));
+}
+
+#[test]
+fn two_devices_in_one_program_are_refused() {
+    let w = sample(&[3], 1);
+    let f = jit(move |x: &Tensor| x + w.to(second()));
+    let error = f.call(&sample(&[3], 2).to(second())).unwrap_err().to_string();
+    assert!(error.contains("cpu") && error.contains("cuda:0"), "{error}");
+}
