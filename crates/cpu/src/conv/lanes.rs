@@ -59,7 +59,8 @@ pub(super) struct Lanes<T: 'static> {
 
 #[inline(always)]
 unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
-    // SAFETY: the caller has the runs at every offset, and `OVERRUN` extra elements after both sides.
+    // SAFETY: the caller has the runs at every offset, and `OVERRUN` extra elements after both
+    // sides.
     unsafe {
         let mut dst = p.dst;
         let vectors = p.longest.div_ceil(V::N);

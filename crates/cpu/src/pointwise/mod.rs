@@ -203,8 +203,9 @@ impl<T: Copy + Default> Map3 for Select<T> {
     }
 }
 
-/// Runs a loop over one source. `memory_bound` says that the loop is memory-bound: then large results are
-/// streamed. (Compute-bound functions get slower by it: their stores are no longer hidden.)
+/// Runs a loop over one source. `memory_bound` says that the loop is memory-bound: then large
+/// results are streamed. (Compute-bound functions get slower by it: their stores are no longer
+/// hidden.)
 fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
     let n = out.len();
     if n <= TILE {

@@ -90,7 +90,8 @@ fn written_out(out: &mut Program, scan: &Scan, x: &[Var]) -> Vec<Var> {
     carry
 }
 
-/// The compiled program gives the bits of the written-out one, eagerly, and of the op run on its own.
+/// The compiled program gives the bits of the written-out one, eagerly, and of the op run on its
+/// own.
 pub(super) fn agree_unrolled(program: &Program, seed: u64) -> Executable {
     let executable = agree(program, seed);
     let flat = unrolled(program);
@@ -147,7 +148,8 @@ fn scans_are_their_turns() {
 
 #[test]
 fn carries_that_cross_and_that_stay() {
-    // (a, b, c) ← (b, a + b·x, c) and y = a: a swap, a value read after its successor is known, one that never changes.
+    // (a, b, c) ← (b, a + b·x, c) and y = a: a swap, a value read after its successor is known, one
+    // that never changes.
     let mut body = Program::default();
     let [a, b, c, x] = [(); 4].map(|()| body.input(f32s(&[4])));
     let bx = mul(&mut body, b, x);
@@ -167,7 +169,8 @@ fn carries_that_cross_and_that_stay() {
 
 #[test]
 fn operands_of_a_scan_lie_as_they_like() {
-    // A transposed matrix, a flipped and transposed sequence, a literal for a carry and one for a sequence.
+    // A transposed matrix, a flipped and transposed sequence, a literal for a carry and one for a
+    // sequence.
     let mut p = Program::default();
     let (w, x) = (p.input(f32s(&[5, 5])), p.input(f32s(&[3, 7, 5])));
     let w = push(&mut p, Op::View(View::Permute([1, 0].into())), &[w])[0];
@@ -313,7 +316,7 @@ fn the_turn_that_fails_is_named() {
     let inputs = &mut [Bound::Read(&x, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)];
     let error = executable.run(inputs).expect_err("out of range").to_string();
     assert!(
-        error.contains("gather: index 7") && error.contains("in turn 2 of the scan"),
+        error.contains("gather: index 7") && error.contains("in iteration 2 of the scan"),
         "{error}"
     );
 }

@@ -1,4 +1,5 @@
-//! Loops that multiply with a shared matrix, which they pack once: against the same written out, where every product packs for itself.
+//! Loops that multiply with a shared matrix, which they pack once: against the same written out,
+//! where every product packs for itself.
 
 use super::flow::{agree_unrolled, scanning, tanh, unrolled};
 use super::*;

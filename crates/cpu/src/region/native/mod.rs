@@ -3,9 +3,9 @@
 //! A slice kernel reads and writes tiles for every operation: for an addition that is three memory
 //! accesses for one instruction. Here a group of such operations becomes one loop whose values stay
 //! in registers: [`micro`] lowers the group to a list of micro-operations, [`registers`] allocates
-//! registers, [`emit`] writes machine code, with `iced-x86` as the encoder, and [`code_cache`] caches
-//! compiled code. The loops use AVX-512 where the machine has it, else AVX2; where it has neither,
-//! there is no native code.
+//! registers, [`emit`] writes machine code, with `iced-x86` as the encoder, and [`code_cache`]
+//! caches compiled code. The loops use AVX-512 where the machine has it, else AVX2; where it has
+//! neither, there is no native code.
 //!
 //! A region over one element (a scalar program) is compiled to straight-line code in the lowest
 //! lane.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) type Value = usize;
 
 /// Straight-line code being built.
-pub(crate) struct Lines {
+pub(crate) struct StraightBuilder {
     target: Target,
     writer: Writer,
     dtypes: HashMap<Value, DType>,
@@ -41,12 +41,12 @@ pub(crate) struct Straight {
     _code: Arc<Code>,
 }
 
-impl Lines {
+impl StraightBuilder {
     /// `None` if this machine has no native code, or the environment disables it. Truth values need
     /// the mask registers of AVX-512.
-    pub(crate) fn new() -> Option<Lines> {
+    pub(crate) fn new() -> Option<StraightBuilder> {
         let target = Target::of(CodegenMode::chosen())?;
-        (target.set == InstructionSet::Avx512).then(|| Lines {
+        (target.set == InstructionSet::Avx512).then(|| StraightBuilder {
             target,
             writer: Writer::new(),
             dtypes: HashMap::default(),
@@ -64,7 +64,9 @@ impl Lines {
     /// Whether an op has code.
     pub(crate) fn can(&self, op: &Op, from: &[DType], to: DType) -> bool {
         match from.iter().chain([&to]).any(|d| *d == DType::I64) {
-            true => from.iter().all(|d| Lines::holds(*d)) && whole(op, from, to).is_some(),
+            true => {
+                from.iter().all(|d| StraightBuilder::holds(*d)) && whole(op, from, to).is_some()
+            }
             false => self.target.can(op, from, to),
         }
     }
@@ -104,7 +106,7 @@ impl Lines {
     /// The result of an op on scalars.
     ///
     /// # Errors
-    /// If the op has no code: see [`Lines::can`].
+    /// If the op has no code: see [`StraightBuilder::can`].
     pub(crate) fn point(&mut self, op: &Op, of: &[Value], to: DType) -> Result<Value> {
         let mut x = [0; 3];
         for (x, v) in x.iter_mut().zip(of) {
